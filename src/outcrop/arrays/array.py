@@ -37,7 +37,7 @@ PARTS = ("flat", "imag", "real")
 
 
 def _forwarded(name: str) -> Callable[..., Any]:
-    """A method that calls the method of the plain array."""
+    """Return a method that calls the method of the plain array."""
     return lambda self, *given, **options: getattr(self.values, name)(*given, **options)
 
 
@@ -64,7 +64,7 @@ class NumpyLike(np.lib.mixins.NDArrayOperatorsMixin):
         return self._result(function(*_plain(inputs), **_plain(options)), (options.get("out"),))
 
     def _result(self, result: Any, out: Any) -> Any:
-        """The result, or the object that was given as `out` if the result is its plain array."""
+        """Return the result, or the object that was given as `out` if the result is its plain array."""
         given = next((one for one in out if isinstance(one, NumpyLike) and one.values is result), None)
         return result if given is None else given
 
@@ -103,7 +103,7 @@ class NumpyLike(np.lib.mixins.NDArrayOperatorsMixin):
 
 
 def _plain(value: Any) -> Any:
-    """The value with every NumpyLike replaced by its plain array, also in tuples, lists and mappings."""
+    """Return the value with every NumpyLike replaced by its plain array, also in tuples, lists and mappings."""
     if isinstance(value, NumpyLike):
         return value.values
     if type(value) in (tuple, list):
@@ -282,8 +282,8 @@ def check_name(path: Path) -> None:
 
 
 def check_path(path: Path, spec: ArraySpec) -> bool:
-    """Whether an array with the shape and dtype of `spec` exists at `path`. Raises InputError if something else is
-    there, or if no array can be made there; StorageError and CorruptionError if the array is damaged."""
+    """Return whether an array with the shape and dtype of `spec` exists at `path`. Raises InputError if something else
+    is there, or if no array can be made there; StorageError and CorruptionError if the array is damaged."""
     check_name(path)
     if not os.path.lexists(path):
         _check_new(path, spec)

@@ -172,7 +172,7 @@ class Committed(ArrayStorage):
         return False
 
     def _look(self, spec: ArraySpec) -> tuple[list[Record], list[str]]:
-        """The commits, see `commits`. Nothing if a new array can begin here."""
+        """Return the commits, see `commits`. Nothing if a new array can begin here."""
         if not has_commits(self._folder):
             return [], []
         records, problems = commits(self._folder)
@@ -284,13 +284,13 @@ class Record:
         return math.prod(self.shape) * self.dtype.itemsize
 
     def is_of_other_array(self, other: Record) -> bool:
-        """Whether two records cannot be of the same array."""
+        """Return whether two records cannot be of the same array."""
         if self.array and other.array and self.array != other.array:
             return True
         return (self.shape, self.dtype) != (other.shape, other.dtype)
 
     def to_bytes(self) -> bytes:
-        """The record as JSON with its checksum."""
+        """Return the record as JSON with its checksum."""
         content = {
             "format": FORMAT,
             "shape": list(self.shape),
@@ -349,17 +349,17 @@ def parse_record(data: bytes, path: Path) -> Record:
 
 
 def tiles_of(nbytes: int) -> int:
-    """The number of tiles for this number of bytes. The last tile may be shorter."""
+    """Return the number of tiles for this number of bytes. The last tile may be shorter."""
     return -(-nbytes // TILE_BYTES)
 
 
 def slots_bytes(spec: ArraySpec) -> int:
-    """The size of the file `tiles`."""
+    """Return the size of the file `tiles`."""
     return _slots_bytes(spec.nbytes, 1 if spec.access == "read" else 2)
 
 
 def _slots_bytes(nbytes: int, slots: int) -> int:
-    """The size of the file `tiles` for this number of bytes, and of slots for each tile."""
+    """Return the size of the file `tiles` for this number of bytes, and of slots for each tile."""
     return slots * int(_core.SlotFile.stride_bytes(nbytes))
 
 
@@ -368,7 +368,7 @@ def _record_bytes(nbytes: int) -> int:
 
 
 def holds_array(path: Path) -> bool:
-    """Whether a path is the folder of an array, with or without commits."""
+    """Return whether a path is the folder of an array, with or without commits."""
     try:
         names = set(os.listdir(path))
     except OSError:
@@ -377,8 +377,8 @@ def holds_array(path: Path) -> bool:
 
 
 def has_commits(folder: Directory) -> bool:
-    """Whether an array with a commit is in the folder. If not, a new array can begin there. Raises InputError if the
-    folder holds something else, StorageError if a file of the array is not a regular file."""
+    """Return whether an array with a commit is in the folder. If not, a new array can begin there. Raises InputError if
+    the folder holds something else, StorageError if a file of the array is not a regular file."""
     names = folder.names()
     for name in names:
         if name not in NAMES:
@@ -404,8 +404,8 @@ def _is_begun(folder: Directory) -> bool:
 
 
 def commits(folder: Directory) -> tuple[list[Record], list[str]]:
-    """The intact records of a folder, newest first, and messages about the damaged ones. Raises CorruptionError if no
-    record is intact, or if they belong to different arrays; InputError if one has another format."""
+    """Return the intact records of a folder, newest first, and messages about the damaged ones. Raises CorruptionError
+    if no record is intact, or if they belong to different arrays; InputError if one has another format."""
     records, problems = [], []
     status = folder.status(TILES)
     size = 0 if status is None else status.st_size
@@ -426,7 +426,7 @@ def commits(folder: Directory) -> tuple[list[Record], list[str]]:
 
 
 def no_commit_left(path: Path, problems: list[str]) -> CorruptionError:
-    """The error for an array whose commits are all damaged."""
+    """Return the error for an array whose commits are all damaged."""
     return CorruptionError(f"{path} has no commit left that is whole: {'; '.join(problems)}")
 
 
@@ -456,14 +456,14 @@ def _read_record(folder: Directory, name: str, number: int, tiles_bytes: int) ->
 
 
 def last_record(path: Path) -> Record | None:
-    """The newest commit with an intact record. None if there is no commit. Nothing is locked or changed. Raises the
-    errors of `has_commits` and `commits`."""
+    """Return the newest commit with an intact record. None if there is no commit. Nothing is locked or changed. Raises
+    the errors of `has_commits` and `commits`."""
     with storage_errors(path, "opened"), Directory.open(path) as folder:
         return commits(folder)[0][0] if has_commits(folder) else None
 
 
 def spec_of(path: Path, access: str | None = None, persist: Persist | None = None) -> ArraySpec:
-    """The description of the array in a folder. Raises InputError if it has no commit yet."""
+    """Return the description of the array in a folder. Raises InputError if it has no commit yet."""
     record = last_record(path)
     if record is None:
         raise InputError(f"{path} holds an array without any commit yet; make it again with oc.array")

@@ -122,7 +122,7 @@ class Placement:
     is_best: bool
 
     def bytes_on(self, tier: str) -> int:
-        """The bytes that the arrays take on the tier with this name."""
+        """Return the bytes that the arrays take on the tier with this name."""
         return sum(count for placed in self.arrays for name, count in placed.takes if name == tier)
 
     @property
@@ -147,7 +147,8 @@ class Placement:
         return self.explain()
 
     def explain(self) -> str:
-        """A table with the tier, bytes, transfer time and reason of each array, and a line about a step below it."""
+        """Return a table with the tier, bytes, transfer time and reason of each array, and a line about a step below
+        it."""
         rows = [
             PlacementRow(one.name, one.spec.nbytes, one.tier.name, one.takes, one.transfer_seconds, one.why)
             for one in self.arrays
@@ -208,7 +209,7 @@ def place(
 
 
 def _with_shared(demand: Demand, shared: Sequence[SharedRoom]) -> Demand:
-    """The demand, with the bytes that each choice takes of room that several tiers share."""
+    """Return the demand, with the bytes that each choice takes of room that several tiers share."""
 
     def takes(one: Choice) -> tuple[tuple[str, int], ...]:
         sums = ((room.name, sum(count for place, count in one.takes if place in room.tiers)) for room in shared)
@@ -218,7 +219,8 @@ def _with_shared(demand: Demand, shared: Sequence[SharedRoom]) -> Demand:
 
 
 def _tiers_for(arrays: Mapping[str, ArraySpec]) -> list[Tier]:
-    """The tiers of this machine and of the paths. They are measured if there is a choice with an unmeasured tier."""
+    """Return the tiers of this machine and of the paths. They are measured if there is a choice with an unmeasured
+    tier."""
     parents = [nearest_existing(spec.path.absolute().parent) for spec in arrays.values() if spec.path is not None]
     folders = [folder for folder in parents if folder.is_dir()]
     tiers = find_tiers(folders)
@@ -283,7 +285,7 @@ def _check_paths(arrays: Mapping[str, ArraySpec]) -> None:
 
 
 def demand_of(name: str, spec: ArraySpec, tiers: Sequence[Tier]) -> Demand:
-    """The possible places of one array, regardless of room. Raises InputError if there is none on `tiers`."""
+    """Return the possible places of one array, regardless of room. Raises InputError if there is none on `tiers`."""
     if spec.path is not None:
         check_path(spec.path, spec)
     possible = possible_tiers(name, spec, tiers)
@@ -297,7 +299,7 @@ def demand_of(name: str, spec: ArraySpec, tiers: Sequence[Tier]) -> Demand:
 
 
 def spec_on(tier: Tier, name: str, spec: ArraySpec) -> ArraySpec:
-    """The spec, with a path if it needs one: a folder with the array's name in the directory of the tier."""
+    """Return the spec, with a path if it needs one: a folder with the array's name in the directory of the tier."""
     if not spec.is_committed or spec.path is not None:
         return spec
     assert tier.directory is not None, "memory keeps nothing"
@@ -305,12 +307,13 @@ def spec_on(tier: Tier, name: str, spec: ArraySpec) -> ArraySpec:
 
 
 def measured(tier: Tier) -> bool:
-    """Whether the rates of a tier are known."""
+    """Return whether the rates of a tier are known."""
     return bool(tier.read_bytes_per_second and tier.write_bytes_per_second)
 
 
 def _choice(spec: ArraySpec, tier: Tier, working: Tier) -> Choice:
-    """The bytes and the transfer time of an array on `tier`. The program works on bytes on the tier `working`."""
+    """Return the bytes and the transfer time of an array on `tier`. The program works on bytes on the tier
+    `working`."""
     exists = spec.path is not None and check_path(spec.path, spec)
     takes = {tier.name: 0, working.name: 0}
     if spec.is_committed:
@@ -327,7 +330,7 @@ def _choice(spec: ArraySpec, tier: Tier, working: Tier) -> Choice:
 
 
 def _seconds(count: float, per_second: float | None) -> float:
-    """The time of a transfer. It is 0 for an unmeasured tier, which was the only choice then."""
+    """Return the time of a transfer. It is 0 for an unmeasured tier, which was the only choice then."""
     return count / per_second if per_second else 0.0
 
 
@@ -339,7 +342,7 @@ def why(
     free_bytes: Mapping[str, int],
     computing_seconds: float,
 ) -> str:
-    """The reason for the place of demand `number`. `free_bytes` has the places, the fastest first."""
+    """Return the reason for the place of demand `number`. `free_bytes` has the places, the fastest first."""
     demand, chosen = demands[number], found.chosen[number]
     if spec.path is not None:
         return "its path is there"
@@ -366,7 +369,7 @@ def _objections(
     free_bytes: Mapping[str, int],
     computing_seconds: float,
 ) -> Iterator[str]:
-    """The reasons against other choices for one demand, while all other demands keep their places."""
+    """Yield the reasons against other choices for one demand, while all other demands keep their places."""
     places = tuple(free_bytes)
     now = cost(demands, found.chosen, places, computing_seconds)[0]
     for one in passed:
@@ -379,7 +382,7 @@ def _objections(
 
 
 def no_room(demands: Sequence[Demand], free_bytes: Mapping[str, int]) -> str:
-    """The message that one array fits nowhere, or that all arrays together do not fit, with the free bytes."""
+    """Return the message that one array fits nowhere, or that all arrays together do not fit, with the free bytes."""
     for demand in demands:
         if not any(fits([one], free_bytes) for one in demand.choices):
             needs = "; ".join(_lacks(one, free_bytes) for one in demand.choices)

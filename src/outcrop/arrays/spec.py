@@ -106,7 +106,7 @@ class ArraySpec:
 
     @property
     def is_committed(self) -> bool:
-        """Whether the array has commits."""
+        """True if the array has commits."""
         return self.persist != "never"
 
     @property
@@ -124,7 +124,7 @@ class ArraySpec:
 
 
 def parse_shape(shape: object) -> tuple[int, ...]:
-    """The number of cells along each axis, at least 1. Raises InputError."""
+    """Return the number of cells along each axis, at least 1. Raises InputError."""
     sizes = islice(shape, MAX_AXES + 1) if isinstance(shape, Iterable) else [shape]
     cells = tuple(_whole(n, shape) for n in sizes)
     if len(cells) > MAX_AXES:
@@ -147,7 +147,7 @@ def _whole(size: object, shape: object) -> int:
 
 
 def parse_dtype(dtype: Any) -> np.dtype[Any]:
-    """A dtype of plain numbers. Raises InputError."""
+    """Return a dtype of plain numbers. Raises InputError."""
     try:
         kind: np.dtype[Any] = np.dtype(dtype)
     except Exception:  # NumPy raises many types
@@ -188,7 +188,8 @@ def _amount(name: str, value: float | None, default: float) -> float:
 
 
 def possible_tiers(name: str, spec: ArraySpec, tiers: Sequence[Tier]) -> list[Tier]:
-    """The tiers on which the array can be, at least one. `name` is for messages. Raises InputError if there is none."""
+    """Return the tiers on which the array can be, at least one. `name` is for messages. Raises InputError if there is
+    none."""
     if not tiers:
         raise InputError(f"{name}: there are no tiers to choose from")
     found = _named(name, spec, tiers)
@@ -218,7 +219,8 @@ def _named(name: str, spec: ArraySpec, tiers: Sequence[Tier]) -> list[Tier]:
 
 
 def _holding(name: str, spec: ArraySpec, path: Path, found: Sequence[Tier], tiers: Sequence[Tier]) -> list[Tier]:
-    """The tier whose file system holds the path. If there are several, the tier declared for a folder above it."""
+    """Return the tier whose file system holds the path. If there are several, the tier declared for a folder above
+    it."""
     existing = nearest_existing(path)
     try:
         existing.stat()
@@ -237,7 +239,8 @@ def _holding(name: str, spec: ArraySpec, path: Path, found: Sequence[Tier], tier
 
 
 def _lasting(name: str, spec: ArraySpec, found: Sequence[Tier], tiers: Sequence[Tier]) -> list[Tier]:
-    """The tiers that keep values beyond the process. If the user has named neither tier nor path, beyond a reboot."""
+    """Return the tiers that keep values beyond the process. If the user has named neither tier nor path, beyond a
+    reboot."""
     needed = Persistence.JOB if spec.tier == "auto" and spec.path is None else Persistence.REBOOT
     lasting = [tier for tier in found if tier.persistence >= needed]
     if not lasting:

@@ -56,7 +56,7 @@ this table the same memory could be promised to a second array."""
 
 
 def path_of(handle: int) -> str:
-    """A path by which this process can open the file of `handle` again, even if it was renamed."""
+    """Return a path by which this process can open the file of `handle` again, even if it was renamed."""
     return f"/proc/self/fd/{handle}"
 
 
@@ -79,7 +79,7 @@ def storage_errors(path: Path, what: str) -> Iterator[None]:
 
 
 def transfer_threads() -> int:
-    """The number of threads that flush or load an array."""
+    """Return the number of threads that flush or load an array."""
     return max(MIN_TRANSFERS, len(os.sched_getaffinity(0)))
 
 
@@ -149,18 +149,18 @@ def take_memory(tier: Tier, nbytes: int) -> NDArray[np.uint8]:
 
 
 def _memory_of(tier: Tier) -> str:
-    """The memory that a tier takes. Files in memory take main memory."""
+    """Return the memory that a tier takes. Files in memory take main memory."""
     return "dram" if tier.kind in MAIN_MEMORY else tier.name
 
 
 def subtract_reserved(tiers: Sequence[Tier]) -> list[Tier]:
-    """The tiers, with free bytes reduced by memory that arrays of this process have reserved but not touched."""
+    """Return the tiers, with free bytes reduced by memory that arrays of this process have reserved but not touched."""
     reserved = {memory: sum(map(untouched_bytes, list(arrays.values()))) for memory, arrays in _IN_USE.items()}
     return [replace(tier, free_bytes=max(0, tier.free_bytes - reserved.get(_memory_of(tier), 0))) for tier in tiers]
 
 
 def untouched_bytes(content: NDArray[Any]) -> int:
-    """The untouched bytes of memory that begins on a page. 0 if the system does not tell."""
+    """Return the untouched bytes of memory that begins on a page. 0 if the system does not tell."""
     pages = np.zeros(-(-content.nbytes // mmap.PAGESIZE), np.uint8)
     answer = ctypes.CDLL(None).mincore(
         ctypes.c_void_p(content.ctypes.data), ctypes.c_size_t(content.nbytes), ctypes.c_void_p(pages.ctypes.data)
@@ -267,7 +267,8 @@ def _header_of(path: Path, folder: Directory, handle: int) -> Header:
 
 
 def _parsed(path: Path, data: bytes) -> tuple[tuple[int, ...], bool, np.dtype[Any], int]:
-    """Shape, Fortran order and dtype from the header, and the first byte of the values. Long headers are refused."""
+    """Return shape, Fortran order and dtype from the header, and the first byte of the values. Long headers are
+    refused."""
     readers = {(1, 0): (np.lib.format.read_array_header_1_0, 2), (2, 0): (np.lib.format.read_array_header_2_0, 4)}
     file = BytesIO(data)
     try:

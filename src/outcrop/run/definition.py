@@ -66,7 +66,7 @@ class Definition:
 
 
 def definition_of(options: RunOptions, shape: Shape | None = None) -> Definition:
-    """The definition of a run with these options. `shape` is used when they have none.
+    """Return the definition of a run with these options. `shape` is used when they have none.
 
     Raises InputError for options that are wrong or contradict each other.
     """
@@ -79,14 +79,14 @@ def definition_of(options: RunOptions, shape: Shape | None = None) -> Definition
 
 
 def are_equations(given: object) -> bool:
-    """Whether `given` is one of Devito's equations or a list of them. A stencil or its name is not."""
+    """Return whether `given` is one of Devito's equations or a list of them. A stencil or its name is not."""
     return not isinstance(given, (str, Stencil)) and (
         isinstance(given, (list, tuple)) or type(given).__module__.partition(".")[0] == "devito"
     )
 
 
 def as_stencil(stencil: object) -> Stencil:
-    """The stencil itself, or the built-in stencil of that name. Raises InputError for other values."""
+    """Return the stencil itself, or the built-in stencil of that name. Raises InputError for other values."""
     if isinstance(stencil, str):
         return find_stencil(stencil)
     if not isinstance(stencil, Stencil):
@@ -97,7 +97,7 @@ def as_stencil(stencil: object) -> Stencil:
 
 
 def as_shape(shape: object, stencil: Stencil) -> Shape:
-    """The shape of the user's grid. Raises InputError unless it has one size for each axis of the stencil."""
+    """Return the shape of the user's grid. Raises InputError unless it has one size for each axis of the stencil."""
     sizes = list(islice(shape, 4)) if isinstance(shape, Iterable) else [shape]
     if len(sizes) != stencil.ndim:
         raise InputError(f"shape {shown(shape)}: {stencil.name} is for grids of {axes_text(stencil.ndim)}")
@@ -108,7 +108,7 @@ def as_shape(shape: object, stencil: Stencil) -> Shape:
 
 
 def as_dtype_name(dtype: DTypeLike) -> str:
-    """The name of a dtype. `make_layout` refuses those that are not supported."""
+    """Return the name of a dtype. `make_layout` refuses those that are not supported."""
     try:
         return np.dtype("float32" if dtype is None else dtype).name
     except Exception:  # NumPy raises many types of errors for values that are not dtypes
@@ -116,12 +116,13 @@ def as_dtype_name(dtype: DTypeLike) -> str:
 
 
 def as_grid_boundary(boundary: object, stencil: Stencil) -> Boundary:
-    """The boundary on the three axes of the engine, from a Boundary, text, or a mapping by the stencil's own axes."""
+    """Return the boundary on the three axes of the engine, from a Boundary, text, or a mapping by the stencil's own
+    axes."""
     return boundary_on_grid(as_boundary("fixed" if boundary is None else boundary), stencil.ndim)
 
 
 def as_parameters(stencil: Stencil, params: Mapping[str, float] | None, dt: float | None = None) -> dict[str, float]:
-    """The value of every parameter of `stencil`: the given value, or else the default."""
+    """Return the value of every parameter of `stencil`: the given value, or else the default."""
     given = {} if params is None else params
     require_mapping(given, "params", "dt")
     if dt is not None:
@@ -138,7 +139,7 @@ def as_parameters(stencil: Stencil, params: Mapping[str, float] | None, dt: floa
 
 
 def as_problem(stencil: Stencil, layout: PlaneLayout, steps: int, boundary: Boundary, in_place: bool) -> Problem:
-    """The computation in the numbers that planning needs."""
+    """Return the computation in the numbers that planning needs."""
     fields = tuple(
         FieldPlan(storage.is_static, storage.is_double, storage.history == 2, bool(copy), field.name)
         for field, storage, copy in zip(stencil.fields, stencil.storage, stencil.newest_copies(1), strict=True)
@@ -189,7 +190,7 @@ def _of_stencil(options: RunOptions, shape: Shape | None) -> Definition:
 
 
 def _acquisition(grid: Grid, options: RunOptions, more: AcquisitionDefinitions | None = None) -> AcquisitionDefinitions:
-    """Sources, receivers, snapshots and norms, with the points and values that are in .npy files."""
+    """Return Sources, receivers, snapshots and norms, with the points and values that are in .npy files."""
 
     def with_values(several: Any) -> Any:
         if not isinstance(several, (list, tuple)):
@@ -207,7 +208,7 @@ def _acquisition(grid: Grid, options: RunOptions, more: AcquisitionDefinitions |
 
 
 def _values(name: str, given: Any) -> Any:
-    """The given numbers, or those of the .npy file of that name. Raises InputError when it cannot be read."""
+    """Return the given numbers, or those of the .npy file of that name. Raises InputError when it cannot be read."""
     if not isinstance(given, (str, Path)):
         return given
     path = as_path(given, name)
@@ -235,7 +236,7 @@ def _require_own_spacing(stencil: Stencil, params: Mapping[str, float], spacing:
 
 
 def _of_equations(options: RunOptions) -> Definition:
-    """The definition that Devito's equations give with the time step `dt`."""
+    """Return the definition that Devito's equations give with the time step `dt`."""
     from outcrop.language.devito import from_devito
 
     if options.dt is None:
@@ -265,7 +266,7 @@ def _of_equations(options: RunOptions) -> Definition:
 
 
 def initial_planes(lowered: Lowered | None, manifest: Description, filled: Collection[str]) -> dict[str, PlaneSource]:
-    """The initial values in `.data` of Devito's functions, for arrays that have no values yet.
+    """Return the initial values in `.data` of Devito's functions, for arrays that have no values yet.
 
     A function whose field has been assigned is ignored, also for the previous values of that field. Raises InputError
     when the halos of a function's times differ.

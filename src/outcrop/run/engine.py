@@ -63,9 +63,11 @@ class Scalars:
         return self._count * self._dtype.itemsize if self._signals else 0
 
     def of_steps(self, first: int, count: int) -> bytes:
-        """The scalars of `count` steps from step `first` on. Without signals, the result is the scalars of any step.
+        """Return the scalars of `count` steps from step `first` on. Without signals, the result is the scalars of any
+        step.
 
-        A signal is 0 in steps after its end, because measurements run steps that a simulation does not have."""
+        A signal is 0 in steps after its end, because measurements run steps that a simulation does not have.
+        """
         rows = np.zeros((max(1, count) if self._signals else 1, self._count), self._dtype)
         rows[:, : len(self._parameters)] = self._parameters
         for column, signal in enumerate(self._signals, len(self._parameters)):
@@ -85,7 +87,7 @@ def ring_specs(plan: Plan) -> list[tuple[int, int, bool]]:
 
 
 def translated(plan: Plan) -> list[_core.Pass]:
-    """The passes of a plan in the executor's form. A repeated pass is translated once."""
+    """Return the passes of a plan in the executor's form. A repeated pass is translated once."""
     different = {id(one): one for one in plan.passes}
     known = {key: _core.Pass(one.actions, one.levels) for key, one in different.items()}
     return [known[id(one)] for one in plan.passes]
@@ -145,7 +147,7 @@ class Sample:
 
 
 def work_per_update(stencil: Stencil) -> float:
-    """The work of a cell update relative to a heat equation, by the mean number of operations of the stages."""
+    """Return the work of a cell update relative to a heat equation, by the mean number of operations of the stages."""
     programs = [stage.program for stage in stencil.stages]
     operations = sum(
         isinstance(operation, Apply) and not uniform
@@ -257,7 +259,7 @@ class Engine:
 
     @property
     def direct(self) -> bool:
-        """Whether transfers bypass the page cache."""
+        """True if transfers bypass the page cache."""
         return self._store.direct
 
     @property
@@ -287,7 +289,7 @@ class Engine:
         return wanted.results(sums, snapshot_sums)
 
     def sample(self) -> Sample:
-        """The counters so far. Any thread may call this."""
+        """Return the counters so far. Any thread may call this."""
         counters: dict[str, Any] = self._executor.counters()
         counters["cells_updated"] //= self._plan.problem.stages  # the core counts levels
         return Sample(**counters)

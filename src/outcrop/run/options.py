@@ -316,13 +316,13 @@ SIZES = {
 
 @cache
 def option_table() -> dict[str, Option]:
-    """The description of each option, by its name in Python and in TOML files."""
+    """Return the description of each option, by its name in Python and in TOML files."""
     hints = get_type_hints(RunOptions, include_extras=True)
     return {one.name: hints[one.name].__metadata__[0] for one in fields(RunOptions)}
 
 
 def default_text(name: str) -> str:
-    """The default of an option in words; "" when there is none."""
+    """Return the default of an option in words; "" when there is none."""
     default = next(one.default for one in fields(RunOptions) if one.name == name)
     if words := option_table()[name].default:
         return words

@@ -37,7 +37,7 @@ _NESTED: dict[str, type] = {"sources": Source, "receivers": Receivers, "snapshot
 
 
 def read_options(name: str) -> dict[str, Any]:
-    """The options in the file `name`, as keywords of `RunOptions`.
+    """Return the options in the file `name`, as keywords of `RunOptions`.
 
     Raises InputError for unknown keys and for files that are not TOML. `set_up` checks the values later.
     """
@@ -66,7 +66,7 @@ def read_options(name: str) -> dict[str, Any]:
 
 
 def _nested(place: str, key: str, value: Any) -> Any:
-    """The sources, receivers, snapshots or norms that a table or a list of tables describes."""
+    """Return the sources, receivers, snapshots or norms that a table or a list of tables describes."""
     several = isinstance(value, list)
     if several and key == "norms":
         raise InputError(f"{place} must be one table")
@@ -90,7 +90,7 @@ def _object(place: str, kind: type, table: Any) -> Any:
 
 
 def _slices(place: str, box: Any) -> list[slice]:
-    """The slices of a box, which the file has as [[begin, end], ...] in cells along each axis."""
+    """Return the slices of a box, which the file has as [[begin, end], ...] in cells along each axis."""
     if not isinstance(box, list) or not all(isinstance(one, list) and len(one) == 2 for one in box):
         raise InputError(f"{place}.box {shown(box)} must be [begin, end] for each axis")
     return [slice(*one) for one in box]
@@ -129,7 +129,7 @@ def write_options(options: RunOptions, name: str | Path) -> None:
 
 
 def _plain(name: str, value: Any) -> Any:
-    """`value` in types of TOML. Raises InputError for values that have no such form."""
+    """Return `value` in types of TOML. Raises InputError for values that have no such form."""
     if isinstance(value, (str, bool, int, float)):
         return value
     if isinstance(value, Path):
@@ -149,7 +149,7 @@ def _plain(name: str, value: Any) -> Any:
 
 
 def _stencil_name(stencil: Any) -> str:
-    """The name of a built-in stencil. Raises InputError for other stencils, which a file cannot name."""
+    """Return the name of a built-in stencil. Raises InputError for other stencils, which a file cannot name."""
     from outcrop.language.library import find_stencil
     from outcrop.language.stencil import Stencil
 

@@ -19,12 +19,12 @@ from outcrop.run.disk.storage import RunFolder, RunStorage
 
 
 def storage_at(path: Path) -> RunStorage:
-    """The storage of the run at `path`: a device if `path` is one, else a directory, which need not exist."""
+    """Return the storage of the run at `path`: a device if `path` is one, else a directory, which need not exist."""
     return Device(path) if device_use.is_block_device(path) else RunFolder(path)
 
 
 def may_hold_run(path: Path) -> bool:
-    """Whether `path` is a block device or a directory with a manifest."""
+    """Return whether `path` is a block device or a directory with a manifest."""
     return device_use.is_block_device(path) or (path / MANIFEST).exists()
 
 

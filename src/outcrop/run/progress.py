@@ -147,7 +147,7 @@ class _Optional(Progress):
 
 
 def make_progress(kind: str, passes: int, first_step: int, last_step: int, cells_in_all: int) -> Progress:
-    """The display of one of KINDS for a run from `first_step` to `last_step` in `passes` passes."""
+    """Return the display of one of KINDS for a run from `first_step` to `last_step` in `passes` passes."""
     assert kind in KINDS
     run = (passes, first_step, last_step, cells_in_all)
     if kind != "none" and (_can_draw() or _in_notebook()):
@@ -175,12 +175,12 @@ def stage(text: str, kind: str) -> Iterator[None]:
 
 
 def _is_terminal() -> bool:
-    """Whether standard error is a terminal. A process can be started without standard error."""
+    """Return whether standard error is a terminal. A process can be started without standard error."""
     return sys.stderr is not None and sys.stderr.isatty()
 
 
 def _can_draw() -> bool:
-    """Whether standard error is a terminal that can overwrite a line."""
+    """Return whether standard error is a terminal that can overwrite a line."""
     return _is_terminal() and os.environ.get("TERM", "").lower() not in ("dumb", "unknown")
 
 

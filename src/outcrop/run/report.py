@@ -78,7 +78,7 @@ class Report:
     warning: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        """The report as plain data."""
+        """Return the report as plain data."""
         return asdict(self)
 
     @property
@@ -135,7 +135,7 @@ class Report:
 def make_report(
     manifest: Manifest, prepared: Prepared, engine: Engine, runner: PassRunner, seconds_setup: float, warning: str
 ) -> Report:
-    """The report of a complete run. `manifest` is the one of its last commit."""
+    """Return the report of a complete run. `manifest` is the one of its last commit."""
     guess, counters = prepared.plan.predicted, asdict(engine.sample())
     del counters["bytes_snapshots"]
     counters["seconds_commit"] += runner.seconds_commit
@@ -169,7 +169,7 @@ def make_report(
 
 
 def peak_memory_bytes() -> int:
-    """The maximum resident memory of this process, counted by the kernel; 0 if the kernel does not report it."""
+    """Return the maximum resident memory of this process, counted by the kernel; 0 if the kernel does not report it."""
     # getrusage is not used: its maximum survives exec, so a small child of a large process would seem large.
     try:
         for line in Path("/proc/self/status").read_text().splitlines():

@@ -77,7 +77,7 @@ class Setup:
     state: State | None = None
 
     def problem(self, steps: int) -> Problem:
-        """The computation of `steps` steps, in the numbers that planning needs."""
+        """Return the computation of `steps` steps, in the numbers that planning needs."""
         one = self.description
         problem = as_problem(self.stencil, one.layout, steps, as_boundary(one.boundary), one.in_place)
         return replace(problem, acquisition=demand_of(one.taps, one.dtype))
@@ -121,7 +121,7 @@ def set_up(options: RunOptions) -> Setup:
 
 
 def reopen(path: object, changes: Mapping[str, Any]) -> Setup:
-    """The run in the directory, or on the block device, `path`. `changes` replace settings, by the names of
+    """Return the run in the directory, or on the block device, `path`. `changes` replace settings, by the names of
     `RunOptions`; None keeps the setting.
 
     Raises InputError when there is no run, and StorageError when files of it are missing.
@@ -145,7 +145,7 @@ def reopen(path: object, changes: Mapping[str, Any]) -> Setup:
 
 
 def options_of(manifest: Manifest, stencil: Stencil) -> RunOptions:
-    """The options of an existing run, except sources and receivers, which are in files."""
+    """Return the options of an existing run, except sources and receivers, which are in files."""
     settings, where = manifest.settings, manifest.coordinates
     return RunOptions(
         stencil,
@@ -172,7 +172,7 @@ def options_of(manifest: Manifest, stencil: Stencil) -> RunOptions:
 
 
 def as_steps(value: object) -> int:
-    """The number of steps of a run."""
+    """Return the number of steps of a run."""
     steps = as_whole_number(value, "steps")
     if steps > MAX_STEPS:
         raise InputError(f"steps {shown(steps)}: at most {MAX_STEPS} at a time; go on with outcrop resume -t")
@@ -180,7 +180,7 @@ def as_steps(value: object) -> int:
 
 
 def as_directories(directory: object) -> list[Path]:
-    """The paths of one directory or of a list of directories."""
+    """Return the paths of one directory or of a list of directories."""
     several = directory if isinstance(directory, Sequence) and not isinstance(directory, str) else [directory]
     if not several:
         raise InputError("a run needs a directory to live in")
@@ -198,12 +198,12 @@ def as_sizes(sizes: Mapping[str, int] | None) -> GivenSizes:
 
 
 def as_threads(threads: object) -> int:
-    """The number of threads."""
+    """Return the number of threads."""
     return as_whole_number(threads, "threads", MAX_THREADS)
 
 
 def parse_memory(memory: str | int, whole_bytes: int) -> int:
-    """The bytes of a budget, which may be a percentage of `whole_bytes`."""
+    """Return the bytes of a budget, which may be a percentage of `whole_bytes`."""
     try:
         return parse_bytes(memory, whole_bytes)
     except InputError as error:
@@ -211,8 +211,8 @@ def parse_memory(memory: str | int, whole_bytes: int) -> int:
 
 
 def settings_of(options: RunOptions) -> Settings:
-    """The settings in the options, with defaults. Raises InputError for a scheme, a storage backend or a way to bind
-    threads that does not exist or does not work here."""
+    """Return the settings in the options, with defaults. Raises InputError for a scheme, a storage backend or a way to
+    bind threads that does not exist or does not work here."""
     threads = discover.available_cores() if options.threads is None else as_threads(options.threads)
     scheme, io, bind = options.scheme, options.io, options.bind
     for name, word in (("scheme", scheme), ("io", io), ("bind", bind)):
@@ -234,7 +234,7 @@ def settings_of(options: RunOptions) -> Settings:
 
 
 def stencil_of(manifest: Manifest, path: Path) -> Stencil:
-    """The stencil of a run. Raises InputError when other parts of the manifest do not fit this stencil."""
+    """Return the stencil of a run. Raises InputError when other parts of the manifest do not fit this stencil."""
     try:
         stencil = Stencil.from_json(manifest.stencil)
         sides = as_boundary(manifest.boundary)
@@ -286,7 +286,7 @@ def _require_budget(setup: Setup) -> None:
 
 
 def plan_elsewhere(declared: DeclaredMachine, options: RunOptions) -> Planned:
-    """The plan of a run with these options on the machine `declared`, with its predicted cost.
+    """Return the plan of a run with these options on the machine `declared`, with its predicted cost.
 
     Options about directories, storage and the binding of threads have no effect. `memory` is a size, or a percentage of
     the declared memory; the default is the memory that is declared usable. `threads` are at most the declared cores,
@@ -338,7 +338,7 @@ class Initial:
                 self.shape = _shape_of_files(self._given, stencil)
 
     def by_name(self, stencil: Stencil, shape: Shape) -> dict[str, InputArray]:
-        """The values on a grid of `shape`. Raises InputError for values that do not fit it."""
+        """Return the values on a grid of `shape`. Raises InputError for values that do not fit it."""
         each = self._cache_bytes // max(1, len(self._given))
         return {name: make_source(values, shape, each) for name, values in self._given.items()}
 
@@ -373,7 +373,7 @@ def values_by_name(init: object, stencil: Stencil) -> dict[str, object]:
 
 
 def _named(text: str, names: Sequence[str], stencil: Stencil) -> tuple[str, str]:
-    """("u", "gaussian") from "u=gaussian", or from "gaussian" when the stencil has one field."""
+    """Return ("u", "gaussian") from "u=gaussian", or from "gaussian" when the stencil has one field."""
     name, equals, value = text.partition("=")
     name = name.strip()
     if equals and (name in names or not is_there(text)):
@@ -387,7 +387,7 @@ def _named(text: str, names: Sequence[str], stencil: Stencil) -> tuple[str, str]
 
 
 def _shape_of_files(given: Mapping[str, object], stencil: Stencil) -> Shape:
-    """The shape of the first file or, without files, of the first array among the initial values."""
+    """Return the shape of the first file or, without files, of the first array among the initial values."""
     files = [text for text in given.values() if isinstance(text, str) and not needs_shape(text)]
     shapes = [tuple(one.shape) for one in given.values() if hasattr(one, "shape") and len(one.shape)]
     if not files and shapes:

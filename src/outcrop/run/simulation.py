@@ -97,7 +97,7 @@ class Simulation:
         return SnapshotViews(self._reader(), self._description)
 
     def _reader(self) -> State | None:
-        """The run for reading only, because another thread may be executing a pass."""
+        """Return the run for reading only, because another thread may be executing a pass."""
         return self._state.reader() if self._state else None
 
     def require_fields(self, given: Iterable[str] = ()) -> None:
@@ -138,7 +138,7 @@ class Simulation:
         return self._state.manifest.target_step - self._state.manifest.step if self._state else 0
 
     def __getitem__(self, name: str) -> FieldView:
-        """The field `name` on disk, indexed like an array; "u.previous" has the previous values of "u"."""
+        """Return the field `name` on disk, indexed like an array; "u.previous" has the previous values of "u"."""
         self._description.entry(name)
         reader = self._reader()
         if reader is None:
@@ -201,7 +201,7 @@ class Simulation:
                 self._state.change(ranges=finite)
 
     def plan(self, steps: int | None = None) -> Prepared:
-        """The plan of `run(steps)` with its predicted cost. Compiles the kernel; changes no directory."""
+        """Return the plan of `run(steps)` with its predicted cost. Compiles the kernel; changes no directory."""
         return self._prepare(self._steps(steps), may_write=False)
 
     def prepare(self, steps: int | None = None) -> Prepared:
@@ -302,7 +302,7 @@ class Simulation:
             return make_report(state.manifest, prepared, engine, runner, seconds_setup, warning)
 
     def _steps(self, steps: object) -> int:
-        """The number of steps to run. Raises InputError when neither the caller nor the options give it."""
+        """Return the number of steps to run. Raises InputError when neither the caller nor the options give it."""
         if steps is None:
             steps = self.remaining_steps or (self._setup.steps if not self.step else None)
             if steps is None:
@@ -334,7 +334,8 @@ def open(
     sizes: Mapping[str, int] | None = None,
     signals: Mapping[str, Any] | None = None,
 ) -> Simulation:
-    """The run in the directory, or on the block device, `path`. Arguments replace its settings; None keeps a setting.
+    """Return the run in the directory, or on the block device, `path`. Arguments replace its settings; None keeps a
+    setting.
 
     `sizes` replace all sizes that were given before. If `scheme` changes, the earlier sizes no longer apply. `signals`
     replace the signals of the same names. Raises InputError when there is no run, and StorageError when files of it are

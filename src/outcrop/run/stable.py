@@ -62,7 +62,7 @@ def refuse_unstable(stencil: Stencil, manifest: Description, ranges: Mapping[str
 
 
 def _agree(limits: Sequence[float | None]) -> bool:
-    """Whether all limits are the same to the digits that messages show."""
+    """Return whether all limits are the same to the digits that messages show."""
     known = [one for one in limits if one is not None]
     return len(known) == len(limits) and max(known) <= min(known) * (1 + 1e-4)
 
@@ -74,7 +74,7 @@ def refuse_unstable_run(stencil: Stencil, state: State) -> None:
 
 
 def growing(stencil: Stencil, state: State) -> str | None:
-    """A line of text when waves grow in a run whose fields all have values, else None."""
+    """Return a line of text when waves grow in a run whose fields all have values, else None."""
     manifest = state.manifest
     names = [entry.name for entry in manifest.static]
     if all(name in manifest.ranges for name in names):
@@ -91,8 +91,8 @@ def growing(stencil: Stencil, state: State) -> str | None:
 def watched(
     name: str, planes: PlaneSource, manifest: Description, ranges: Ranges, done: Callable[[], None]
 ) -> PlaneSource:
-    """`planes` themselves. Reading them puts the minimum and maximum in the user's grid into `ranges`, and calls `done`
-    after the last plane."""
+    """Return `planes` themselves. Reading them puts the minimum and maximum in the user's grid into `ranges`, and calls
+    `done` after the last plane."""
     pads = dict(zip(PLACES[len(manifest.shape)], manifest.padding, strict=True))
     (z_first, z_end), rows, cells = (
         (pads.get(axis, 0), n - pads.get(axis, 0)) for axis, n in enumerate(manifest.layout.shape)

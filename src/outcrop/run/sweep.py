@@ -113,7 +113,7 @@ class Sweep:
         self._done += 1
 
     def newest(self, field: str) -> NDArray[Any]:
-        """The array with the newest values of a field, including its spare rows."""
+        """Return the array with the newest values of a field, including its spare rows."""
         names = [one.name for one in self._stencil.fields]
         if not isinstance(field, str) or field not in names:
             raise InputError(f"{self._stencil.name} has no field {shown(field)}; there are: {', '.join(names)}")
@@ -131,7 +131,7 @@ class Sweep:
         self.close()
 
     def _calls(self, address: int, sources: Sequence[Copy], targets: Sequence[Copy], radius: int) -> list[_Call]:
-        """The calls of one stage of an even or an odd step."""
+        """Return the calls of one stage of an even or an odd step."""
         kernel = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(address)
         ny, nx = next(iter(self._copies.values())).shape
         ny -= SPARE_ROWS
@@ -148,7 +148,7 @@ class Sweep:
 
 
 def _copies(stencil: Stencil, number: int, name: str, arrays: Arrays) -> list[tuple[Copy, NDArray[Any]]]:
-    """The copies of a field, each with its array."""
+    """Return the copies of a field, each with its array."""
     count = 2 if stencil.storage[number].is_double else 1
     if name not in arrays:
         raise InputError(f"{stencil.name} has a field {name!r}; give it {'two arrays' if count == 2 else 'an array'}")
@@ -159,7 +159,7 @@ def _copies(stencil: Stencil, number: int, name: str, arrays: Arrays) -> list[tu
 
 
 def _as_array(name: str, given: Any) -> NDArray[Any]:
-    """The array itself, or the one inside an `oc.Array`. It is never a copy, in which updates would be lost."""
+    """Return the array itself, or the one inside an `oc.Array`. It is never a copy, in which updates would be lost."""
     array = getattr(given, "values", given)
     if not isinstance(array, np.ndarray):
         raise InputError(f"{name}: {shown(given)} is not an array; give one of NumPy or of oc.array")
@@ -198,6 +198,6 @@ def _check_apart(stencil: Stencil, copies: Mapping[Copy, NDArray[Any]]) -> None:
 
 
 def _rows(array: NDArray[Any]) -> NDArray[np.uint64]:
-    """The addresses of the rows of the grid."""
+    """Return the addresses of the rows of the grid."""
     count, pitch = array.shape[0] - SPARE_ROWS, array.strides[0]
     return np.uint64(array.ctypes.data + pitch) + np.arange(count, dtype=np.uint64) * np.uint64(pitch)

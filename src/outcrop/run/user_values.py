@@ -29,7 +29,7 @@ _STORED = np.dtype("<f8")
 
 
 def as_whole_number(value: object, name: str, maximum: int = ADDRESSABLE_BYTES - 1, minimum: int = 1) -> int:
-    """The value as an int. Whole numbers of NumPy are accepted. Raises InputError for other values."""
+    """Return the value as an int. Whole numbers of NumPy are accepted. Raises InputError for other values."""
     try:
         count = operator.index(value)  # type: ignore[arg-type]
     except (TypeError, ValueError, OverflowError):
@@ -44,7 +44,7 @@ def as_whole_number(value: object, name: str, maximum: int = ADDRESSABLE_BYTES -
 
 
 def as_number(value: object, name: str) -> float:
-    """The value as a finite float. Raises InputError for other values; text and True are not numbers."""
+    """Return the value as a finite float. Raises InputError for other values; text and True are not numbers."""
     try:
         number = math.nan if isinstance(value, _NO_NUMBERS) else float(value)  # type: ignore[arg-type]
     except (TypeError, ValueError, OverflowError):
@@ -55,7 +55,7 @@ def as_number(value: object, name: str) -> float:
 
 
 def as_flag(value: object, name: str) -> bool:
-    """The value as True or False. Raises InputError for other values, such as "no" and 0.0."""
+    """Return the value as True or False. Raises InputError for other values, such as "no" and 0.0."""
     if not isinstance(value, (bool, np.bool_)):
         raise InputError(f"{name} {shown(value)} must be True or False")
     return bool(value)
@@ -82,13 +82,13 @@ class Coordinates:
     units: Shown = ""
 
     def along(self, axis: int, cells: int) -> NDArray[np.float64]:
-        """The coordinates of the first `cells` cells along an axis."""
+        """Return the coordinates of the first `cells` cells along an axis."""
         places: NDArray[np.float64] = self.origin[axis] + np.arange(cells, dtype=np.float64) * self.spacing[axis]
         return places
 
 
 def as_coordinates(spacing: object, origin: object, units: object, ndim: int) -> Coordinates | None:
-    """The coordinates that a user has given, or None when all three values are None.
+    """Return the coordinates that a user has given, or None when all three values are None.
 
     `spacing` and `origin` are one number, or one number for each axis. Raises InputError for other values.
     """
@@ -112,7 +112,7 @@ def _numbers(what: str, given: Any, ndim: int) -> tuple[float, ...]:
 
 
 def encode_signals(stencil: Stencil, signals: Mapping[str, Any]) -> dict[str, str]:
-    """The signals of `stencil` as text for the manifest: doubles, little endian, in base64.
+    """Return the signals of `stencil` as text for the manifest: doubles, little endian, in base64.
 
     `signals` has a sequence of finite numbers for each signal, one number for each step from the first step of the run
     on. Raises InputError for missing and unknown names, and for other values.
@@ -129,7 +129,7 @@ def encode_signals(stencil: Stencil, signals: Mapping[str, Any]) -> dict[str, st
 
 
 def decode_signals(texts: Mapping[str, str]) -> dict[str, NDArray[np.float64]]:
-    """The values that `encode_signals` wrote, bit for bit. Raises InputError when the texts are damaged."""
+    """Return the values that `encode_signals` wrote, bit for bit. Raises InputError when the texts are damaged."""
     try:
         stored = {name: np.frombuffer(base64.b64decode(text, validate=True), _STORED) for name, text in texts.items()}
     except ValueError:

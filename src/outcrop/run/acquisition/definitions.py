@@ -87,7 +87,7 @@ class Grid:
     dtype: str
 
     def corners(self, what: str, points: Any) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """The cells around each point and their weights. Raises InputError for points outside the grid."""
+        """Return the cells around each point and their weights. Raises InputError for points outside the grid."""
         ndim = len(self.shape)
         places = _numbers(points, f"{what}: points must be numbers of shape (points, {ndim})")
         if places.ndim == 1 and len(places) == ndim:
@@ -117,7 +117,8 @@ def define(
     norms: Norms | None = None,
     more: AcquisitionDefinitions | None = None,
 ) -> AcquisitionDefinitions:
-    """The acquisition that the options describe, added to `more`. Raises InputError for values that are wrong."""
+    """Return the acquisition that the options describe, added to `more`. Raises InputError for values that are
+    wrong."""
     injections = [*(more.injections if more else ()), *(_injection(grid, *one) for one in enumerate(_list(sources)))]
     samplings = list(more.samplings if more else ())
     for one in _list(receivers):
@@ -153,7 +154,7 @@ def _injection(grid: Grid, number: int, source: Any) -> Injection:
 
 
 def _numbers(given: Any, refusal: str) -> NDArray[np.float64]:
-    """An array of real numbers. Raises InputError with the text `refusal` for other values."""
+    """Return an array of real numbers. Raises InputError with the text `refusal` for other values."""
     try:
         found = np.asarray(given)
         if found.dtype.kind in "uif":
@@ -164,7 +165,7 @@ def _numbers(given: Any, refusal: str) -> NDArray[np.float64]:
 
 
 def _scale(grid: Grid, what: str, given: Any) -> SourceFactor | None:
-    """The program of a scale. It may read only fields that nothing updates, at the cell itself."""
+    """Return the program of a scale. It may read only fields that nothing updates, at the cell itself."""
     if given is None:
         return None
     import sympy
@@ -230,7 +231,8 @@ def _check_rim(grid: Grid, number: int, source: Injection) -> None:
 
 
 def _all_snapshots(grid: Grid, given: Sequence[Any]) -> tuple[SnapshotsEntry, ...]:
-    """The entries of all snapshots. Raises InputError for names that are used twice, also by arrays of the group."""
+    """Return the entries of all snapshots. Raises InputError for names that are used twice, also by arrays of the
+    group."""
     found: dict[str, SnapshotsEntry] = {}
     for one in given:
         entry = _snapshots(grid, one)
@@ -282,7 +284,7 @@ def _fields(grid: Grid, what: str, names: Any) -> tuple[str, ...]:
 
 
 def _box(grid: Grid, box: Any) -> tuple[tuple[int, int], ...]:
-    """The ranges of a box, in cells of the arrays on disk."""
+    """Return the ranges of a box, in cells of the arrays on disk."""
     given = box if isinstance(box, Sequence) else [box]
     slices = [slice(None)] * len(grid.shape) if box is None else list(islice(given, 4))
     if len(slices) != len(grid.shape) or not all(isinstance(one, slice) for one in slices):
@@ -302,8 +304,8 @@ def _box(grid: Grid, box: Any) -> tuple[tuple[int, int], ...]:
 
 
 def read_definitions(directory: Directory, manifest: Manifest) -> AcquisitionDefinitions:
-    """The definitions in the files of a run. Values are mapped from their files. Raises StorageError when a file is
-    missing, and CorruptionError when a cell lies outside the grid."""
+    """Return the definitions in the files of a run. Values are mapped from their files. Raises StorageError when a file
+    is missing, and CorruptionError when a cell lies outside the grid."""
     entries = manifest.taps
     injections, samplings = [], []
     for number, source in enumerate(entries.sources):
@@ -317,7 +319,7 @@ def read_definitions(directory: Directory, manifest: Manifest) -> AcquisitionDef
 
 
 def mapped_values(directory: Directory, manifest: Manifest, number: int) -> NDArray[np.float64]:
-    """The values of source `number`, shape (steps, points). They are read when they are indexed. Raises
+    """Return the values of source `number`, shape (steps, points). They are read when they are indexed. Raises
     StorageError."""
     one, name = manifest.taps.sources[number], f"source-{number}"
     if one.steps == 0:
@@ -330,7 +332,7 @@ def mapped_values(directory: Directory, manifest: Manifest, number: int) -> NDAr
 def _points(
     directory: Directory, manifest: Manifest, name: str, entry: SourceEntry | SamplingEntry
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """The cells, of shape (points, corners, 3), and the weights, of shape (points, corners)."""
+    """Return the cells, of shape (points, corners, 3), and the weights, of shape (points, corners)."""
     shape = (entry.points, entry.corners)
     count = entry.points * entry.corners
     with _opened(directory, manifest, name) as handle:

@@ -198,7 +198,7 @@ class PassAcquisition:
 
     @staticmethod
     def of(acquisition: Acquisition, plan: Plan, first_step: int, steps: int) -> PassAcquisition:
-        """The part for steps first_step <= t < first_step + steps. Raises InputError for sources in the rim."""
+        """Return the part for steps first_step <= t < first_step + steps. Raises InputError for sources in the rim."""
         problem, seen = plan.problem, _steps_seen(first_step, steps)
         check_injections(acquisition, problem)
         assert plan.acquisition.staging.slots or not acquisition.snapshots, "the plan sets memory aside for snapshots"
@@ -225,7 +225,7 @@ class PassAcquisition:
         )
 
     def results(self, sums: Sequence[RawSum], snapshot_sums: Sequence[int]) -> AcquisitionResults:
-        """The core's results, with sums sorted by request."""
+        """Return the core's results, with sums sorted by request."""
         found = [
             FieldSum(self.first_step + one.step, _exact(*raw[:2]), _exact(*raw[2:4]), raw[4] + 0.0, raw[5] + 0.0)
             for one, raw in zip(self.sums, sums, strict=True)
@@ -249,12 +249,12 @@ def _injected(one: PointInjection, problem: Problem, first_step: int, steps: int
 
 
 def _steps_seen(first_step: int, steps: int) -> range:
-    """The steps after which a pass sees all values. The first pass also sees the initial values, as step 0."""
+    """Return the steps after which a pass sees all values. The first pass also sees the initial values, as step 0."""
     return range(first_step + 1 if first_step else 0, first_step + steps + 1)
 
 
 def _exact(integer: bytes, special: float) -> float:
-    """The double closest to a sum in units of 2**-1074. If `special` is inf or nan, that is the sum."""
+    """Return the double closest to a sum in units of 2**-1074. If `special` is inf or nan, that is the sum."""
     if special != 0:
         return special
     value = int.from_bytes(integer, "little", signed=True)
@@ -265,7 +265,7 @@ def _exact(integer: bytes, special: float) -> float:
 
 
 def demand_of(entries: AcquisitionEntries, dtype: str) -> AcquisitionDemand:
-    """The memory that these entries need beside the window, on arrays of `dtype`."""
+    """Return the memory that these entries need beside the window, on arrays of `dtype`."""
     item_bytes = np.dtype(dtype).itemsize
     sources = sum(one.points * one.corners for one in entries.sources)
     samplings = sum(one.points * one.corners for one in entries.samplings)

@@ -61,7 +61,7 @@ class Recorder:
         )
 
     def before(self, first_step: int, steps: int) -> Acquisition:
-        """The acquisition of the next pass. Raises StorageError when there is no room for its snapshots."""
+        """Return the acquisition of the next pass. Raises StorageError when there is no room for its snapshots."""
         manifest = self._state.manifest
         if not manifest.taps:
             return NO_ACQUISITION
@@ -107,7 +107,7 @@ class Recorder:
         return tuple(SumRequest(self._fields.index(name), entry.steps(last)) for name in entry.fields)
 
     def _resolved(self, source: Injection) -> Injection:
-        """The source with its scale in the weights. Raises InputError when the scale is not finite."""
+        """Return the source with its scale in the weights. Raises InputError when the scale is not finite."""
         whole = source.resolved(self._read_cells)
         if not np.isfinite(whole.weights).all():
             point = int(np.argmax(~np.isfinite(whole.weights).all(axis=1)))
@@ -115,9 +115,10 @@ class Recorder:
         return whole
 
     def _injection(self, number: int, first_step: int, steps: int) -> PointInjection:
-        """A value for every corner in each step of a pass; 0 after the last value of the source.
+        """Return a value for every corner in each step of a pass; 0 after the last value of the source.
 
-        The file is mapped again for each pass, so that pages that were read do not stay in memory."""
+        The file is mapped again for each pass, so that pages that were read do not stay in memory.
+        """
         source = self._sources[number]
         values = np.zeros((steps, source.weights.size), self._state.manifest.dtype)
         given = mapped_values(self._state.records, self._state.manifest, number)[first_step : first_step + steps]
@@ -126,7 +127,7 @@ class Recorder:
         return PointInjection(self._fields.index(source.field), source.cells.reshape(-1, 3), values, first_step)
 
     def _read_cells(self, field: str, cells: Cells) -> Weights:
-        """The committed values of a field at cells."""
+        """Return the committed values of a field at cells."""
         layout = self._state.layout
         if ((cells < 0) | (cells >= np.array(layout.shape))).any():
             raise InputError(f"the scale of a source reads {field} outside the grid; move the source inwards")
@@ -139,7 +140,7 @@ class Recorder:
 
 
 def _interpolated(seen: NDArray[np.float64], weights: Weights) -> NDArray[np.float64]:
-    """The weighted sums of corners, shape (steps, points), added in the same order as in the oracle."""
+    """Return the weighted sums of corners, shape (steps, points), added in the same order as in the oracle."""
     total: NDArray[np.float64] = np.zeros(seen.shape[:2])
     for corner in range(seen.shape[2]):
         total += weights[:, corner] * seen[:, :, corner]

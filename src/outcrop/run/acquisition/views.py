@@ -44,15 +44,15 @@ class Records(Mapping[str, NDArray[Any]], ABC):
     @staticmethod
     @abstractmethod
     def _known(manifest: Description) -> tuple[str, ...]:
-        """The names of the arrays."""
+        """Return the names of the arrays."""
 
     @abstractmethod
     def _empty(self, name: str) -> NDArray[Any]:
-        """The array before the first step."""
+        """Return the array before the first step."""
 
     @abstractmethod
     def _read(self, state: State, name: str) -> NDArray[Any]:
-        """The array up to the committed step."""
+        """Return the array up to the committed step."""
 
 
 class Traces(Records):
@@ -119,7 +119,8 @@ class SnapshotView:
         return self._entry.count(self._state.manifest.step)
 
     def __getitem__(self, index: Any) -> NDArray[Any]:
-        """The result of the same index on an array. Raises IndexError, and StorageError when a file is missing."""
+        """Return the result of the same index on an array. Raises IndexError, and StorageError when a file is
+        missing."""
         first, *rest = index if isinstance(index, tuple) else (index,)
         if first is Ellipsis:
             first, rest = slice(None), [Ellipsis, *rest]
@@ -143,7 +144,7 @@ class SnapshotView:
 
 
 def new_snapshots(state: State, first: int, last: int) -> Iterator[tuple[int, dict[str, NDArray[Any]]]]:
-    """The snapshots of steps first < step <= last, all committed: each step with its arrays, by the names of
+    """Yield the snapshots of steps first < step <= last, all committed: each step with its arrays, by the names of
     `SnapshotViews`."""
     found: dict[int, list[tuple[SnapshotsEntry, int]]] = {}
     for entry in state.manifest.taps.snapshots:

@@ -76,7 +76,8 @@ _TAIL_BYTES = 1 << 20
 
 
 def are_devices(places: list[Path], raw_device: bool) -> bool:
-    """Whether the places of a new run are block devices. Raises InputError unless `raw_device` is right for all."""
+    """Return whether the places of a new run are block devices. Raises InputError unless `raw_device` is right for
+    all."""
     devices = [place for place in places if device_use.is_block_device(place)]
     others = [place for place in places if place not in devices]
     if raw_device and others:
@@ -134,7 +135,7 @@ def hold_devices(devices: list[Path], description: Description, force: bool) -> 
 
 
 def hold_empty(device: Path) -> int:
-    """A descriptor that holds a device until it is closed. Raises InputError if the device has known content."""
+    """Return a descriptor that holds a device until it is closed. Raises InputError if the device has known content."""
     device_use.require_writable(device)
     handle = device_use.claim(device)
     try:
@@ -157,8 +158,8 @@ def _check_size(device: Path, handle: int, needed: int) -> None:
 
 
 def _read(device: Path, handle: int, force: bool) -> Header | None:
-    """The header of the device, or None. With `force`, the result is also None for a header that is damaged or of
-    another version; otherwise it raises InputError."""
+    """Return the header of the device, or None. With `force`, the result is also None for a header that is damaged or
+    of another version; otherwise it raises InputError."""
     try:
         return read_header(handle, device)
     except OSError as error:
@@ -181,7 +182,7 @@ def _check_member(device: Path, header: Header, force: bool) -> None:
 
 
 def _run_at(device: Path, identity: object) -> Manifest | None:
-    """The manifest of the run on a device if it has this identity, else None."""
+    """Return the manifest of the run on a device if it has this identity, else None."""
     try:
         found = Device(device).read()
     except InputError:

@@ -112,7 +112,7 @@ class Device(RunStorage):
             check_sizes(self.records(manifest), manifest)
 
     def records(self, manifest: Manifest) -> Directory:
-        """The folder beside the devices. Its MEMBER file must name this run."""
+        """Return the folder beside the devices. Its MEMBER file must name this run."""
         if self._records is None or not self._records.is_here():
             self._records = _records_of(manifest, self.path)
         return self._records
@@ -145,7 +145,7 @@ class Device(RunStorage):
 
     @contextmanager
     def scratch(self, manifest: Manifest, count: int) -> Iterator[Sequence[DeviceRange]]:
-        """The space after the shards of the first device."""
+        """Yield the space after the shards of the first device."""
         begin = needed_bytes(manifest, 0)
         with opened(self.path, os.O_RDONLY) as handle:
             size = device_use.size_of(handle)
@@ -184,7 +184,8 @@ class Device(RunStorage):
         return parse_manifest(header.text.encode(), self.path)
 
     def _others(self, manifest: Manifest) -> list[Path]:
-        """The further devices. They are found by their headers, because names may change when a machine restarts."""
+        """Return the further devices. They are found by their headers, because names may change when a machine
+        restarts."""
         paths = []
         for index, name in enumerate(manifest.directories[1:], start=1):
             share = (manifest.identity, index)
@@ -195,7 +196,7 @@ class Device(RunStorage):
 
 
 def ranges_on(manifest: Description, index: int, device: str) -> dict[tuple[str, int, int], DeviceRange]:
-    """The ranges of the shards on device number `index` of a run, by (array, copy, shard)."""
+    """Return the ranges of the shards on device number `index` of a run, by (array, copy, shard)."""
     layout, begin, places = manifest.layout, HEADER_BYTES, {}
     for entry, copy in manifest.copies:
         for shard in range(index, layout.shards, len(manifest.directories)):
@@ -205,24 +206,24 @@ def ranges_on(manifest: Description, index: int, device: str) -> dict[tuple[str,
 
 
 def needed_bytes(manifest: Description, index: int) -> int:
-    """The bytes that device number `index` of the run must have."""
+    """Return the bytes that device number `index` of the run must have."""
     ends = [one.begin + one.size for one in ranges_on(manifest, index, "").values()]
     return round_up(max(ends, default=HEADER_BYTES), RECORD_BYTES)
 
 
 def member_text(manifest: Manifest, index: int) -> str:
-    """The text in the header of further device number `index`."""
+    """Return the text in the header of further device number `index`."""
     return json.dumps({"run": manifest.directories[0], "identity": manifest.identity, "index": index}) + "\n"
 
 
 def member_of(header: Header) -> dict[str, object]:
-    """The values that `member_text` wrote. The result is empty for the first device of a run."""
+    """Return the values that `member_text` wrote. The result is empty for the first device of a run."""
     content = json.loads(header.text) if header.kind == SHARE else {}
     return content if isinstance(content, dict) else {}
 
 
 def signature_on(path: Path, handle: int) -> str:
-    """The known content of an open device other than a run, or "". Raises InputError when it cannot be read."""
+    """Return the known content of an open device other than a run, or "". Raises InputError when it cannot be read."""
     try:
         return device_use.find_signature(path, handle, device_use.size_of(handle))
     except OSError as error:
@@ -230,7 +231,7 @@ def signature_on(path: Path, handle: int) -> str:
 
 
 def _records_of(manifest: Manifest, device: Path) -> Directory:
-    """The folder of records of the run on `device`. Raises StorageError unless its MEMBER file names the run."""
+    """Return the folder of records of the run on `device`. Raises StorageError unless its MEMBER file names the run."""
     assert manifest.records is not None
     what = f"{manifest.records}, records of the run on {device},"
     try:
@@ -245,7 +246,7 @@ def _records_of(manifest: Manifest, device: Path) -> Directory:
 
 @contextmanager
 def opened(path: Path, flags: int) -> Iterator[int]:
-    """A descriptor of the device, closed when the `with` ends. Raises InputError when it cannot be opened."""
+    """Yield a descriptor of the device, closed when the `with` ends. Raises InputError when it cannot be opened."""
     handle = device_use.open_device(path, flags)
     try:
         yield handle
@@ -254,7 +255,7 @@ def opened(path: Path, flags: int) -> Iterator[int]:
 
 
 def _find_share(share: tuple[str, int], name: Path) -> Path:
-    """The device with this share (identity of the run, index): the device of that name or any other device."""
+    """Return the device with this share (identity of the run, index): the device of that name or any other device."""
     for path in (name, *device_use.all_devices()):
         with suppress(InputError), opened(path, os.O_RDONLY) as handle:
             header = header_of(path, handle)
@@ -264,7 +265,8 @@ def _find_share(share: tuple[str, int], name: Path) -> Path:
 
 
 def header_of(path: Path, handle: int) -> Header | None:
-    """The header of an open device, or None without a run. Raises InputError when it is damaged or cannot be read."""
+    """Return the header of an open device, or None without a run. Raises InputError when it is damaged or cannot be
+    read."""
     try:
         return read_header(handle, path)
     except OSError as error:
@@ -272,13 +274,13 @@ def header_of(path: Path, handle: int) -> Header | None:
 
 
 def encode_superblock(kind: str, identity: str) -> bytes:
-    """The first block of a device."""
+    """Return the first block of a device."""
     body = _SUPERBLOCK.pack(_MAGIC, VERSION, kind.encode(), identity.encode())
     return _padded(body + _CHECKSUM.pack(_core.crc32c(body)))
 
 
 def decode_superblock(block: bytes, path: object) -> tuple[str, str] | None:
-    """(kind, identity), or None without a run. Raises InputError when it is damaged or of another version."""
+    """Return (kind, identity), or None without a run. Raises InputError when it is damaged or of another version."""
     magic, version, kind, identity = _SUPERBLOCK.unpack_from(block)
     if magic != _MAGIC:
         return None
@@ -294,7 +296,7 @@ def decode_superblock(block: bytes, path: object) -> tuple[str, str] | None:
 
 
 def encode_slot(header: Header) -> bytes:
-    """The content of a slot, in whole blocks. Raises InputError when the text is longer than a slot."""
+    """Return the content of a slot, in whole blocks. Raises InputError when the text is longer than a slot."""
     text = header.text.encode()
     body = _SLOT.pack(_MAGIC, header.identity.encode(), header.sequence, len(text))
     slot = _padded(body + _CHECKSUM.pack(_core.crc32c(text, _core.crc32c(body))) + text)
@@ -304,7 +306,7 @@ def encode_slot(header: Header) -> bytes:
 
 
 def decode_slot(slot: bytes, kind: str, identity: str) -> Header | None:
-    """The header in a slot, or None when the slot is empty, torn, damaged or of another run."""
+    """Return the header in a slot, or None when the slot is empty, torn, damaged or of another run."""
     magic, owner, sequence, length = _SLOT.unpack_from(slot)
     start = _SLOT.size + _CHECKSUM.size
     text = slot[start : start + length]
@@ -317,8 +319,8 @@ def decode_slot(slot: bytes, kind: str, identity: str) -> Header | None:
 
 
 def read_header(handle: int, path: object) -> Header | None:
-    """The header of an open device, or None without a run. Raises InputError when it is damaged or of another version,
-    and OSError."""
+    """Return the header of an open device, or None without a run. Raises InputError when it is damaged or of another
+    version, and OSError."""
     block = os.pread(handle, BLOCK_BYTES, 0)
     found = decode_superblock(block, path) if len(block) == BLOCK_BYTES else None
     if found is None:
@@ -350,7 +352,7 @@ def write_all(handle: int, content: bytes, offset: int) -> None:
 
 
 def _read_slot(handle: int, offset: int) -> bytes:
-    """The used part of a slot."""
+    """Return the used part of a slot."""
     first = os.pread(handle, BLOCK_BYTES, offset)
     _, _, _, length = _SLOT.unpack_from(first.ljust(BLOCK_BYTES, b"\0"))
     rest = min(_SLOT.size + _CHECKSUM.size + length, SLOT_BYTES) - len(first)

@@ -62,7 +62,7 @@ _ZFS_UBERBLOCK = b"\x0c\xb1\xba\0\0\0\0\0"
 
 
 def is_block_device(path: Path) -> bool:
-    """Whether `path` is a block device, or a link to one."""
+    """Return whether `path` is a block device, or a link to one."""
     try:
         return stat.S_ISBLK(path.stat().st_mode)
     except OSError:
@@ -70,12 +70,12 @@ def is_block_device(path: Path) -> bool:
 
 
 def size_of(handle: int) -> int:
-    """The bytes of an open device."""
+    """Return the bytes of an open device."""
     return os.lseek(handle, 0, os.SEEK_END)
 
 
 def claim(path: Path) -> int:
-    """A descriptor that keeps others from mounting or claiming the device until it is closed.
+    """Return a descriptor that keeps others from mounting or claiming the device until it is closed.
 
     Raises InputError when the device is in use or cannot be opened.
     """
@@ -96,7 +96,7 @@ def claim(path: Path) -> int:
 
 
 def open_device(path: Path, flags: int) -> int:
-    """A descriptor of the device. Raises InputError."""
+    """Return a descriptor of the device. Raises InputError."""
     try:
         return os.open(path, flags | os.O_CLOEXEC)
     except OSError as error:
@@ -115,17 +115,17 @@ def require_writable(path: Path) -> None:
 
 
 def identity_of(path: Path) -> str:
-    """A text that is the same for all names of a device."""
+    """Return a text that is the same for all names of a device."""
     return _number(path) or str(path.resolve())
 
 
 def all_devices() -> list[Path]:
-    """The block devices of this machine, by name."""
+    """Return the block devices of this machine, by name."""
     return [Path("/dev") / name.replace("!", "/") for name in sorted(_names(SYS / "class" / "block"))]
 
 
 def find_use(number: str) -> str:
-    """The user of the device with `number` ("major:minor") or of one of its partitions, or ""."""
+    """Return the user of the device with `number` ("major:minor") or of one of its partitions, or ""."""
     disk = SYS / "dev" / "block" / number
     for part in (disk, *sorted(_partitions(disk))):
         own = _read(part / "dev") or number
@@ -150,7 +150,8 @@ def _partitions(disk: Path) -> Iterator[Path]:
 
 
 def _mount_point(number: str) -> str:
-    """The mount point of the device in the view of this process, or "". btrfs is found by the name of the device."""
+    """Return the mount point of the device in the view of this process, or "". btrfs is found by the name of the
+    device."""
     for line in (_read(PROC / "self" / "mountinfo") or "").splitlines():
         before, _, after = line.partition(" - ")
         fields, source = before.split(), after.split()[1:2]
@@ -169,7 +170,7 @@ def _loops() -> list[Path]:
 
 
 def _loop_on(number: str) -> str:
-    """The loop device whose backing file is this device, or ""."""
+    """Return the loop device whose backing file is this device, or ""."""
     for loop in _loops():
         behind = _read(loop / "loop" / "backing_file")
         if behind and _number(Path(behind)) == number:
@@ -178,7 +179,7 @@ def _loop_on(number: str) -> str:
 
 
 def _number(path: Path) -> str:
-    """The text "major:minor" of a block device, or "" for other paths."""
+    """Return the text "major:minor" of a block device, or "" for other paths."""
     try:
         status = path.stat()
     except OSError:
@@ -203,12 +204,12 @@ def _read(path: Path) -> str:
 
 
 def find_signature(path: Path, handle: int, size: int) -> str:
-    """The known content of the device of `size` bytes at `path`, open as `handle`, or "". Raises OSError."""
+    """Return the known content of the device of `size` bytes at `path`, open as `handle`, or "". Raises OSError."""
     return by_blkid(path) or by_magic(handle, size)
 
 
 def by_blkid(path: Path) -> str:
-    """The content that blkid finds on the device, or "". Without blkid, the result is ""."""
+    """Return the content that blkid finds on the device, or "". Without blkid, the result is ""."""
     program = shutil.which("blkid", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
     if program is None:
         return ""
@@ -225,7 +226,7 @@ def by_blkid(path: Path) -> str:
 
 
 def _in_words(export: str) -> str:
-    """The output of `blkid -o export` in words."""
+    """Return the output of `blkid -o export` in words."""
     facts = dict(line.partition("=")[::2] for line in export.splitlines())
     if name := facts.get("TYPE"):
         kind = SWAP if name.startswith("sw") else _KINDS.get(facts.get("USAGE", ""), "data")
@@ -235,7 +236,7 @@ def _in_words(export: str) -> str:
 
 
 def by_magic(handle: int, size: int) -> str:
-    """The content of the device by the most common signatures, or "". Raises OSError."""
+    """Return the content of the device by the most common signatures, or "". Raises OSError."""
     for kind, name, offset, magic in (*_MAGICS, *_at_end(size)):
         place = offset if offset >= 0 else size + offset
         if place >= 0 and os.pread(handle, len(magic), place) == magic:
@@ -247,7 +248,7 @@ def by_magic(handle: int, size: int) -> str:
 
 
 def _at_end(size: int) -> Iterator[tuple[str, str, int, bytes]]:
-    """The places of the metadata of md 0.90 and 1.0, which depend on the size of the device."""
+    """Yield the places of the metadata of md 0.90 and 1.0, which depend on the size of the device."""
     for place in ((size & ~0xFFFF) - 0x10000, ((size >> 9) - 16 & ~7) << 9):
         if place >= 0:
             yield GROUP, "md", place, _MD_AT_END

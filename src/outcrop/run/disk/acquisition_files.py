@@ -44,7 +44,7 @@ _PART_BYTES = 4 << 20
 
 
 def first_sums(manifest: Manifest, definitions: Definitions) -> dict[str, int]:
-    """The checksums of all files below ACQUISITION before the first step, by name."""
+    """Return the checksums of all files below ACQUISITION before the first step, by name."""
     sums = {name: manifest.seed(name, 0) for name in manifest.taps.files}
     for name, parts in definitions.items():
         for part in parts:
@@ -71,7 +71,7 @@ def write_rows(directory: Directory, name: str, first_row: int, rows: NDArray[An
 
 
 def continued(checksum: int, rows: NDArray[Any]) -> int:
-    """The checksum of a file after rows have been added."""
+    """Return the checksum of a file after rows have been added."""
     return int(_core.crc32c(np.ascontiguousarray(rows).reshape(-1).view(np.uint8), checksum))
 
 
@@ -100,7 +100,7 @@ def check_sizes(directory: Directory, manifest: Manifest) -> None:
 
 
 def damage_of(directory: Directory, manifest: Manifest, name: str) -> str:
-    """A description of the damage of a file, or "". Raises StorageError when it cannot be read."""
+    """Return a description of the damage of a file, or "". Raises StorageError when it cannot be read."""
     count, path = _valid_bytes(manifest)[name], directory.path / ACQUISITION / name
     found, checksum = checksum_of(directory, manifest, name)
     if found < count:
@@ -123,7 +123,7 @@ def fill_up(directory: Directory, manifest: Manifest, name: str) -> None:
 
 
 def checksum_of(directory: Directory, manifest: Manifest, name: str) -> tuple[int, int]:
-    """The number of valid bytes that a file below ACQUISITION has, and their checksum."""
+    """Return the number of valid bytes that a file below ACQUISITION has, and their checksum."""
     count, done, checksum = _valid_bytes(manifest)[name], 0, manifest.seed(name, 0)
     try:
         with directory.opened(f"{ACQUISITION}/{name}") as handle:
@@ -135,7 +135,7 @@ def checksum_of(directory: Directory, manifest: Manifest, name: str) -> tuple[in
 
 
 def read_rows(directory: Directory, manifest: Manifest, name: str) -> bytes:
-    """The valid rows of a record. Raises StorageError and CorruptionError."""
+    """Return the valid rows of a record. Raises StorageError and CorruptionError."""
     count, path = _valid_bytes(manifest)[name], directory.path / ACQUISITION / name
     try:
         data = directory.read_file(f"{ACQUISITION}/{name}", count)
@@ -149,18 +149,18 @@ def read_rows(directory: Directory, manifest: Manifest, name: str) -> bytes:
 
 
 def _valid_bytes(manifest: Manifest) -> dict[str, int]:
-    """The valid bytes of each file at the manifest's step."""
+    """Return the valid bytes of each file at the manifest's step."""
     rows = manifest.taps.records(manifest.step)
     return manifest.taps.definitions | {name: row_bytes * count for name, (row_bytes, count) in rows.items()}
 
 
 def snapshot_name(entry: SnapshotsEntry, field: str, number: int) -> str:
-    """The file of a snapshot in the run's directory. Snapshots are counted from 0."""
+    """Return the file of a snapshot in the run's directory. Snapshots are counted from 0."""
     return "/".join([SNAPSHOTS, f"{entry.prefix}{field}", "c", str(number), *["0"] * len(entry.box)])
 
 
 def damaged_snapshots(directory: Directory, manifest: Manifest) -> Iterator[tuple[str, str]]:
-    """The file of each valid snapshot with a description of its damage, or "".
+    """Yield the file of each valid snapshot with a description of its damage, or "".
 
     The records of checksums must be complete. Raises StorageError when one cannot be read.
     """

@@ -64,40 +64,41 @@ _PATTERNS = {
 
 
 def array_folder(entry: ArrayEntry, copy: int) -> str:
-    """The folder of one copy of an array. A static array has one copy, in the folder of its own name."""
+    """Return the folder of one copy of an array. A static array has one copy, in the folder of its own name."""
     return entry.name if entry.is_static else f".{entry.name}.{copy}"
 
 
 def array_folders(manifest: Description) -> list[str]:
-    """The folders of all arrays, in each directory of the run."""
+    """Return the folders of all arrays, in each directory of the run."""
     return [array_folder(entry, copy) for entry, copy in manifest.copies]
 
 
 def coordinate_folders(manifest: Description) -> list[str]:
-    """The folders of the coordinates, in the run's own directory."""
+    """Return the folders of the coordinates, in the run's own directory."""
     return list(NAMES[len(manifest.shape)]) if manifest.coordinates else []
 
 
 def acquisition_folders(manifest: Description) -> list[str]:
-    """The folders of acquisition, in the run's own directory or beside devices."""
+    """Return the folders of acquisition, in the run's own directory or beside devices."""
     return ([ACQUISITION] if manifest.taps else []) + ([SNAPSHOTS] if manifest.taps.snapshots else [])
 
 
 def shard_name(shard: int, ndim: int) -> str:
-    """The path of a shard below the folder of its array of `ndim` axes."""
+    """Return the path of a shard below the folder of its array of `ndim` axes."""
     return "/".join(["c", str(shard), *["0"] * (ndim - 1)])
 
 
 def top_names(manifest: Description) -> set[str]:
-    """The names of arrays, coordinates and acquisition in the run's own directory."""
+    """Return the names of arrays, coordinates and acquisition in the run's own directory."""
     state = (entry.name for entry in manifest.state)
     return {*array_folders(manifest), *coordinate_folders(manifest), *acquisition_folders(manifest), *state}
 
 
 def files_of_run(directory: Directory, manifest: Manifest) -> tuple[list[str], list[str]]:
-    """The files and links of a run in its own directory, without its manifest, and other files in its folders.
+    """Return the files and links of a run in its own directory, without its manifest, and other files in its folders.
 
-    Raises OSError."""
+    Raises OSError.
+    """
     links = {entry.name for entry in manifest.state}
     beside = {GROUP, *(f"{name}.tmp" for name in (GROUP, MANIFEST, *links))}
     names = directory.names()
@@ -110,7 +111,7 @@ def files_of_run(directory: Directory, manifest: Manifest) -> tuple[list[str], l
 
 
 def files_below(directory: Directory, folders: Iterable[str]) -> tuple[list[str], list[str]]:
-    """The files in these folders that have the name of a file of a run, and all others. Raises OSError."""
+    """Return the files in these folders that have the name of a file of a run, and all others. Raises OSError."""
     ours: list[str] = []
     foreign: list[str] = []
     for folder in folders:
@@ -121,7 +122,7 @@ def files_below(directory: Directory, folders: Iterable[str]) -> tuple[list[str]
 
 
 def _below(directory: Directory, name: str, depth: int) -> Iterator[str]:
-    """The files in the folder `name` and in its folders, or `name` itself if it is a file."""
+    """Yield the files in the folder `name` and in its folders, or `name` itself if it is a file."""
     status = directory.status(name)
     if status is None:
         return
@@ -133,7 +134,7 @@ def _below(directory: Directory, name: str, depth: int) -> Iterator[str]:
 
 
 def derived_files(manifest: Manifest) -> dict[str, bytes]:
-    """The content of all derived files in the run's own directory, by name."""
+    """Return the content of all derived files in the run's own directory, by name."""
     attributes = _attributes(manifest)
     metadata = array_metadata(manifest.layout, len(manifest.shape), attributes)
     files = {f"{array_folder(entry, copy)}/{GROUP}": to_json(metadata) for entry, copy in manifest.copies}
@@ -147,7 +148,8 @@ def derived_files(manifest: Manifest) -> dict[str, bytes]:
 
 
 def snapshot_files(manifest: Manifest) -> dict[str, bytes]:
-    """The content of the derived files of snapshots at the manifest's step. The group that lists the others is last."""
+    """Return the content of the derived files of snapshots at the manifest's step. The group that lists the others is
+    last."""
     files: dict[str, bytes] = {}
     below: dict[str, dict[str, Any]] = {}
     for entry in manifest.taps.snapshots:
@@ -176,7 +178,7 @@ def show_snapshots(directory: Directory, manifest: Manifest) -> None:
 
 
 def outdated(directory: Directory, files: dict[str, bytes]) -> dict[str, bytes]:
-    """The files, of those given, that are missing or have other content."""
+    """Return the files, of those given, that are missing or have other content."""
     found = {}
     for name, content in files.items():
         try:
@@ -193,7 +195,7 @@ def _attributes(manifest: Manifest) -> dict[str, Any]:
 
 
 def _snapshot_metadata(manifest: Manifest, entry: SnapshotsEntry) -> dict[str, dict[str, Any]]:
-    """The content of zarr.json of every array of a group at the manifest's step, by name."""
+    """Return the content of zarr.json of every array of a group at the manifest's step, by name."""
     count, axes, box = entry.count(manifest.step), NAMES[len(manifest.shape)], entry.shape
     inner = (1, 1, *box[1:]) if len(box) == 3 else None
     # With "coordinates", xarray treats step as a coordinate of these cells, as it treats time.
@@ -214,7 +216,8 @@ def _coordinate(axis: str, count: int, chunk: int, dtype: str, units: str) -> di
 
 
 def _box_coordinates(manifest: Manifest, entry: SnapshotsEntry) -> dict[str, NDArray[np.float64]]:
-    """The coordinates of the cells of the box along each axis. Without coordinates, these are the cells' numbers."""
+    """Return the coordinates of the cells of the box along each axis. Without coordinates, these are the cells'
+    numbers."""
     found = {}
     for axis, name in enumerate(NAMES[len(manifest.shape)]):
         begin, end = entry.box[axis]
@@ -226,7 +229,7 @@ def _box_coordinates(manifest: Manifest, entry: SnapshotsEntry) -> dict[str, NDA
 
 
 def _times(manifest: Manifest, entry: SnapshotsEntry) -> dict[str, bytes]:
-    """The chunks of step and time, each complete."""
+    """Return the chunks of step and time, each complete."""
     files = {}
     for chunk in range(-(-entry.count(manifest.step) // TIMES_PER_CHUNK)):
         first = chunk * TIMES_PER_CHUNK

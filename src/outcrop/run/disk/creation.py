@@ -236,7 +236,7 @@ def open_directory(path: Path) -> Directory:
 
 
 def seal_member(member: Member) -> bytes:
-    """The bytes of MEMBER."""
+    """Return the bytes of MEMBER."""
     return sealed(msgspec.to_builtins(member))
 
 
@@ -282,7 +282,7 @@ def _check_further(directory: Directory, force: bool, replaced: str) -> None:
 
 
 def _is_alive(member: Member) -> bool:
-    """Whether the run that a member names still exists. A run on a device counts as existing."""
+    """Return whether the run that a member names still exists. A run on a device counts as existing."""
     if os.path.exists(member.run) and not os.path.isdir(member.run):
         return True
     try:
@@ -293,7 +293,7 @@ def _is_alive(member: Member) -> bool:
 
 
 def what_is_there(place: Path, old: Manifest) -> str:
-    """A message that `place` holds the run `old`, with a remedy."""
+    """Return a message that `place` holds the run `old`, with a remedy."""
     name = old.stencil.get("name", "a stencil")
     if old.step < old.target_step:
         what = f"an unfinished run of {name} (step {old.step} of {old.target_step}); continue it with 'outcrop resume"
@@ -303,7 +303,7 @@ def what_is_there(place: Path, old: Manifest) -> str:
 
 
 def _freed_bytes(there: dict[int, Directory]) -> dict[int, int]:
-    """The bytes that replacing the files in these directories frees, by device."""
+    """Return the bytes that replacing the files in these directories frees, by device."""
     total: dict[int, int] = {}
     for index, directory in there.items():
         member = read_member(directory)

@@ -62,14 +62,15 @@ class ArrayEntry:
 
     @property
     def is_previous(self) -> bool:
-        """Whether the array has the previous values of its field."""
+        """True if the array has the previous values of its field."""
         return "." in self.name
 
 
 def arrays_of(stencil: Stencil) -> tuple[ArrayEntry, ...]:
-    """The arrays of a stencil: the state, then the fields that are only read.
+    """Return the arrays of a stencil: the state, then the fields that are only read.
 
-    Fields have the stencil's order. A field of the state is followed by its previous values if a step needs them."""
+    Fields have the stencil's order. A field of the state is followed by its previous values if a step needs them.
+    """
     state, static = [], []
     for field, storage in zip(stencil.fields, stencil.storage, strict=True):
         if storage.is_static:
@@ -124,7 +125,7 @@ class SnapshotsEntry:
         return f"{self.name}/" if self.name else ""
 
     def record(self, field: str) -> str:
-        """The file with the checksums of the snapshots of a field."""
+        """Return the file with the checksums of the snapshots of a field."""
         return "-".join(["snapshots", *([self.name] if self.name else []), field])
 
     @property
@@ -133,11 +134,11 @@ class SnapshotsEntry:
         return tuple(end - begin for begin, end in self.box)
 
     def count(self, step: int) -> int:
-        """The number of snapshots of a field after `step` steps. The first pass keeps the initial values."""
+        """Return the number of snapshots of a field after `step` steps. The first pass keeps the initial values."""
         return step // self.every + self.initial if step > 0 else 0
 
     def step_of(self, number: int) -> int:
-        """The step of a snapshot. Snapshots are counted from 0."""
+        """Return the step of a snapshot. Snapshots are counted from 0."""
         return (number + (not self.initial)) * self.every
 
 
@@ -150,11 +151,11 @@ class NormsEntry:
     initial: bool = False
 
     def count(self, step: int) -> int:
-        """The number of sums of a field after `step` steps. The first pass adds up the initial values."""
+        """Return the number of sums of a field after `step` steps. The first pass adds up the initial values."""
         return step // self.every + self.initial if step > 0 else 0
 
     def steps(self, last: int) -> range:
-        """The steps after which sums are computed, up to `last`."""
+        """Return the steps after which sums are computed, up to `last`."""
         return range(0 if self.initial else self.every, last + 1, self.every)
 
 
@@ -189,7 +190,8 @@ class AcquisitionEntries:
         return found | {f"receivers-{i}": _points_bytes(one) for i, one in enumerate(self.samplings)}
 
     def records(self, step: int) -> dict[str, tuple[int, int]]:
-        """The bytes of a row and the number of valid rows after `step` steps, by name, of files that grow with the run.
+        """Return the bytes of a row and the number of valid rows after `step` steps, by name, of files that grow with
+        the run.
 
         A row for snapshots is the checksum of one file.
         """
@@ -210,5 +212,5 @@ NO_ENTRIES = AcquisitionEntries()
 
 
 def _points_bytes(one: SourceEntry | SamplingEntry) -> int:
-    """The bytes of cells, three numbers each, and of weights."""
+    """Return the bytes of cells, three numbers each, and of weights."""
     return (3 + 1) * 8 * one.points * one.corners

@@ -54,7 +54,7 @@ _CHECKSUM: dict[str, Any] = {"name": "crc32c"}
 
 
 def round_up(count: int, multiple: int) -> int:
-    """The smallest multiple of `multiple` that is at least `count`."""
+    """Return the smallest multiple of `multiple` that is at least `count`."""
     return -(-count // multiple) * multiple
 
 
@@ -90,20 +90,20 @@ class PlaneLayout:
         return self.shape[0] * self.record_bytes + self.shards * self.index_bytes
 
     def records(self, shard: int) -> int:
-        """The number of records in a shard."""
+        """Return the number of records in a shard."""
         return min(self.shard_planes, self.shape[0] - shard * self.shard_planes)
 
     def shard_bytes(self, shard: int) -> int:
-        """The bytes of a shard."""
+        """Return the bytes of a shard."""
         return self.records(shard) * self.record_bytes + self.index_bytes
 
     def locate(self, z: int) -> tuple[int, int]:
-        """The shard and the byte offset of the record of plane z."""
+        """Return the shard and the byte offset of the record of plane z."""
         return z // self.shard_planes, z % self.shard_planes * self.record_bytes
 
 
 def make_layout(shape: tuple[int, int, int], dtype: str, shard_planes: int | None = None) -> PlaneLayout:
-    """The layout for a grid. Without `shard_planes`, one shard holds all planes.
+    """Return the layout for a grid. Without `shard_planes`, one shard holds all planes.
 
     Raises InputError for sizes below 1, a dtype that is not in DTYPES, or a grid that is too large for files.
     """
@@ -121,7 +121,7 @@ def make_layout(shape: tuple[int, int, int], dtype: str, shard_planes: int | Non
 
 
 def stripe_planes(shape: tuple[int, int, int], dtype: str, directories: int) -> int:
-    """The planes of a shard, so that concurrent transfers use all `directories`, without thousands of files."""
+    """Return the planes of a shard, so that concurrent transfers use all `directories`, without thousands of files."""
     layout = make_layout(shape, dtype)
     if directories == 1:
         return shape[0]
@@ -131,13 +131,13 @@ def stripe_planes(shape: tuple[int, int, int], dtype: str, directories: int) -> 
 
 
 def index_parts(layout: PlaneLayout, shard: int) -> Iterator[bytes]:
-    """The index of a shard in parts: (offset, length) of each plane, then the CRC32C of all entries."""
+    """Yield the index of a shard in parts: (offset, length) of each plane, then the CRC32C of all entries."""
     length = layout.plane_bytes + CHECKSUM_BYTES
     yield from _index(layout.shard_planes, layout.records(shard), layout.record_bytes, length)
 
 
 def snapshot_index(shape: tuple[int, ...], itemsize: int) -> bytes:
-    """The index of the planes of a snapshot, which follows its rows. It is empty on fewer than three axes."""
+    """Return the index of the planes of a snapshot, which follows its rows. It is empty on fewer than three axes."""
     if len(shape) < 3:
         return b""
     plane_bytes = shape[1] * shape[2] * itemsize
@@ -145,7 +145,7 @@ def snapshot_index(shape: tuple[int, ...], itemsize: int) -> bytes:
 
 
 def _index(count: int, present: int, stride: int, length: int) -> Iterator[bytes]:
-    """An index of `count` entries. The first `present` are chunks of `length` bytes, `stride` bytes apart."""
+    """Yield an index of `count` entries. The first `present` are chunks of `length` bytes, `stride` bytes apart."""
     checksum = 0
     for first in range(0, count, _PART_PLANES):
         entries = np.full((min(_PART_PLANES, count - first), 2), _NO_CHUNK, dtype="<u8")
@@ -159,7 +159,7 @@ def _index(count: int, present: int, stride: int, length: int) -> Iterator[bytes
 
 
 def array_metadata(layout: PlaneLayout, ndim: int, attributes: dict[str, Any]) -> dict[str, Any]:
-    """The content of the zarr.json of an array of planes. The grid has `ndim` axes."""
+    """Return the content of the zarr.json of an array of planes. The grid has `ndim` axes."""
     ny = layout.shape[1]
 
     def own(sizes: tuple[int, int, int]) -> list[int]:
@@ -174,13 +174,13 @@ def plain_metadata(
     shape: Sequence[int], chunk: Sequence[int], dtype: str, axes: Sequence[str], attributes: dict[str, Any],
     inner: Sequence[int] | None = None,
 ) -> dict[str, Any]:  # fmt: skip
-    """The content of the zarr.json of an array whose chunks are plain bytes. With `inner`, a chunk is a shard of such
-    chunks, with its index at the end."""
+    """Return the content of the zarr.json of an array whose chunks are plain bytes. With `inner`, a chunk is a shard of
+    such chunks, with its index at the end."""
     return _array(shape, chunk, dtype, axes, [_BYTES] if inner is None else _sharding(inner, [_BYTES]), attributes)
 
 
 def group_metadata(arrays: dict[str, dict[str, Any]], attributes: dict[str, Any]) -> dict[str, Any]:
-    """The content of the zarr.json of a group. `arrays` maps names to their metadata."""
+    """Return the content of the zarr.json of a group. `arrays` maps names to their metadata."""
     return {
         "zarr_format": 3,
         "node_type": "group",
@@ -190,7 +190,7 @@ def group_metadata(arrays: dict[str, dict[str, Any]], attributes: dict[str, Any]
 
 
 def to_json(metadata: dict[str, Any]) -> bytes:
-    """The bytes of metadata on disk."""
+    """Return the bytes of metadata on disk."""
     return (json.dumps(metadata, indent=2) + "\n").encode()
 
 
@@ -208,7 +208,7 @@ def _array(
     shape: Sequence[int], chunk: Sequence[int], dtype: str, axes: Sequence[str], codecs: list[dict[str, Any]],
     attributes: dict[str, Any],
 ) -> dict[str, Any]:  # fmt: skip
-    """The metadata of an array. The order of keys must not change, because files are compared byte by byte."""
+    """Return the metadata of an array. The order of keys must not change, because files are compared byte by byte."""
     return {
         "zarr_format": 3,
         "node_type": "array",

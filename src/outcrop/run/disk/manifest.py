@@ -154,7 +154,7 @@ class Description:
         return (*((entry, copy) for copy in copies for entry in self.state), *((entry, 0) for entry in self.static))
 
     def entry(self, name: str) -> ArrayEntry:
-        """The array with this name. Raises InputError, which lists the names, if there is none."""
+        """Return the array with this name. Raises InputError, which lists the names, if there is none."""
         for entry in self.arrays:
             if isinstance(name, str) and entry.name == name:
                 return entry
@@ -185,13 +185,13 @@ class Manifest(Description):
     format: int = field(default=FORMAT)
 
     def seed(self, name: str, stamp: int | None = None) -> int:
-        """The seed of a seal or a checksum: a checksum of the run, the name and a stamp, by default that of
+        """Return the seed of a seal or a checksum: a checksum of the run, the name and a stamp, by default that of
         `filled`."""
         stamp = self.filled.get(name, 0) if stamp is None else stamp
         return _core.crc32c(f"{self.identity} {name} {stamp}".encode())
 
     def to_bytes(self) -> bytes:
-        """The manifest as JSON with its checksum. Raises InputError when it would be too long to read again."""
+        """Return the manifest as JSON with its checksum. Raises InputError when it would be too long to read again."""
         data = sealed(msgspec.to_builtins(self))
         if len(data) > MAX_TEXT_BYTES:
             raise InputError(f"the description of the run takes {len(data)} bytes; shorten its signals")
@@ -199,7 +199,7 @@ class Manifest(Description):
 
 
 def new_manifest(description: Description, target_step: int = 0) -> Manifest:
-    """The manifest of a new run without values."""
+    """Return the manifest of a new run without values."""
     given = {one.name: getattr(description, one.name) for one in fields(Description)}
     return Manifest(**given, identity=uuid.uuid4().hex, target_step=target_step)
 
@@ -215,12 +215,13 @@ def require_readable(description: Description) -> None:
 
 
 def new_stamp() -> int:
-    """A random number that identifies a writing."""
+    """Return a random number that identifies a writing."""
     return secrets.randbits(32)
 
 
 def parse_manifest(data: bytes, path: Path) -> Manifest:
-    """The manifest in `data`, read from `path`. Raises InputError when it is damaged, foreign or of another version."""
+    """Return the manifest in `data`, read from `path`. Raises InputError when it is damaged, foreign or of another
+    version."""
     try:
         content = msgspec.json.decode(data)
         version = content["format"]
@@ -287,7 +288,7 @@ def _one_line(error: Exception) -> str:
 
 
 def read_manifest(directory: Directory) -> Manifest:
-    """The manifest of the run in `directory`. Raises InputError when there is no run."""
+    """Return the manifest of the run in `directory`. Raises InputError when there is no run."""
     path = directory.path / MANIFEST
     try:
         return parse_manifest(directory.read(MANIFEST), path)
@@ -304,7 +305,7 @@ def read_manifest(directory: Directory) -> Manifest:
 
 
 def read_member(directory: Directory) -> Member | None:
-    """The content of MEMBER in the directory, or None if it is missing or invalid."""
+    """Return the content of MEMBER in the directory, or None if it is missing or invalid."""
     try:
         return msgspec.convert(unsealed(directory.read(MEMBER, 1 << 16), MEMBER), Member)
     except (OSError, ValueError, StorageError):

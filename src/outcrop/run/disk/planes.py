@@ -67,7 +67,7 @@ def read_bytes(file: ShardFile, offset: int, count: int) -> bytes:
 
 
 def place_of(file: ShardFile) -> str:
-    """The name of a shard for messages, with links resolved."""
+    """Return the name of a shard for messages, with links resolved."""
     return os.path.realpath(file) if isinstance(file, str) else str(file)
 
 
@@ -76,7 +76,7 @@ def _path(file: ShardFile) -> str:
 
 
 def _opened(file: ShardFile) -> int:
-    """A descriptor of the shard. Opening a pipe does not wait for its other end."""
+    """Return a descriptor of the shard. Opening a pipe does not wait for its other end."""
     if isinstance(file, FileBeneath):
         return _core.open_beneath(*file)
     descriptor = os.open(_path(file), os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
@@ -111,7 +111,8 @@ class Planes:
         self._buffer = _core.aligned_array(self.group_planes * layout.record_bytes)
 
     def read(self, z0: int, z1: int) -> np.ndarray[Any, Any]:
-        """Planes z0 <= z < z1 as a new array of shape (z1 - z0, ny, nx). Raises CorruptionError and StorageError."""
+        """Return planes z0 <= z < z1 as a new array of shape (z1 - z0, ny, nx). Raises CorruptionError and
+        StorageError."""
         _, ny, nx = self._layout.shape
         result = np.empty((z1 - z0, ny, nx), dtype=self._layout.dtype)
         for first, block in self.groups(z0, z1):
@@ -119,7 +120,8 @@ class Planes:
         return result
 
     def groups(self, z0: int, z1: int) -> Iterator[tuple[int, np.ndarray[Any, Any]]]:
-        """Pairs (first plane, planes), with verified checksums. The planes are valid until the next pair is read."""
+        """Yield pairs (first plane, planes), with verified checksums. The planes are valid until the next pair is
+        read."""
         layout = self._layout
         for first, count in self._runs(z0, z1):
             shard, offset = layout.locate(first)
@@ -162,7 +164,7 @@ class Planes:
         self.close()
 
     def _runs(self, z0: int, z1: int) -> Iterator[tuple[int, int]]:
-        """Groups (first plane, count) within one shard each."""
+        """Yield groups (first plane, count) within one shard each."""
         while z0 < z1:
             shard_end = (z0 // self._layout.shard_planes + 1) * self._layout.shard_planes
             count = min(z1, shard_end, z0 + self.group_planes) - z0
@@ -170,7 +172,7 @@ class Planes:
             z0 += count
 
     def _cells(self, records: np.ndarray[Any, Any], count: int) -> np.ndarray[Any, Any]:
-        """A view of the cells inside records, without padding, shape (count, ny, nx)."""
+        """Return a view of the cells inside records, without padding, shape (count, ny, nx)."""
         layout = self._layout
         _, ny, nx = layout.shape
         planes = records.reshape(count, layout.record_bytes)[:, : layout.plane_bytes]

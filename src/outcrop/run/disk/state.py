@@ -52,7 +52,7 @@ class State:
         """The stamp of the current writing, of the next generation or of arrays that are filled in place."""
 
     def reader(self) -> State:
-        """The same run for reading only, because another thread may be executing a pass."""
+        """Return the same run for reading only, because another thread may be executing a pass."""
         return State(self._storage.reopened(), self.manifest)
 
     @property
@@ -67,26 +67,26 @@ class State:
 
     @property
     def has_values(self) -> bool:
-        """Whether initial values of any array have been committed."""
+        """True if initial values of any array have been committed."""
         return self.manifest.phase != NEW
 
     def files(self, copy: int) -> Sequence[Sequence[ShardFile]]:
-        """The shards of copy 0 or 1 of each array of the state, in the order of their planes. A run in place has one
-        copy, which is returned for both."""
+        """Return the shards of copy 0 or 1 of each array of the state, in the order of their planes. A run in place has
+        one copy, which is returned for both."""
         return [self.files_of(entry.name, copy) for entry in self.manifest.state]
 
     def static_files(self) -> Sequence[Sequence[ShardFile]]:
-        """The shards of each array that is only read."""
+        """Return the shards of each array that is only read."""
         return [self.files_of(entry.name, 0) for entry in self.manifest.static]
 
     def files_of(self, name: str, copy: int) -> Sequence[ShardFile]:
-        """The shards of a copy of the array `name`. Raises InputError when there is no such array."""
+        """Return the shards of a copy of the array `name`. Raises InputError when there is no such array."""
         entry = self.manifest.entry(name)
         return self._storage.files(self.manifest, entry, 0 if entry.is_static or self.manifest.in_place else copy)
 
     def current_files_of(self, name: str) -> Sequence[ShardFile]:
-        """The shards with the committed values of one array. Raises the errors of `require_whole`, and InputError when
-        the array has no values yet."""
+        """Return the shards with the committed values of one array. Raises the errors of `require_whole`, and
+        InputError when the array has no values yet."""
         if not self.manifest.entry(name).is_static:
             self.require_whole()
         if name not in self.manifest.filled:
@@ -94,16 +94,18 @@ class State:
         return self.files_of(name, self.manifest.current)
 
     def planes_of(self, name: str, io: str = "auto") -> Planes:
-        """The planes with the committed values of one array, for reading. Raises the errors of `current_files_of`."""
+        """Return the planes with the committed values of one array, for reading. Raises the errors of
+        `current_files_of`."""
         return Planes(self.current_files_of(name), self.layout, io=io, seed=self.manifest.seed(name))
 
     def target_planes(self, name: str, copy: int, io: str = "auto") -> Planes:
-        """The planes of a copy of one array, for the current writing."""
+        """Return the planes of a copy of one array, for the current writing."""
         seed = self.manifest.seed(name, self.stamp)
         return Planes(self.files_of(name, copy), self.layout, writable=True, io=io, seed=seed)
 
     def seeds(self) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
-        """The seeds of the seals of a pass: of arrays that it reads, of arrays that it writes, and of static arrays."""
+        """Return the seeds of the seals of a pass: of arrays that it reads, of arrays that it writes, and of static
+        arrays."""
         manifest = self.manifest
         return (
             tuple(manifest.seed(entry.name) for entry in manifest.state),
@@ -214,7 +216,7 @@ class State:
         self._storage.check(self.manifest)
 
     def untidy(self) -> list[str]:
-        """A line for each derived file that is wrong."""
+        """Return a line for each derived file that is wrong."""
         return self._storage.untidy(self.manifest)
 
     def repair(self, sums: Mapping[str, int]) -> None:

@@ -45,12 +45,12 @@ class RunStorage(ABC):
         self.path = path
 
     def reopened(self) -> RunStorage:
-        """The same storage, with other descriptors."""
+        """Return the same storage, with other descriptors."""
         return type(self)(self.path)
 
     @abstractmethod
     def read(self) -> Manifest:
-        """The manifest of the last commit. Raises InputError when there is none."""
+        """Return the manifest of the last commit. Raises InputError when there is none."""
 
     @abstractmethod
     def store(self, manifest: Manifest) -> None:
@@ -58,11 +58,11 @@ class RunStorage(ABC):
 
     @abstractmethod
     def files(self, manifest: Manifest, entry: ArrayEntry, copy: int) -> Sequence[ShardFile]:
-        """The shards of an array of `manifest.copies`, in the order of their planes."""
+        """Return the shards of an array of `manifest.copies`, in the order of their planes."""
 
     @abstractmethod
     def records(self, manifest: Manifest) -> Directory:
-        """The directory of acquisition. Raises StorageError when it is missing."""
+        """Return the directory of acquisition. Raises StorageError when it is missing."""
 
     @abstractmethod
     def check(self, manifest: Manifest) -> None:
@@ -75,7 +75,7 @@ class RunStorage(ABC):
 
     @abstractmethod
     def in_use(self) -> bool:
-        """Whether a process holds the run."""
+        """Return whether a process holds the run."""
 
     @abstractmethod
     def scratch(self, manifest: Manifest, count: int) -> AbstractContextManager[Sequence[ShardFile]]:
@@ -88,7 +88,7 @@ class RunStorage(ABC):
 
     @abstractmethod
     def untidy(self, manifest: Manifest) -> list[str]:
-        """A line for each derived file that is wrong."""
+        """Return a line for each derived file that is wrong."""
 
     @abstractmethod
     def repair(self, manifest: Manifest) -> None:
@@ -245,7 +245,7 @@ class RunFolder(RunStorage):
                 raise StorageError(f"{place.path} was moved or deleted while the run was open; nothing is kept there")
 
     def _shard_links(self, manifest: Manifest) -> dict[str, str]:
-        """The links to shards in further directories, with their targets."""
+        """Return the links to shards in further directories, with their targets."""
         directories = [self._directory, *self._further(manifest)]
         every = [one for entry, copy in manifest.copies for one in _places(directories, manifest, entry, copy)]
         return {name: str(place.path.absolute() / name) for place, name in every if place is not self._directory}
@@ -263,8 +263,8 @@ class RunFolder(RunStorage):
 
 
 def further_directories(own: Directory, manifest: Manifest, must_be_there: bool = True) -> list[Directory]:
-    """The further directories of a run. Each must have a MEMBER file that names the run, because a manifest cannot be
-    trusted. Raises StorageError for other directories, or leaves them out unless `must_be_there`.
+    """Return the further directories of a run. Each must have a MEMBER file that names the run, because a manifest
+    cannot be trusted. Raises StorageError for other directories, or leaves them out unless `must_be_there`.
 
     A member belongs to the run in the directory that it names. If that was moved, it belongs to the run with its
     identity.
@@ -301,7 +301,7 @@ def _further_directory(own: Directory, manifest: Manifest, index: int, path: Pat
 def _places(
     directories: Sequence[Directory], manifest: Manifest, entry: ArrayEntry, copy: int
 ) -> list[tuple[Directory, str]]:
-    """The directory and the name of each shard of a copy of an array."""
+    """Return the directory and the name of each shard of a copy of an array."""
     folder, ndim = array_folder(entry, copy), len(manifest.shape)
     return [
         (directories[shard % len(directories)], f"{folder}/{shard_name(shard, ndim)}")
@@ -311,7 +311,8 @@ def _places(
 
 @contextmanager
 def scratch_in(directory: Directory, count: int) -> Iterator[Sequence[ShardFile]]:
-    """A file of `count` bytes in a directory, or no file for 0 bytes. Raises StorageError when there is no space."""
+    """Yield a file of `count` bytes in a directory, or no file for 0 bytes. Raises StorageError when there is no
+    space."""
     if count == 0:
         yield []
         return

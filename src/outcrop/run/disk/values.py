@@ -80,7 +80,7 @@ def complete(state: State, io: str = "auto") -> None:
 
 
 def padded(planes: PlaneSource, manifest: Description) -> PlaneSource:
-    """Planes of the arrays from planes of the user's grid. The padding has zeros."""
+    """Return planes of the arrays from planes of the user's grid. The padding has zeros."""
     if not any(manifest.padding):
         return planes
     pads = [0, 0, 0]
@@ -165,7 +165,8 @@ class PlanesView(ABC):
         return self.shape[0]
 
     def __getitem__(self, index: Any) -> Any:
-        """The result of `array[index]` as a new NumPy array. An index has whole numbers, slices and at most one `...`.
+        """Return the result of `array[index]` as a new NumPy array. An index has whole numbers, slices and at most one
+        `...`.
 
         Raises IndexError outside the grid, CorruptionError for damaged planes, and InputError without values.
         """
@@ -188,8 +189,8 @@ class PlanesView(ABC):
 
     @abstractmethod
     def _read(self, wanted: range) -> Iterator[NDArray[Any]]:
-        """The planes `wanted` in their order, a few at a time, shape (some, *shape[1:]). Each array is valid until the
-        next one is read."""
+        """Return the planes `wanted` in their order, a few at a time, shape (some, *shape[1:]). Each array is valid
+        until the next one is read."""
 
 
 class FieldView(PlanesView):
@@ -202,7 +203,7 @@ class FieldView(PlanesView):
         self.dtype = np.dtype(state.manifest.dtype)
 
     def __getitem__(self, index: Any) -> Any:
-        """The selected cells of one generation, even while another process executes the run.
+        """Return the selected cells of one generation, even while another process executes the run.
 
         The pass after a commit overwrites planes that are being read here. Therefore planes are read again if the
         generation has changed.
@@ -246,7 +247,7 @@ class FieldView(PlanesView):
 
 
 def _split(index: Any, ndim: int) -> tuple[int | slice, tuple[int | slice, ...]]:
-    """The index of the first axis and those of the other axes in `array[index]`, on `ndim` axes."""
+    """Return the index of the first axis and those of the other axes in `array[index]`, on `ndim` axes."""
     parts = list(index) if isinstance(index, tuple) else [index]
     dots = [place for place, part in enumerate(parts) if part is Ellipsis]
     if dots:

@@ -62,7 +62,7 @@ def _require_values(state: State) -> None:
 
 
 def _damage_of_acquisition(state: State) -> tuple[list[str], int]:
-    """A line for each damaged file of acquisition, and the number of tested files."""
+    """Return a line for each damaged file of acquisition, and the number of tested files."""
     manifest = state.manifest
     if not manifest.taps:
         return [], 0

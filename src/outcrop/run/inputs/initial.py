@@ -29,18 +29,18 @@ _RESAMPLE = re.compile(r"(?P<file>.+)@resample(?::(?P<axes>[A-Za-z]+))?")
 
 
 def is_named(text: str) -> bool:
-    """Whether a text of `--init` is a number or one of NAMED."""
+    """Return whether a text of `--init` is a number or one of NAMED."""
     name, _, rest = text.partition(":")
     return _NUMBER.fullmatch(text) is not None or (name in NAMED and not (rest and name != "random"))
 
 
 def needs_shape(text: str) -> bool:
-    """Whether the values that `--init` names have no size of their own and get that of the grid."""
+    """Return whether the values that `--init` names have no size of their own and get that of the grid."""
     return is_named(text) or _RESAMPLE.fullmatch(text) is not None
 
 
 def parse_source(text: str, shape: Shape | None, cache_bytes: int = CACHE_BYTES) -> InputArray:
-    """The array that `--init` names: zeros, gaussian, random[:SEED], a number, FILE, or FILE@resample[:AXES].
+    """Return the array that `--init` names: zeros, gaussian, random[:SEED], a number, FILE, or FILE@resample[:AXES].
 
     FILE@resample interpolates linearly onto `shape`. The first samples of both grids coincide, and so do the last ones.
     AXES are the letters of the file's axes, slowest first: xz for a section of shape (nx, nz). A file that is not
@@ -70,7 +70,7 @@ def parse_source(text: str, shape: Shape | None, cache_bytes: int = CACHE_BYTES)
 
 
 def make_source(values: object, shape: Shape, cache_bytes: int = CACHE_BYTES) -> InputArray:
-    """The array for a value that a user assigns: a number, an array, a zarr, dask or xarray object, a callable
+    """Return the array for a value that a user assigns: a number, an array, a zarr, dask or xarray object, a callable
     (z0, z1) -> planes, an InputArray, or a text that `--init` accepts.
 
     Raises InputError for other values and for a wrong shape.
@@ -85,12 +85,12 @@ def make_source(values: object, shape: Shape, cache_bytes: int = CACHE_BYTES) ->
 
 
 def cache_within(memory_bytes: int) -> int:
-    """The part of a run's budget that may be used to cache planes before the window is allocated."""
+    """Return the part of a run's budget that may be used to cache planes before the window is allocated."""
     return max(CACHE_BYTES, memory_bytes // 2)
 
 
 def require_shape(array: InputArray, shape: Shape | None) -> InputArray:
-    """The array itself. Raises InputError unless it has `shape`; None accepts any shape."""
+    """Return the array itself. Raises InputError unless it has `shape`; None accepts any shape."""
     if shape is None or array.shape == tuple(shape):
         return array
     if len(array.shape) == len(shape):
@@ -104,7 +104,8 @@ def require_shape(array: InputArray, shape: Shape | None) -> InputArray:
 
 
 def checked_planes(array: InputArray, dtype: str, check_finite: bool) -> Callable[[int, int], Array]:
-    """A function (z0, z1) that gives planes of `array` in `dtype` on the engine's three axes, shape (z1 - z0, ny, nx).
+    """Return a function (z0, z1) that gives planes of `array` in `dtype` on the engine's three axes, shape (z1 - z0,
+    ny, nx).
 
     It raises InputError for wrong shapes and, with `check_finite`, for NaN and infinity.
     """
@@ -151,7 +152,7 @@ def _constant(shape: Shape, value: object) -> InputArray:
 
 
 def _gaussian(shape: Shape) -> InputArray:
-    """A bump of height 1 in the middle. Its standard deviation is an eighth of the grid along each axis."""
+    """Return a bump of height 1 in the middle. Its standard deviation is an eighth of the grid along each axis."""
     bells = [np.exp(-(((np.arange(n) - (n - 1) / 2) / (n / 8)) ** 2) / 2) for n in shape]
 
     def planes(z0: int, z1: int) -> Array:

@@ -46,13 +46,13 @@ class InputArray:
 
 
 def from_array(name: str, array: Array) -> InputArray:
-    """Planes of an array in memory, of one to three axes."""
+    """Return planes of an array in memory, of one to three axes."""
     require_real(name, array.dtype)
     return InputArray(name, require_solid(name, array.shape), lambda z0, z1: array[z0:z1])
 
 
 def from_chunks(name: str, array: Any, cache_bytes: int, axes: str = "") -> InputArray:
-    """Planes of a chunked array. A group of planes is decoded together and cached while its planes are read."""
+    """Return planes of a chunked array. A group of planes is decoded together and cached while its planes are read."""
     try:
         dtype = np.dtype(array.dtype)
     except TypeError:
@@ -87,7 +87,8 @@ def from_chunks(name: str, array: Any, cache_bytes: int, axes: str = "") -> Inpu
 
 
 def _chunk_planes(array: Any) -> int:
-    """The planes of a chunk. Zarr and HDF5 give one size for each axis, and Dask gives the sizes of all chunks."""
+    """Return the planes of a chunk. Zarr and HDF5 give one size for each axis, and Dask gives the sizes of all
+    chunks."""
     chunks = getattr(array, "chunks", None)
     if not chunks:
         return 1 if len(array.shape) > 1 else int(array.shape[0])  # reading single cells would be slow
@@ -106,7 +107,8 @@ def _one_chunk_at_a_time() -> Iterator[None]:
 
 
 def require_solid(name: str, sizes: tuple[int, ...]) -> Shape:
-    """The sizes as a shape. Raises InputError unless they are one to three sizes of at least 1 that fit on a disk."""
+    """Return the sizes as a shape. Raises InputError unless they are one to three sizes of at least 1 that fit on a
+    disk."""
     shape = tuple(sizes)
     if not 1 <= len(shape) <= 3 or not all(size >= 1 for size in shape):  # a size of Dask may be NaN
         raise InputError(f"{name} has shape {shown(shape)}; one to three axes (nz, ny, nx) of at least 1 are needed")
@@ -116,7 +118,7 @@ def require_solid(name: str, sizes: tuple[int, ...]) -> Shape:
 
 
 def named_axes(names: Sequence[str | None]) -> str:
-    """The letters of axes, such as "xz", if all names are z, y or x; else ""."""
+    """Return the letters of axes, such as "xz", if all names are z, y or x; else ""."""
     letters = [str(name).lower() for name in names]
     return "".join(letters) if set(letters) <= set("zyx") and len(set(letters)) == len(letters) else ""
 
@@ -128,14 +130,15 @@ def require_real(name: str, dtype: np.dtype[Any]) -> None:
 
 
 def plane_groups(shape: Shape, itemsize: int, group_bytes: int) -> Iterator[tuple[int, int]]:
-    """Ranges (z0, z1) of about `group_bytes` that cover the planes of a shape in ascending order."""
+    """Yield ranges (z0, z1) of about `group_bytes` that cover the planes of a shape in ascending order."""
     count = max(1, group_bytes // (math.prod(shape[1:]) * itemsize))
     for z0 in range(0, shape[0], count):
         yield z0, min(z0 + count, shape[0])
 
 
 def arrange(array: InputArray, axes: str, cache_bytes: int) -> InputArray:
-    """The array with its axes in the order z, y, x. `axes` are the letters of its axes, slowest first; "" changes none.
+    """Return the array with its axes in the order z, y, x. `axes` are the letters of its axes, slowest first; ""
+    changes none.
 
     If the first axis changes, the source is read about size / `cache_bytes` times.
     Raises InputError for letters that are no axes, and unless there is one for each axis.
@@ -175,12 +178,13 @@ class _Across:
 
 
 def can_lift(array: InputArray, ndim: int) -> bool:
-    """Whether `array` has at most `ndim` axes, without axes of one sample."""
+    """Return whether `array` has at most `ndim` axes, without axes of one sample."""
     return sum(size > 1 for size in array.shape) <= ndim
 
 
 def lift(array: InputArray, ndim: int) -> InputArray:
-    """`array` on the engine's three axes of a grid of `ndim` axes, with one sample along axes that it does not have.
+    """Return `array` on the engine's three axes of a grid of `ndim` axes, with one sample along axes that it does not
+    have.
 
     If it has the same number of axes as the grid, they correspond in order. If it has fewer, their letters decide;
     without letters, a section is (z, x) and a profile is (x). If it has more, axes of one sample are removed, from the
@@ -220,7 +224,7 @@ def _kept_axes(array: InputArray, ndim: int) -> list[int]:
 
 
 def _place(letter: str, ndim: int) -> int:
-    """The engine's axis for a letter on a grid of `ndim` axes. On two axes, the first axis is both z and y."""
+    """Return the engine's axis for a letter on a grid of `ndim` axes. On two axes, the first axis is both z and y."""
     if ndim == 2 and letter == "z":
         letter = "y"
     return PLACES[ndim][NAMES[ndim].index(letter)]

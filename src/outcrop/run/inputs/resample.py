@@ -125,7 +125,7 @@ def extrude(section: object, axis: str, count: int, *, axes: str = "", cache_byt
 
 
 def require_shape_of_grid(shape: Sequence[int]) -> Shape:
-    """The shape itself. Raises InputError unless it is one to three whole numbers of at least 1."""
+    """Return the shape itself. Raises InputError unless it is one to three whole numbers of at least 1."""
     if not isinstance(shape, Iterable) or isinstance(shape, str):
         raise InputError(f"shape {shown(shape)} must be one to three whole numbers, such as (nz, ny, nx)")
     sizes = tuple(as_whole_number(size, f"shape {shown(shape)}: size", MAX_SAMPLES) for size in islice(shape, 4))
@@ -133,7 +133,7 @@ def require_shape_of_grid(shape: Sequence[int]) -> Shape:
 
 
 def _between_ends(array: InputArray, place: int, target: Shape) -> AxisMap:
-    """The map along one of the engine's axes on which the first samples coincide, and so do the last samples."""
+    """Return the map along one of the engine's axes on which the first samples coincide, and so do the last samples."""
     size, count = array.shape[place], grid_shape(target)[place]
     if size > 1 and count == 1:
         raise InputError(
@@ -146,7 +146,8 @@ def _between_ends(array: InputArray, place: int, target: Shape) -> AxisMap:
 def _at_distance(
     array: InputArray, place: int, target: Shape, origin: Fraction, step: Fraction, extend: bool
 ) -> AxisMap:
-    """The map along one of the engine's axes on which sample i is at origin + i * step, in samples of the input."""
+    """Return the map along one of the engine's axes on which sample i is at origin + i * step, in samples of the
+    input."""
     size, count = array.shape[place], grid_shape(target)[place]
     last = origin + (count - 1) * step
     if size > 1 and not extend and (origin < 0 or last > size - 1):
@@ -158,13 +159,13 @@ def _at_distance(
 
 
 def _letter(place: int, target: Shape) -> str:
-    """The grid's own letter for one of the engine's axes."""
+    """Return the grid's own letter for one of the engine's axes."""
     ndim = len(target)
     return NAMES[ndim][PLACES[ndim].index(place)]
 
 
 def _lengths(name: str, given: Lengths, ndim: int, signed: bool = False) -> list[Fraction]:
-    """An exact length for each of the engine's axes. It is 1 along axes that the grid does not have."""
+    """Return an exact length for each of the engine's axes. It is 1 along axes that the grid does not have."""
     several = list(islice(given, 4)) if isinstance(given, Iterable) else [given] * ndim
     # repr gives the decimal number that the user wrote, so that 10 * 0.1 is a sample of a grid with spacing 1.
     exact = [Fraction(repr(as_number(length, f"{name} {shown(given)}:"))) for length in several]
@@ -194,23 +195,24 @@ class AxisMap:
 
     @property
     def identity(self) -> bool:
-        """Whether the result equals the input."""
+        """True if the result equals the input."""
         return len(self) == self.size and bool((self.low == np.arange(self.size)).all()) and self.selects
 
     @property
     def selects(self) -> bool:
-        """Whether every sample of the result is a sample of the input, so that no arithmetic is needed."""
+        """True if every sample of the result is a sample of the input, so that no arithmetic is needed."""
         return not self.weight.any()
 
     def part(self, first: int, last: int) -> AxisMap:
-        """The map of samples first <= i < last. It counts the input from the first sample that they need."""
+        """Return the map of samples first <= i < last. It counts the input from the first sample that they need."""
         low, high = self.low[first:last], self.high[first:last]
         start, stop = int(low[0]), int(high.max()) + 1
         return AxisMap(stop - start, low - start, high - start, self.weight[first:last])
 
 
 def axis_map(size: int, count: int, origin: Fraction, step: Fraction) -> AxisMap:
-    """The map of `count` samples at origin + i * step, in samples of the input. Samples outside get the nearest value.
+    """Return the map of `count` samples at origin + i * step, in samples of the input. Samples outside get the nearest
+    value.
 
     If the input has one sample, its value is used everywhere.
     """
@@ -239,7 +241,8 @@ class Interpolator:
         self._only: Array | None = None
 
     def planes(self, z0: int, z1: int) -> Array:
-        """Planes z0 <= z < z1 of the result, in float32 for float32 and for up to 16 bits, else in a wider dtype."""
+        """Return planes z0 <= z < z1 of the result, in float32 for float32 and for up to 16 bits, else in a wider
+        dtype."""
         if self._maps[0].size == 1:
             if self._only is None:
                 self._only = self._plane(z0)
@@ -278,7 +281,7 @@ class Interpolator:
         return result
 
     def _rows_of_block(self, itemsize: int) -> int:
-        """The rows of the result that are interpolated at once, with the rows of the input that they need."""
+        """Return the rows of the result that are interpolated at once, with the rows of the input that they need."""
         _, down, across = self._maps
         cells = max(len(across), across.size * -(-down.size // len(down)))
         return max(1, BLOCK_BYTES // (cells * itemsize))
@@ -294,7 +297,7 @@ class Interpolator:
 
 
 def _interpolate(block: Array, axis_map: AxisMap, axis: int) -> Array:
-    """A block of two axes, interpolated along one of them."""
+    """Return a block of two axes, interpolated along one of them."""
     if axis_map.identity:
         return block
     a = np.take(block, axis_map.low, axis)
@@ -305,7 +308,8 @@ def _interpolate(block: Array, axis_map: AxisMap, axis: int) -> Array:
 
 
 def _blend(a: Array, b: Array, weight: Any) -> Array:
-    """a + weight (b - a), clipped to the range from a to b because of rounding. It is exactly a if the weight is 0."""
+    """Return a + weight (b - a), clipped to the range from a to b because of rounding. It is exactly a if the weight is
+    0."""
     weight = np.asarray(weight, a.dtype)
     with np.errstate(invalid="ignore", over="ignore"):
         result = b - a

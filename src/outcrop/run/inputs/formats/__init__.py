@@ -43,7 +43,7 @@ FORMS = ", ".join([*(kind.form for kind in FORMATS), "raw:FILE:DTYPE:NX,NY,NZ"])
 
 
 def open_file(text: str, cache_bytes: int) -> InputArray:
-    """The array that a text names, such as vp.npy, model.nc:vp or raw:vp.bin:float32:401,1601, in its own shape.
+    """Return the array that a text names, such as vp.npy, model.nc:vp or raw:vp.bin:float32:401,1601, in its own shape.
 
     Raises InputError when the file is missing, is of no known format, or does not have the format of its name.
     """
@@ -62,7 +62,7 @@ def open_file(text: str, cache_bytes: int) -> InputArray:
 
 
 def _split_variable(text: str) -> tuple[Path, str]:
-    """The path and the text after its last colon, unless a file with the colon in its name exists."""
+    """Return the path and the text after its last colon, unless a file with the colon in its name exists."""
     match = re.fullmatch(r"(.+?\.\w+):([^:]+)", text)
     if match is None or is_there(text):
         return Path(text), ""
@@ -70,7 +70,7 @@ def _split_variable(text: str) -> tuple[Path, str]:
 
 
 def open_values(values: object, axes: str, cache_bytes: int) -> InputArray:
-    """The input array of a file, an array or another object with samples. Its axes get the order of a grid.
+    """Return the input array of a file, an array or another object with samples. Its axes get the order of a grid.
 
     `axes` are the letters of its axes, slowest first, such as "xz" for an array of shape (nx, nz). With "", the axes
     have their own names, or else "zyx", "zx" or "x". Raises InputError for values without samples, and for axes that do
@@ -81,7 +81,8 @@ def open_values(values: object, axes: str, cache_bytes: int) -> InputArray:
 
 
 def open_as_stored(values: object, cache_bytes: int) -> InputArray:
-    """The input array of `values`, with the axes in their stored order and with their own names, if they have any."""
+    """Return the input array of `values`, with the axes in their stored order and with their own names, if they have
+    any."""
     if isinstance(values, InputArray):
         return values
     if isinstance(values, (str, os.PathLike)):

@@ -55,7 +55,7 @@ class PlainFile:
         self._path = path
 
     def read(self, offset: int, dtype: np.dtype[Any], count: int) -> Array:
-        """`count` numbers from byte `offset` on."""
+        """Return `count` numbers from byte `offset` on."""
         try:
             with open_regular(self._path) as file:
                 file.seek(offset)
@@ -85,7 +85,7 @@ class PackedFile:
             self._stream = None
 
     def stream(self) -> BinaryIO:
-        """The open stream of unpacked bytes. Raises InputError."""
+        """Return the open stream of unpacked bytes. Raises InputError."""
         if self._stream is None:
             try:
                 self._stream = self._unpack()
@@ -96,7 +96,7 @@ class PackedFile:
         return self._stream
 
     def read(self, offset: int, dtype: np.dtype[Any], count: int) -> Array:
-        """`count` numbers from byte `offset` on."""
+        """Return `count` numbers from byte `offset` on."""
         wanted, done = np.empty(count * dtype.itemsize, np.uint8), 0
         try:
             stream = self.stream()
@@ -123,7 +123,7 @@ def array_in_file(
     name: str, file: NumberFile, start: int, shape: tuple[int, ...], dtype: np.dtype[Any], fortran: bool,
     cache_bytes: int,
 ) -> InputArray:  # fmt: skip
-    """Planes of an array whose numbers begin at byte `start`, in C or Fortran order."""
+    """Return planes of an array whose numbers begin at byte `start`, in C or Fortran order."""
     require_real(name, dtype)
     solid = require_solid(name, shape)
     if fortran:
@@ -157,7 +157,7 @@ class _FortranOrder:
 
 
 def open_npy(path: Path, variable: str, cache_bytes: int) -> InputArray:
-    """A .npy file of a real dtype, in C or Fortran order."""
+    """Return a .npy file of a real dtype, in C or Fortran order."""
     try:
         with open_regular(path) as file:
             shape, fortran, dtype, start = _read_header(str(path), file)
@@ -172,7 +172,7 @@ def open_npy(path: Path, variable: str, cache_bytes: int) -> InputArray:
 
 
 def open_packed_npy(path: Path, variable: str, cache_bytes: int) -> InputArray:
-    """A .npy file that is compressed with xz or gzip."""
+    """Return a .npy file that is compressed with xz or gzip."""
     open_stream: Any = {".xz": lzma.open, ".gz": gzip.open}[path.suffix.lower()]
 
     def unpack() -> BinaryIO:
@@ -183,7 +183,7 @@ def open_packed_npy(path: Path, variable: str, cache_bytes: int) -> InputArray:
 
 
 def open_npz(path: Path, variable: str, cache_bytes: int) -> InputArray:
-    """The array `variable` of an .npz archive, or its only array."""
+    """Return the array `variable` of an .npz archive, or its only array."""
     try:
         with open_regular(path) as file, zipfile.ZipFile(file) as archive:
             names = sorted(name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy"))
@@ -200,7 +200,7 @@ def open_npz(path: Path, variable: str, cache_bytes: int) -> InputArray:
 
 
 def choose_variable(path: Path, variable: str, names: list[str]) -> str:
-    """`variable`, or the only one of `names`. Raises InputError, which lists the names."""
+    """Return `variable`, or the only one of `names`. Raises InputError, which lists the names."""
     there = f"there are: {', '.join(names) or 'none'}"
     if variable and variable not in names:
         raise InputError(f"{path} has no array {variable!r}; {there}")
@@ -224,7 +224,7 @@ def _packed_array(file: PackedFile, packed_bytes: int, cache_bytes: int) -> Inpu
 
 
 def _read_header(name: str, file: BinaryIO) -> tuple[tuple[int, ...], bool, np.dtype[Any], int]:
-    """The shape, whether the order is Fortran's, the dtype, and the offset of the first cell."""
+    """Return the shape, whether the order is Fortran's, the dtype, and the offset of the first cell."""
     headers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
     begin = BytesIO(_header_bytes(file))
     try:
@@ -235,7 +235,7 @@ def _read_header(name: str, file: BinaryIO) -> tuple[tuple[int, ...], bool, np.d
 
 
 def _header_bytes(file: BinaryIO) -> bytes:
-    """The bytes of the header. Nothing after it is read, because a packed file may be endless."""
+    """Return the bytes of the header. Nothing after it is read, because a packed file may be endless."""
     begin = file.read(12)
     short = begin[6:7] == b"\1"  # version 1 has two bytes for the length, version 2 has four
     count = 10 + int.from_bytes(begin[8:10], "little") if short else 12 + int.from_bytes(begin[8:12], "little")
@@ -243,7 +243,8 @@ def _header_bytes(file: BinaryIO) -> bytes:
 
 
 def open_raw(text: str, cache_bytes: int) -> InputArray:
-    """The array that `text` describes. Raises InputError for wrong text, and if the file is missing or too small."""
+    """Return the array that `text` describes. Raises InputError for wrong text, and if the file is missing or too
+    small."""
     match = _RAW_FORM.fullmatch(text)
     if not match:
         raise InputError(

@@ -84,7 +84,7 @@ def _deletions_are_silent() -> Iterator[None]:
 
 
 def _find_engine(path: Path) -> str:
-    """The name of the installed engine of xarray that reads the file."""
+    """Return the name of the installed engine of xarray that reads the file."""
     with open_regular(path) as file:
         begin = file.read(4)
     for magic, packages in _ENGINES.items():
@@ -99,13 +99,14 @@ def _find_engine(path: Path) -> str:
 
 
 def is_xarray(values: object) -> bool:
-    """Whether `values` is a DataArray or a Dataset. This does not load xarray."""
+    """Return whether `values` is a DataArray or a Dataset. This does not load xarray."""
     package = sys.modules.get("xarray")
     return package is not None and isinstance(values, (package.DataArray, package.Dataset))
 
 
 def from_xarray(name: str, values: xarray.DataArray | xarray.Dataset, cache_bytes: int) -> InputArray:
-    """Planes of a DataArray, or of the only variable of a Dataset. Axes with the names z, y and x are recognised."""
+    """Return planes of a DataArray, or of the only variable of a Dataset. Axes with the names z, y and x are
+    recognised."""
     import xarray
 
     if isinstance(values, xarray.Dataset):
@@ -121,7 +122,8 @@ def from_xarray(name: str, values: xarray.DataArray | xarray.Dataset, cache_byte
 
 
 def choose_data_array(name: str, dataset: xarray.Dataset, wanted: str, remedy: str) -> xarray.DataArray:
-    """The variable `wanted`, or the only variable that has axes. Raises InputError, which lists the variables."""
+    """Return the variable `wanted`, or the only variable that has axes. Raises InputError, which lists the
+    variables."""
     several = sorted(str(key) for key, variable in dataset.data_vars.items() if variable.ndim > 0)
     there = f"there are: {', '.join(several) or 'none'}"
     if wanted and wanted not in dataset.variables:
@@ -132,7 +134,7 @@ def choose_data_array(name: str, dataset: xarray.Dataset, wanted: str, remedy: s
 
 
 def _without_single_axes(variable: xarray.Variable) -> xarray.Variable:
-    """The variable without axes of one sample. They are removed from the first on until three axes are left."""
+    """Return the variable without axes of one sample. They are removed from the first on until three axes are left."""
     for axis, size in variable.sizes.items():
         if variable.ndim > 3 and size == 1:
             variable = variable.isel({axis: 0})
@@ -153,7 +155,7 @@ class _LazyVariable:
 
 
 def open_segy(path: Path, variable: str, cache_bytes: int) -> InputArray:
-    """A section or a volume of a SEG-Y file. A plane needs one sample of every trace, so the file is read about
+    """Return a section or a volume of a SEG-Y file. A plane needs one sample of every trace, so the file is read about
     size / `cache_bytes` times, a few traces at a time.
 
     Raises InputError for other files, for files that are cut short, and for traces that are not stacked.
@@ -209,7 +211,7 @@ class _Traces:
 
 
 def open_zarr(path: Path, variable: str, cache_bytes: int) -> InputArray:
-    """A Zarr array, a group of one array, or the current state in the directory of a run."""
+    """Return a Zarr array, a group of one array, or the current state in the directory of a run."""
     try:
         import zarr
     except ImportError:
@@ -234,14 +236,14 @@ def open_zarr(path: Path, variable: str, cache_bytes: int) -> InputArray:
 
 
 def _dimension_names(array: Any) -> tuple[str | None, ...]:
-    """The names of the axes, as in version 3 of Zarr or as xarray writes them for version 2."""
+    """Return the names of the axes, as in version 3 of Zarr or as xarray writes them for version 2."""
     names = getattr(array.metadata, "dimension_names", None) or array.attrs.get("_ARRAY_DIMENSIONS", ())
     return tuple(names)
 
 
 def _regular_files(path: Path) -> Any:
-    """Zarr's store of a folder that reads only regular files, and at most `max_bytes` at once. Zarr's own store waits
-    for pipes, and allocates a terabyte of memory for a sparse file of a terabyte."""
+    """Return Zarr's store of a folder that reads only regular files, and at most `max_bytes` at once. Zarr's own store
+    waits for pipes, and allocates a terabyte of memory for a sparse file of a terabyte."""
     from zarr.storage import LocalStore
 
     class RegularFiles(LocalStore):
