@@ -1,4 +1,5 @@
-// Conversion only: mapped files, aligned memory, and the slots of arrays on tiers.
+// Converts mapped files, aligned memory and the slots of arrays on tiers between Python and the core. This file holds
+// no other logic.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/string.h>
@@ -28,14 +29,14 @@ using Bytes = nb::ndarray<nb::numpy, std::uint8_t, nb::ndim<1>>;
 using ConstBytes = nb::ndarray<nb::numpy, const std::uint8_t, nb::ndim<1>>;
 using Contiguous = nb::ndarray<std::uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
-// The mapping lives as long as an array that refers to its bytes.
+// Returns an array of the bytes of the mapping. The mapping lives as long as any array refers to its bytes.
 nb::object bytes_of(nb::handle self) {
   const Mapping &mapping = nb::cast<const Mapping &>(self);
   if (mapping.writable()) return nb::cast(Bytes(mapping.data(), {mapping.size()}, self));
   return nb::cast(ConstBytes(mapping.data(), {mapping.size()}, self));
 }
 
-// An array that owns the memory.
+// Returns an array that owns the memory.
 Bytes array_of(std::unique_ptr<AlignedMemory> memory) {
   std::byte *data = memory->data();
   const std::size_t size = memory->size();
@@ -52,7 +53,8 @@ Bytes memory_on_nodes(std::size_t nbytes, const std::vector<unsigned> &nodes) {
   return array_of(std::move(memory));
 }
 
-// The checksums (4 bytes each, in the byte order of the machine) or the slots (one byte each) of a commit.
+// Converts the content of a commit: checksums (4 bytes each, in the byte order of the machine) or slots (one byte
+// each).
 template <typename Number>
 std::vector<Number> numbers(const nb::bytes &content) {
   std::vector<Number> result(content.size() / sizeof(Number));

@@ -1,4 +1,5 @@
-// Conversion only: plans, sizes, requests of acquisition and counters between Python and the executor.
+// Converts plans, sizes, requests of acquisition and counters between Python and the executor. This file holds no other
+// logic.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
@@ -70,7 +71,7 @@ Fields to_fields(nb::iterable list) {
   return Fields(std::move(fields));
 }
 
-// The kernel of a call, and (field, copy) of each source and target.
+// The kernel of a call, then (field, copy) of each source, then (field, copy) of each target.
 using Operands = std::vector<std::tuple<std::size_t, std::size_t>>;
 using Calls = std::vector<std::tuple<std::uintptr_t, Operands, Operands>>;
 
@@ -130,7 +131,7 @@ Action to_copy(nb::handle action) {
                     to_rectangle(action.attr("own"))};
 }
 
-// Converts a Read or a Write.
+// Converts an action of Python to `Action`, which is ReadAction or WriteAction.
 template <typename TransferAction>
 Action to_transfer(nb::handle action) {
   return TransferAction{field(action, "z0"), field(action, "z1"), to_rectangle(action.attr("area")),
@@ -194,8 +195,8 @@ Snapshot to_snapshot(nb::handle one) {
   return result;
 }
 
-// `python` is a PassAcquisition of run/acquisition/pass_acquisition.py. It must outlive the result, which refers to its
-// values without a copy.
+// Converts `python`, a PassAcquisition of run/acquisition/pass_acquisition.py. `python` must outlive the result,
+// because the result refers to the values of `python` without a copy.
 AcquisitionRequests to_requests(nb::handle python) {
   AcquisitionRequests result;
   for (nb::handle one : python.attr("injections")) {
@@ -216,8 +217,8 @@ AcquisitionRequests to_requests(nb::handle python) {
   return result;
 }
 
-// A tuple for each sum: the sum as the bytes of an integer, the sum of its infinities and NaNs, both for the squares,
-// minimum, maximum.
+// Returns one tuple for each sum. A tuple holds six entries: the sum of the values as the bytes of an integer, the sum
+// of their infinities and NaNs, the same two for the squares, the minimum and the maximum.
 nb::list from_sums(const std::vector<FieldSum> &sums) {
   nb::list result;
   for (const FieldSum &one : sums)
@@ -226,10 +227,10 @@ nb::list from_sums(const std::vector<FieldSum> &sums) {
   return result;
 }
 
-// Memory of the caller for a window.
+// Memory that the caller provides for a window.
 using Memory = nb::ndarray<nb::numpy, std::uint8_t, nb::ndim<1>, nb::c_contig>;
 
-// The number of planes, the bytes of a slot, and whether the ring is resident.
+// For each ring: the number of planes, the bytes of a slot, and whether the ring is resident.
 using Rings = std::vector<std::tuple<long, std::size_t, bool>>;
 
 std::vector<RingSpec> to_rings(const Rings &rings) {
@@ -245,7 +246,7 @@ Bind to_bind(const std::string &name) {
   throw nb::value_error(("no such way to bind: " + name).c_str());
 }
 
-// The number of cores and of processors of each node that this process may use.
+// Returns, for each node that this process may use, its number of cores and its number of processors.
 std::vector<std::tuple<unsigned, std::size_t>> numa_nodes(const std::string &topology) {
   std::vector<std::tuple<unsigned, std::size_t>> result;
   for (const NumaNode &node : (topology.empty() ? system_topology() : synthetic_topology(topology)).nodes)
@@ -280,10 +281,10 @@ std::unique_ptr<Executor> make_executor(nb::object grid, nb::object sizes, const
   return std::make_unique<Executor>(core_grid, options, core_fields, std::move(stages), store);
 }
 
-// The number of the first file of each array.
+// For each array, the number of its first file in the store.
 using FirstFiles = std::vector<std::uint32_t>;
 
-// Adds the seeds of the seals to the files. Without `seeds`, all seeds are 0.
+// Returns the files of the arrays with the seeds of their seals. If `seeds` is None, all seeds are 0.
 std::vector<PlaneFiles> to_files(const FirstFiles &first_files, long planes_per_file, nb::handle seeds,
                                  const char *name) {
   std::vector<std::uint32_t> values;

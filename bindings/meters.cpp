@@ -1,4 +1,5 @@
-// Conversion only: the memory of this machine, the speed of memory and storage, and STREAM.
+// Converts the memory of this machine, the speed of memory and storage, and STREAM between Python and the core. This
+// file holds no other logic.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/pair.h>

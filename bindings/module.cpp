@@ -1,4 +1,4 @@
-// The extension module of the engine. Each of its parts is a function in a file of its own.
+// The extension module of the engine. Each part of the module is defined by a function in a separate file.
 #include <nanobind/nanobind.h>
 
 #include "shared.hpp"

@@ -1,4 +1,5 @@
-// Shared by both extension modules: errors of C++ as errors of the package, and the memory of Python objects.
+// Code that both extension modules use. It turns errors of C++ into errors of the package, and gives access to the
+// memory of Python objects.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -33,8 +34,8 @@ inline void translate(const std::exception_ptr &thrown, void *) {
 
 inline void register_errors() { nanobind::register_exception_translator(translate); }
 
-/// The contiguous bytes of a Python object, without a copy. They stay in place until the destructor. Raises BufferError
-/// or ValueError if the object cannot give them.
+/// Gives access to the contiguous bytes of a Python object without a copy. The bytes stay in place until the destructor
+/// runs. Raises BufferError or ValueError if the object has no contiguous bytes.
 class Buffer {
  public:
   Buffer(nanobind::handle object, bool writable) {

@@ -1,4 +1,4 @@
-// Conversion only: files, buffers and names between Python and the storage of the core.
+// Converts files, buffers and names between Python and the storage of the core. This file holds no other logic.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/string.h>
@@ -70,8 +70,8 @@ Faults to_faults(const std::map<std::string, double> &values) {
   return faults;
 }
 
-// The path of a whole file; (path, first byte, bytes) of a part of a file; or (descriptor of a folder, path in it,
-// label).
+// A file as Python gives it, in one of three forms. A path is a whole file. (path, first byte, bytes) is a part of a
+// file. (descriptor of a folder, path in the folder, label) is a file in a folder.
 using Part = std::tuple<std::string, std::uint64_t, std::uint64_t>;
 using Inside = std::tuple<int, std::string, std::string>;
 using FileName = std::variant<std::string, Part, Inside>;

@@ -1,8 +1,9 @@
-// Rounding of byte counts to an alignment, and memory for planes: aligned to 2 MiB, with a request for huge pages.
+// Rounds byte counts to an alignment, and allocates memory for planes. The memory is aligned to 2 MiB, and the system
+// is asked to use huge pages.
 //
-// The pages come directly from the system, and nothing here touches them. The thread that will use a page can therefore
-// be the first to touch it. Freed memory returns to the system. The size is rounded up to a page of 4 KiB, not to a
-// huge page, so that the memory stays within the budget.
+// The pages come directly from the system, and this file does not touch them. The thread that will use a page can
+// therefore be the first to touch the page. Freed memory returns to the system. The size is rounded up to a multiple of
+// 4 KiB. Rounding to a multiple of a huge page could exceed the budget.
 #pragma once
 
 #include <sys/mman.h>
@@ -18,10 +19,10 @@
 
 namespace outcrop {
 
-/// The smallest multiple of `unit` that is not below `value`.
+/// Returns the smallest multiple of `unit` that is at least `value`.
 constexpr std::uint64_t round_up(std::uint64_t value, std::uint64_t unit) { return (value + unit - 1) / unit * unit; }
 
-/// The largest multiple of `unit` that is not above `value`.
+/// Returns the largest multiple of `unit` that is at most `value`.
 constexpr std::uint64_t round_down(std::uint64_t value, std::uint64_t unit) { return value / unit * unit; }
 
 /// Owns `size` bytes of zeroed pages, aligned to 2 MiB. A page becomes resident when it is touched. Throws InputError
@@ -35,17 +36,17 @@ class AlignedMemory {
   explicit AlignedMemory(std::size_t size) : size_(size), mapped_(round_up(size, page_bytes)) {
     if (size == 0) return;
     const std::size_t asked = mapped_ + huge_bytes;
-    void *start = asked <= size ? MAP_FAILED  // the sum wrapped around
+    void *start = asked <= size ? MAP_FAILED  // the sum has overflowed
                                 : mmap(nullptr, asked, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (start == MAP_FAILED)
       throw InputError("cannot take " + std::to_string(size) + " bytes of memory: " + std::strerror(ENOMEM));
-    // Return the pages before the first 2 MiB boundary and behind the end.
+    // Return to the system the pages before the first 2 MiB boundary and the pages after the end.
     const auto address = reinterpret_cast<std::uintptr_t>(start);
     const std::size_t before = round_up(address, huge_bytes) - address;
     data_ = static_cast<std::byte *>(start) + before;
     if (before > 0) munmap(start, before);
     if (before < huge_bytes) munmap(data_ + mapped_, huge_bytes - before);
-    madvise(data_, mapped_, MADV_HUGEPAGE);  // only advice: small pages work, too
+    madvise(data_, mapped_, MADV_HUGEPAGE);  // a failure is ignored: small pages work, too
   }
   AlignedMemory(AlignedMemory &&other) noexcept { swap(other); }
   AlignedMemory &operator=(AlignedMemory &&other) noexcept {
@@ -74,7 +75,7 @@ class AlignedMemory {
   std::size_t mapped_ = 0;
 };
 
-/// Keeps pages in memory until they are unmapped. Throws InputError if the system refuses.
+/// Locks pages in memory until they are unmapped. Throws InputError if the system refuses.
 inline void lock_memory(std::byte *data, std::size_t size) {
   if (mlock(data, size) != 0)
     throw InputError("cannot lock " + std::to_string(size) + " bytes in memory: " + std::strerror(errno) +

@@ -1,4 +1,5 @@
-// The errors that files, devices, memory, other processes and input can cause. Bugs are caught by assertions.
+// The errors that files, devices, memory, other processes and input can cause. Assertions, not these errors, detect
+// bugs.
 #pragma once
 
 #include <cstdint>
@@ -8,12 +9,12 @@
 
 namespace outcrop {
 
-/// The request cannot be fulfilled. The message names the value and what would be right.
+/// The request cannot be fulfilled. The message names the wrong value and says which values are valid.
 struct InputError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// A transfer, flush or allocation on storage failed. The message holds path, offset, length and cause.
+/// A transfer, flush or allocation on storage failed. The message names the path, the offset, the length and the cause.
 struct StorageError : std::runtime_error {
   StorageError(const std::string &doing, const std::string &path_, std::uint64_t offset_, std::uint64_t length_,
                int error_)
@@ -23,7 +24,7 @@ struct StorageError : std::runtime_error {
         length(length_),
         error(error_) {}
 
-  /// An error with a `reason` in words, for a case that the system accepts or describes only by a number.
+  /// Makes an error whose message contains the text `reason`. Used when the system reports no error, or only a number.
   StorageError(const std::string &doing, const std::string &path_, const std::string &reason, int error_)
       : std::runtime_error(doing + " failed: " + path_ + ": " + reason), path(path_), error(error_) {}
 
@@ -42,7 +43,7 @@ struct StorageError : std::runtime_error {
   }
 };
 
-/// The bytes read are not the bytes that were written.
+/// The bytes that were read differ from the bytes that were written.
 struct CorruptionError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };

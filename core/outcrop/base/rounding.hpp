@@ -1,4 +1,6 @@
-// The floating-point mode that results depend on: round to nearest, keep subnormal numbers.
+// Sets the floating-point mode on which results depend: round to nearest, keep subnormal numbers. Some libraries, such
+// as Devito's operators, change the mode and do not restore it. New threads inherit the mode. Results must not depend
+// on such a library in the same process.
 //
 // Some libraries change the mode and do not restore it (Devito's operators, for example), and new threads inherit it.
 // Results must not depend on such a library in the same process.
@@ -12,7 +14,7 @@
 
 namespace outcrop {
 
-/// Sets the mode of IEEE 754 for this thread. The destructor restores the previous mode.
+/// Sets the floating-point mode of this thread to that of IEEE 754. The destructor restores the previous mode.
 class StandardRounding {
  public:
   StandardRounding() : before_(read()) { write(standard); }
@@ -20,7 +22,7 @@ class StandardRounding {
   StandardRounding(const StandardRounding &) = delete;
   StandardRounding &operator=(const StandardRounding &) = delete;
 
-  /// Sets the mode of IEEE 754 for this thread permanently.
+  /// Sets the floating-point mode of this thread to that of IEEE 754, permanently.
   static void restore() { write(standard); }
 
  private:

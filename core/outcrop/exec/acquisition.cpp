@@ -19,7 +19,7 @@ bool updates(const StageCall &call, const Fields &fields, std::size_t field) {
 std::size_t last_stage(const Stages &stages, const Fields &fields, std::size_t field) {
   auto stage = static_cast<std::size_t>(stages.per_step());
   while (stage > 0 && !updates(stages.calls[stage - 1], fields, field)) --stage;
-  assert(stage > 0);  // static fields have no sources
+  assert(stage > 0);  // static fields cannot have sources
   return stage - 1;
 }
 
@@ -84,7 +84,7 @@ Samples::Samples(const Grid &grid, const Window &window, const Fields &fields, s
   after_.sort(grid);
 }
 
-// The values before a step are the values after the step before it.
+// The values before a step are the values after the previous step.
 void Samples::take(long done, long steps, long position, const Rectangle &cells) const {
   if (done > 0) write(after_, done, done - 1, position, cells);
   if (done < steps) write(before_, done, done, position, cells);

@@ -1,22 +1,23 @@
-// The work of a pass besides the updates: point sources, receivers, sums and snapshots. All of this happens while the
-// rows are in a cache, so no plane is loaded again:
+// Performs the work of a pass other than the updates: point sources, receivers, sums and snapshots. This work happens
+// while the rows are in a cache, so no plane is loaded a second time:
 //
 //     level 1 of a pass     before: receivers that sample before the first step, sums and snapshots of the first values
 //     update                after:  sources of the fields for which this was the last stage of the step;
 //                                   at the last stage of a step also receivers, sums and snapshots
 //     copy of the rim       rim:    receivers, sums and snapshots of all steps, because the rim does not change
 //
-// If blocks also update cells of their neighbours, each block adds sources to all cells that it updates, but samples
-// and sums only its own cells.
+// A block may also update cells that another block owns. Each block adds sources to all cells that it updates, but
+// samples and sums only the cells that it owns.
 //
-// Points are found by plane. After a level has updated some rows of some planes, the same thread looks up the points in
-// these rows:
+// The points are sorted by plane. After a thread has updated some rows of some planes, the same thread looks up the
+// points in these rows:
 //
 //     position      0   1   2   3   4
-//     first         0   0   3   3   5   5        two equal numbers: the plane has no point
-//     points        y: 2 2 7     1 9             sorted by row in each plane; points of one cell in the order given
+//     first         0   0   3   3   5   5        a number equals the next one: the plane has no point
+//     points        y: 2 2 7     1 9             sorted by row in each plane; points in the same cell keep their order
 //
-// No locks are needed: one thread updates a row, and other threads wait for its tile before they read the row.
+// No locks are needed. Only one thread updates a row, and other threads wait for the tile of the row before they read
+// the row.
 #pragma once
 
 #include <algorithm>
@@ -38,14 +39,15 @@ struct Cell {
   long z, y, x;
 };
 
-/// Values that each step adds to cells of a field, directly after the last stage that updates the field.
+/// Values that each step adds to cells of a field, directly after the last stage of the step that updates the field.
 struct PointInjection {
   std::size_t field = 0;
   std::vector<Cell> cells;
   const std::byte *values = nullptr;  ///< [step of the pass][cell], of the type of the grid
 };
 
-/// Cells of a field that are sampled at the end of each step, or before its first stage.
+/// Cells of a field that are sampled at each step: before the first stage of the step if `before` is true, otherwise at
+/// its end.
 struct PointSamples {
   std::size_t field = 0;
   std::vector<Cell> cells;
@@ -61,15 +63,15 @@ struct AcquisitionRequests {
   std::vector<Snapshot> snapshots;
   std::string backend = "auto";  ///< the backend that writes snapshots
   StagingSizes staging;          ///< the staging memory for snapshots
-  bool only_own = false;         ///< true if blocks also update cells of their neighbours
+  bool only_own = false;         ///< true if a block may also update cells that another block owns
 
   bool empty() const { return injections.empty() && samples.empty() && sums.empty() && snapshots.empty(); }
 };
 
-/// The results except the samples, in the order of the requests.
+/// All results except the samples. The order is that of the requests.
 struct AcquisitionResults {
   std::vector<FieldSum> sums;
-  std::vector<std::uint32_t> snapshot_sums;  ///< CRC32C of the bytes of each snapshot's box
+  std::vector<std::uint32_t> snapshot_sums;  ///< for each snapshot, the CRC32C of the bytes in its box
 };
 
 /// The points of several lists, sorted by plane and row.
@@ -87,7 +89,7 @@ class PointTable {
 
   bool empty() const { return points_.empty(); }
 
-  /// Calls body(point) for the points in the part `cells` of the plane at a position.
+  /// Calls body(point) for each point of the plane at `position` that lies inside `cells`.
   template <typename Body>
   void for_each(long position, const Rectangle &cells, const Body &body) const {
     if (points_.empty()) return;
@@ -104,13 +106,13 @@ class PointTable {
   std::vector<std::size_t> first_;  // by position
 };
 
-/// The sources of a pass. All arguments must outlive this.
+/// Adds the sources of a pass. All arguments must outlive this object.
 class Injections {
  public:
   Injections(const Grid &grid, const Window &window, const Fields &fields, const Stages &stages,
              std::vector<PointInjection> lists);
 
-  /// Adds the values of the points in a part of a plane that the level has just updated.
+  /// Adds the values of the sources in a part of a plane. Must be called after the level has updated this part.
   void add(long level, long position, const Rectangle &cells) const;
   bool empty() const { return lists_.empty(); }
 
@@ -120,15 +122,15 @@ class Injections {
   const Stages &stages_;
   std::vector<PointInjection> lists_;
   std::vector<PointTable> tables_;               // by stage
-  std::vector<std::vector<std::size_t>> rings_;  // [call of Stages][list]: the ring that the call writes
+  std::vector<std::vector<std::size_t>> rings_;  // [call of Stages][list]: the ring to which the call writes
 };
 
-/// The receivers of a pass. All arguments must outlive this.
+/// Samples the receivers of a pass. All arguments must outlive this object.
 class Samples {
  public:
   Samples(const Grid &grid, const Window &window, const Fields &fields, std::vector<PointSamples> lists);
 
-  /// Samples a part of a plane after `done` of the `steps` steps of a pass; 0: before the first step.
+  /// Samples a part of a plane after `done` of the `steps` steps of a pass. `done` is 0 before the first step.
   void take(long done, long steps, long position, const Rectangle &cells) const;
 
   /// Samples cells that no step changes, for all steps of the pass.
@@ -147,30 +149,31 @@ class Samples {
 
 class Acquisition {
  public:
-  /// Prepares a pass of `steps` steps. The written bytes of snapshots are added to `bytes_snapshots`. All arguments
-  /// except the requests must outlive this. Throws StorageError.
+  /// Prepares a pass of `steps` steps. `bytes_snapshots` is increased by the number of bytes that snapshots write. All
+  /// arguments except the requests must outlive this object. Throws StorageError.
   Acquisition(const Grid &grid, const Window &window, const Fields &fields, const Stages &stages,
               AcquisitionRequests requests, long steps, std::atomic<std::uint64_t> &bytes_snapshots);
 
-  /// Sets the cells that the next block owns.
+  /// Sets which cells the next block owns.
   void set_own(const OwnedCells &own) { own_ = own; }
 
-  /// Must be called before level 1 updates a part of planes z0 <= position < z1. Rows are folded if y is periodic.
+  /// Must be called before level 1 updates the rows `cells` of the planes z0 <= position < z1. If y is periodic, the
+  /// rows are folded.
   void before(long z0, long z1, const Rectangle &cells) { take(0, z0, z1, cells); }
 
-  /// Must be called after the level has updated that part.
+  /// Must be called after the level has updated the same part.
   void after(long level, long z0, long z1, const Rectangle &cells);
 
-  /// Must be called for the cells of a plane that no step changes. Rows are not folded.
+  /// Must be called for the cells of a plane that no step changes. These rows are not folded.
   void rim(long position, const Rectangle &cells);
 
-  /// Must be called after every slab, by one thread. Throws StorageError.
+  /// One thread must call this after every slab. Throws StorageError.
   void end_slab() { snapshots_.write_behind(); }
 
   /// Must be called before the pass is committed. Throws StorageError.
   void flush() { snapshots_.flush(); }
 
-  /// The results. Valid after flush().
+  /// Returns the results. They are valid after flush().
   AcquisitionResults results() const { return {sums_.results(), snapshots_.sums()}; }
 
  private:

@@ -13,7 +13,7 @@
 namespace outcrop {
 namespace {
 
-// Adds the lifetime of this object to a counter of seconds.
+// Measures how long this object lives, and adds the time to a counter of seconds.
 class Timer {
  public:
   explicit Timer(std::atomic<double> &seconds) : seconds_(seconds) {}
@@ -39,7 +39,8 @@ Executor::Executor(const Grid &grid, const ExecutorOptions &options, const Field
       store_(store),
       transfers_(grid_, window_, fields_, store) {
   assert(window_.rings() == fields_.rings());
-  if (options.memory == nullptr) place_memory(window_, team_);  // page faults and refusals happen here, not in a pass
+  // page faults and refusals happen here, before the first pass
+  if (options.memory == nullptr) place_memory(window_, team_);
   if (options.lock) lock_memory(window_.data(), window_.size());
   if (!options.checksum || store_ == nullptr) return;
   checks_.emplace(grid_, window_, fields_);
@@ -103,9 +104,9 @@ void Executor::begin_block(const BlockAction &action) {
   if (acquisition_) acquisition_->set_own(action.own);
 }
 
-// The arrays of an action, and their rings. Unfinished levels are stored only for a single field. Each of its rings
-// holds every second level: the array `target` has the levels with the parity of the last level, and `other` has the
-// others.
+// Returns the arrays of an action and the rings of these arrays. Plans store unfinished levels only if the state has a
+// single field and a step has a single stage. Each of the two rings of this field holds every second level. The array
+// `target` stores the levels with the same parity as the last level. The array `other` stores the remaining levels.
 std::vector<ArrayRing> Executor::array_rings(Array array, long level) const {
   std::vector<ArrayRing> result;
   if (array == Array::statics) {
@@ -163,8 +164,8 @@ void Executor::perform(const CopyAction &action) {
 
 void Executor::perform(const UpdateAction &action) {
   const long reach = grid_.skew_z * action.levels;
-  // Static fields are read behind the state. Waiting for one static plane too many would wait for all planes that are
-  // read ahead of it.
+  // For each slab, the state is read before the static fields. If an update waited for one static plane that it does
+  // not need, it would also wait for the whole state of the next slab.
   wait_for_reads(std::max(0L, action.zeta0 - reach), std::min(grid_.nz, action.zeta1 + grid_.skew_z),
                  std::min(grid_.nz, action.zeta1 + grid_.statics_z));
   {
@@ -177,7 +178,8 @@ void Executor::perform(const UpdateAction &action) {
 }
 
 void Executor::perform(const WriteAction &action) {
-  wait_for_reads(action.z0, action.z1);  // no update may have waited for planes of the rim
+  // updates do not wait for planes of the rim, so their reads may still be in flight
+  wait_for_reads(action.z0, action.z1);
   const std::vector<ArrayRing> pairs = array_rings(action.array, action.level);
   if (transfers_.has_tail(action.array, action.cells) && checks_) {
     const Timer timer(counters_.seconds_checksum);
@@ -221,7 +223,7 @@ std::uint32_t Executor::sum_fringe(std::size_t ring, long z, const Rectangle &ce
   return crc32c({window_.cell(ring, z, cells.y0, cells.x0), bytes});
 }
 
-// The pass that writes fringes also reads them back, so their checksums stay in memory.
+// The same pass writes and reads fringes, so their checksums stay in memory.
 void Executor::check_fringes(long z0, long z1) {
   if (!checks_) return;
   for (const long copy : {0, 1})
@@ -240,7 +242,7 @@ void Executor::check_fringes(long z0, long z1) {
     }
 }
 
-// Compares the checksums and seals of the source planes whose cells have all been added to the checksum.
+// Compares the checksums and seals of the source planes whose checksums are complete.
 void Executor::check_planes(long z0, long z1) {
   if (!checks_) return;
   const Timer timer(counters_.seconds_checksum);
@@ -248,8 +250,8 @@ void Executor::check_planes(long z0, long z1) {
     if (const auto wrong = checks_->wrong(z)) throw CorruptionError(transfers_.damage(wrong->pair, z, wrong->whole));
 }
 
-// Kernels write the rim in x. No update changes the rows of the rim in y and the planes of the rim in z. So they are
-// copied to the second copies once, and their checksums are right for every level.
+// Copies the rim from the first to the second copies. Kernels write the rim in x. No update changes the rows of the rim
+// in y or the planes of the rim in z, so they are copied only once. Their checksums are valid for every level.
 void Executor::copy_rim(long z, const CopyAction &action) {
   Rectangle low = action.cells, high = action.cells;  // the rows of the rim at both ends
   const bool updated = z >= grid_.first_plane() && z < grid_.end_plane() && grid_.first_row() < grid_.end_row();

@@ -1,18 +1,19 @@
-// Runs the actions of one pass. This is the only place where planes, threads and files meet.
+// Runs the actions of one pass. Only this class combines planes, threads and files.
 //
-// The executor issues the actions in the order of the list. Read and Write only queue planes for the I/O thread, which
-// moves them (pump.hpp). Update and Copy run on the team, and wait only for the planes that they use (transfers.hpp).
-// So reading the next slab, updating this one and writing the last one overlap:
+// The executor issues the actions in the order of the list. Read and Write only put planes into the queue of the I/O
+// thread, which transfers the planes (pump.hpp). Update and Copy run on the team of threads, and wait only for the
+// planes that they use (transfers.hpp). So the executor reads the next slab, updates the current slab and writes the
+// previous slab at the same time:
 //
 //       Read z ──► slot.reading ──► wait ──► Copy, Update ──► check CRC32C (once)
-//       Update ──► CRC32C ──► Write z ──► slot.writing ──► the I/O thread starts the next Read of that slot after it
-//                                                     └──► the executor waits for it before it copies to that slot
+//       Update ──► CRC32C ──► Write z ──► slot.writing ──► the I/O thread starts the next Read of that slot afterwards
+//                                                     └──► the executor waits before it copies to that slot
 //
-// An action applies to all fields. Each field has its rings and its arrays (problem.hpp). The update computes checksums
-// while rows are in a cache (transfers.hpp), so it detects a damaged plane only after it has updated all its rows. That
-// is early enough, because the result of a pass becomes valid only with its commit.
+// An action applies to all fields. Each field has rings and arrays of its own (problem.hpp). The update computes
+// checksums while rows are in a cache (transfers.hpp). So a damaged plane is detected only after all its rows have been
+// used. This is early enough, because the result of a pass becomes valid only with the commit.
 //
-// The executor decides nothing. The plan says which planes are read when, and into which rings.
+// The executor makes no decisions. The plan says when each plane is read, and into which ring.
 #pragma once
 
 #include <atomic>
@@ -32,27 +33,28 @@
 
 namespace outcrop {
 
-// The actions of a plan. plan/actions.py has the same list with the full meaning of each action. plan/validate.py
-// proves that a list is legal before it comes here.
+// The actions of a plan. plan/actions.py has the same list, and explains each action in full. plan/validate.py proves
+// that a list of actions is legal before the executor gets the list.
 
-/// Starts a block; the following actions apply to it. Slots hold the cells `frame` of their planes, and plane z is in
-/// slot (z + shift) mod ring. The block takes the checksums of the cells `own`.
+/// Starts a block. The actions that follow apply to this block. Slots hold the cells `frame` of their planes, and plane
+/// z is in slot (z + shift) mod ring. The block computes the checksums of the cells `own`.
 struct BlockAction {
   Rectangle frame;
   OwnedCells own;
   long shift = 0;
 };
 
-/// Moves cells of planes z0 <= z < z1 in the rings of `level` from their place in the former frame to the place in this
-/// one.
+/// Moves cells of planes z0 <= z < z1 in the rings of `level`. They move from their place in the previous frame to
+/// their place in the current frame.
 struct CarryAction {
   long z0, z1;
   Rectangle cells;
   long level;
 };
 
-/// Starts reading cells of planes z0 <= z < z1 into the rings of `level`: from `source` into the rings of the values
-/// before the first step, from `other` and `fringes` into first copies (even level) or second copies (odd level).
+/// Starts to read cells of planes z0 <= z < z1 into rings. Planes from `source` go into the rings that hold the values
+/// before the first step. Planes from `other` and `fringes` go into the first copies if `level` is even, and into the
+/// second copies if `level` is odd.
 struct ReadAction {
   long z0, z1;
   Rectangle cells;
@@ -60,20 +62,20 @@ struct ReadAction {
   long level;
 };
 
-/// Copies the rim within `cells` of planes z0 <= z < z1 from the first to the second copies, and takes the checksums of
-/// the cells `own`.
+/// Copies the part of the rim inside `cells` of planes z0 <= z < z1 from the first to the second copies. Adds the cells
+/// `own` to the checksums.
 struct CopyAction {
   long z0, z1;
   Rectangle cells, own;
 };
 
-/// Updates levels 1 .. levels of the slab zeta0 <= zeta < zeta1 inside `region`.
+/// Updates levels 1 .. levels of the slab zeta0 <= zeta < zeta1. Only cells inside `region` are updated.
 struct UpdateAction {
   long zeta0, zeta1, levels;
   UpdateRegion region;
 };
 
-/// Starts writing cells of planes z0 <= z < z1 from the rings of `level`.
+/// Starts to write cells of planes z0 <= z < z1 from the rings of `level`.
 struct WriteAction {
   long z0, z1;
   Rectangle cells;
@@ -81,13 +83,13 @@ struct WriteAction {
   long level;
 };
 
-/// Waits for all transfers and flushes the target to its device.
+/// Waits for all transfers and flushes the target to the device.
 struct CommitAction {};
 
 using Action = std::variant<BlockAction, CarryAction, ReadAction, CopyAction, UpdateAction, WriteAction, CommitAction>;
 
-/// One trip over the grid, which updates `levels` levels. A plan has few different passes, and each of them runs many
-/// times.
+/// A pass: one trip of the window over the grid, which updates `levels` levels. A plan has few different passes, and
+/// the executor runs each of them many times.
 struct Pass {
   std::vector<Action> actions;
   long levels = 0;
@@ -104,25 +106,26 @@ struct ExecutorOptions {
   std::vector<RingSpec> rings;
   long max_levels = 1;
   Tiling tiling;
-  bool checksum = true;         ///< write CRC32C and seal with each plane, and check them after reading
-  std::byte *memory = nullptr;  ///< the window's memory with its content; null: the executor allocates it
-  bool lock = false;            ///< lock the window in memory, so that it is never swapped out
+  bool checksum = true;         ///< write a CRC32C and a seal with each plane, and check both after a read
+  std::byte *memory = nullptr;  ///< memory for the window, already filled; if null, the executor allocates the memory
+  bool lock = false;            ///< lock the window in memory, so that the system never swaps it out
 };
 
 class Executor {
  public:
-  /// Allocates all memory and touches it, unless the caller gives it. `store` may be null if no action transfers planes
-  /// (calibration, arrays in memory). Throws InputError if memory cannot be allocated or locked.
+  /// Allocates all memory and touches every page. If the caller provides the memory, only the caller's memory is used.
+  /// `store` may be null if no action transfers planes (calibration, arrays in memory). Throws InputError if memory
+  /// cannot be allocated or locked.
   Executor(const Grid &grid, const ExecutorOptions &options, const Fields &fields, Stages stages, Store *store);
 
-  /// Runs one pass. `scalars` has one set of scalars for each step of the pass, or one set for all steps. Samples are
-  /// stored where `requests` say; the other results are returned. Throws StorageError, CorruptionError or Cancelled.
-  /// The executor must not be used after an error.
+  /// Runs one pass and returns all results of acquisition except samples. Samples are stored at the addresses in
+  /// `requests`. `scalars` has one set of scalars for each step of the pass, or one set for all steps. Throws
+  /// StorageError, CorruptionError or Cancelled. After an error, the executor must not be used.
   AcquisitionResults run(const Pass &pass, const PassFiles &files, std::vector<std::byte> scalars,
                          AcquisitionRequests requests = {});
 
-  /// Exchanges the two rings of a field whose planes stay in the window. After an odd number of levels the newest
-  /// values of one pass then are level 0 of the next. Only between runs.
+  /// Exchanges the two rings of a field whose planes stay in the window. After a pass with an odd number of levels,
+  /// this makes the newest values level 0 of the next pass. Must not be called while run() is active.
   void swap_rings();
 
   /// Makes run() throw Cancelled soon. Any thread may call this.
@@ -164,10 +167,10 @@ class Executor {
   std::optional<Checks> checks_;
   std::optional<Acquisition> acquisition_;  // of this pass
   std::atomic<std::uint64_t> bytes_snapshots_{0};
-  std::vector<std::uint32_t> fringe_sums_;  // checksums of the fringes that this pass has written
+  std::vector<std::uint32_t> fringe_sums_;  // checksums of the fringes that the current pass has written
   Store *const store_;
-  Transfers transfers_;  // after the window, so that the I/O thread ends before the window is destroyed
-  long steps_ = 0;       // number of steps of this pass
+  Transfers transfers_;  // declared after the window, so that the I/O thread ends before the window is destroyed
+  long steps_ = 0;       // number of steps of the current pass
   Rectangle former_frame_;
   OwnedCells own_;
   std::atomic<bool> cancelled_{false};

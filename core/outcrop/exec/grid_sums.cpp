@@ -15,7 +15,8 @@ constexpr std::uint64_t limb_mask = (std::uint64_t{1} << limb_bits) - 1;
 constexpr int mantissa_bits = 52;
 constexpr int carry_bits = std::bit_width(ExactSum::at_once) - 1;
 
-// The bits of absolute values, read as integers, have the same order as the numbers. Infinity and NaN are the largest.
+// If the bits of absolute values are read as integers, the integers have the same order as the values. Infinity and NaN
+// are the largest.
 using Bits = std::int64_t;
 constexpr Bits sign_mask = ~(Bits{1} << 63);
 
@@ -25,7 +26,8 @@ inline __attribute__((always_inline)) Bits largest_of(const double *values, std:
   return largest;
 }
 
-// Adding and subtracting `unit` rounds a number to a bit that depends only on `unit`. No other operation here rounds.
+// Adding and then subtracting `unit` rounds a number to a multiple that depends only on `unit`. No other operation here
+// rounds.
 inline __attribute__((always_inline)) double take_high_parts(double *values, std::size_t count, double unit) {
   constexpr std::size_t width = 8;
   double sums[width] = {};
@@ -45,7 +47,8 @@ inline __attribute__((always_inline)) double take_high_parts(double *values, std
   return sums[0];
 }
 
-// The two loops above, compiled for the vectors of this processor. The width of vectors does not change the result.
+// The two loops above, compiled for the vector instructions of this processor. The vector width does not change the
+// result.
 struct Steps {
   Bits (*largest)(const double *, std::size_t);
   double (*take_high)(double *, std::size_t, double);
@@ -79,7 +82,7 @@ Steps find_steps() {
   return {largest_plain, take_high_plain};
 }
 
-// 2^exponent, for normal numbers.
+// Returns 2^exponent. The result must be a normal number.
 double power_of_two(int exponent) { return std::bit_cast<double>(static_cast<Bits>(exponent + 1023) << mantissa_bits); }
 
 constexpr std::size_t group_bytes = 64;
@@ -87,7 +90,7 @@ constexpr std::size_t group_bytes = 64;
 template <typename Value>
 constexpr long group_cells = group_bytes / sizeof(Value);
 
-// Sums of groups, collected so that many are added exactly at once.
+// Collects sums of groups, so that ExactSum can add many of them at once.
 struct GroupSums {
   static constexpr std::size_t capacity = ExactSum::at_once;
 
@@ -103,8 +106,8 @@ struct GroupSums {
 
 #define OUTCROP_INLINE inline __attribute__((always_inline))
 
-// A vector register in the compiler's terms. The width of registers does not change the result; wider registers do more
-// of the same additions at once.
+// The compiler's type for a vector register. The register width does not change the result. Wider registers perform
+// more of the same additions at once.
 template <typename Value, std::size_t count>
 struct RegisterOf {
   using Type [[gnu::vector_size(count * sizeof(Value))]] = Value;
@@ -112,7 +115,8 @@ struct RegisterOf {
 template <typename Value, std::size_t count>
 using Register = typename RegisterOf<Value, count>::Type;
 
-// Adds the halves of a group until one register of doubles is left: once for the values, and once for their squares.
+// Adds the two halves of a group repeatedly until one register of doubles remains. Does this for the values and for
+// their squares.
 template <std::size_t width, typename Value>
 OUTCROP_INLINE void add_to_width(const Value *cells, Register<double, width> &sum, Register<double, width> &square) {
   constexpr std::size_t parts = group_cells<Value> / width;
@@ -132,7 +136,7 @@ OUTCROP_INLINE void add_to_width(const Value *cells, Register<double, width> &su
   square = squares[0];
 }
 
-// In both registers, `left` successive numbers belong to each group. Adds the first and the second half of every group.
+// In both registers, each group has `left` successive numbers. Adds the first half of every group to its second half.
 template <std::size_t left, typename Numbers, std::size_t... place>
 OUTCROP_INLINE void join(const Numbers &one, const Numbers &other, Numbers &joined, std::index_sequence<place...>) {
   constexpr std::size_t half = left / 2;
@@ -140,7 +144,8 @@ OUTCROP_INLINE void join(const Numbers &one, const Numbers &other, Numbers &join
            __builtin_shufflevector(one, other, (place / half * left + place % half + half)...);
 }
 
-// Adds halves of as many groups at once as a register has numbers, until one number of each group is left.
+// Adds the halves of several groups at once, until each group has one number. The number of groups is the register
+// width.
 template <std::size_t width, std::size_t left = width>
 OUTCROP_INLINE void add_halves(Register<double, width> *groups, double *sums) {
   if constexpr (left == 1) {
@@ -161,7 +166,7 @@ OUTCROP_INLINE void add_groups(const Value *cells, GroupSums &groups) {
   groups.count += width;
 }
 
-// Comparisons with NaN are false, so NaNs do not change minimum and maximum.
+// Updates minimum and maximum. Comparisons with NaN are false, so NaNs change neither.
 template <std::size_t width, typename Value>
 OUTCROP_INLINE void extend(const Value *row, long x0, long x1, FieldSum &total) {
   constexpr long count = width * sizeof(double) / sizeof(Value);
@@ -183,7 +188,7 @@ OUTCROP_INLINE void extend(const Value *row, long x0, long x1, FieldSum &total) 
   }
 }
 
-// Cells beyond the end of the row count as 0.
+// Cells after the end of the row count as 0.
 template <std::size_t width, typename Value>
 OUTCROP_INLINE void add_row(const Value *row, long x0, long x1, GroupSums &groups, FieldSum &total) {
   constexpr long step = width * group_cells<Value>;
@@ -253,8 +258,8 @@ void ExactSum::add(double value) {
   const auto bits = std::bit_cast<std::uint64_t>(value);
   const std::uint64_t fraction = bits & ((std::uint64_t{1} << mantissa_bits) - 1);
   const auto exponent = static_cast<unsigned>(bits >> mantissa_bits) & 0x7ffu;
-  // value = mantissa * 2^(shift - 1074). Subnormal numbers have no leading one, and the exponent of the smallest normal
-  // numbers.
+  // value = mantissa * 2^(shift - 1074). Subnormal numbers have no leading one bit. Their exponent is that of the
+  // smallest normal numbers.
   const std::uint64_t mantissa = exponent == 0 ? fraction : fraction | std::uint64_t{1} << mantissa_bits;
   const unsigned shift = exponent == 0 ? 0 : exponent - 1;
   const unsigned limb = shift / limb_bits, within = shift % limb_bits;
@@ -268,10 +273,10 @@ void ExactSum::add(double value) {
 
 void ExactSum::add(double *values, std::size_t count) {
   assert(count <= at_once);
-  constexpr int lowest = -900, highest = 1023 - carry_bits;  // no high part is subnormal, and no sum overflows
+  constexpr int lowest = -900, highest = 1023 - carry_bits;  // so that no high part is subnormal and no sum overflows
   static const Steps steps = find_steps();
   while (const Bits largest = steps.largest(values, count)) {
-    const int above = static_cast<int>(largest >> mantissa_bits) - 1022;  // all numbers are below 2^above
+    const int above = static_cast<int>(largest >> mantissa_bits) - 1022;  // all absolute values are below 2^above
     if (above < lowest || above > highest) {
       for (std::size_t i = 0; i < count; ++i) add(values[i]);
       return;
@@ -288,7 +293,7 @@ void ExactSum::add(const ExactSum &other) {
   if (++adds_ == max_adds) carry();
 }
 
-// Afterwards each limb except the last is at least 0 and below 2^32.
+// Moves the carries to higher limbs. Afterwards, each limb except the last is at least 0 and below 2^32.
 void ExactSum::carry() {
   for (std::size_t i = 0; i + 1 < limbs; ++i) {
     limbs_[i + 1] += limbs_[i] >> limb_bits;

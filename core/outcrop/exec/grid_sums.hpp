@@ -1,27 +1,28 @@
-// Sums over all cells of a field after a step, taken in parts while rows are in a cache.
+// Computes sums over all cells of a field after a step, part by part, while rows are in a cache.
 //
-// The parts come in any order, from any thread, and depend on the plan, but the result must not. So the cells of each
-// group of 64 bytes, which no plan divides, are added in a fixed order (cells beyond nx count as 0). The groups are
-// then added exactly:
+// The plan and the threads determine which parts exist and in which order they are added. The result must not depend on
+// this. So the cells are divided into groups of 64 bytes. No plan divides a group. The cells of a group are added in a
+// fixed order (cells after nx count as 0), and the sums of the groups are then added exactly:
 //
 //     |0 1 2 3 4 5 6 7|8 9 ...     0+4, 1+5, 2+6, 3+7, then the first two sums plus the last two, then both, in float64
 //
-// ExactSum adds doubles without rounding, so their order does not matter. The sum is an integer in units of the
-// smallest double:
+// ExactSum adds doubles without rounding, so the order of the doubles does not matter. The sum is an integer in units
+// of the smallest double:
 //
-//     limb         66 ... 34 33 32 ... 0         a limb holds 32 bits of the sum, and 31 more for carries, which go to
-//     exponent     large     1.0     tiny        the next limb from time to time; a number changes three limbs
+//     limb         66 ... 34 33 32 ... 0         a limb holds 32 bits of the sum and 31 bits for carries. Carries go to
+//     exponent     large     1.0     tiny        the next limb from time to time. Adding a number changes three limbs
 //
-// This is Kulisch's long accumulator. Infinities and NaNs are added separately; their order does not matter either.
+// This is Kulisch's long accumulator. Infinities and NaNs are added separately. The order of these additions does not
+// matter either.
 //
-// Many numbers at once are split at the same bit. The bit is so high that the sum of their high parts needs no
-// rounding. The low parts are split again, at a lower bit, until all are zero:
+// Many numbers are added at once. All of them are split at the same bit. This bit is high enough that the sum of the
+// high parts needs no rounding. The low parts are split again at a lower bit, until all low parts are zero:
 //
-//     largest     1.01100|101                      a high part has 53 bits less 10 for the carries of 1024 numbers;
+//     largest     1.01100|101                      a high part has 53 - 10 bits: 1024 numbers need 10 bits for carries;
 //     others      0.00110|011          sum of high parts ──► limbs       most fields need two or three splits
 //                 0.00000|1101011
 //
-// After Rump, Ogita and Oishi, "Accurate floating-point summation", SIAM J. Sci. Comput. 31 (2008).
+// The method is from Rump, Ogita and Oishi, "Accurate floating-point summation", SIAM J. Sci. Comput. 31 (2008).
 #pragma once
 
 #include <array>
@@ -45,14 +46,14 @@ class ExactSum {
 
   void add(double value);
 
-  /// Adds `count` <= `at_once` numbers, and sets them to zero.
+  /// Adds `count` <= `at_once` numbers, and sets the numbers in `values` to zero.
   void add(double *values, std::size_t count);
   void add(const ExactSum &other);
 
-  /// The sum of all finite numbers in units of 2^-1074: little-endian, two's complement.
+  /// Returns the sum of all finite numbers in units of 2^-1074, as a little-endian integer in two's complement.
   std::vector<std::byte> integer() const;
 
-  /// The sum of the infinities and NaNs; 0 if there are none.
+  /// Returns the sum of the infinities and NaNs, or 0 if there are none.
   double special() const { return special_; }
 
  private:
@@ -66,13 +67,14 @@ class ExactSum {
   double special_ = 0;
 };
 
-/// A request for the sums of a field after `done` steps of the pass; 0: of the values before the first step.
+/// A request for the sums of a field after `done` steps of the pass. If `done` is 0, the values before the first step
+/// are summed.
 struct SumRequest {
   std::size_t field = 0;
   long done = 1;
 };
 
-/// The sums of the values and of their squares, and the minimum and maximum without NaNs.
+/// The sum of the values, the sum of their squares, the minimum and the maximum. Minimum and maximum ignore NaNs.
 struct FieldSum {
   ExactSum sum, squares;
   double minimum = std::numeric_limits<double>::infinity(), maximum = -std::numeric_limits<double>::infinity();
@@ -80,19 +82,19 @@ struct FieldSum {
   void add(const FieldSum &other);
 };
 
-/// The sums of a pass. All arguments must outlive this.
+/// Computes the sums of a pass. All arguments must outlive this object.
 class GridSums {
  public:
   GridSums(const Grid &grid, const Window &window, const Fields &fields, std::vector<SumRequest> requests);
 
-  /// Adds a part of the planes z0 <= position < z1 with its values after `done` steps. Every cell must be added exactly
-  /// once.
+  /// Adds the cells of a part of the planes z0 <= position < z1. The cells must hold their values after `done` steps.
+  /// Every cell must be added exactly once.
   void add(long done, long z0, long z1, const Rectangle &cells);
 
   /// Adds cells that no step changes.
   void add_rim(long position, const Rectangle &cells);
 
-  /// The sums in the order of the requests; only between passes.
+  /// Returns the sums in the order of the requests. Must be called only between passes.
   const std::vector<FieldSum> &results() const { return results_; }
   bool empty() const { return requests_.empty(); }
 

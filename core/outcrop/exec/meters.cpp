@@ -21,7 +21,7 @@ using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
-// A grid whose end no slab reaches.
+// Returns the grid with a streaming axis so long that no slab reaches its end.
 Grid endless(Grid grid) {
   grid.nz = std::numeric_limits<int>::max();
   grid.periodic_z = false;
@@ -88,8 +88,8 @@ namespace {
 
 constexpr double stream_scalar = 3.0;
 
-// Copies cache line by cache line. The assembler statement prevents the compiler from calling memcpy() of the C
-// library, which bypasses the caches for such long arrays.
+// Copies one cache line at a time. The assembler statement keeps the compiler from replacing the loop by memcpy() of
+// the C library. For such long arrays, that memcpy() bypasses the caches.
 [[gnu::always_inline]] inline void copy(const double *__restrict first, const double *, double *__restrict result,
                                         std::size_t count) {
   std::array<double, 8> line;
@@ -125,7 +125,8 @@ void plain(Read first, Read second, Written result) {
   loop(first.data(), second.data(), result.data(), result.size());
 }
 
-// With stores of 16 bytes, the core and not the memory would be the limit. Stores of more than 32 bytes are not faster.
+// With stores of 16 bytes, the core limits the speed instead of the memory. Stores of more than 32 bytes are not
+// faster.
 #if defined(__x86_64__)
 template <auto loop>
 __attribute__((target("avx2"))) void wide(Read first, Read second, Written result) {
@@ -169,19 +170,19 @@ std::uint64_t next_random(std::uint64_t &state) {  // xorshift64* (Vigna 2016)
   return state * 0x2545F4914F6CDD1D;
 }
 
-// Marks a value as used, so that the compiler keeps the loops that compute it.
+// Marks a value as used, so that the compiler does not remove the loops that compute the value.
 template <typename Value>
 void use(const Value &value) {
   asm volatile("" : : "g"(&value) : "memory");
 }
 
-// The parts of the arrays that belong to one thread.
+// The parts of the three arrays that belong to one thread.
 struct ThreadArrays {
   std::span<double> a, b, c;
 };
 
-// Reads eight streams at once, because a single stream has too few cache lines in flight to use the full bandwidth.
-// Adds integers, because doubles would have to be added in order, which is slower.
+// Reads eight streams at once, because a single stream has too few cache lines in flight to use the full bandwidth. The
+// sum is one of integers. Doubles must be added in order, and that is slower.
 void read(const ThreadArrays &arrays) {
   constexpr std::size_t streams = 8;
   const double *const a = arrays.a.data();
@@ -226,7 +227,7 @@ MemoryMeter::MemoryMeter(ThreadPlacement placement, std::size_t array_bytes, con
       c_(b_ + count_) {
   if (!nodes.empty() && !bind_memory(memory_.data(), memory_.size(), nodes))
     throw InputError("the system refuses to bind memory to NUMA node " + std::to_string(nodes[0]));
-  best_seconds(0, [&](unsigned member) {  // each thread is the first to touch its own part
+  best_seconds(0, [&](unsigned member) {  // each thread is the first to touch its part
     const std::size_t begin = count_ * member / team_.size(), end = count_ * (member + 1) / team_.size();
     std::fill(a_ + begin, a_ + end, 1.0);
     std::fill(b_ + begin, b_ + end, 2.0);
@@ -261,7 +262,8 @@ double MemoryMeter::random_bandwidth(bool write) {
     double *const own = a_ + member * lines * line_doubles;
     std::uint64_t state = member + 1, sum = 0;
     for (std::size_t i = 0; i < lines; ++i) {
-      double *line = own + ((next_random(state) >> 32) * lines >> 32) * line_doubles;  // faster than a division
+      // faster than the remainder of a division
+      double *line = own + ((next_random(state) >> 32) * lines >> 32) * line_doubles;
       if (write) {
         for (std::size_t k = 0; k < line_doubles; ++k) line[k] = stream_scalar;
       } else {
@@ -296,7 +298,7 @@ double MemoryMeter::latency() {
 namespace {
 
 constexpr std::size_t page_doubles = 4096 / sizeof(double);
-constexpr unsigned min_flushing_threads = 8;  // fewer threads do not fill the queue of a device
+constexpr unsigned min_flushing_threads = 8;  // with fewer threads, the queue of a device is not full
 
 }  // namespace
 

@@ -1,13 +1,15 @@
-// The problem: the extents of the grid and the order of its planes and rows, the fields with their copies, and the
-// kernels that a level calls.
+// Describes the problem: the extents of the grid, the order of its planes and rows, the fields with their copies, and
+// the kernels that a level calls.
 //
-// The window moves along positions. Usually position p is plane p. On a periodic axis, positions count planes
-// alternately from both ends. So neighbours across the ends are near each other, and no plane is read twice:
+// The window moves along positions. Position p is plane p unless the axis is periodic. On a periodic axis, successive
+// positions are planes from both ends in turn. So the first and the last plane, which are neighbours on this axis, are
+// near each other, and no plane is read twice:
 //
 //     position   0   1    2   3    4   5   ...       a stencil of radius r then reaches 2r positions,
 //     plane      0  n-1   1  n-2   2  n-3  ...       and the skew is 2r positions per level
 //
-// Tiles fold rows in the same way. On disk and in memory, planes and rows keep their order in the grid.
+// Tiles order the rows of a periodic y axis in the same way ("folded rows"). On disk and in memory, planes and rows
+// keep the order that they have in the grid.
 //
 // The copies of a field are in rings of the window (window.hpp):
 //
@@ -33,11 +35,13 @@
 
 namespace outcrop {
 
-/// The position of plane or row i of n if positions alternate between both ends, and the inverse function.
+/// Returns the position of plane or row i of n if positions are taken from both ends in turn. unfold() is the inverse
+/// function.
 inline long fold(long i, long n) { return i < (n + 1) / 2 ? 2 * i : 2 * (n - 1 - i) + 1; }
 inline long unfold(long position, long n) { return position % 2 == 0 ? position / 2 : n - 1 - position / 2; }
 
-/// Extents of the grid and of its planes in memory. Rows are `pitch_bytes` apart, records `record_bytes`.
+/// The extents of the grid and the layout of its planes in memory. `pitch_bytes` is the distance between rows, and
+/// `record_bytes` is the distance between records.
 struct Grid {
   long nz = 0, ny = 0, nx = 0;
   long radius_z = 0, radius_y = 0;     ///< the radius of the stencil in z and y
@@ -58,10 +62,11 @@ struct Grid {
   long first_row() const { return rim_y_low; }
   long end_row() const { return ny - rim_y_high; }
 
-  /// The plane at a position.
+  /// Returns the plane at a position.
   long plane(long position) const { return periodic_z ? unfold(position, nz) : position; }
 
-  /// The position of plane z. If z lies beyond a boundary that is not fixed: of the plane with the same values.
+  /// Returns the position of plane z. If z lies outside a boundary that is not fixed, returns the position of the plane
+  /// with the same values.
   long position(long z) const {
     if (periodic_z) return fold(((z % nz) + nz) % nz, nz);
     while (z < 0 || z >= nz) z = z < 0 ? -1 - z : 2 * nz - 1 - z;
@@ -69,7 +74,7 @@ struct Grid {
   }
 };
 
-/// Rows y0 <= y < y1 and cells x0 <= x < x1 of a plane; x0 and x1 are multiples of 64 bytes, padding included.
+/// The rows y0 <= y < y1 and the cells x0 <= x < x1 of a plane. x0 and x1 are multiples of 64 bytes, padding included.
 struct Rectangle {
   long y0 = 0, y1 = 0, x0 = 0, x1 = 0;
 
@@ -85,7 +90,8 @@ inline Rectangle intersection(const Rectangle &a, const Rectangle &b) {
   return Rectangle{std::max(a.y0, b.y0), std::min(a.y1, b.y1), std::max(a.x0, b.x0), std::min(a.x1, b.x1)};
 }
 
-/// The rows of a plane that belong to a rectangle of folded rows: some at the lower end and some at the upper end.
+/// The rows of a plane that belong to a rectangle of folded rows. Some are at the lower end of the plane and some at
+/// the upper end.
 inline std::array<Rectangle, 2> unfolded(const Grid &grid, const Rectangle &folded) {
   if (!grid.periodic_y) return {folded, Rectangle{}};
   Rectangle low = folded, high = folded;
@@ -98,22 +104,23 @@ struct Field {
   bool read_only = false;  ///< no stage updates it
   bool two_copies = false;
   bool has_previous = false;  ///< both copies are arrays on disk
-  bool flips = false;         ///< each step leaves the newest value in the other copy
+  bool flips = false;         ///< each step changes which copy holds the newest value
 };
 
-/// A value of a field that has a ring and an array on disk.
+/// A value of a field. The value has a ring in memory and an array on disk.
 struct FieldValue {
   std::size_t field = 0;
   int age = 0;  ///< 0: the newest value, 1: the value before it
 };
 
-/// Arrays on disk, of all fields at once.
+/// The kinds of arrays on disk. Each kind has arrays for several fields.
 enum class Array : std::uint8_t {
-  source,   ///< generation g
-  target,   ///< generation g + 1
+  source,   ///< generation g, which the pass reads
+  target,   ///< generation g + 1, which the pass writes
   statics,  ///< fields that no stage updates
-  other,    ///< an array as large as the grid, for unfinished levels whose parity is not that of the last level
-  fringes   ///< the rows between two blocks, for each plane: first those of even levels, then those of odd levels
+  /// an array as large as the grid. It stores unfinished levels whose parity differs from that of the last level
+  other,
+  fringes  ///< for each plane, the rows between two blocks: first those of even levels, then those of odd levels
 };
 
 class Fields {
@@ -135,10 +142,10 @@ class Fields {
   const std::vector<std::size_t> &doubles() const { return doubles_; }  ///< fields with two copies
   bool read_only(std::size_t field) const { return fields_[field].read_only; }
 
-  /// The ring of copy 0 or 1 of a field.
+  /// Returns the ring of copy 0 or copy 1 of a field.
   std::size_t ring(std::size_t field, std::size_t copy) const { return copy == 0 ? field : second_[field]; }
 
-  /// The ring that holds a value after `steps` steps of a pass.
+  /// Returns the ring that holds a value after `steps` steps of a pass.
   std::size_t ring(const FieldValue &value, long steps) const {
     const bool second = (fields_[value.field].flips && steps % 2 != 0) != (value.age == 1);
     return ring(value.field, second ? 1 : 0);
@@ -150,17 +157,19 @@ class Fields {
   std::vector<FieldValue> state_, statics_;
 };
 
-/// The call of a level: the kernel of its stage, and the rings of the operands.
+/// The kernel call of a level: the kernel of its stage, and the rings of the operands.
 struct StageCall {
   outcrop_kernel kernel = nullptr;
   std::vector<std::size_t> sources, targets;
 };
 
-/// A level is one stage of a step. The calls repeat after two steps, because the two copies of a field alternate.
+/// The calls of all levels. A level is one stage of a step. The list of calls repeats after two steps, because the two
+/// copies of a field alternate.
 struct Stages {
   std::vector<StageCall> calls;    ///< the calls of an even step, then those of an odd step
-  std::vector<std::byte> scalars;  ///< the scalars of all steps, one step behind the other, or one set for all steps
-  std::size_t scalars_bytes = 0;   ///< distance between the scalars of two steps; 0: one set for all steps
+  std::vector<std::byte> scalars;  ///< the scalars of all steps in order, or one set for all steps
+  /// distance in bytes between the scalars of two steps; 0 if one set serves all steps
+  std::size_t scalars_bytes = 0;
 
   long per_step() const { return static_cast<long>(calls.size() / 2); }
   const StageCall &at(long level) const { return calls[static_cast<std::size_t>(level - 1) % calls.size()]; }
