@@ -1,7 +1,7 @@
-"""The oracle of the proof of plans: a symbolic run, cell by cell and action by action.
+"""Prove plans by a symbolic run, cell by cell and action by action.
 
-Every cell of the rings and of the arrays on disk is represented by the level that wrote it. Slow, and simple enough to
-be read as what a legal plan is; tests compare `plan/validate.py` with it.
+Each cell of the rings and of the arrays on disk holds the number of the level that wrote it. This run is slow and
+simple: its code defines which plans are legal. Tests compare `plan/validate.py` with it.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from outcrop.plan.problem import Operand, Problem, versions
 Levels = NDArray[np.int16]
 NOTHING = -9
 RIM = 9999
-"""A cell of the rim, which is right at every level."""
+"""The number of a cell of the rim. A rim cell is correct at every level."""
 BEFORE = -1
-"""The level of the value before the newest one when a pass begins."""
+"""The level of the previous value of a cell at the start of a pass."""
 
 
 @dataclass
 class _Slot:
-    """What a block has of a plane: the cells of its frame, by level."""
+    """The part of one plane that a block holds: the level of each cell of the block's frame."""
 
     frame: Rectangle
     owner: Block | None
@@ -37,14 +37,14 @@ class _Slot:
     levels: Levels
 
     def part(self, area: Rectangle) -> Levels:
-        """The cells `area`, to read or to assign; they must lie in the frame."""
+        """Return the levels of the cells in `area` as a view. The area must lie in the frame."""
         frame = self.frame
         inside = frame.y0 <= area.y0 <= area.y1 <= frame.y1 and frame.x0 <= area.x0 <= area.x1 <= frame.x1
         require(inside, f"cells {area} are not all inside the frame {frame}")
         return self.levels[area.y0 - frame.y0 : area.y1 - frame.y0, area.x0 - frame.x0 : area.x1 - frame.x0]
 
     def at(self, rows: NDArray[np.intp], columns: NDArray[np.intp]) -> Levels:
-        """Some rows and columns; they must lie in the frame."""
+        """Return the levels of the cells at these rows and columns. All of them must lie in the frame."""
         frame = self.frame
         inside = (
             frame.y0 <= rows.min() and rows.max() < frame.y1 and frame.x0 <= columns.min() and columns.max() < frame.x1
@@ -55,14 +55,17 @@ class _Slot:
 
 @dataclass(frozen=True)
 class _Entry:
-    """An array on disk: a field, and whether it is its previous value."""
+    """One array on disk: the number of its field, and 1 in `age` if the array holds the previous values."""
 
     field: int
     age: int
 
 
 class CellRun:
-    """The window and the arrays of one pass, by content; `has_statics`: fields that nothing updates are in it."""
+    """The window and the arrays of one pass. Each cell holds a level.
+
+    If `has_statics` is set, the window already holds the fields that no update changes.
+    """
 
     def __init__(self, problem: Problem, one: Pass, window: Window, has_statics: bool) -> None:
         self.problem, self.levels, self.window, self.grid = problem, one.levels, window, CellGrid(problem)
@@ -84,17 +87,17 @@ class CellRun:
         self.other = np.full_like(source, NOTHING)
         self.fringes: dict[tuple[int, int], tuple[Rectangle, Levels]] = {}
         self.reads_statics = any(isinstance(action, Read) and action.array == "statics" for action in one.actions)
-        self.source_sums = np.zeros(source.shape, bool)  # cells whose checksums are taken before the first level
-        self.target_sums = np.zeros(source.shape, bool)  # and after the last one
+        self.source_sums = np.zeros(source.shape, bool)  # cells whose checksums are taken at level 0
+        self.target_sums = np.zeros(source.shape, bool)  # cells whose checksums are taken at the last level
         self.sealed = np.zeros(problem.planes, bool)  # planes of the target whose checksum is written
-        self.written = np.zeros(source.shape, bool)  # cells of the target
+        self.written = np.zeros(source.shape, bool)  # cells of the target that are written
         self.committed = False
         for entry in self.statics if has_statics else ():
             for z in range(problem.planes):
                 self._slot(entry.field, z).levels[:] = source[z]
 
     def perform_all(self, actions: Sequence[Action]) -> None:
-        """One after the other; an error names the action."""
+        """Perform all actions in order. An error names its action."""
         for index, action in enumerate(actions):
             try:
                 self.perform(action)
@@ -102,11 +105,11 @@ class CellRun:
                 raise IllegalPlan(f"action {index}, {action}: {error}") from None
 
     def fill(self, ring: int, z: int, levels: Levels) -> None:
-        """Say what a ring holds of plane z."""
+        """Set the levels of plane z in a ring."""
         self._slot(ring, z).levels[:] = levels
 
     def require_final(self, z: int) -> None:
-        """Plane z is in the window at the last level."""
+        """Raise IllegalPlan unless the window holds plane z at the last level."""
         for entry in self.state:
             ring, level = self._final(entry)
             cells = self._there(ring, z).levels
@@ -114,7 +117,7 @@ class CellRun:
 
     @singledispatchmethod
     def perform(self, action: Action) -> None:
-        """Do what an action says, or raise IllegalPlan."""
+        """Perform one action, or raise IllegalPlan if the action is not allowed."""
         raise IllegalPlan("unknown action")
 
     @perform.register
@@ -147,7 +150,7 @@ class CellRun:
                 self._slot(ring, z).part(action.area)[:] = cells
 
     def _stored(self, action: Read, z: int) -> Iterator[tuple[int, Levels]]:
-        """The rings that a Read fills, and with what."""
+        """Yield each ring that a Read fills, with the levels that the Read puts into the ring."""
         area = action.area
         part = np.s_[z, area.y0 : area.y1, area.x0 : area.x1]
         if action.array == "source":
@@ -259,14 +262,16 @@ class CellRun:
         self.committed = True
 
     def _require_statics(self, z: int, area: Rectangle, own: Rectangle) -> None:
-        """What is only read is there, where its checksum is taken together with that of the sources."""
+        """Require the fields that are only read to be in the window, because the checksum of the sources covers them
+        too.
+        """
         part = Rectangle(max(area.y0, own.y0), min(area.y1, own.y1), max(area.x0, own.x0), min(area.x1, own.x1))
         for entry in self.statics if self.reads_statics and part.y0 < part.y1 and part.x0 < part.x1 else ():
             there = bool((self._there(entry.field, z).part(part) != NOTHING).all())
             require(there, f"of plane {z} field {entry.field} is not there when its checksum is taken")
 
     def _sum(self, summed: NDArray[np.bool_], z: int, area: Rectangle, own: Rectangle) -> None:
-        """Take the checksum of those of the cells that are the block's own, for the first and only time."""
+        """Mark the checksums of the block's own cells as taken. Each checksum may be taken only once."""
         rows = slice(max(area.y0, own.y0), max(0, min(area.y1, own.y1)))
         columns = slice(max(area.x0, own.x0), max(0, min(area.x1, own.x1)))
         cells = summed[z, rows, columns]
@@ -274,7 +279,7 @@ class CellRun:
         cells[:] = True
 
     def _rims(self, z: int, area: Rectangle) -> list[Rectangle]:
-        """The parts of `area` that no update touches."""
+        """Return the parts of `area` that no update changes."""
         problem = self.problem
         if not problem.first_plane <= z < problem.end_plane or problem.first_row >= problem.end_row:
             return [area]
@@ -292,24 +297,28 @@ class CellRun:
         return self.second[field] if copy else field
 
     def _copies(self, level: int) -> list[int]:
-        """The rings of first (even `level`) or second copies of what is updated."""
+        """Return the rings of the updated fields: the rings of the first copies if `level` is even, else of the second
+        copies.
+        """
         if level % 2:
             return list(self.second.values())
         return [field for field, one in enumerate(self.problem.fields) if not one.is_static]
 
     def _final(self, entry: _Entry) -> tuple[int, int]:
-        """The ring that holds an array's values after the last level, and the level that wrote them."""
+        """Return the ring that holds the values of an array after the last level, and the level that wrote these
+        values.
+        """
         version = self.versions[self.levels].of(Operand(entry.field, entry.age))
         return self._ring(entry.field, version.copy), version.level
 
     def _single(self, name: str) -> Levels:
-        """The array for unfinished levels, which only a single field has."""
+        """Return the array that stores unfinished levels. Only a problem with a single field has this array."""
         require(self.problem.single, "unfinished levels of several fields")
         require(name != "other" or self.uses_other, "an array that the pass does not name")
         return self.other if name == "other" else self.targets[0]
 
     def _slot(self, ring: int, z: int) -> _Slot:
-        """The slot of plane z, emptied if it held another one."""
+        """Return the slot of plane z. If the slot held another plane, the slot is emptied first."""
         place = self._place(ring, z)
         resident = self.ring_sizes[ring].resident
         owner, frame = (None, self.problem.whole_plane) if resident else (self.block, self.block.frame)
@@ -320,7 +329,7 @@ class CellRun:
         return found
 
     def _there(self, ring: int, z: int) -> _Slot:
-        """The slot of plane z, which must hold it."""
+        """Return the slot of plane z. The slot must hold this plane."""
         found = self.rings[ring].get(self._place(ring, z))
         owner = None if self.ring_sizes[ring].resident else self.block
         require(found is not None and (found.owner, found.plane) == (owner, z), f"plane {z} is not in ring {ring}")
@@ -333,14 +342,14 @@ class CellRun:
 
 
 class CellGrid:
-    """Planes are counted by position, as in plans."""
+    """The cells of the grid at the start of a pass. Planes are numbered by position, as in plans."""
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
 
     @cached_property
     def rim(self) -> Levels:
-        """The whole grid, padding included: RIM or NOTHING."""
+        """The whole grid, with padding. Cells of the rim and padding are RIM, all other cells are NOTHING."""
         problem = self.problem
         nz, ny, nx = problem.shape
         cells = np.full((nz, ny, problem.pitch_cells), RIM, np.int16)
@@ -354,11 +363,11 @@ class CellGrid:
 
     @cached_property
     def source(self) -> Levels:
-        """What the newest values on disk are when a pass begins."""
+        """The newest values on disk when a pass begins: level 0, and RIM for the rim."""
         return np.where(self.rim == RIM, RIM, 0).astype(np.int16)
 
     def planes_around(self, position: int) -> list[int]:
-        """Positions of the planes that an update at `position` may read."""
+        """Return the positions of the planes that an update at `position` may read."""
         count, is_periodic = self.problem.planes, self.problem.periodic[0]
         z = _unfold(position, count) if is_periodic else position
         seen = (
@@ -367,12 +376,12 @@ class CellGrid:
         return sorted({_fold(one, count) if is_periodic else one for one in seen})
 
     def rows_around(self, y0: int, y1: int) -> NDArray[np.intp]:
-        """Rows that an update of rows y0 <= y < y1 may read."""
+        """Return the rows that an update of rows y0 <= y < y1 may read."""
         reach = self.problem.radius_y
         return self._seen_from(y0 - reach, y1 + reach, self.problem.shape[1], self.problem.periodic[1])
 
     def columns_around(self, x0: int, x1: int) -> NDArray[np.intp]:
-        """Cells of a row that an update of cells x0 <= x < x1 may read, padding left out."""
+        """Return the cells of a row that an update of cells x0 <= x < x1 may read, without padding."""
         reach, nx = self.problem.radii[2], self.problem.shape[2]
         if self.problem.sides[2] == ("fixed", "fixed"):
             return np.arange(max(0, x0 - reach), min(self.problem.pitch_cells, x1 + reach))
@@ -383,7 +392,7 @@ class CellGrid:
 
 
 def _seen(place: int, extent: int, is_periodic: bool) -> int:
-    """The cell whose value a place beyond the grid has."""
+    """Return the cell inside the grid that supplies the value of `place`, which may lie outside the grid."""
     if is_periodic:
         return place % extent
     folded = place % (2 * extent)
@@ -399,15 +408,17 @@ def _unfold(position: int, count: int) -> int:
 
 
 def run_pass(problem: Problem, one: Pass, window: Window, has_statics: bool = False) -> None:
-    """Raise IllegalPlan unless `one` brings every cell to the last level and has it on disk when it commits."""
+    """Raise IllegalPlan unless `one` brings each cell to the last level and has written the cell when the pass commits.
+    """
     run = CellRun(problem, one, window, has_statics)
     run.perform_all(one.actions)
     require(run.committed, "no commit")
 
 
 def run_one_layer(problem: Problem, one: Pass, window: Window) -> None:
-    """Raise IllegalPlan unless `one` brings every cell to the last level inside the window, which holds all planes at
-    level 0, and the rim at every level, when it begins."""
+    """Raise IllegalPlan unless `one` brings each cell to the last level inside the window.
+
+    At the start, the window holds all planes at level 0. It also holds the rim, which is correct at every level."""
     run = CellRun(problem, one, window, has_statics=False)
     for z, plane in enumerate(run.grid.source):
         run.fill(0, z, plane)

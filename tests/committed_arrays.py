@@ -1,4 +1,4 @@
-"""Arrays in folders with commits, every way to open one, and how it is refused."""
+"""Make arrays with commits in folders, list all ways to open an array, and catch refusals."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import pytest
 import outcrop as oc
 from outcrop.errors import OutcropError
 
-SHAPE = (3, 1 << 17)  # one and a half tiles of a MiB
+SHAPE = (3, 1 << 17)  # 1.5 tiles of 1 MiB each
 
 
 def made(path: Path, steps: int = 1, first: float = 1) -> Path:
-    """An array all of whose values are `first` after the first step, and one more after each other."""
+    """Make an array. All values are `first` after the first step, and each later step adds 1."""
     with oc.array(SHAPE, "float32", persist="step", path=path) as array:
         for step in range(steps):
             array[...] = first + step
@@ -24,7 +24,7 @@ def made(path: Path, steps: int = 1, first: float = 1) -> Path:
 
 
 def refusal(call: Callable[[], Any], *kinds: type[OutcropError]) -> str:
-    """The one line with which it is refused."""
+    """Run `call`, which must raise one of `kinds`, and return the error message. The message must be one line."""
     with pytest.raises(kinds or OutcropError) as raised:
         call().abandon()
     assert "\n" not in str(raised.value) and "/proc/self/fd" not in str(raised.value)
@@ -32,7 +32,7 @@ def refusal(call: Callable[[], Any], *kinds: type[OutcropError]) -> str:
 
 
 def ways(path: Path) -> list[Callable[[], Any]]:
-    """All public ways to open an array there; the last of them would change it."""
+    """Return all public ways to open the array at `path`. Only the last one opens the array for changes."""
     return [
         lambda: oc.open_array(path, access="read"),
         lambda: oc.place({"a": oc.ArraySpec(SHAPE, "float32", persist="step", path=path)}).make()["a"],

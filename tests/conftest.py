@@ -1,4 +1,4 @@
-"""What all tests share, beside profiles.py: rounding, and files that pass for block devices."""
+"""Set up all tests, together with profiles.py: the rounding mode, and image files that act as block devices."""
 
 from collections.abc import Iterator
 from importlib.util import find_spec
@@ -12,18 +12,20 @@ from outcrop import _core
 
 @pytest.fixture(autouse=True)
 def standard_rounding() -> Iterator[None]:
-    """Devito's operators leave their thread, NumPy included, taking subnormal numbers for zeros; no other test may see
-    that."""
+    """Restore the rounding mode after each test.
+
+    An operator of Devito changes the mode of its thread: subnormal numbers then count as zeros, in NumPy too. Other
+    tests must not see this change."""
     yield
     _core.restore_rounding()
 
 
 @pytest.fixture
 def images(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Files called *.img pass for block devices."""
+    """Let files named *.img act as block devices."""
     take_images_for_devices(monkeypatch.setattr)
 
 
-# The package zarr needs Python 3.11. Runs do not need it, but these tests read their results with it.
+# The package zarr needs Python 3.11. A run does not need zarr, but these tests read the result of a run with zarr.
 READ_WITH_ZARR = ["arrays", "array_commits", "initial", "memory", "weather", "zarr"]
 collect_ignore = [] if find_spec("zarr") else [f"test_{name}.py" for name in READ_WITH_ZARR]

@@ -1,4 +1,4 @@
-"""Scripts of Devito for tests: their grids, values and points, and Devito in memory against our oracle."""
+"""Helpers for tests with Devito: grids, values, points, and a comparison of Devito in memory with our oracle."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from outcrop.language.devito import Lowered, from_devito  # noqa: E402
 dv.configuration["log-level"] = "ERROR"
 
 DTYPES = {np.float32: 1e-5, np.float64: 1e-12}
-"""The largest difference that is allowed, over the largest value."""
+"""The largest allowed difference, relative to the largest value."""
 Arrays = dict[str, np.ndarray[Any, Any]]
 
 
 def make_grid(shape: tuple[int, ...], dtype: Any, spacing: float = 10.0) -> Any:
-    """A grid whose axes have different origins."""
+    """Return a grid whose axes have different origins."""
     extent = tuple(spacing * (n - 1) for n in shape)
     return dv.Grid(shape=shape, extent=extent, origin=tuple(5.0 * i for i in range(len(shape))), dtype=dtype)
 
 
 def fill(function: Any, low: float = 0.0, high: float = 1.0) -> None:
-    """Random values, other ones for each time; the halo stays zero."""
+    """Fill a function with random values, different at each time. The halo stays zero."""
     rng = np.random.default_rng(sum(map(ord, function.name)))
     function.data[:] = low + (high - low) * rng.random(function.data.shape)
 
 
 def ours(lowered: Lowered, steps: int) -> tuple[Arrays, Arrays]:
-    """The fields inside the padding, and the traces, of our oracle, from the values in Devito's functions."""
+    """Run our oracle from the values in Devito's functions. Return the fields without padding, and the traces."""
     state = {}
     for name in lowered.state_names:
         given = lowered.initial(name)
@@ -45,7 +45,7 @@ def ours(lowered: Lowered, steps: int) -> tuple[Arrays, Arrays]:
 
 
 def check(equations: Sequence[Any], dt: float, steps: int, dtype: Any) -> Lowered:
-    """Devito in memory and our oracle agree on every field and every receiver."""
+    """Check that Devito in memory and our oracle agree on each field and each receiver."""
     lowered = from_devito(equations, dt=dt)
     fields, traces = ours(lowered, steps)
     first = lowered.first_time
@@ -68,7 +68,7 @@ def close(name: str, got: np.ndarray[Any, Any], want: np.ndarray[Any, Any], dtyp
 
 
 def wavelet(name: str, grid: Any, steps: int, points: Sequence[Sequence[float]], **options: Any) -> Any:
-    """A source whose points have Ricker wavelets."""
+    """Return a source whose points have Ricker wavelets."""
     source = dv.SparseTimeFunction(name=name, grid=grid, npoint=len(points), nt=steps + 3, **options)
     source.coordinates.data[:] = points
     argument = (np.pi * 0.08 * (np.arange(steps + 3) - 9.0)) ** 2

@@ -1,4 +1,4 @@
-"""Run plans on files as a simulation does, with all state written and read by an independent way."""
+"""Run plans on files as a simulation does, but write and read the state independently of the engine."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ from strategies import MACHINE
 Cells = NDArray[np.floating]
 SHARD_PLANES = 7
 BACKENDS = [name for name, reason in _core.probe().items() if not reason and name != "memory"]
-"""Backends that are here and keep bytes in files."""
+"""The backends that this machine has and that store bytes in files."""
 
 
 def array_names(stencil: Stencil) -> tuple[list[str], list[str]]:
-    """The arrays of the state, and those that are only read."""
+    """Return the names of the arrays of the state, and the names of the arrays that are only read."""
     state, statics = [], []
     for field, storage in zip(stencil.fields, stencil.storage, strict=True):
         (statics if storage.is_static else state).append(field.name)
@@ -46,14 +46,16 @@ def array_names(stencil: Stencil) -> tuple[list[str], list[str]]:
 
 
 def random_state(stencil: Stencil, shape: tuple[int, int, int], dtype: str, seed: int) -> dict[str, Cells]:
-    """Values for every array."""
+    """Return random values for each array."""
     generator = np.random.default_rng(seed)
     return {name: generator.random(shape).astype(dtype) for names in array_names(stencil) for name in names}
 
 
 class FileRun:
-    """A plan on files in a folder, as far as it has come: the engine runs it, and everything else is done by NumPy and
-    ordinary reads and writes. Every array and pass has seals of its own."""
+    """A plan on files in a folder, and the number of passes that have run.
+
+    The engine runs the passes. NumPy with ordinary reads and writes does everything else. Each array and each pass has
+    different seals."""
 
     def __init__(self, folder: Path, stencil: Stencil, plan: Plan, state: Mapping[str, Cells]) -> None:
         self.folder, self.stencil, self.plan = folder, stencil, plan
@@ -73,7 +75,9 @@ class FileRun:
         self, threads: int, backend: str, signals: Mapping[str, Sequence[float]] | None = None, isa: str = "auto",
         checksum: bool = True,
     ) -> Engine:  # fmt: skip
-        """What runs the passes, with little memory for snapshots, so that it has to be used again."""
+        """Return the engine that runs the passes. Its memory for snapshots is so small that each buffer is used several
+        times.
+        """
         plan = replace(self.plan, acquisition=AcquisitionMemory(Staging(slots=2, slot_bytes=8192)))
         plan = replace(plan, predicted=replace(plan.predicted, memory_bytes=plan.memory_bytes))
         problem = plan.problem
@@ -91,21 +95,21 @@ class FileRun:
         )  # fmt: skip
 
     def run_pass(self, engine: Engine, acquisition: Acquisition = NO_ACQUISITION) -> AcquisitionResults:
-        """The next pass."""
+        """Run the next pass and return its results."""
         one, source = self.plan.passes[self.passes], self.passes % len(self.turns)
         results = engine.run_pass(self.passes, source, self.step, acquisition, self.seeds)
         self.passes, self.step = self.passes + 1, self.step + one.levels // self.plan.problem.stages
         return results
 
     def arrays(self) -> dict[str, Cells]:
-        """The arrays of the state after the passes so far."""
+        """Return the arrays of the state after the passes that have run so far."""
         files = self.turns[self.passes % len(self.turns)]
         arrays = zip(self.names, files, self.seeds.sources, strict=True)
         return {name: get(self.layout, one, seed) for name, one, seed in arrays}
 
     @property
     def seeds(self) -> Seeds:
-        """Those of the next pass, all different; it reads what the pass before has written."""
+        """The seeds of the next pass, all different. Its source seeds are the target seeds of the pass before."""
 
         def of(writing: int) -> tuple[int, ...]:
             return tuple(2**32 - 1 - 1000 * writing - place for place in range(len(self.names)))
@@ -126,9 +130,9 @@ def execute_fields(
     signals: Mapping[str, Sequence[float]] | None = None,
     isa: str = "auto",
 ) -> tuple[dict[str, Cells], tuple[int, int]]:
-    """Run `plan` on files in `folder`; returns the final arrays of the state and the bytes read and written.
+    """Run `plan` on files in `folder`. Return the final arrays of the state, and the numbers of bytes read and written.
 
-    `damage` may change the files of the first array before the run, `faults` are those of the storage, and `topology`
+    `damage` may change the files of the first array before the run. `faults` are the faults of the storage. `topology`
     is the machine to run on.
     """
     run = FileRun(folder, stencil, plan, state)
@@ -143,14 +147,17 @@ def execute_fields(
 
 @contextmanager
 def storage_with(faults: Mapping[str, float]) -> Iterator[None]:
-    """Give these faults to every store that is opened inside."""
+    """Give these faults to each store that is opened inside this context."""
     with patch.object(_core, "Store", partial(_core.Store, faults=dict(faults))):
         yield
 
 
 @contextmanager
 def machine(topology: str) -> Iterator[None]:
-    """Put every executor that is made inside on that machine, in hwloc's notation; "" is the machine here."""
+    """Put each executor that is made inside this context on the machine `topology`, in the notation of hwloc.
+
+    An empty text means the real machine.
+    """
     make_executor = _core.make_executor
 
     def make(*arguments: Any, **options: Any) -> _core.Executor:
@@ -170,7 +177,7 @@ def make_files(folder: Path, name: str, layout: PlaneLayout) -> list[Path]:
 
 
 def put(layout: PlaneLayout, files: list[Path], grid: Cells, seed: int = 0) -> None:
-    """Write records by an independent way: NumPy, ordinary file writes, zero padding."""
+    """Write records without the engine: NumPy, ordinary file writes and zero padding."""
     for z, plane in enumerate(grid):
         padded = np.zeros((layout.shape[1], layout.pitch_cells), layout.dtype)
         padded[:, : layout.shape[2]] = plane
@@ -183,13 +190,13 @@ def put(layout: PlaneLayout, files: list[Path], grid: Cells, seed: int = 0) -> N
 
 
 def tail_of(plane: bytes, z: int, seed: int) -> bytes:
-    """Checksum and seal."""
+    """Return the checksum and the seal of a plane."""
     crc = _core.crc32c(plane)
     return struct.pack("<II", crc, _core.crc32c(struct.pack("<QI", z, crc), seed))
 
 
 def get(layout: PlaneLayout, files: list[Path], seed: int = 0) -> Cells:
-    """Read records the same way and check their checksums and seals."""
+    """Read records without the engine, and check their checksums and seals."""
     planes = []
     for z in range(layout.shape[0]):
         shard, offset = layout.locate(z)

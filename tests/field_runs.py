@@ -1,4 +1,4 @@
-"""Random runs of stencils with several fields, stages, previous values, signals and boundaries."""
+"""Generate random runs of stencils with several fields, stages, previous values, signals and boundaries."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ Offset = tuple[int, int, int]
 
 
 def mean(*terms: sympy.Expr) -> sympy.Expr:
-    """Bounded, so that random stencils stay finite."""
+    """Return a bounded mean of the terms. The bound keeps the values of random stencils finite."""
     return sum(terms) / (len(terms) + 1)
 
 
 @st.composite
 def offsets(draw: st.DrawFn, count: int = 2) -> list[Offset]:
-    """Some neighbours."""
+    """Draw the offsets of some neighbours."""
     return [draw(st.tuples(*[st.integers(-2, 2)] * 3)) for _ in range(count)]
 
 
 def waves(near: Sequence[Offset]) -> Stencil:
-    """Second order in time, with a velocity and a damping that are only read."""
+    """Make a stencil of second order in time, with a velocity and a damping that are only read."""
     u, v, damp = Field("u"), Field("v"), Field("damp")
     spread = mean(*(u[offset] for offset in near)) * v[0, 0, 0]
     return Stencil("waves", {u: damp[0, 0, 0] * (u[0, 0, 0] - u.previous[0, 0, 0] / 2) + spread / 4})
 
 
 def staggered(near: Sequence[Offset]) -> Stencil:
-    """Two stages, each field updated where it lies, with a wavelet."""
+    """Make a stencil of two stages and a signal. Each field needs only one copy in memory."""
     e, h, w, c = Field("e"), Field("h"), Signal("w"), Parameter("c", 0.3)
     return Stencil(
         "staggered",
@@ -49,7 +49,7 @@ def staggered(near: Sequence[Offset]) -> Stencil:
 
 
 def species(near: Sequence[Offset]) -> Stencil:
-    """Two fields that need two copies each, updated at once, and one where it lies."""
+    """Make a stencil that updates three fields at once. Two of them need two copies each, the third needs one copy."""
     a, b, trace = Field("a"), Field("b"), Field("trace")
     spread_a, spread_b = (mean(*(one[offset] for offset in near)) for one in (a, b))
     return Stencil(
@@ -63,7 +63,10 @@ def species(near: Sequence[Offset]) -> Stencil:
 
 
 def memory(near: Sequence[Offset]) -> Stencil:
-    """A later stage that reads what an earlier one has replaced, and a model at neighbours."""
+    """Make a stencil whose second stage reads previous values that the first stage has replaced.
+
+    The first stage reads a model at neighbours.
+    """
     p, q, m = Field("p"), Field("q"), Field("m")
     return Stencil(
         "memory",
@@ -75,20 +78,20 @@ def memory(near: Sequence[Offset]) -> Stencil:
 
 
 def heat(near: Sequence[Offset]) -> Stencil:
-    """One field, so that every scheme can do it."""
+    """Make a stencil of one field, which every scheme supports."""
     u = Field("u")
     return Stencil("heat", {u: mean(u[0, 0, 0], *(u[offset] for offset in near))})
 
 
 FEW_ROWS = st.integers(1, 3)
-"""Grids that are not worth cutting along y, as those of two axes."""
+"""Numbers of rows for which cuts along y do not pay. A grid of two axes has one row per plane."""
 
 STENCILS = {make.__name__: make for make in (waves, staggered, species, memory)}
 
 
 @st.composite
 def boundaries(draw: st.DrawFn) -> Boundary:
-    """Every side of any kind."""
+    """Draw a boundary of any kind for each side."""
     pair = st.sampled_from([("periodic", "periodic")]) | st.tuples(*[st.sampled_from(["fixed", "mirror"])] * 2)
     return Boundary(draw(pair), draw(pair), draw(pair))
 
@@ -97,7 +100,7 @@ def boundaries(draw: st.DrawFn) -> Boundary:
 def field_runs(
     draw: st.DrawFn, stencils: Mapping[str, Callable[[Sequence[Offset]], Stencil]] = STENCILS
 ) -> tuple[Stencil, Boundary, Plan]:
-    """A stencil of each kind with any boundary on a small odd grid, with any legal plan."""
+    """Draw a stencil of any kind with any boundary, on a small grid of irregular shape, with any legal plan."""
     stencil = draw(st.sampled_from(sorted(stencils.items())))[1](draw(offsets()))
     boundary = draw(boundaries())
     shape = draw(st.tuples(st.integers(1, 26), FEW_ROWS | st.integers(1, 20), st.integers(1, 40)))
@@ -124,5 +127,5 @@ def field_runs(
 
 
 def wavelet(stencil: Stencil, steps: int) -> dict[str, list[float]]:
-    """Values for every signal."""
+    """Return values for each signal of the stencil."""
     return {name: [0.1 * (step % 3) for step in range(steps)] for name in stencil.signals}

@@ -1,4 +1,4 @@
-"""What tests of several fields share: grids of one to three axes, states, and steps through the oracle."""
+"""Shared by tests of several fields: grids of one to three axes, states, and steps of the oracle."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ State: TypeAlias = dict[str, Cells]
 
 
 def grid_of(stencil: Stencil, extent: int, length: int | None = None) -> tuple[int, int, int]:
-    """A shape of `extent` cells along the axes that the stencil has, and of `length` along x."""
+    """Return a shape with `length` cells along x and `extent` cells along each other axis of the stencil."""
     nz, ny = {1: (1, 1), 2: (extent, 1), 3: (extent, extent)}[stencil.ndim]
     return nz, ny, length or extent
 
 
 def zeros(stencil: Stencil, shape: tuple[int, int, int], dtype: str = "float64") -> State:
-    """Every field, with the previous values that a step needs, at 0."""
+    """Return a state of zeros: each field, and the previous values that a step needs."""
     state: State = {}
     for field, storage in zip(stencil.fields, stencil.storage, strict=True):
         state[field.name] = np.zeros(shape, dtype)
@@ -33,7 +33,10 @@ def zeros(stencil: Stencil, shape: tuple[int, int, int], dtype: str = "float64")
 
 
 def noise(stencil: Stencil, shape: tuple[int, int, int], known: Mapping[str, float], seed: int = 1) -> State:
-    """Random values of mean 0, the same before; uniform ones for the fields in `known`."""
+    """Return random values with mean 0, or the uniform value that `known` gives for a field.
+
+    The previous values equal the newest values.
+    """
     rng = np.random.default_rng(seed)
     state = zeros(stencil, shape)
     for field in stencil.fields:
@@ -47,17 +50,17 @@ def noise(stencil: Stencil, shape: tuple[int, int, int], known: Mapping[str, flo
 def run(
     stencil: Stencil, state: State, steps: int, values: Mapping[str, float] | None = None, boundary: str = "periodic"
 ) -> State:
-    """The state after some steps."""
+    """Return the state after `steps` steps of the oracle."""
     return advance_fields(stencil, state, values or {}, steps, as_boundary(boundary))
 
 
 def along(shape: tuple[int, int, int], axis: str = "x") -> Cells:
-    """The number of each cell along an axis."""
+    """Return the number of each cell along an axis."""
     place = "zyx".index(axis)
     numbers = np.arange(shape[place], dtype=float).reshape([-1 if one == place else 1 for one in range(3)])
     return np.broadcast_to(numbers, shape).copy()
 
 
 def order_between(coarse: float, fine: float) -> float:
-    """The order of convergence that two errors show, the second with half the spacing."""
+    """Return the order of convergence from two errors. The grid of the second error has half the spacing."""
     return float(np.log2(coarse / fine))

@@ -1,4 +1,4 @@
-"""What is below a folder, to compare it before and after."""
+"""List the contents of a folder, so that a test can compare them before and after."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from pathlib import Path
 
 
 def everything_below(folder: Path) -> dict[str, object]:
-    """Names, kinds and contents: equal before and after means that nothing was changed."""
+    """Return the paths, kinds and contents below a folder. Equal results before and after mean that nothing was
+    changed.
+    """
     found: dict[str, object] = {}
     for path in sorted(folder.rglob("*")):
         content = os.readlink(path) if path.is_symlink() else path.read_bytes() if path.is_file() else None
@@ -17,7 +19,7 @@ def everything_below(folder: Path) -> dict[str, object]:
 
 
 def tree(folder: Path) -> dict[str, object]:
-    """All that is below a folder: kinds, contents and when they changed."""
+    """Return the path, kind, content and time of change of each file below a folder."""
     found: dict[str, object] = {}
     for path in sorted(folder.rglob("*")):
         status = path.lstat()

@@ -1,4 +1,4 @@
-"""Runs kernels on a small grid whose planes end at pages that cannot be touched; for a process of its own."""
+"""Run kernels on a small grid with forbidden pages around each plane. This program runs in its own process."""
 
 from __future__ import annotations
 
@@ -16,13 +16,16 @@ from outcrop.language.stencil import Stencil
 
 PAGE = mmap.PAGESIZE
 GUARD_BYTES = 4096
-"""What kernels may read before and behind a plane (core/outcrop/exec/window.hpp)."""
+"""The number of bytes that a kernel may read before and after a plane (core/outcrop/exec/window.hpp)."""
 SHAPE = (5, 6, 21)
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Fenced:
-    """Cells of shape (ny, pitch); on both sides bytes that may be read but not written, then forbidden pages."""
+    """Memory for cells of shape (ny, pitch).
+
+    On both sides lie bytes that kernels may read but not write. Beyond these bytes lie forbidden pages.
+    """
 
     def __init__(self, ny: int, pitch: int, dtype: str) -> None:
         inner = ny * pitch * np.dtype(dtype).itemsize
@@ -39,12 +42,12 @@ class Fenced:
 
     @property
     def is_whole(self) -> bool:
-        """Whether nothing beside the cells was written."""
+        """True if nothing was written outside the cells."""
         return all((part == 0xFF).all() for part in self._around)
 
 
 def check(data: Any, seed: int) -> None:
-    """Two steps of the stencil that `data` describes give the oracle's bits, and nothing outside is touched."""
+    """Check that two steps of the stencil `data` give the oracle's bits and write nothing outside the cells."""
     stencil = Stencil.from_json(data)
     rng = np.random.default_rng(seed)
     dtype, sides = ("float32", "float64")[seed % 2], as_boundary(("periodic", "fixed", "mirror")[seed % 3])
@@ -68,7 +71,7 @@ def check(data: Any, seed: int) -> None:
         values = state[stencil.fields[number].name + ".previous" * copy]
         for plane, cells in zip(planes, values, strict=True):
             plane.rows[:], plane.rows[:, :nx] = 0, cells
-    # Planes beyond the grid are those whose values they have, as the window gives them to kernels.
+    # A plane beyond the grid is the same memory as the plane that supplies its values. The window does the same.
     z = np.arange(-radius, nz + radius)
     folded = z % (2 * nz)
     seen = z % nz if sides.z[0] == "periodic" else np.where(folded < nz, folded, 2 * nz - 1 - folded)
@@ -110,7 +113,7 @@ def _newest(stencil: Stencil) -> list[tuple[int, int, bool]]:
 
 
 def _keep_rims(copies: Any, sources: Any, targets: Any, rims: Any, nz: int, ny: int) -> None:
-    """Rows and planes of a fixed rim, which kernels are not asked for, take over the newest values."""
+    """Copy the newest values into the rows and planes of a fixed rim, because kernels do not update them."""
     (z0, z1), (y0, y1) = rims[:2]
     for source, target in zip(sources, targets, strict=False):  # the first sources are the newest values of the targets
         for z in range(nz):

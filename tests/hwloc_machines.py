@@ -1,4 +1,4 @@
-"""Machines that nobody here has, as hwloc's XML: two cores, and memory that shares them."""
+"""Describe machines with two cores and several kinds of memory, in the XML of hwloc."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ CPUS = 'cpuset="0x3" complete_cpuset="0x3"'
 
 @dataclass(frozen=True)
 class Node:
-    """Memory: what the driver calls it, and what the firmware says of it in MiB/s and ns; 0 where it says nothing."""
+    """One memory: its name from the driver, and its MiB/s and ns from the firmware. 0 means that the firmware is
+    silent.
+    """
 
     size_bytes: int
     subtype: str = ""
@@ -19,7 +21,7 @@ class Node:
 
 
 def machine(*nodes: Node) -> str:
-    """A machine with those NUMA nodes, numbered in their order."""
+    """Return the XML of a machine with these NUMA nodes, numbered from 0."""
     everywhere = hex((1 << len(nodes)) - 1)
     all_nodes = f'nodeset="{everywhere}" complete_nodeset="{everywhere}"'
     memory = "".join(_numa_node(number, node) for number, node in enumerate(nodes))
@@ -35,7 +37,7 @@ def machine(*nodes: Node) -> str:
         f'gp_index="1"><object type="Package" os_index="0" {CPUS} {all_nodes} gp_index="2">'
         f"{memory}{cores}</object></object>{figures}</topology>"
     )
-    return text.replace("><", ">\n<") + "\n"  # hwloc's own reader goes by lines
+    return text.replace("><", ">\n<") + "\n"  # hwloc's own reader needs separate lines
 
 
 def _numa_node(number: int, node: Node) -> str:

@@ -1,4 +1,4 @@
-"""Files called *.img that stand for block devices, and runs on them."""
+"""Make runs on files named *.img, which stand for block devices."""
 
 import os
 from pathlib import Path
@@ -15,12 +15,12 @@ SHAPE = (40, 36, 50)
 
 
 def take_images_for_devices(set_attribute=setattr) -> None:
-    """Let files called *.img pass for block devices."""
+    """Let files named *.img act as block devices."""
     set_attribute(device_use, "is_block_device", lambda path: path.suffix == ".img" and path.is_file())
 
 
 def make_image(path: Path, size: int = 24 << 20, noise: bool = True) -> Path:
-    """A device that was used for something unknown."""
+    """Make an image with unknown content, like a device that was used before; without `noise` the image holds zeros."""
     path.write_bytes(np.random.default_rng(7).bytes(1 << 20) * (size >> 20) if noise else bytes(size))
     return path
 

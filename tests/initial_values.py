@@ -1,4 +1,4 @@
-"""Initial values as a run has them from its options."""
+"""Return initial values in the way in which a run gets them from its options."""
 
 import outcrop as oc
 from outcrop.axes import Shape
@@ -9,7 +9,7 @@ from outcrop.run.setup import Initial
 
 
 def initial_values(texts: list[str], size: str | None, stencil: oc.Stencil) -> tuple[Shape, dict[str, InputArray]]:
-    """The shape of the grid and the values by name, as `--init` and `-n` give them."""
+    """Return the shape of the grid and the initial values by name, as the options `--init` and `-n` give them."""
     options = RunOptions(stencil, None if size is None else parse_size(size, stencil), init=texts)
     initial = Initial(options, 1 << 20)
     shape = initial.shape or options.shape

@@ -1,4 +1,4 @@
-"""Call a compiled kernel from a test as the executor does: planes in memory of their own, rows padded, NaN around."""
+"""Call a compiled kernel as the executor does: each plane has its own memory, padded rows, and NaN around it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LINE_BYTES = 64
 
 
 class Block(ctypes.Structure):
-    """`struct outcrop_block` of kernel.h."""
+    """The C structure `struct outcrop_block` of kernel.h."""
 
     _fields_ = [
         ("target", ctypes.c_void_p),
@@ -27,7 +27,8 @@ class Block(ctypes.Structure):
 
 
 class Plane:
-    """One plane of shape (ny, nx) with padded rows, and memory around it that may be read and must not matter."""
+    """One plane of shape (ny, nx) with padded rows. Kernels may read the memory around it, but must not use the values.
+    """
 
     def __init__(self, ny: int, nx: int, dtype: str, fill: float) -> None:
         item = np.dtype(dtype).itemsize
@@ -47,10 +48,11 @@ def call(
     rows: tuple[int, int],
     lines: tuple[int, int] | None = None,
 ) -> NDArray[np.floating]:
-    """One kernel call on all planes of `array` that can be updated, on `rows` and the 64-byte `lines` (default all).
+    """Call the kernel once for all planes of `array` that can be updated, for the given rows and 64-byte `lines`.
 
-    Returns the targets, shape (planes, ny, pitch), with -7 where the kernel did not write. Padding of the sources is 5,
-    that of the targets becomes 0. Asserts that nothing outside of the rows of the target planes was touched.
+    Without `lines`, the call updates whole rows. Return the targets, shape (planes, ny, pitch), with -7 where the
+    kernel did not write. The padding of the sources is 5. The kernel sets the padding of the targets to 0. This
+    function asserts that nothing outside the rows of the target planes has changed.
     """
     dtype = str(array.dtype)
     nz, ny, nx = array.shape
@@ -90,7 +92,7 @@ def expected(
     rows: tuple[int, int],
     lines: tuple[int, int] | None = None,
 ) -> NDArray[np.floating]:
-    """What `call` must return, given the oracle's whole grid `updated` after one step."""
+    """Return the result that `call` must give. `updated` is the whole grid of the oracle after one step."""
     nz, ny, nx = array.shape
     radius = stencil.radii[0]
     pitch = Plane(1, nx, str(array.dtype), 0.0).pitch
@@ -104,5 +106,5 @@ def expected(
 
 
 def same_bits(a: NDArray[np.floating], b: NDArray[np.floating]) -> bool:
-    """Whether two arrays hold the same bytes."""
+    """Return True if two arrays hold the same bytes."""
     return a.shape == b.shape and a.dtype == b.dtype and a.tobytes() == b.tobytes()

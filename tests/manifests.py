@@ -1,4 +1,4 @@
-"""Manifests of runs that hold nothing yet."""
+"""Make manifests of runs that hold no values yet."""
 
 from pathlib import Path
 

@@ -1,6 +1,7 @@
-"""Programs of several ranks, for tests: by the MPI of the Python that runs them, or by the launcher of $OUTCROP_MPIRUN.
+"""Run programs of several ranks in tests.
 
-`make test` has the MPI of the package `mpich`; `make test-mpi` runs the same tests under all of scripts/mpi_builds.py.
+The launcher is the one of the Python that runs the tests, or $OUTCROP_MPIRUN. `make test` uses the MPI of the package
+`mpich`. `make test-mpi` runs the same tests with each MPI of scripts/mpi_builds.py.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ SECONDS_MOST = 200
 
 
 def launcher() -> list[str]:
-    """The command that starts ranks, up to their number. Skips the test where there is none."""
+    """Return the command that starts ranks; the number of ranks must follow it. Skip the test if no launcher exists."""
     pytest.importorskip("mpi4py")
     given = os.environ.get("OUTCROP_MPIRUN")
     if given:
@@ -33,30 +34,30 @@ def launcher() -> list[str]:
 
 
 def compiler(name: str = "mpicc") -> str:
-    """A compiler of the launcher's MPI: mpicc or mpifort. Skips the test where there is none."""
+    """Return a compiler of the launcher's MPI, mpicc or mpifort. Skip the test if the compiler does not exist."""
     path = os.pathsep.join([str(Path(launcher()[0]).parent), os.environ.get("PATH", "")])
     mpicc = os.environ.get("MPICC") or shutil.which("mpicc", path=path)
     if mpicc is None:
         pytest.skip("there is no mpicc")
-    found = Path(mpicc).with_name(Path(mpicc).name.replace("mpicc", name))  # mpifort.mpich is beside mpicc.mpich
+    found = Path(mpicc).with_name(Path(mpicc).name.replace("mpicc", name))  # mpifort.mpich is next to mpicc.mpich
     if not found.exists():
         pytest.skip(f"there is no {found}")
     return str(found)
 
 
 def succeed(*command: str, **environment: str) -> str:
-    """Run a command that must not fail; what it printed."""
+    """Run a command that must not fail, and return the text that the command printed."""
     done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **environment})
     assert done.returncode == 0, f"{shlex.join(command)}\n{done.stdout}{done.stderr}"
     return done.stdout
 
 
 def build_with_mpi(*targets: str) -> Path:
-    """The folder in which CMake has built targets of aggregate/ with the launcher's MPI.
+    """Build targets of aggregate/ with the launcher's MPI, and return the folder.
 
-    It is the folder of `make test-core`, and one for all MPIs, so that most files are compiled once. CMake forgets what
-    it has found of another MPI before.
-    Processes of one test session build in turn: a program that is linked anew cannot be started meanwhile.
+    The folder is also the folder of `make test-core`. All MPIs share this folder, so that most files are compiled once.
+    CMake first forgets the paths of another MPI. The processes of a test session build one after another, because a
+    program cannot be started while it is linked.
     """
     if shutil.which("cmake") is None:
         pytest.skip("there is no cmake")
@@ -74,7 +75,7 @@ def build_with_mpi(*targets: str) -> Path:
 def mpirun(
     ranks: int, *command: str, environment: dict[str, str] | None = None, seconds: float = SECONDS_MOST
 ) -> subprocess.CompletedProcess[str]:
-    """A command on several ranks, with variables added to the environment."""
+    """Run a command on several ranks. `environment` adds variables to the environment."""
     return subprocess.run(
         [*launcher(), str(ranks), *command],
         capture_output=True,
@@ -87,5 +88,5 @@ def mpirun(
 def run_ranks(
     ranks: int, program: str, *arguments: str, environment: dict[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """A Python program, given as text, on several ranks."""
+    """Run a Python program, given as text, on several ranks."""
     return mpirun(ranks, sys.executable, "-c", program, *arguments, environment=environment)

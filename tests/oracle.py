@@ -1,4 +1,4 @@
-"""The oracle: steps of a stencil in NumPy, slow and obviously right. It defines the bits of every kernel and scheme."""
+"""The oracle: steps of a stencil in NumPy, slow and simple. It defines the bits of every kernel and scheme."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Signals: TypeAlias = Mapping[str, Sequence[float]]
 def advance(
     stencil: Stencil, array: Cells, values: Mapping[str, float], steps: int, boundary: Boundary = FIXED
 ) -> Cells:
-    """`array` of shape (nz, ny, nx) after `steps` steps of a stencil with one field, in the dtype of the array.
+    """Return `array`, of shape (nz, ny, nx), after `steps` steps of a stencil with one field. The dtype stays the same.
 
     `values` are the parameters that differ from their defaults.
     """
@@ -39,17 +39,19 @@ def advance_fields(
     first_step: int = 0,
     injections: Sequence[Injection] = (),
 ) -> dict[str, Cells]:
-    """The arrays of `state`, each of shape (nz, ny, nx), after `steps` steps from `first_step` on, in their dtype.
+    """Return the arrays of `state`, of shape (nz, ny, nx), after `steps` steps from `first_step`. The dtypes stay the
+    same.
 
-    `state` has every field of the stencil, and "u.previous" for the previous values of a field u if a step needs them.
-    `signals` have a value for each step, counted from 0.
+    `state` has each field of the stencil. If a step needs the previous values of a field u, `state` also has
+    "u.previous". `signals` have one value for each step, counted from step 0.
     """
     return record_fields(stencil, state, values, steps, boundary, signals, first_step, injections).state
 
 
 @dataclass(frozen=True)
 class Recorded:
-    """The result of `advance_fields`, and the traces of samplings by name, shape (steps, points) in float64."""
+    """The result of `advance_fields`, and the traces of the samplings by name, with shape (steps, points) in float64.
+    """
 
     state: dict[str, Cells]
     traces: dict[str, NDArray[np.float64]]
@@ -66,7 +68,7 @@ def record_fields(
     injections: Sequence[Injection] = (),
     samplings: Sequence[Sampling] = (),
 ) -> Recorded:
-    """The result of `advance_fields` with the traces of `samplings`."""
+    """Return the result of `advance_fields`, together with the traces of `samplings`."""
     run = _Run(stencil, state, values, boundary, signals or {})
     sources = [injection.resolved(run.read) for injection in injections]
     traces = {sampling.name: np.zeros((steps, len(sampling.cells))) for sampling in samplings}
@@ -83,7 +85,7 @@ def record_fields(
 
 
 class _Run:
-    """The newest and the previous value of every field."""
+    """The newest and the previous values of each field."""
 
     def __init__(
         self, stencil: Stencil, state: Mapping[str, Cells], values: Mapping[str, float], boundary: Boundary,
@@ -110,20 +112,20 @@ class _Run:
             self.previous[field], self.newest[field] = self.newest[field], updated
 
     def read(self, field: str, cells: NDArray[np.int64]) -> NDArray[np.float64]:
-        """The newest values at cells of shape (..., 3)."""
+        """Return the newest values of a field at `cells`, which have the shape (..., 3)."""
         z, y, x = np.moveaxis(cells, -1, 0)
         values: NDArray[np.float64] = self.newest[self.names.index(field)][z, y, x].astype(np.float64)
         return values
 
     def inject(self, source: Injection, step: int) -> None:
-        """Add the sources' values of one step."""
+        """Add the values of a source at one step."""
         array = self.newest[self.names.index(source.field)]
         for cells, weights, value in zip(source.cells, source.weights, source.values[step], strict=True):
             for cell, weight in zip(cells, weights, strict=True):
                 array[tuple(cell)] += array.dtype.type(weight * value)
 
     def sample(self, samplings: Sequence[Sampling], traces: Mapping[str, NDArray[np.float64]], row: int) -> None:
-        """Add the current samples to a row of the traces."""
+        """Add the current samples to one row of the traces."""
         for one in samplings:
             total = np.zeros(len(one.cells))
             for corner in range(one.cells.shape[1]):
@@ -131,7 +133,7 @@ class _Run:
             traces[one.name][row] += total
 
     def state(self) -> dict[str, Cells]:
-        """The newest values of each field, and the previous values that the next step needs."""
+        """Return the newest values of each field, and the previous values that the next step needs."""
         found = dict(zip(self.names, self.newest, strict=True))
         for name, previous, storage in zip(self.names, self.previous, self.stencil.storage, strict=True):
             if storage.history == 2:
@@ -139,7 +141,7 @@ class _Run:
         return found
 
     def _compute(self, program: Program, scalars: Sequence[float]) -> list[Any]:
-        """The results for all cells outside the rim."""
+        """Return the results of a program for all cells outside the rim."""
         dtype = self.newest[0].dtype.type
 
         def load(one: Load) -> Cells:
@@ -157,7 +159,7 @@ class _Run:
 
 
 def seen_from(index: NDArray[np.intp], extent: int, sides: tuple[Side, Side]) -> NDArray[np.intp]:
-    """The indices inside the grid whose values are used for `index`, which may lie outside."""
+    """Return the indices inside the grid that supply the values of `index`. `index` may lie outside the grid."""
     if sides[0] == "periodic":
         return index % extent
     folded = index % (2 * extent)  # mirrors on both sides repeat the grid and its image

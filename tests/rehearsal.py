@@ -1,7 +1,7 @@
-"""Execute a plan with NumPy. This is slow and obviously right, and defines each action a second time.
+"""Execute a plan with NumPy. This is slow and simple, and a second definition of each action.
 
-Rings are dictionaries of whole planes, a transfer is an assignment, and the program of a stage updates a plane. Cells
-that no action has filled are NaN.
+A ring is a dictionary of whole planes. A transfer is an assignment. The program of a stage updates a plane. A cell that
+no action has filled is NaN.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ State = Mapping[str, Cells]
 def rehearse_fields(
     plan: Plan, stencil: Stencil, parameters: Mapping[str, float], state: State, signals: Signals | None = None
 ) -> dict[str, Cells]:
-    """The arrays of `state` (oracle.py) after all passes of `plan`. Cells that no action writes are NaN."""
+    """Return the arrays of `state` (see oracle.py) after all passes of `plan`. Cells that no action writes are NaN."""
     found, step = dict(state), 0
     kept = _Rings()
     for one in plan.passes:
@@ -39,20 +39,22 @@ def rehearse_fields(
 
 
 def rehearse(plan: Plan, stencil: Stencil, parameters: Mapping[str, float], initial: Cells) -> Cells:
-    """The grid of a stencil of one field after all passes of `plan`, starting from `initial` of shape (nz, ny, nx)."""
+    """Return the grid of a stencil of one field after all passes of `plan`. `initial` has the shape (nz, ny, nx)."""
     (field,) = stencil.fields
     return rehearse_fields(plan, stencil, parameters, {field.name: initial})[field.name]
 
 
 def rehearse_one_layer(plan: Plan, stencil: Stencil, parameters: Mapping[str, float], initial: Cells) -> Cells:
-    """The grid after all passes of a plan whose window holds both arrays. Planes stay in it from pass to pass."""
+    """Return the grid after all passes of a plan whose window holds both arrays. Planes stay in the window between
+    passes.
+    """
     (field,) = stencil.fields
     grid = initial
     for one in plan.passes:
         rehearsal = _Rehearsal(plan, stencil, parameters, {field.name: grid}, {}, 0, one, _Rings())
         for z in range(len(grid)):
             rehearsal.slot(0, z)[:] = grid[z]
-            rehearsal.slot(1, z)[:] = initial[z]  # only the rim matters
+            rehearsal.slot(1, z)[:] = initial[z]  # only the rim of this array is used
         for action in one.actions:
             rehearsal.perform(action)
         grid = np.stack([rehearsal.slot(one.levels % 2, z) for z in range(len(grid))])
@@ -60,14 +62,14 @@ def rehearse_one_layer(plan: Plan, stencil: Stencil, parameters: Mapping[str, fl
 
 
 class _Rings(dict[int, dict[int, tuple[Block | None, int, Cells]]]):
-    """For each ring and slot: the block of the plane, the number of the plane, and its cells."""
+    """A dictionary: ring -> slot -> (block of the plane, number of the plane, cells of the plane)."""
 
     def copy_of(self) -> _Rings:
         return _Rings({ring: dict(slots) for ring, slots in self.items()})
 
 
 class _Rehearsal:
-    """The state of one pass. Rings hold whole planes; cells outside a block stay NaN. A slot has a plane of a block."""
+    """The state of one pass. A slot holds a whole plane for one block, and the cells outside the block stay NaN."""
 
     def __init__(
         self, plan: Plan, stencil: Stencil, parameters: Mapping[str, float], state: State, signals: Signals,
@@ -153,7 +155,7 @@ class _Rehearsal:
             _cells(self.other[plane], area)[:] = _cells(self.slot(action.level & 1, z), area)
 
     def _kept(self, level: int) -> Sequence[int]:
-        """The rings of first copies for an even `level`, else those of second copies."""
+        """Return the rings of the first copies if `level` is even, otherwise the rings of the second copies."""
         return list(self.second.values()) if level % 2 else self.updated
 
     def _place(self, ring: int, z: int) -> int:
@@ -161,7 +163,7 @@ class _Rehearsal:
         return z if one.resident else (z + self.block.shift) % one.planes
 
     def slot(self, ring: int, z: int) -> Cells:
-        """The slot of the plane at position z in a ring."""
+        """Return the slot of a ring that holds the plane at position z."""
         slots, place = self.rings.setdefault(ring, {}), self._place(ring, z)
         owner = None if self.ring_sizes[ring].resident else self.block
         if place not in slots or slots[place][:2] != (owner, z):
@@ -174,7 +176,7 @@ class _Rehearsal:
         return position // 2 if position % 2 == 0 else self.problem.planes - 1 - position // 2
 
     def _position(self, z: int) -> int:
-        """The position of the plane whose values are used for plane z, which may lie outside the grid."""
+        """Return the position of the plane that supplies the values of plane z. Plane z may lie outside the grid."""
         count = self.problem.planes
         (inside,) = seen_from(np.array([z]), count, self.boundary.z)
         if not self.problem.periodic[0]:
@@ -213,7 +215,7 @@ class _Rehearsal:
         for field, target, result in zip(stage.targets, copies.targets, results, strict=True):
             before = self.slot(self._ring(*source[field, 0]), position)
             after = np.broadcast_to(result, before.shape).copy()
-            # Kernels copy the rim in x with each row that they update.
+            # A kernel copies the rim in x together with each row that it updates.
             after[:, : min(low, nx)], after[:, max(min(low, nx), nx - high) :] = (
                 before[:, : min(low, nx)], before[:, max(min(low, nx), nx - high) :],
             )  # fmt: skip

@@ -1,4 +1,4 @@
-"""A run of several arrays: one with previous values, one without, and one that is only read."""
+"""Make a run of several arrays: one array with previous values, one without, and one that is only read."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,7 +16,7 @@ STATE = ["u", "u.previous", "v"]
 
 
 def waves() -> oc.Stencil:
-    """u needs its previous values, v is updated too, m is only read, w is a signal."""
+    """Make a stencil: u needs previous values, v is updated too, m is only read, and w is a signal."""
     u, v, m, w = oc.Field("u"), oc.Field("v"), oc.Field("m"), Signal("w")
     bend = u[0, 0, 1] - 2 * u[0, 0, 0] + u[0, 0, -1]
     here = u[0, 0, 0]
@@ -33,7 +33,7 @@ def make_simulation(where: Path | list[Path], **options: object) -> oc.Simulatio
 
 
 def make_run(where: Path | list[Path], **options: object) -> tuple[oc.Simulation, dict[str, np.ndarray]]:
-    """A run with values of all arrays, and these."""
+    """Make a run with values in all arrays, and return the run and these values."""
     simulation = make_simulation(where, **options)
     start = {name: values(seed) for seed, name in enumerate([*STATE, "m"])}
     simulation.assign(start)
@@ -41,7 +41,7 @@ def make_run(where: Path | list[Path], **options: object) -> tuple[oc.Simulation
 
 
 def contents(where: Path) -> dict[str, np.ndarray]:
-    """All arrays of a run, opened anew."""
+    """Open a run again and return all its arrays."""
     simulation = oc.open(where)
     return {entry.name: simulation[entry.name][...] for entry in open_state(where).manifest.arrays}
 
@@ -51,7 +51,7 @@ def same(found: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> bool:
 
 
 def write_target(state: State, number: float) -> None:
-    """What a pass leaves before its commit: all arrays of the state, in the other turn."""
+    """Write new arrays of the state beside the committed ones, as a pass does before its commit."""
     for entry in state.manifest.state:
         with state.target_planes(entry.name, 1 - state.manifest.current) as planes:
             planes.fill(lambda z0, z1: np.full((z1 - z0, *state.layout.shape[1:]), number))
@@ -59,10 +59,10 @@ def write_target(state: State, number: float) -> None:
 
 
 def state_of(simulation: oc.Simulation) -> State:
-    """What another process finds in the directory of a run."""
+    """Open the directory of a run in the same way as another process, and return its state."""
     return open_state(simulation.directory)
 
 
 def after(start: dict[str, np.ndarray], steps: int, signal: Sequence[float] | None = None) -> dict[str, np.ndarray]:
-    """What all arrays become, by the oracle; without a signal it is 1 in every step."""
+    """Return all arrays after `steps` steps of the oracle. The default signal is 1 at each step."""
     return {**start, **advance_fields(waves(), start, {}, steps, signals={"w": signal or [1.0] * steps})}

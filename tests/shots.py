@@ -1,4 +1,4 @@
-"""Runs of waves that do everything besides: sources, receivers, snapshots and norms."""
+"""Make wave runs with sources, receivers, snapshots and norms."""
 
 from pathlib import Path
 from typing import Any
@@ -15,19 +15,19 @@ SHOTS = [(303.0, 151.0, 128.5), (250.0, 100.0, 100.0)]
 
 
 def wavelets() -> np.ndarray:
-    """Two of them, shorter than the run, shape (50, 2)."""
+    """Return two wavelets that are shorter than the run, with the shape (50, 2)."""
     t = np.arange(50)
     return np.stack([np.exp(-(((t - 12) / 4) ** 2)), np.sin(t / 3) / (1 + t)], axis=1)
 
 
 def velocity() -> np.ndarray:
-    """Layers in m/s, shape SHAPE."""
+    """Return layers of velocity in m/s, with the shape SHAPE."""
     layers = np.linspace(1500, 3000, SHAPE[0], dtype=np.float32)[:, None, None]
     return np.broadcast_to(layers, SHAPE)
 
 
 def make(where: Path, memory: str = "500KiB", **options: Any) -> oc.Simulation:
-    """Waves with everything, in many passes."""
+    """Make a wave run with sources, receivers, snapshots and norms. The run needs many passes."""
     v, dt = oc.Field("v"), oc.Parameter("dt", 0.0)
     given: dict[str, Any] = {
         "sources": [oc.Source("u", SHOTS, wavelets(), scale=dt**2 * v[0, 0, 0] ** 2)],
@@ -44,7 +44,7 @@ def make(where: Path, memory: str = "500KiB", **options: Any) -> oc.Simulation:
 
 
 def everything(where: Path) -> dict[str, Any]:
-    """All that a run leaves."""
+    """Return all results of a run: fields, snapshots, norms, traces and the step."""
     sim = oc.open(where)
     found = {"u": sim["u"][...], "snapshots": sim.snapshots["u"][:], "norms": sim.norms["u"], **sim.traces}
     return {"step": sim.step, **found}

@@ -1,4 +1,4 @@
-"""Hypothesis strategies shared by the tests of plans and of what runs them."""
+"""Hypothesis strategies for tests that make or execute plans."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from outcrop.plan.schemes import SCHEMES
 from outcrop.plan.schemes.scheme import Scheme
 
 PLAIN = {name: STENCILS[name] for name in ("heat7", "heat13", "box27")}
-"""Stencils of the library with one field, updated from its neighbours in one stage."""
+"""The stencils of the library that have one field and one stage and read neighbours."""
 
 SOAK = int(os.environ.get("OUTCROP_SOAK", "1"))
 
 
 def examples(count: int) -> int:
-    """How many examples a random test tries: `count`, and as many times more as `make soak` asks for."""
+    """Return the number of examples that a random test tries. `make soak` multiplies `count`."""
     return count * SOAK
 
 
 def lopsided(name: str, *offsets: tuple[int, int, int]) -> Stencil:
-    """A user's stencil with another reach along each axis: the mean of the centre and some neighbours."""
+    """Return a stencil with a different reach along each axis: the mean of the centre and some neighbours."""
     u, weight = Field("u"), Parameter("weight", 1 / (1 + len(offsets)))
     return Stencil(name, {u: weight * (u[0, 0, 0] + sum(u[offset] for offset in offsets))})
 
@@ -37,7 +37,7 @@ USERS = {
     "wide": lambda: lopsided("wide", (1, 2, -4), (0, -1, 4)),
     "alone": lambda: lopsided("alone"),
 }
-"""Stencils of users with one field and another reach along each axis."""
+"""Stencils as users write them: one field, with a different reach along each axis."""
 
 MACHINE = Machine(
     threads=2,
@@ -50,14 +50,14 @@ MACHINE = Machine(
 
 
 def assumed_rate(sizes: Sizes) -> float:
-    """An update rate for tests in which speed does not matter."""
+    """Return an update rate for tests in which speed does not matter."""
     return 1e9
 
 
 def make_problem(
     shape: tuple[int, int, int], radii: tuple[int, int, int], steps: int, dtype: str = "float32", in_place: bool = False
 ) -> Problem:
-    """A problem with the layout that PlaneLayout would give it."""
+    """Return a problem with the same layout as PlaneLayout gives."""
     item = 4 if dtype == "float32" else 8
     pitch = -(-shape[2] * item // 64) * 64
     plane = shape[1] * pitch
@@ -66,7 +66,7 @@ def make_problem(
 
 @st.composite
 def problems(draw: st.DrawFn, max_radius: int = 3, max_extent: int = 24, max_steps: int = 14) -> Problem:
-    """Small problems of every odd kind: thinner than the stencil, thinner than a diamond, long, flat, one cell."""
+    """Draw small problems with unusual shapes: thinner than the stencil or than a diamond, long, flat, or one cell."""
     radii = draw(st.tuples(*[st.integers(0, max_radius)] * 3))
     shape = draw(st.tuples(*[st.integers(1, max_extent)] * 3))
     return make_problem(shape, radii, draw(st.integers(1, max_steps)), in_place=draw(st.booleans()))
@@ -74,7 +74,7 @@ def problems(draw: st.DrawFn, max_radius: int = 3, max_extent: int = 24, max_ste
 
 @st.composite
 def sizes_for(draw: st.DrawFn, problem: Problem) -> Sizes:
-    """Any sizes a scheme must accept for a problem, sensible or not."""
+    """Draw any sizes that a scheme must accept for a problem, even if they are not sensible."""
     return Sizes(
         levels=draw(st.integers(1, problem.steps)),
         slab=draw(st.integers(1, problem.planes + 5)),
@@ -89,5 +89,5 @@ def sizes_for(draw: st.DrawFn, problem: Problem) -> Sizes:
 
 
 def schemes_for(problem: Problem) -> st.SearchStrategy[Scheme]:
-    """Every scheme that can do the problem."""
+    """Draw a scheme that supports the problem."""
     return st.sampled_from([one for one in SCHEMES.values() if one.refusal(problem) is None])

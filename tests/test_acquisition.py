@@ -1,4 +1,6 @@
-"""Sources, receivers, sums and snapshots inside the pass: the oracle's numbers, whatever the plan and the threads."""
+"""Check sources, receivers, sums and snapshots of a pass. Every plan and number of threads must give the oracle's
+values.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,7 @@ HEADER = b"header"
 
 @dataclass(frozen=True)
 class Seen:
-    """What a run shows on its way."""
+    """The results that a run records during its passes, and its final state."""
 
     samples: list[Cells]
     sums: list[list[FieldSum]]
@@ -58,7 +60,7 @@ class Seen:
 
 
 def inner(problem: Problem) -> list[tuple[int, int]]:
-    """First and end of the cells along each axis that are not rim."""
+    """Return for each axis the first cell inside the rim and the end of these cells."""
     rims = (
         [radius if side == "fixed" else 0 for side in sides]
         for radius, sides in zip(problem.radii, problem.sides, strict=True)
@@ -67,7 +69,7 @@ def inner(problem: Problem) -> list[tuple[int, int]]:
 
 
 def random_acquisition(plan: Plan, stencil: Stencil, folder: Path, seed: int) -> Acquisition:
-    """Some of everything, with cells that are asked for twice."""
+    """Return random sources, samples, sums and snapshots. Some cells occur twice."""
     random, problem = np.random.default_rng(seed), plan.problem
     updated = sorted({field for stage in stencil.stages for field in stage.targets})
     ranges, everywhere = inner(problem), [(0, n) for n in problem.shape]
@@ -106,7 +108,10 @@ def random_acquisition(plan: Plan, stencil: Stencil, folder: Path, seed: int) ->
 
 
 def sum_up(field: Cells, step: int) -> FieldSum:
-    """The definition: groups of 64 bytes in float64, then no rounding but the last. It must be near the exact sum."""
+    """Return the sum of a field as it is defined: exact sums of groups of 64 bytes in float64, rounded once at the end.
+
+    The result must also be close to the exact sum.
+    """
     count = 64 // field.itemsize
     padded = np.zeros((*field.shape[:2], -(-field.shape[2] // count) * count))
     padded[:, :, : field.shape[2]] = field
@@ -128,7 +133,8 @@ def expect(
     stencil: Stencil, boundary: Boundary, state: Mapping[str, Cells], steps: int, signals: dict[str, list[float]],
     acquisition: Acquisition,
 ) -> Seen:  # fmt: skip
-    """What must be seen: the oracle takes one step after the other, and between them its state is looked at."""
+    """Return the expected results. The oracle advances one step at a time, and its state is recorded after each step.
+    """
     names = [field.name for field in stencil.fields]
     sources = [
         Injection(names[one.field], one.cells[:, None], np.ones((len(one.cells), 1)), one.values.astype(np.float64))
@@ -155,7 +161,7 @@ def see(
     folder: Path, stencil: Stencil, plan: Plan, state: Mapping[str, Cells], signals: dict[str, list[float]],
     acquisition: Acquisition, threads: int = 1, backend: str = "threads",
 ) -> Seen:  # fmt: skip
-    """What the engine shows, and leaves."""
+    """Run the engine on all passes, and return the results that it records and the final state."""
     problem = plan.problem
     run = FileRun(folder, stencil, plan, state)
     for one in acquisition.snapshots:
@@ -203,7 +209,9 @@ def assert_same(found: Seen, right: Seen) -> None:
 def test_acquisition_see_the_oracles_numbers(
     run: tuple[Stencil, Boundary, Plan], threads: int, backend: str, seed: int
 ) -> None:
-    """Protects sources, receivers, sums and snapshots: the same bits for every plan, boundary and number of threads."""
+    """Checks that sources, receivers, sums and snapshots give the same bits for each plan, boundary and number of
+    threads.
+    """
     stencil, boundary, plan = run
     problem = plan.problem
     state = random_state(stencil, problem.shape, problem.dtype, seed)
@@ -217,7 +225,7 @@ def test_acquisition_see_the_oracles_numbers(
 def small_plan(
     scheme: str, levels: int = 3, steps: int = 6, blocks: tuple[int, int, int] = (0, 0, 0), columns: int = 70
 ) -> tuple[Stencil, Plan]:
-    """Heat on an odd grid, cut by the scheme into blocks of so many cells along z, y and x."""
+    """Return a heat stencil, and a plan that cuts an irregular grid into blocks of `blocks` cells along z, y and x."""
     stencil = heat([(1, 0, 0), (-1, 0, 0), (0, 1, -1), (0, -1, 1)])
     problem = as_problem(stencil, make_layout((21, 40, columns), "float32"), steps, Boundary(), in_place=False)
     z, y, x = blocks
@@ -227,7 +235,9 @@ def small_plan(
 
 @pytest.mark.parametrize("scheme", [name for name in SCHEMES if name != "one-layer"])
 def test_every_scheme_shows_the_same(scheme: str, tmp_path: Path) -> None:
-    """Protects what random plans may miss: blocks in all axes, each of which adds sources and owns its cells."""
+    """Checks blocks along all axes, which random plans may not contain. Each block adds sources and samples its own
+    cells.
+    """
     stencil, plan = small_plan(scheme, blocks=(7, 12, 16))
     state = random_state(stencil, plan.problem.shape, "float32", 1)
     whole = ((0, 21), (0, 40), (0, 70))
@@ -243,7 +253,8 @@ def test_every_scheme_shows_the_same(scheme: str, tmp_path: Path) -> None:
 
 
 def test_a_source_in_the_rim_is_refused_unless_it_adds_nothing(tmp_path: Path) -> None:
-    """Protects fixed values, and users from a source that would not be heard."""
+    """Checks that a source in the fixed rim is refused, because its values would be lost. A source of zeros is allowed.
+    """
     stencil, plan = small_plan("wavefront")
     state = random_state(stencil, plan.problem.shape, "float32", 1)
     cells = np.array([(5, 5, 5), (5, 0, 5)])
@@ -260,8 +271,9 @@ def test_a_source_in_the_rim_is_refused_unless_it_adds_nothing(tmp_path: Path) -
 @pytest.mark.parametrize("direct", [True, False])
 @pytest.mark.parametrize(("columns", "offset"), [(70, 6), (64, 0), (1024, 4096), (1025, 4100)])
 def test_snapshots_keep_to_their_bytes(columns: int, offset: int, direct: bool, tmp_path: Path) -> None:
-    """Protects headers and indices: what lies around a box stays as it was, whatever of it shares pages with them; and
-    no page is lost between tiles, blocks and planes, which begin anywhere in pages."""
+    """Checks that writing a box changes no byte outside the box, even on a page that the box shares.
+
+    Tiles, blocks and planes begin at any byte of a page, and no page between them may be lost."""
     stencil, plan = small_plan("wavefront", columns=columns, blocks=(0, 20, 0))
     state = random_state(stencil, plan.problem.shape, "float32", 1)
     around, boxes = bytes(range(256)) * 20, (((0, 21), (0, 40), (0, columns)), ((2, 20), (3, 38), (1, columns - 2)))
@@ -278,7 +290,7 @@ def test_snapshots_keep_to_their_bytes(columns: int, offset: int, direct: bool, 
 
 
 def test_snapshots_beneath_a_folder_follow_no_link(tmp_path: Path) -> None:
-    """Protects files outside a run directory: its snapshots go to regular files in it, and messages show the label."""
+    """Checks that snapshots of a run go only to regular files in its directory, and that messages show the label."""
     stencil, plan = small_plan("wavefront")
     state = random_state(stencil, plan.problem.shape, "float32", 1)
     (tmp_path / "run" / "u").mkdir(parents=True)
@@ -299,20 +311,21 @@ def test_snapshots_beneath_a_folder_follow_no_link(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["missing", "full"])
 def test_snapshots_that_cannot_be_written_stop_the_pass(name: str, tmp_path: Path) -> None:
-    """Protects from snapshots with holes: the error names the file, and for a write offset and length."""
+    """Checks that a failed write of a snapshot stops the pass. The error names the file, and a failed write its offset.
+    """
     stencil, plan = small_plan("wavefront")
     state = random_state(stencil, plan.problem.shape, "float32", 1)
     path = Path("/dev/full") if name == "full" else tmp_path / "nowhere" / "snapshot"
     acquisition = Acquisition(snapshots=(SnapshotFile(0, 2, ((3, 9), (0, 40), (0, 70)), path),))
     pattern = r"write failed: /dev/full, offset \d+, length \d+: No space" if name == "full" else "nowhere/snapshot"
     if name == "missing":
-        (tmp_path / "nowhere").write_text("")  # not a folder, so that nothing can be made there
+        (tmp_path / "nowhere").write_text("")  # a file, so that no folder can be made here
     with pytest.raises(StorageError, match=pattern):
         run_only(tmp_path, stencil, plan, state, acquisition)
 
 
 def test_snapshots_that_the_device_refuses_stop_the_pass(tmp_path: Path) -> None:
-    """Protects from snapshots with holes where writes go on behind the updates: an error that names the file."""
+    """Checks that a snapshot write that fails in the background stops the pass. The error names the file."""
     stencil, plan = small_plan("wavefront")
     state, limit = random_state(stencil, plan.problem.shape, "float32", 1), 1 << 20
     one = SnapshotFile(0, 2, ((0, 21), (0, 40), (0, 70)), tmp_path / "snapshot", limit)
@@ -329,14 +342,15 @@ def test_snapshots_that_the_device_refuses_stop_the_pass(tmp_path: Path) -> None
 def run_only(
     folder: Path, stencil: Stencil, plan: Plan, state: Mapping[str, Cells], acquisition: Acquisition
 ) -> AcquisitionResults:
-    """The first pass."""
+    """Run the first pass and return its results."""
     run = FileRun(folder, stencil, plan, state)
     with run.engine(2, "auto") as engine:
         return run.run_pass(engine, acquisition)
 
 
 def test_sums_say_what_is_not_finite(tmp_path: Path) -> None:
-    """Protects users from a blow-up that looks like a number: sums carry it, extremes are those of the numbers."""
+    """Checks that sums show infinity and NaN, so that a blow-up does not look like a number. The extremes ignore NaN.
+    """
     stencil, plan = small_plan("wavefront", levels=1, steps=1)
     state = random_state(stencil, plan.problem.shape, "float32", 1)
     state["u"][0, 0, 0] = np.inf
@@ -348,7 +362,7 @@ def test_sums_say_what_is_not_finite(tmp_path: Path) -> None:
 
 
 def test_nothing_asked_for_is_nothing_seen(tmp_path: Path) -> None:
-    """Protects the common case: no acquisition, no results."""
+    """Checks the common case: a run without acquisition has no results."""
     stencil, plan = small_plan("wavefront")
     results = run_only(tmp_path, stencil, plan, random_state(stencil, plan.problem.shape, "float32", 1), NO_ACQUISITION)
     assert results.samples == () and results.sums == ()

@@ -1,4 +1,4 @@
-"""Protects the hard cap from what passes do besides updating: snapshots on their way and points count in the budget."""
+"""Check that the memory for snapshots in transfer and for points counts in the budget."""
 
 import json
 import subprocess
@@ -33,7 +33,9 @@ DEMANDS = st.builds(
 def test_plans_and_taps_fit_the_budget_together(
     plain: Problem, demand: AcquisitionDemand, more_bytes: int, bt: int | None, scheme: str
 ) -> None:
-    """The smallest budget and every larger one have a legal plan; one byte less is refused and told the smallest."""
+    """Checks that the smallest budget and each larger budget have a legal plan. A smaller budget is refused, and the
+    message names the smallest one.
+    """
     problem = replace(plain, acquisition=demand)
     sizes = GivenSizes(bt=bt) if bt and scheme == "auto" else FREE
     smallest = smallest_budget_bytes(problem, scheme, sizes)
@@ -50,7 +52,7 @@ def test_plans_and_taps_fit_the_budget_together(
 
 @given(st.integers(1, 1 << 30), st.integers(0, 1 << 30))
 def test_staging_stays_between_its_limits(snapshot_bytes: int, spare_bytes: int) -> None:
-    """Never more than what there is room for, nor than a snapshot needs; slots take whole pages."""
+    """Checks that the staging memory fits the free memory and is not larger than a snapshot. Slots are whole pages."""
     found = acquisition_memory(AcquisitionDemand(snapshot_bytes), 1, 1, spare_bytes).staging
     most = max(MIN_STAGING.bytes, min(MAX_STAGING.bytes, snapshot_bytes, MIN_STAGING.bytes + spare_bytes // 8))
     assert most / 2 < found.bytes <= most
@@ -66,7 +68,10 @@ oc.open(sys.argv[1]).run(20, progress="none").save(sys.argv[2])
 
 
 def test_peak_memory_with_much_to_add_to_record_and_to_keep(tmp_path: Path) -> None:
-    """Values of 160 MB, of which a pass may hold a few steps: by the kernel's own count of a process of its own."""
+    """Checks the peak memory with 160 MB of source values, when a pass may hold only a few steps of them.
+
+    The kernel measures the peak of a separate process.
+    """
     budget, shape = 16 << 20, (64, 64, 64)
     z, y, x = np.meshgrid(*[np.linspace(5.2, 58.7, n) for n in (16, 16, 16)], indexing="ij")
     points = np.stack([z.ravel(), y.ravel(), x.ravel()], axis=1)

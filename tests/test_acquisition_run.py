@@ -1,4 +1,4 @@
-"""Protects sources, receivers and norms of whole runs: the oracle's numbers, kept through every kill."""
+"""Check sources, receivers and norms of whole runs. The values must equal the oracle's, also after kills."""
 
 import os
 import signal
@@ -27,7 +27,7 @@ from shots import BOX, DT, LINE, SHAPE, SHOTS, STEPS, assert_same, everything, m
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What a run leaves that nobody disturbs."""
+    """Return all results of a run without interruptions."""
     where = tmp_path_factory.mktemp("whole") / "run.oc"
     report = make(where).run(STEPS)
     assert report.plan["passes"] > 5
@@ -35,7 +35,10 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 def test_a_run_has_the_oracles_numbers(whole: dict[str, Any], tmp_path: Path) -> None:
-    """Points in metres, scaled by dt^2 v^2, silent after their last value: field, traces, snapshots and norms."""
+    """Checks that field, traces, snapshots and norms equal the oracle's values.
+
+    Points are in metres, and sources are scaled by dt^2 v^2. A source is 0 after its last value.
+    """
     sim = make(tmp_path / "run.oc")
     with Directory.open(tmp_path / "run.oc") as directory:
         acquisition = read_definitions(directory, storage_at(tmp_path / "run.oc").read())
@@ -67,7 +70,7 @@ def test_a_run_has_the_oracles_numbers(whole: dict[str, Any], tmp_path: Path) ->
 
 
 def test_other_plans_leave_the_same(whole: dict[str, Any], tmp_path: Path) -> None:
-    """Budget, threads and runs in two parts change no bit of what is kept."""
+    """Checks that the budget, the number of threads and a run in two parts change no bit of the results."""
     sim = make(tmp_path / "run.oc", memory="4MiB")
     sim.run(23)
     sim.run(STEPS - 23)
@@ -78,7 +81,10 @@ def test_other_plans_leave_the_same(whole: dict[str, Any], tmp_path: Path) -> No
 def test_a_pass_cut_off_is_done_again(
     moment: str, whole: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Wherever in a pass it ends, before its work, with rows not or already written: nothing is missing or doubled."""
+    """Checks that a pass that fails at any moment is repeated. No result is missing, and none is recorded twice.
+
+    A failure may come before the work of the pass, after its rows are written, or in the commit.
+    """
     from outcrop.run.disk.state import State
 
     sim, owner = make(tmp_path / "run.oc"), State if moment == "commit" else Recorder
@@ -113,7 +119,7 @@ shots.make(Path({where!r})).run(shots.STEPS)
 
 
 def committed_step(where: Path) -> int:
-    """How far a run of another process is."""
+    """Return the last committed step of a run that another process executes."""
     try:
         return storage_at(where).read().step
     except InputError:
@@ -121,7 +127,7 @@ def committed_step(where: Path) -> int:
 
 
 def test_killed_and_resumed_it_leaves_the_same(whole: dict[str, Any], tmp_path: Path) -> None:
-    """SIGKILL in the middle; the rest is `outcrop resume`, without the script that had the points."""
+    """Checks a run after SIGKILL: `outcrop resume` completes it without the script that defined the points."""
     where = tmp_path / "run.oc"
     text = CHILD.format(tests=str(Path(__file__).parent), where=str(where))
     with subprocess.Popen([sys.executable, "-c", text]) as process:
@@ -139,7 +145,8 @@ def test_killed_and_resumed_it_leaves_the_same(whole: dict[str, Any], tmp_path: 
 
 @pytest.mark.parametrize("ndim", [1, 2])
 def test_grids_of_fewer_axes(ndim: int, tmp_path: Path) -> None:
-    """Points have as many numbers as the grid has axes, in cells where there is no spacing; so have snapshots."""
+    """Checks grids of fewer axes: points and snapshots have the axes of the grid, and the units are cells by default.
+    """
     shape = (31, 40)[-ndim:]
     sim = oc.Simulation(
         oc.stencils.heat(ndim=ndim, order=2), shape, directory=tmp_path / "run.oc", memory="1MiB",
@@ -162,7 +169,7 @@ def test_grids_of_fewer_axes(ndim: int, tmp_path: Path) -> None:
 
 
 def test_info_lists_all_of_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A run says what it adds, records and keeps."""
+    """Checks that `outcrop info` lists sources, receivers, snapshots and norms."""
     make(tmp_path / "run.oc").run(14)
     assert call(["info", str(tmp_path / "run.oc")]) == 0
     text = capsys.readouterr().out
@@ -173,7 +180,7 @@ def test_info_lists_all_of_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]
 
 
 def test_a_run_is_replaced_with_all_it_has_kept(tmp_path: Path) -> None:
-    """With force nothing of an older run's points, traces or snapshots is left."""
+    """Checks that `force` removes all points, traces and snapshots of the older run."""
     make(tmp_path / "run.oc").run(14)
     assert {".taps", "snapshots.zarr"} <= set(os.listdir(tmp_path / "run.oc"))
     make(tmp_path / "run.oc", force=True, sources=[], receivers=[], norms=None, snapshots=None)
@@ -219,7 +226,7 @@ REFUSALS: list[tuple[dict[str, Any], str]] = [
 
 @pytest.mark.parametrize(("options", "words"), REFUSALS, ids=[words for _, words in REFUSALS])
 def test_what_cannot_be_is_one_line(options: dict[str, Any], words: str, tmp_path: Path) -> None:
-    """It names the point, the place and the remedy; nothing is made."""
+    """Checks that the one-line error names the point, its place and the remedy. No run is made."""
     with pytest.raises(InputError, match=words) as caught:
         make(tmp_path / "run.oc", **options)
     assert "\n" not in str(caught.value)
@@ -227,7 +234,7 @@ def test_what_cannot_be_is_one_line(options: dict[str, Any], words: str, tmp_pat
 
 
 def test_ctrl_c_leaves_what_is_committed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After an interruption traces are as long as the steps that count."""
+    """Checks that after an interruption the traces have exactly the committed steps."""
     sim = make(tmp_path / "run.oc")
     original = Recorder.after
 

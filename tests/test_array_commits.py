@@ -1,4 +1,4 @@
-"""Protects the commit of several arrays: all or none, wherever it is cut off."""
+"""Check that a commit of several arrays stores all arrays or none, even if it stops at any moment."""
 
 import os
 import random
@@ -20,11 +20,11 @@ from outcrop.run.places import open_state, storage_at
 from several_arrays import SHAPE, STATE, contents, make_run, same, state_of
 
 COMMIT_EVENTS = 3 + 2 * len(STATE)
-"""Flush, rename, flush the folder; then a new link for each array, and its rename."""
+"""The number of system calls in a commit: flush, rename, flush of the folder, then a link and a rename per array."""
 
 
 def write_target(state: State, number: float) -> None:
-    """What a pass leaves before its commit: all arrays of the state, in the other turn."""
+    """Write new arrays of the state beside the committed ones, as a pass does before its commit."""
     for entry in state.manifest.state:
         with state.target_planes(entry.name, 1 - state.manifest.current) as planes:
             planes.fill(lambda z0, z1: np.full((z1 - z0, *state.layout.shape[1:]), number))
@@ -35,7 +35,7 @@ def write_target(state: State, number: float) -> None:
 def test_a_commit_that_is_cut_off_anywhere_is_of_all_arrays_or_of_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, event: int
 ) -> None:
-    """Each flush, rename and link of a commit may be the last thing that happened."""
+    """Stops a commit after each flush, rename and link in turn, and checks that all arrays are new or all are old."""
     where = tmp_path / "run.oc"
     simulation, start = make_run(where)
     state, left = state_of(simulation), iter(range(100))
@@ -86,11 +86,11 @@ with state.locked():
                 planes.flush()
         state.commit(step)
 """
-"""Passes, as far as the disk is concerned, for ever."""
+"""Commit in an endless loop, as passes do, but without computing."""
 
 
 def test_killed_at_any_moment_all_arrays_are_at_the_same_step(tmp_path: Path) -> None:
-    """SIGKILL between any two arrays' writes: each commit is of the whole state."""
+    """Checks that all arrays are at the same step after a SIGKILL at any moment."""
     where, chance = tmp_path / "run.oc", random.Random(3)
     _, start = make_run(where)
     step = 0

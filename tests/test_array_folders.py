@@ -1,4 +1,4 @@
-"""Protects the folders of several arrays: checked, counted and removed all together, and nobody else's."""
+"""Check that a run verifies, counts and removes the folders of all its arrays, and no other folder."""
 
 import json
 import os
@@ -40,7 +40,10 @@ def test_verify_tests_every_array_and_names_the_damaged_one(tmp_path: Path) -> N
 
 
 def test_space_is_counted_for_all_arrays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Refused before the first byte, or not at all: twice the state, once what is only read."""
+    """Checks the space that a new run needs: two copies of each array of the state, and one copy of each other array.
+
+    A run without enough space is refused before it writes anything.
+    """
     arrays = arrays_of(waves())
     for in_place, copies in ((False, 7), (True, 4)):
         where = tmp_path / f"{in_place}.oc"
@@ -61,7 +64,8 @@ def test_space_is_counted_for_all_arrays(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_a_run_over_directories_goes_completely_when_it_is_replaced(tmp_path: Path) -> None:
-    """Also what is only read, whose folder has no name of its own kind; and what the user has put beside it stays."""
+    """Checks that replacing a run removes its folders, also of fields that are only read, and keeps the user's files.
+    """
     places = [tmp_path / "a", tmp_path / "b"]
     make_run(places)
     (places[0] / "plots").mkdir()
@@ -74,7 +78,7 @@ def test_a_run_over_directories_goes_completely_when_it_is_replaced(tmp_path: Pa
 
 
 def test_a_name_that_the_user_s_own_folder_has_is_not_taken(tmp_path: Path) -> None:
-    """A field that is only read lies in a folder of its name, which --force must not overwrite."""
+    """Checks that --force does not overwrite a user's folder that has the name of a field."""
     u, plots = oc.Field("u"), oc.Field("plots")
     where = tmp_path / "run.oc"
     oc.Simulation(oc.Stencil("small", {u: u[0, 0, 0] / 2}), SHAPE, directory=where, memory="1MiB")["u"] = 1
@@ -88,7 +92,7 @@ def test_a_name_that_the_user_s_own_folder_has_is_not_taken(tmp_path: Path) -> N
 
 
 def test_a_share_that_names_folders_elsewhere_is_no_share(tmp_path: Path) -> None:
-    """Only folders in the directory itself are ever deleted, whatever a file there says."""
+    """Checks that only folders inside the directory are deleted, even if a file in it names other folders."""
     places = [tmp_path / "a", tmp_path / "b"]
     state = state_of(make_run(places)[0])
     member = places[1] / "outcrop-member.json"

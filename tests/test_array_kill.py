@@ -1,4 +1,5 @@
-"""Protects commits from a process that dies: killed at any moment, the last whole commit is there, never a mixture."""
+"""Check commits of a process that is killed at any moment. The last commit must be complete, never a mixture of steps.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +15,15 @@ import numpy as np
 import outcrop as oc
 
 KILLS = int(os.environ.get("OUTCROP_KILLS", "50"))
-SHAPE = (6, 1 << 18)  # six tiles of a MiB
+SHAPE = (6, 1 << 18)  # six tiles of 1 MiB each
 SPAWN = get_context("forkserver")
 SPAWN.set_forkserver_preload(["numpy", "outcrop.arrays.placing", "test_array_kill"])
 
 
 def update_for_ever(path: Path, told: Connection) -> None:
-    """Steps that make every cell of a random choice of rows the number of the step; what was committed is told."""
+    """Commit steps in an endless loop. A step writes its number into random rows. Each committed step is sent to the
+    parent.
+    """
     chance = random.Random(time.time_ns())
     with oc.array(SHAPE, "int32", persist="step", path=path) as array:
         told.send(array.steps)
@@ -36,7 +39,7 @@ def update_for_ever(path: Path, told: Connection) -> None:
 
 
 def last_told(reading: Connection) -> int:
-    """The last step that the child had committed for sure."""
+    """Return the last step that the child has certainly committed."""
     step = 0
     try:
         while True:
@@ -46,7 +49,10 @@ def last_told(reading: Connection) -> int:
 
 
 def test_killed_at_any_moment_the_last_commit_is_whole(tmp_path: Path) -> None:
-    """The step that is found is the last one told, or one more; every row is of one step, none later than that."""
+    """Checks the array after each kill. Its step is the last step that the child sent, or the next one.
+
+    Each row holds the values of one step, and no row is newer than the array.
+    """
     path, chance = tmp_path / "a", random.Random(int(os.environ.get("OUTCROP_SEED", "7")))
     known = 0
     for kill in range(KILLS):
@@ -60,7 +66,7 @@ def test_killed_at_any_moment_the_last_commit_is_whole(tmp_path: Path) -> None:
             assert reading.recv() == known, f"kill {kill}: the child did not go on from the last commit"
             begin = time.perf_counter()
             known = reading.recv()
-            time.sleep(chance.uniform(0.0, 2.0) * (time.perf_counter() - begin))  # anywhere in a step
+            time.sleep(chance.uniform(0.0, 2.0) * (time.perf_counter() - begin))  # at any moment of a step
         child.kill()
         child.join()
         known = max(known, last_told(reading))
@@ -69,7 +75,7 @@ def test_killed_at_any_moment_the_last_commit_is_whole(tmp_path: Path) -> None:
         if not (path / "commit.1.json").exists():
             assert known == 0, f"kill {kill}: commits are gone"
             continue
-        with oc.open_array(path, access="read") as array:  # any warning fails the test
+        with oc.open_array(path, access="read") as array:  # a warning makes the test fail
             step = array.steps
             assert known <= step <= known + 1, f"kill {kill}: step {step}, {known} was committed"
             assert (array[:, 0] == step).all(), f"kill {kill}: a mixture of steps"

@@ -1,4 +1,4 @@
-"""Protects users from paths that lead somewhere else or nowhere, and from .npy files of strangers: each is one line."""
+"""Check that wrong paths and invalid .npy files from others give an error of one line."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from outcrop.run.disk.verify import find_damage
 from outcrop.run.places import open_state
 from several_arrays import make_run
 
-pytestmark = pytest.mark.timeout(300)  # a pipe that is waited for
+pytestmark = pytest.mark.timeout(300)  # a test that waits for a pipe hangs
 
 
 @pytest.mark.parametrize("error", [0, errno.EPERM])
 def test_a_file_that_another_process_makes_meanwhile_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: int
 ) -> None:
-    """Whether the file system has hard links or not."""
+    """Checks that a file of another process is kept, on file systems with and without hard links."""
     path = tmp_path / "x.npy"
 
     class Raced(durable.System):
@@ -50,7 +50,7 @@ def test_a_file_that_another_process_makes_meanwhile_stays(
 
 
 def npy(header: bytes, values: int = 64, version: int = 1, length: int | None = None) -> bytes:
-    """A .npy file."""
+    """Return the bytes of a .npy file."""
     count = (len(header) if length is None else length).to_bytes(2 if version == 1 else 4, "little")
     return b"\x93NUMPY" + bytes([version, 0]) + count + header + bytes(values)
 
@@ -85,7 +85,7 @@ NO_DTYPES = (None, 5, (), b"<f4")
     ],
 )
 def test_headers_of_strangers_are_one_line(tmp_path: Path, content: bytes) -> None:
-    """Lengths, types and shapes are bounded before anything is done with them."""
+    """Checks that invalid headers are refused. Lengths, types and shapes are checked before they are used."""
     path = tmp_path / "x.npy"
     path.write_bytes(content)
     for call in (lambda: oc.open_array(path, access="update"), lambda: oc.array((2, 2), "float32", path=path)):
@@ -94,7 +94,9 @@ def test_headers_of_strangers_are_one_line(tmp_path: Path, content: bytes) -> No
 
 
 def test_a_path_may_be_a_link_but_leads_somewhere(tmp_path: Path) -> None:
-    """The user has named it; where it leads nowhere, or in a circle, nothing is made."""
+    """Checks that the path of an array may be a symbolic link. A link to nothing or to itself is refused, and nothing
+    is made.
+    """
     made(tmp_path / "a")
     (tmp_path / "to a").symlink_to("a")
     for way in ways(tmp_path / "to a"):
@@ -122,7 +124,7 @@ def test_a_path_may_be_a_link_but_leads_somewhere(tmp_path: Path) -> None:
 def test_names_that_are_no_text_and_a_working_directory_that_is_gone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Names that are not UTF-8 are refused: messages and records could not show them."""
+    """Checks that names that are not UTF-8 are refused, because messages and records cannot show them."""
     strange = Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff\xfe"))
     strange.mkdir()
     for name in ("a", "x.npy"):
@@ -136,7 +138,10 @@ def test_names_that_are_no_text_and_a_working_directory_that_is_gone(
 
 
 def test_an_array_inside_a_run_lies_beside_what_the_run_has(tmp_path: Path) -> None:
-    """In a folder of its own, which is no part of the run; the run's own names are refused."""
+    """Checks that an array in the directory of a run gets its own folder and is no part of the run.
+
+    Names that the run uses are refused.
+    """
     run = tmp_path / "run.oc"
     make_run(run)
     before = tree(run)
@@ -150,7 +155,8 @@ def test_an_array_inside_a_run_lies_beside_what_the_run_has(tmp_path: Path) -> N
 
 
 def test_an_array_is_not_made_whose_record_could_not_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It has an entry for each tile, and its length is bounded when it is read."""
+    """Checks that an array whose record exceeds the limit for reading is not made. A record has an entry for each tile.
+    """
     monkeypatch.setattr(committed, "MAX_RECORD_BYTES", 1 << 14)
     refused = refusal(partial(oc.array, SHAPE, "float32", persist="step", path=tmp_path / "a"), InputError)
     assert "a committed array has at most" in refused and not list(tmp_path.iterdir())

@@ -1,4 +1,4 @@
-"""Protects users from arrays of strangers: damage is one line, nothing hangs, and nothing is touched elsewhere."""
+"""Check arrays from untrusted users: damage gives a one-line error, no call hangs, and no other file is changed."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from folders import tree
 from outcrop import durable
 from outcrop.errors import CorruptionError, InputError, OutcropError, StorageError
 
-pytestmark = pytest.mark.timeout(300)  # a pipe that is waited for
+pytestmark = pytest.mark.timeout(300)  # a test that waits for a pipe hangs
 
 TILES, EVEN, ODD = "tiles", "commit.0.json", "commit.1.json"
 
 
 def rewrite(path: Path, **fields: object) -> None:
-    """Change fields of a record, None to leave one out, and give it the checksum that it then should have."""
+    """Change fields of a record and update its checksum. The value None removes a field."""
     content = json.loads(path.read_text())
     del content["crc32c"]
     content = {name: value for name, value in {**content, **fields}.items() if value is not None}
@@ -55,12 +55,15 @@ RIGHT: dict[str, tuple[object, ...]] = {
     "steps": (0, 2, 2**31, 2**62),
     "array": (None,),
 }
-"""Values in these lists that a record may have."""
+"""Values of the lists above that are valid for a field."""
 
 
 @pytest.mark.parametrize("name", FIELDS)
 def test_a_record_with_a_field_of_any_type_and_range_is_one_line(tmp_path: Path, name: str) -> None:
-    """Sealed anew, so that only its meaning is wrong; and nothing is changed, though it is opened to be changed."""
+    """Checks that a record with a wrong field is refused in one line and stays as it was.
+
+    The checksum of the record is correct, so only the value of the field is wrong.
+    """
     path = made(tmp_path / "a")
     whole = (path / ODD).read_bytes()
     for number, value in enumerate((*NONSENSE, *FIELDS[name])):
@@ -74,7 +77,8 @@ def test_a_record_with_a_field_of_any_type_and_range_is_one_line(tmp_path: Path,
 
 
 def test_records_that_are_no_records_are_one_line(tmp_path: Path) -> None:
-    """Whatever bytes they are; numbers and brackets without end, too."""
+    """Checks that a file with any other content is refused in one line, also very long numbers and very deep brackets.
+    """
     path = made(tmp_path / "a")
     whole = (path / ODD).read_bytes()
     texts = [b"", b"\0" * 100, b"[]", b"null", b"{}", b'{"crc32c": 0}', b"[" * 100_000, b'{"a":' * 100_000, whole[:-30]]
@@ -97,7 +101,7 @@ def test_records_that_are_no_records_are_one_line(tmp_path: Path) -> None:
 
 
 def test_a_commit_that_could_not_be_read_again_is_not_made(tmp_path: Path) -> None:
-    """A record may have the greatest number; there is none after it."""
+    """Checks that a record with the greatest allowed step can be read, but that no later step can be committed."""
     path = made(tmp_path / "a")
     rewrite(path / ODD, steps=2**62)
     with oc.open_array(path) as array:
@@ -108,7 +112,7 @@ def test_a_commit_that_could_not_be_read_again_is_not_made(tmp_path: Path) -> No
 
 
 def replace_by(what: str, path: Path, elsewhere: Path) -> None:
-    """Put something else in the place of a file."""
+    """Replace a file by something else, such as a link or a pipe."""
     elsewhere.mkdir(exist_ok=True)
     if path.exists():
         path.replace(elsewhere / path.name)
@@ -129,12 +133,12 @@ def replace_by(what: str, path: Path, elsewhere: Path) -> None:
 @pytest.mark.parametrize("what", ["link", "dangling link", "circle", "pipe", "folder", "device", "nothing"])
 @pytest.mark.parametrize("name", [TILES, EVEN, ODD, f"{EVEN}.tmp", f"{ODD}.tmp"])
 def test_files_that_are_something_else_are_one_line(tmp_path: Path, name: str, what: str) -> None:
-    """No link is followed, nothing is waited for, and nothing outside the folder is changed."""
+    """Checks that no link is followed, that no call waits, and that nothing outside the folder changes."""
     path = made(tmp_path / "a", steps=2)
     replace_by(what, path / name, tmp_path / "b")
     before = tree(tmp_path)
     for way in ways(path):
-        if what == "nothing" and name != TILES:  # a commit was lost, and the one before is there
+        if what == "nothing" and name != TILES:  # a commit was lost, and the commit before it still exists
             with way() as array:
                 assert (array.values == (1 if name == EVEN else 2)).all()
         else:
@@ -143,7 +147,9 @@ def test_files_that_are_something_else_are_one_line(tmp_path: Path, name: str, w
 
 
 def test_tiles_cut_short_are_found_before_anything_is_changed(tmp_path: Path) -> None:
-    """The commit before is opened where the file still has it."""
+    """Checks that a file of tiles that is too short is found. The commit before is opened if the file contains its
+    tiles.
+    """
     path, slots = made(tmp_path / "a", steps=2), 3 << 19
     for count in (2 * slots - 1, slots):
         os.truncate(path / TILES, count)
@@ -161,7 +167,7 @@ def test_tiles_cut_short_are_found_before_anything_is_changed(tmp_path: Path) ->
 
 
 def test_records_of_other_arrays_and_under_other_names_are_found(tmp_path: Path) -> None:
-    """Even where all values are the same: steps and generations are of the other one."""
+    """Checks that records of another array are found, even if all values are equal."""
     one, other, small = made(tmp_path / "a", 2), made(tmp_path / "b", 3), tmp_path / "c"
     with oc.array((5,), "float32", persist="step", path=small) as array:
         array.step()
@@ -179,7 +185,7 @@ def test_records_of_other_arrays_and_under_other_names_are_found(tmp_path: Path)
 
 
 def test_tiles_of_another_place_array_or_time_are_found(tmp_path: Path) -> None:
-    """A record has the checksum of each tile, by its number: misplaced and lost writes do not match it."""
+    """Checks that misplaced tiles and lost writes are found: a record has the checksum of each tile by its number."""
     path = tmp_path / "a"
     with oc.array(SHAPE, "float32", persist="step", path=path) as array:
         array.values.reshape(-1)[:] = np.arange(array.size)
@@ -193,7 +199,11 @@ def test_tiles_of_another_place_array_or_time_are_found(tmp_path: Path) -> None:
 
 
 def test_a_folder_of_the_version_before_is_read_and_goes_on(tmp_path: Path) -> None:
-    """Its records have no name of the array; the next one gets it, and both are of one array."""
+    """Checks that a folder of the previous version can be read and updated. Its records do not contain the array's
+    name.
+
+    The next record contains the name, and both records belong to the same array.
+    """
     path = made(tmp_path / "a", steps=2)
     (path / f"{EVEN}.tmp").unlink(missing_ok=True)
     for name in (EVEN, ODD):
@@ -208,7 +218,7 @@ def test_a_folder_of_the_version_before_is_read_and_goes_on(tmp_path: Path) -> N
 
 
 def test_reading_writes_nothing(tmp_path: Path) -> None:
-    """Not even a time, where the folder is of somebody else."""
+    """Checks that reading writes nothing, not even a file time. The folder may belong to somebody else."""
     path = made(tmp_path / "a", steps=2)
     np.save(tmp_path / "x.npy", np.ones(5))
     before = tree(tmp_path)
@@ -220,7 +230,8 @@ def test_reading_writes_nothing(tmp_path: Path) -> None:
 
 
 def test_a_file_of_the_user_that_is_called_tiles_is_left_alone(tmp_path: Path) -> None:
-    """Only what was begun is made again; and `tiles` with a second name may be of a copy."""
+    """Checks that a user's file with the name `tiles` is kept. Only a folder in which an array was begun is used again.
+    """
     path = tmp_path / "a"
     path.mkdir()
     (path / TILES).write_text("of a floor")
@@ -236,7 +247,7 @@ def test_a_file_of_the_user_that_is_called_tiles_is_left_alone(tmp_path: Path) -
 
 
 def test_an_array_that_was_begun_and_killed_begins_anew(tmp_path: Path) -> None:
-    """At any moment: with a part of what shows that it was begun, without `tiles`, or with a part of them."""
+    """Checks that an array can be made again after a kill at any moment of its creation."""
     path = tmp_path / "a"
     oc.array(SHAPE, "float32", persist="step", path=path).abandon()
     begun = (path / f"{EVEN}.tmp").read_bytes()
@@ -251,7 +262,7 @@ def test_an_array_that_was_begun_and_killed_begins_anew(tmp_path: Path) -> None:
 
 
 def test_an_array_that_cannot_be_made_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither files nor folders."""
+    """Checks that a failed creation leaves no files and no folders."""
 
     class Full(durable.System):
         @staticmethod
@@ -266,7 +277,7 @@ def test_an_array_that_cannot_be_made_leaves_nothing(tmp_path: Path, monkeypatch
 
 @pytest.mark.parametrize("what", ["moved", "deleted", "replaced", "tiles"])
 def test_a_folder_that_is_gone_is_noticed_at_the_next_commit(tmp_path: Path, what: str) -> None:
-    """No generation is claimed that nobody finds; a file, too, is told when it is gone."""
+    """Checks that a commit fails if its folder was moved or removed. A missing .npy file is reported too."""
     path = tmp_path / "a"
     array = oc.array(SHAPE, "float32", persist="step", path=path)
     file = oc.array(SHAPE, "float32", path=tmp_path / "x.npy")
@@ -293,7 +304,7 @@ def test_a_folder_that_is_gone_is_noticed_at_the_next_commit(tmp_path: Path, wha
 
 
 def begin(path: Path, together: Barrier, answers: Any) -> None:
-    """Make an array at the same moment as others, and keep it until all have an answer."""
+    """Make an array at the same moment as other processes, and keep it until all processes have an answer."""
     together.wait()
     try:
         array = oc.array(SHAPE, "float32", persist="step", path=path)
@@ -309,7 +320,7 @@ def begin(path: Path, together: Barrier, answers: Any) -> None:
 
 
 def test_of_processes_that_begin_one_array_exactly_one_goes_on(tmp_path: Path) -> None:
-    """The others are refused in one line and remove nothing."""
+    """Checks that exactly one process gets the array. The others are refused in one line and remove nothing."""
     context = get_context("forkserver")
     context.set_forkserver_preload(["numpy", "outcrop.arrays.placing", "test_array_trust"])
     for trial in range(3):

@@ -1,4 +1,4 @@
-"""Protects values of several arrays: there or not, given in any order, and none lost when others fail."""
+"""Check the values of several arrays: they may be assigned in any order, and a failed assignment loses none."""
 
 import os
 from pathlib import Path
@@ -18,7 +18,10 @@ from several_arrays import SHAPE, STATE, after, contents, make_run, make_simulat
 
 
 def test_the_order_of_arrays_is_state_with_previous_values_then_what_is_only_read() -> None:
-    """The engine counts on it, and the files of older runs lie in it."""
+    """Checks the order of the arrays: the state with previous values first, then fields that are only read.
+
+    The engine and the files of older runs depend on this order.
+    """
     assert arrays_of(waves()) == tuple(ArrayEntry(name, name == "m") for name in (*STATE, "m"))
 
 
@@ -37,7 +40,8 @@ def test_every_array_is_assigned_read_and_shown_by_zarr_and_xarray(tmp_path: Pat
 
 
 def test_files_are_listed_array_by_array(tmp_path: Path) -> None:
-    """What the engine is given: two copies of the state, one copy of what is only read."""
+    """Checks the files that the engine gets: two copies of each array of the state, and one copy of each other array.
+    """
     state = state_of(make_run([tmp_path / "a", tmp_path / "b"])[0])
     shards = state.layout.shards
     assert shards > 1 and [len(files) for files in state.files(0)] == [shards] * 3
@@ -50,7 +54,7 @@ def test_files_are_listed_array_by_array(tmp_path: Path) -> None:
 
 
 def test_arrays_may_come_in_any_order_and_cost_no_generation(tmp_path: Path) -> None:
-    """First values go where nothing was: no array is copied, no other one changes."""
+    """Checks that first values may be assigned in any order. No array is copied, and the generation stays 0."""
     where = tmp_path / "run.oc"
     simulation = make_simulation(where)
     start = {name: values(seed) for seed, name in enumerate(["m", "v", "u.previous", "u"])}
@@ -64,7 +68,7 @@ def test_arrays_may_come_in_any_order_and_cost_no_generation(tmp_path: Path) -> 
 
 
 def test_arrays_without_values_say_so_and_look_like_zeros_to_zarr(tmp_path: Path) -> None:
-    """What was never written has no checksums: nobody may take it for damage, or for values."""
+    """Checks that an array without values says so. It has no checksums, and `verify` must not report it as damaged."""
     where = tmp_path / "run.oc"
     simulation = make_simulation(where)
     simulation["u"] = values(1)
@@ -77,7 +81,7 @@ def test_arrays_without_values_say_so_and_look_like_zeros_to_zarr(tmp_path: Path
 
 @pytest.mark.parametrize("in_place", [False, True])
 def test_fields_that_nobody_assigned_start_from_zeros_and_at_rest(tmp_path: Path, in_place: bool) -> None:
-    """Previous values follow their field's last assignment, not its first one."""
+    """Checks that unassigned fields start from zeros. Previous values equal the last values assigned to their field."""
     where = tmp_path / "run.oc"
     simulation = make_simulation(where, in_place=in_place)
     simulation["m"] = 3
@@ -125,7 +129,7 @@ def test_first_values_of_several_arrays_are_all_or_nothing(tmp_path: Path) -> No
 
 
 def test_what_is_only_read_can_change_until_the_first_step(tmp_path: Path) -> None:
-    """Later it would mean that the steps before it were done by another equation."""
+    """Checks that a field that is only read cannot change after the first step, which has already used it."""
     where = tmp_path / "run.oc"
     simulation, start = make_run(where)
     simulation["m"] = 7
@@ -157,7 +161,8 @@ def test_a_run_without_the_fields_it_reads_is_refused_and_makes_nothing(tmp_path
 
 
 def test_a_state_that_was_lost_in_place_needs_all_of_it_anew(tmp_path: Path) -> None:
-    """One field of a lost state must not make the rest look whole; what is only read was never at risk."""
+    """Checks that a lost state accepts only an assignment of all its fields. Fields that are only read are still valid.
+    """
     where = tmp_path / "run.oc"
     simulation, start = make_run(where, in_place=True)
     state_of(simulation).begin_writing()

@@ -1,4 +1,6 @@
-"""Protects grids of one and two axes, sides by axis, and coordinates: what the user wrote is what is kept and shown."""
+"""Check grids of one and two axes, boundaries by axis, and coordinates. They are stored and shown as the user wrote
+them.
+"""
 
 import os
 from pathlib import Path
@@ -39,7 +41,7 @@ def random_values(shape: tuple[int, ...]) -> np.ndarray:
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_zarr_xarray_and_outcrop_show_the_stencil_s_own_axes(tmp_path: Path, shape: tuple[int, ...]) -> None:
-    """The third axis inside, and padding, must not show."""
+    """Checks that readers see only the axes of the stencil, without the internal third axis and without padding."""
     values, where = random_values(shape), tmp_path / "run.oc"
     simulation = make_run(where, shape, values)
     assert simulation.shape == shape and oc.open(where).shape == shape
@@ -126,7 +128,7 @@ def test_values_that_are_not_finite_are_named_by_the_grid_s_axes(shape: tuple[in
 
 
 def test_shards_of_rows_over_directories_are_one_array(tmp_path: Path) -> None:
-    """On two axes rows take the place of planes, in several shards as well."""
+    """Checks shards on a grid of two axes: they hold rows instead of planes."""
     places, values = [tmp_path / "a", tmp_path / "b"], random_values((50, 2000))
     make_run(places, values.shape, values)  # type: ignore[arg-type]
     assert np.array_equal(zarr.open_group(str(places[0]), mode="r")["u"][...], values)
@@ -150,7 +152,7 @@ def test_shards_of_rows_over_directories_are_one_array(tmp_path: Path) -> None:
     ],
 )
 def test_sides_by_axis_reach_the_axes_inside_and_come_back(given: object, ndim: int, inside: str, shown: str) -> None:
-    """An axis that the grid has not must stay fixed: it would cost planes, or refuse schemes, for nothing."""
+    """Checks that an axis that the grid does not have stays fixed. Any other side costs planes or excludes schemes."""
     boundary = boundary_on_grid(as_boundary(given), ndim)
     assert str(boundary) == inside and as_boundary(inside) == boundary
     assert boundary_text(boundary, ndim) == shown
@@ -179,7 +181,7 @@ def test_sides_of_an_axis_there_is_not_are_refused(tmp_path: Path) -> None:
     ],
 )
 def test_sides_that_cannot_be_are_refused(given: object, words: str) -> None:
-    """Nothing is left out in silence, and nothing ends in a traceback."""
+    """Checks that wrong boundaries are refused with a message, without a traceback. No part of the text is ignored."""
     with pytest.raises(InputError, match=words):
         as_boundary(given)
     assert as_boundary("x = periodic, z = fixed : mirror") == as_boundary("x=periodic,z=fixed:mirror")
@@ -224,7 +226,7 @@ def test_coordinates_that_cannot_be_are_refused(tmp_path: Path) -> None:
 
 
 def test_n_takes_one_to_three_numbers() -> None:
-    """Words behind the third, and other options, stay where they are."""
+    """Checks that `-n` takes at most three numbers. Further words and options stay where they are."""
     for line, joined in [
         ("run heat7 -n 20 12 10 -t 5", ["run", "heat7", "-n", "20 12 10", "-t", "5"]),
         ("run -n 20 heat7", ["run", "-n", "20", "heat7"]),

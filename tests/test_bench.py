@@ -1,6 +1,6 @@
-"""Protects the benchmark that fills the README's table: it runs, and what it reports about a run is true.
+"""Check the benchmark that fills the table of the README: it runs, and its report is correct.
 
-Directories that are missing are made, and removed in the end: nothing but the figures stays.
+The benchmark makes missing directories and removes them at the end. Only the file of figures remains.
 """
 
 import json
@@ -14,7 +14,9 @@ from outcrop.cli.main import call
 
 
 def test_small_bench_measures_everything(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """All figures are there and positive, bytes are as predicted, memory stays in bounds, nothing is left behind."""
+    """Checks that all figures exist and are positive, that bytes equal the prediction, and that memory stays within
+    bounds.
+    """
     target = tmp_path / "figures.json"
     assert call(["bench", "core", "--small", "-d", str(tmp_path / "new" / "below"), "--json", str(target)]) == 0
     said = capsys.readouterr().out
@@ -36,7 +38,7 @@ def test_small_bench_measures_everything(tmp_path: Path, capsys: pytest.CaptureF
 
 
 def test_bench_of_a_grid_and_share_of_ones_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """`-n`, `-t` and `--memory` say what is measured; a share that is none is refused."""
+    """Checks that `-n`, `-t` and `--memory` select the measurement. A wrong share of memory is refused."""
     target = tmp_path / "figures.json"
     arguments = ["bench", "core", "--small", "-d", str(tmp_path), "--json", str(target), "-n", "40", "30", "50"]
     assert call([*arguments, "-t", "4", "--memory", "10%"]) == 0
@@ -48,7 +50,8 @@ def test_bench_of_a_grid_and_share_of_ones_own(tmp_path: Path, capsys: pytest.Ca
 
 
 def test_small_tuner_bench_compares_plans(tmp_path: Path) -> None:
-    """The tuner's plan and the sweep's are run on the same files, and nothing is left behind."""
+    """Checks that the plan of the tuner and the plans of the sweep run on the same files, which are removed afterwards.
+    """
     target = tmp_path / "figures.json"
     assert call(["bench", "tuner", "--small", "-d", str(tmp_path / "new" / "below"), "--json", str(target)]) == 0
     (case,) = json.loads(target.read_text())["cases"]
@@ -59,13 +62,15 @@ def test_small_tuner_bench_compares_plans(tmp_path: Path) -> None:
 
 
 def test_unknown_bench_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    """A benchmark that is not there is named in one line with those that are."""
+    """Checks that the error for an unknown benchmark lists the known benchmarks."""
     assert call(["bench", "nothing"]) == 2
     assert "core" in capsys.readouterr().err
 
 
 def test_small_stencil_bench_compares_like_with_like(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Figures count steps of the grid, whatever the stages; bytes are as predicted; the table has a row for each."""
+    """Checks that figures count whole steps, also for several stages. Each stencil has a row, and bytes equal the
+    prediction.
+    """
     target, names = tmp_path / "figures.json", ["heat2", "maxwell", "d2q9"]
     where = str(tmp_path / "new" / "below")
     given = ["bench", "stencils", "--small", "-d", where, "--json", str(target), "--only", ",".join(names)]
@@ -90,7 +95,7 @@ def test_small_stencil_bench_compares_like_with_like(tmp_path: Path, capsys: pyt
 
 
 def test_stencil_bench_refuses_what_it_does_not_measure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A stencil that is none and a grid that fits nowhere are refused before anything is made."""
+    """Checks that an unknown stencil and a grid that is too large are refused before any file is made."""
     given = ["bench", "stencils", "-d", str(tmp_path / "new" / "below")]
     assert call([*given, "--only", "heat3"]) == 2
     assert "heat2" in capsys.readouterr().err
@@ -101,7 +106,7 @@ def test_stencil_bench_refuses_what_it_does_not_measure(tmp_path: Path, capsys: 
 
 @pytest.mark.parametrize("name", ["heat4", "acoustic8", "acoustic8_sponge", "maxwell"])
 def test_devito_computes_what_is_compared(name: str) -> None:
-    """The equations that Devito is timed with have the stencil's fields, reach and stages."""
+    """Checks that the equations for Devito have the same number of fields, radii and stages as our stencil."""
     pytest.importorskip("devito")
     from outcrop.bench.devito import equations
     from outcrop.language.devito import from_devito
@@ -113,7 +118,8 @@ def test_devito_computes_what_is_compared(name: str) -> None:
 
 
 def test_small_kernel_bench_compares_the_same_computation(tmp_path: Path) -> None:
-    """Loops written by hand compute what generated ones do, and both are measured in the cache and from memory."""
+    """Checks that hand-written loops compute the same as generated ones. Both are timed in the cache and from memory.
+    """
     target = tmp_path / "figures.json"
     assert call(["bench", "kernel", "--small", "-d", str(tmp_path / "new" / "below"), "--json", str(target)]) == 0
     loops = json.loads(target.read_text())["loops"]

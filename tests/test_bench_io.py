@@ -1,4 +1,5 @@
-"""Protects `outcrop bench io`: every case is measured as it says, devices are only read, and nothing is left behind."""
+"""Check `outcrop bench io`: it measures each case as described, only reads devices by default, and removes its files.
+"""
 
 import fcntl
 import json
@@ -21,13 +22,15 @@ MIB = 1 << 20
 
 
 def bench(folder: Path, *words: str) -> tuple[int, Path]:
-    """Exit code, and where the figures are."""
+    """Run the benchmark, and return its exit code and the path of the file with the figures."""
     figures = folder / "figures.json"
     return call(["bench", "io", "--small", "-d", str(folder / "new" / "here"), "--json", str(figures), *words]), figures
 
 
 def test_small_bench_measures_everything(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Every interface that works here, at every size, depth and pattern; tables, JSON and a picture."""
+    """Checks that each available interface is measured at each size, depth and pattern, with tables, JSON and a
+    picture.
+    """
     code, file = bench(tmp_path, "--png", str(tmp_path / "picture.png"))
     assert code == 0
     figures = json.loads(file.read_text())
@@ -58,7 +61,11 @@ def test_small_bench_measures_everything(tmp_path: Path, capsys: pytest.CaptureF
 
 
 def test_more_cores_than_large_requests_fit_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On large machines fewer threads make them, each with a part of the file; small ones are made by all."""
+    """Checks a machine with many cores: fewer threads make the large requests, because each needs its own part of the
+    file.
+
+    All threads make the small requests.
+    """
     monkeypatch.setattr(io.discover, "available_cores", lambda: 300)
     code, file = bench(tmp_path, "--only", "sizes")
     assert code == 0
@@ -68,7 +75,7 @@ def test_more_cores_than_large_requests_fit_the_file(tmp_path: Path, monkeypatch
 
 
 def test_the_picture_says_where_memory_was_not_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As the table does: both bars are of the same then, and axes say what they count."""
+    """Checks that the picture says which measurements had no memory limit, and that each axis has a label."""
     case = {"write": False, "random": False, "request_bytes": MIB, "bytes_per_second": 1e9, "interface": "buffered"}
     figures: dict[str, object] = {
         "machine": {"storage": "disk", "processor": "any", "threads": 2},
@@ -82,7 +89,7 @@ def test_the_picture_says_where_memory_was_not_limited(tmp_path: Path, monkeypat
 
 
 def words_of(figure: Figure) -> Iterator[str]:
-    """Of its legends and below its axes."""
+    """Yield the words of the legends and of the labels of the x axes."""
     for axes in figure.axes:
         yield axes.get_xlabel()
         legend = axes.get_legend()
@@ -90,7 +97,7 @@ def words_of(figure: Figure) -> Iterator[str]:
 
 
 def test_a_device_is_read_and_never_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An image stands for it; files and device do the same reads, as far as the smaller one goes."""
+    """Checks that a device is only read, with an image as the device. File and device get the same reads."""
     image, content = tmp_path / "disk.img", bytes(range(256)) * 4096
     image.write_bytes(content)
     take_images_for_devices(monkeypatch.setattr)
@@ -104,7 +111,9 @@ def test_a_device_is_read_and_never_written(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_a_device_is_written_where_that_is_meant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All four patterns of both; zeros are left at its ends, which nothing takes for anything."""
+    """Checks that `--write-device` measures all four patterns on file and device. Zeros remain at both ends of the
+    device.
+    """
     image = make_image(tmp_path / "disk.img", 24 * MIB)
     before = image.read_bytes()
     take_images_for_devices(monkeypatch.setattr)
@@ -126,7 +135,7 @@ def test_a_device_is_written_where_that_is_meant(tmp_path: Path, monkeypatch: py
 def test_a_device_that_holds_something_is_not_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A file system, a run, and one that another process holds: refused in one line, before anything is made."""
+    """Checks that a device with a file system or a run, or in use, is refused in one line before any file is made."""
     take_images_for_devices(monkeypatch.setattr)
     swap, run, taken, small = (make_image(tmp_path / f"{name}.img") for name in ("swap", "run", "taken", "small"))
     put(swap, 4096 - 10, b"SWAPSPACE2")
@@ -157,7 +166,7 @@ def test_a_device_that_holds_something_is_not_written(
 def test_what_cannot_be_is_refused_in_one_line(
     words: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Before any file is made."""
+    """Checks that wrong options are refused in one line before any file is made."""
     assert bench(tmp_path, *(word.replace("DEVICE", str(tmp_path)) for word in words))[0] == 2
     output = capsys.readouterr()
     assert message in output.err and output.err.count("\n") == 1 and output.out == ""
@@ -167,7 +176,7 @@ def test_what_cannot_be_is_refused_in_one_line(
 def test_too_little_room_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Before the file is made, with what is free and what is needed."""
+    """Checks that the error shows the free and the needed bytes. No file is made."""
     monkeypatch.setattr(io.discover, "free_disk_bytes", lambda folder: MIB)
     assert bench(tmp_path)[0] == 2
     assert "1 MiB free; 17.6 MiB are needed" in capsys.readouterr().err
@@ -175,7 +184,7 @@ def test_too_little_room_is_refused(
 
 @pytest.mark.parametrize("name", [one.name for one in INTERFACES])
 def test_every_interface_writes_what_it_says(name: str, tmp_path: Path) -> None:
-    """The whole span has new bytes, and what is behind it keeps its own."""
+    """Checks that an interface writes the whole span and no byte after the span."""
     if name in unavailable():
         pytest.skip(unavailable()[name])
     path = tmp_path / "file"
@@ -188,7 +197,7 @@ def test_every_interface_writes_what_it_says(name: str, tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_gone_is_one_line(tmp_path: Path) -> None:
-    """Also in a process of its own."""
+    """Checks that a missing file gives a one-line error, also from a separate process."""
     case = IoCase("threads", False, False, 4096, 1, MIB)
     with pytest.raises(StorageError, match="No such file"):
         measure_limited([case], tmp_path / "none", 1.0, None)

@@ -1,5 +1,6 @@
-"""Protects the comparison with Midorikawa and Tan: our Blk-Tune gives their Table II, and our schemes move what the
-formulas of the literature say they should."""
+"""Check the comparison with Midorikawa and Tan. Our Blk-Tune gives their Table II.
+
+The traffic of our schemes equals the formulas of the literature."""
 
 import json
 from pathlib import Path
@@ -17,7 +18,7 @@ from strategies import make_problem
 MACHINE = load_machine("crest10")
 each_problem = pytest.mark.parametrize("row", TABLE, ids=lambda row: row.name)
 
-# What the paper prints, once more, so that the table in the source cannot drift unseen.
+# A second copy of the figures that the paper prints. The test finds an accidental change of the table in the source.
 PRINTED = [
     (2048, 1025, 2304, 500, 2, 16, 107.3),
     (4096, 683, 1536, 334, 3, 54, 116.2),
@@ -26,20 +27,20 @@ PRINTED = [
 
 
 def moved(row: Published) -> dict[str, Traffic]:
-    """The traffic of every scheme, by name."""
+    """Return the traffic of each scheme, by name."""
     problem = table2_problem(row)
     return {one.name: one for one in traffic(problem, blk_tune(problem, MACHINE.usable_bytes), row, MACHINE)}
 
 
 def test_the_table_is_the_paper_s() -> None:
-    """The rows we compare with are the printed ones."""
+    """Checks that our table has the rows that the paper prints."""
     rows = [(one.bx, one.by, one.bz, one.bt, one.passes, one.blocks_in_all, one.largest_gib) for one in TABLE]
     assert rows == PRINTED
 
 
 @each_problem
 def test_blk_tune_gives_table_2(row: Published) -> None:
-    """Same passes, same division, same number of blocks; the largest block within one per cent."""
+    """Checks that passes, division and number of blocks equal the paper's. The largest block is equal within 1 %."""
     found = blk_tune(table2_problem(row), MACHINE.usable_bytes)
     assert (found.passes, found.blocks, found.blocks_in_all) == (row.passes, row.blocks, row.blocks_in_all)
     assert (found.bx, found.by, found.bz, found.bt) == (row.bx, row.by, row.bz, row.bt)
@@ -49,7 +50,7 @@ def test_blk_tune_gives_table_2(row: Published) -> None:
 @each_problem
 @pytest.mark.parametrize("gib", [117, 120, 124])
 def test_the_table_does_not_hang_on_the_assumed_share_of_memory(row: Published, gib: int) -> None:
-    """Any memory from the largest block to 97 % of the machine's gives the same blocks: the search found them."""
+    """Checks that each memory size between the largest block and 97 % of the machine gives the same blocks."""
     found = blk_tune(table2_problem(row), gib * GIB)
     assert (found.blocks, found.bt) == (row.blocks, row.bt)
 
@@ -59,14 +60,14 @@ def test_the_table_does_not_hang_on_the_assumed_share_of_memory(row: Published, 
 def test_the_division_does_not_hang_on_the_assumed_rounding(
     row: Published, multiple: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Planes rounded in another way, or not at all, give as many blocks of as many steps."""
+    """Checks that another rounding of the number of planes gives the same number of blocks and steps."""
     monkeypatch.setattr("outcrop.bench.literature.table2.PLANES_MULTIPLE", multiple)
     found = blk_tune(table2_problem(row), MACHINE.usable_bytes)
     assert (found.blocks, found.bt) == (row.blocks, row.bt)
 
 
 def test_less_memory_moves_more_and_is_never_exceeded() -> None:
-    """The search keeps its limit, uses most of it, and pays for less."""
+    """Checks that the search stays within the memory and uses more than half of it. Less memory means more traffic."""
     problem, words = make_problem((2048, 2048, 2048), (1, 1, 1), 500), 0.0
     for memory_bytes in (16 << 30, 4 << 30, 1 << 30, 256 << 20, 64 << 20):
         found = blk_tune(problem, memory_bytes)
@@ -80,8 +81,10 @@ def test_less_memory_moves_more_and_is_never_exceeded() -> None:
 
 @each_problem
 def test_traffic_is_that_of_the_formulas(row: Published) -> None:
-    """Wavefronts and the floor move what was reckoned, to a GiB. AL-NR moves less, and by no more than 12 %, because
-    the estimate takes every block for as large as the largest one: reckoned so, it agrees to 0.2 %."""
+    """Checks the traffic against estimates: wavefronts and the floor agree to 1 GiB.
+
+    AL-NR moves up to 12 % less than its estimate, because the estimate counts each block as the largest one. With the
+    same assumption, our traffic agrees to 0.2 %."""
     found = moved(row)
     for name in ("wavefront k=1", "wavefront best k", "floor"):
         assert found[name].formula_gib == pytest.approx(row.estimate_gib[name], abs=1), name
@@ -89,7 +92,7 @@ def test_traffic_is_that_of_the_formulas(row: Published) -> None:
     for name in ("aio", "aio3y", "aio5y"):
         assert 0.88 < found[name].formula_gib / row.estimate_gib[name] < 1, name
         assert 0.75 < found[name].plan_gib / row.estimate_gib[name] < 1, name
-    planes = row.blocks[2] * (row.bz + row.bt + 2) / row.shape[0]  # touched by all blocks, for each of the grid
+    planes = row.blocks[2] * (row.bz + row.bt + 2) / row.shape[0]  # planes that all blocks touch, per plane of the grid
     whole_blocks = planes / (1 + row.bt / row.bz)
     for name in ("aio", "aio3y"):
         assert found[name].formula_gib * whole_blocks == pytest.approx(row.estimate_gib[name], rel=0.002), name
@@ -97,7 +100,9 @@ def test_traffic_is_that_of_the_formulas(row: Published) -> None:
 
 @each_problem
 def test_schemes_rank_as_the_paper_ranks_them(row: Published) -> None:
-    """aio moves more than aio3y, that more than aio5y, and that more than any wavefront; the floor is below all."""
+    """Checks the order of the traffic: aio moves the most, then aio3y, aio5y and the wavefronts. The floor is the
+    lowest.
+    """
     found = moved(row)
     order = ["aio", "aio3y", "aio5y", "wavefront k=1", "wavefront best k", "floor"]
     plans = [found[name].plan_gib for name in order]
@@ -107,7 +112,7 @@ def test_schemes_rank_as_the_paper_ranks_them(row: Published) -> None:
 
 @each_problem
 def test_our_plan_of_these_blocks_is_the_paper_s(row: Published) -> None:
-    """Given as sizes, they make a plan with as many passes and blocks, in as much memory."""
+    """Checks that our plan for the paper's sizes has the same number of passes and blocks, in the same memory."""
     sizes = {"bt": row.bt, "by": row.by, "bz": row.bz}
     options = RunOptions("heat7", row.shape, "float64", scheme="skewed-5y", sizes=sizes, steps=1000)
     found = plan_elsewhere(MACHINE, options)
@@ -117,7 +122,7 @@ def test_our_plan_of_these_blocks_is_the_paper_s(row: Published) -> None:
 
 
 def test_bench_prints_both_tables(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """What users call prints ours above the paper's, and writes all of it as JSON."""
+    """Checks that the benchmark prints our table above the paper's table, and writes both as JSON."""
     target = tmp_path / "table2.json"
     assert call(["bench", "table2", "--small", "--json", str(target)]) == 0
     said = capsys.readouterr().out

@@ -1,4 +1,4 @@
-"""Protects the user of the command line: every mistake ends in one line, exit code 2 and an untouched directory."""
+"""Check the command line: each mistake gives a one-line message and exit code 2, and changes no file."""
 
 import json
 import os
@@ -30,7 +30,7 @@ REPORT_KEYS = {
 
 @pytest.fixture(autouse=True)
 def in_a_folder_of_inputs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A current directory with files that are wrong in many ways."""
+    """Work in a current directory that has files with various errors."""
     monkeypatch.chdir(tmp_path)
     volume = np.ones((10, 12, 20), dtype="float32")
     np.save("volume.npy", volume)
@@ -46,7 +46,7 @@ def in_a_folder_of_inputs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def tree(folder: Path) -> dict[str, bytes | str]:
-    """Every name below a folder with its content."""
+    """Return each path below a folder with its content."""
     found: dict[str, bytes | str] = {}
     for path in sorted(folder.rglob("*")):
         found[str(path)] = os.readlink(path) if path.is_symlink() else path.read_bytes() if path.is_file() else "folder"
@@ -54,7 +54,7 @@ def tree(folder: Path) -> dict[str, bytes | str]:
 
 
 def changed(**options: str | None) -> list[str]:
-    """GOOD with options replaced (`n="1 2 3"`), added, or taken away (None)."""
+    """Return GOOD with some options replaced (`n="1 2 3"`), added, or removed (None)."""
     words = list(GOOD)
     for name, value in options.items():
         option = f"-{name}" if len(name) == 1 else f"--{name.replace('_', '-')}"
@@ -127,7 +127,7 @@ REFUSALS = {
 def test_bad_input_is_one_line_and_changes_nothing(
     words: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Each line names the value and what would be right; nothing is created or changed."""
+    """Checks that each message names the wrong value and the correct form. No file is created or changed."""
     before = tree(tmp_path)
     assert call(words) == 2
     output = capsys.readouterr()
@@ -140,20 +140,20 @@ def test_bad_input_is_one_line_and_changes_nothing(
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
 def test_no_permission_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A folder one may not write is named before anything is tried."""
+    """Checks that a folder without write permission is refused by name."""
     Path("closed").mkdir(mode=0o500)
     assert call(changed(d="closed/run.oc")) == 2
     assert "closed" in capsys.readouterr().err
 
 
 def test_a_run_from_first_to_last_command(capsys: pytest.CaptureFixture[str]) -> None:
-    """plan, run, info, verify, plot and resume agree with each other and with the oracle."""
+    """Checks that plan, run, info, verify, plot and resume agree with each other and with the oracle."""
     assert call(["plan", *changed(init="volume.npy", n=None)[1:]]) == 0
     plan = capsys.readouterr().out
     assert not Path("run.oc").exists()
     words = changed(init="volume.npy", n=None, param="c0=0.5")
     assert call(words) == 2
-    assert "unstable" in capsys.readouterr().err  # c0 = 0.5 and c1 = 0.1 grow
+    assert "unstable" in capsys.readouterr().err  # c0 = 0.5 and c1 = 0.1 are unstable
     assert not Path("run.oc").exists()
     assert call([*words, "--unstable", "--json", "report.json"]) == 0
     table = capsys.readouterr().out
@@ -189,7 +189,7 @@ def test_a_run_from_first_to_last_command(capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_a_run_is_only_replaced_by_force(capsys: pytest.CaptureFixture[str]) -> None:
-    """A directory with a run is refused with the way on; --force replaces it, and nothing else does."""
+    """Checks that only --force replaces a run. Without --force, the message names this option."""
     assert call([*GOOD, "--quiet"]) == 0
     before = tree(Path("run.oc"))
     assert call(GOOD) == 2
@@ -202,7 +202,10 @@ def test_a_run_is_only_replaced_by_force(capsys: pytest.CaptureFixture[str]) -> 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_signals_stop_and_say_how_to_go_on(tmp_path: Path, number: int) -> None:
-    """Ctrl-C, and SIGTERM of a batch system whose shell ignores Ctrl-C, end a run with code 130 and one line."""
+    """Checks that Ctrl-C and SIGTERM end a run with code 130 and one line.
+
+    A batch system sends SIGTERM, and its shell may ignore Ctrl-C.
+    """
     words = changed(n="96 96 96", t="4000", memory="600KiB", init="random:2")
     ignoring = f"trap '' INT; exec {sys.executable} -m outcrop.cli.main" if number == signal.SIGTERM else ""
     command = ["sh", "-c", f'{ignoring} "$@"', "sh"] if ignoring else [sys.executable, "-m", "outcrop.cli.main"]
@@ -226,7 +229,7 @@ def test_signals_stop_and_say_how_to_go_on(tmp_path: Path, number: int) -> None:
 
 
 def test_looking_at_a_run_loads_no_more_than_it_needs() -> None:
-    """The fixed overhead over the budget stays small: `run` loads no reader of Zarr and no plotting."""
+    """Checks that `run` loads no Zarr and no plotting, so that a run needs little memory beyond its budget."""
     program = (
         "import sys; from outcrop.cli.main import call; code = call(sys.argv[1:]);"
         "print(code, sorted({'zarr', 'xarray', 'matplotlib', 'pandas'} & set(sys.modules)))"
@@ -236,7 +239,7 @@ def test_looking_at_a_run_loads_no_more_than_it_needs() -> None:
 
 
 def test_parameters_and_slices_are_read_exactly() -> None:
-    """The small languages of --param and --slice: what they accept, and that nothing else slips through."""
+    """Checks which texts --param and --slice accept, and that they refuse all others."""
     assert parse_parameters(["c0=0.4", "c1 = 1e-1"]) == {"c0": 0.4, "c1": 0.1}
     assert parse_slice(None, (8, 9, 10)) == ("z", 4)
     assert parse_slice("x=9", (8, 9, 10)) == ("x", 9)
@@ -248,7 +251,8 @@ def test_parameters_and_slices_are_read_exactly() -> None:
 
 
 def test_plan_explains_its_choice(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The candidates are listed, the chosen one first, each other one with a reason; nothing is made."""
+    """Checks that `plan --explain` lists the chosen candidate first, and a reason for each other one. No run is made.
+    """
     target = tmp_path / "run.oc"
     size = ["-n", "64", "64", "300", "-t", "40", "--memory", "1MiB"]
     assert call(["plan", "heat7", *size, "-d", str(target), "--explain"]) == 0
