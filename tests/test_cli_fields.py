@@ -1,4 +1,4 @@
-"""Protects the command line on stencils of several fields, and on grids of one and two axes."""
+"""Check the command line with stencils of several fields, and on grids of one and two axes."""
 
 import os
 import re
@@ -35,7 +35,7 @@ def pushed() -> oc.Stencil:
 
 @pytest.fixture(autouse=True)
 def own_stencils(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A current directory with inputs, and stencils that the library need not have."""
+    """Work in a current directory with input files, and add stencils to the library."""
     monkeypatch.chdir(tmp_path)
     for maker in (waves, flat, pushed):
         monkeypatch.setitem(FAMILIES, maker.__name__, Family(maker))
@@ -90,7 +90,7 @@ def test_values_are_asked_for_by_name_and_need_none_for_one_field() -> None:
 
 
 def test_the_grid_has_the_size_of_any_file(tmp_path: Path) -> None:
-    """Also of one that is not named first; what has no size of its own takes it."""
+    """Checks that the grid gets its size from any of the files. Values without a size adapt to this size."""
     shape, sources = initial_values(["u=gaussian", "m=model.npy"], None, waves())
     assert shape == (6, 5, 4) and {name: source.shape for name, source in sources.items()} == dict.fromkeys("um", shape)
     assert initial_values(["a=zeros"], "9 7", flat())[0] == (7, 9)
@@ -105,7 +105,7 @@ def test_the_grid_has_the_size_of_any_file(tmp_path: Path) -> None:
 
 
 def test_each_field_s_file_is_fitted_to_the_grid() -> None:
-    """Values of several fields may come from files of other sizes and fewer axes."""
+    """Checks that the files of several fields may have other sizes and fewer axes than the grid."""
     section = np.arange(20.0).reshape(4, 5)
     np.save("section.npy", section)
     shape, sources = initial_values(["u=model.npy", "m=section.npy@resample:xz"], "4 5 6", waves())
@@ -145,7 +145,7 @@ def test_info_verify_and_plot_know_all_fields(capsys: pytest.CaptureFixture[str]
 
 
 def test_coordinates_are_shown_and_drawn(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run that knows where its cells are says so, and its pictures have axes in its units."""
+    """Checks that `outcrop info` shows the coordinates of a run, and that pictures have axes in its units."""
     simulation = oc.Simulation(
         "flat", (30, 20), directory="run.oc", memory="1MiB", spacing=(2.5, 5), origin=(0, 100), units="m"
     )

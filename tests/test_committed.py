@@ -1,4 +1,4 @@
-"""Protects commits of arrays: what is found later is the last whole commit; damage is found and named."""
+"""Check commits of arrays. Opening an array finds the last complete commit, and damage is found and named."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ import outcrop as oc
 from outcrop import durable
 from outcrop.errors import CorruptionError, InputError
 
-SHAPE = (5, 1 << 17)  # 2.5 tiles of a MiB
+SHAPE = (5, 1 << 17)  # 2.5 tiles of 1 MiB each
 MIB = 1 << 20
 
 
 def made(path: Path, persist: str | int = "step", steps: int = 3) -> None:
-    """An array whose row k was last changed by step k, where all tiles change at each step."""
+    """Make an array. Step k sets all cells to k, so that each step changes all tiles."""
     with oc.array(SHAPE, "float32", persist=persist, path=path) as array:
         for step in range(1, steps + 1):
             array[...] = step
@@ -27,7 +27,7 @@ def made(path: Path, persist: str | int = "step", steps: int = 3) -> None:
 
 
 def flip(path: Path, offset: int) -> None:
-    """Change a bit of a file."""
+    """Flip one bit of a file."""
     with open(path, "r+b") as file:
         file.seek(offset)
         byte = file.read(1)[0]
@@ -37,7 +37,9 @@ def flip(path: Path, offset: int) -> None:
 
 @pytest.mark.parametrize(("persist", "commits"), [("step", 7), (3, 3), (7, 1), (8, 1), ("end", 1)])
 def test_commits_when_it_was_asked_to(tmp_path: Path, persist: str | int, commits: int) -> None:
-    """At steps, after every k and at the end; an end without anything new is none."""
+    """Checks the number of commits: at each step, at each k-th step, or at the end. Without changes the end commits
+    nothing.
+    """
     made(tmp_path / "a", persist, steps=7)
     with oc.open_array(tmp_path / "a") as array:
         assert (array.steps, array.generation, array.persist) == (7, commits, persist)
@@ -45,7 +47,7 @@ def test_commits_when_it_was_asked_to(tmp_path: Path, persist: str | int, commit
 
 
 def test_names_of_new_folders_are_made_durable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All the way up to what was there: a commit is no use if its folder is gone after a power cut."""
+    """Checks that all new folders above an array are flushed. A power cut must not remove the folder of a commit."""
     flushed: set[Path] = set()
 
     class Told(durable.System):
@@ -65,7 +67,7 @@ def test_names_of_new_folders_are_made_durable(tmp_path: Path, monkeypatch: pyte
 
 
 def test_goes_on_where_it_was(tmp_path: Path) -> None:
-    """The same call makes an array and continues it; steps and generations count on."""
+    """Checks that the same call makes an array and continues it later. Steps and generations continue to count."""
     for run in range(3):
         with oc.array(SHAPE, "float32", persist="step", path=tmp_path / "a") as array:
             assert array.steps == array.generation == run and (array.values == run).all()
@@ -76,7 +78,7 @@ def test_goes_on_where_it_was(tmp_path: Path) -> None:
 
 
 def test_writes_only_what_changed(tmp_path: Path) -> None:
-    """Tiles are a MiB; the last one is shorter."""
+    """Checks that a commit writes only the tiles that changed. A tile has 1 MiB, and the last one is shorter."""
     with oc.array(SHAPE, "float32", persist="step", path=tmp_path / "a") as array:
         whole = array.step()
         array[0, 5] = 1
@@ -89,7 +91,7 @@ def test_writes_only_what_changed(tmp_path: Path) -> None:
 
 
 def test_an_exception_leaves_the_last_commit(tmp_path: Path) -> None:
-    """What a failed program leaves in an array is nobody's last state."""
+    """Checks that after an exception the array still has its last commit. Later changes are dropped."""
     with pytest.raises(ZeroDivisionError), oc.array(SHAPE, persist="step", path=tmp_path / "a") as array:
         array[...] = 1
         array.step()
@@ -100,7 +102,9 @@ def test_an_exception_leaves_the_last_commit(tmp_path: Path) -> None:
 
 
 def test_read_arrays_have_one_slot_until_they_are_updated(tmp_path: Path) -> None:
-    """What never changes needs no second place; it gets one when it is opened to be changed."""
+    """Checks that an array that is only read has one slot for each tile. It gets a second slot when it is opened for
+    updates.
+    """
     path = tmp_path / "a"
     with oc.array(SHAPE, "float32", access="read", persist="end", path=path) as array:
         array[...] = 4
@@ -115,10 +119,13 @@ def test_read_arrays_have_one_slot_until_they_are_updated(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("access", ["read", "update"])
 def test_a_flipped_byte_is_found_and_the_commit_before_opened(tmp_path: Path, access: str) -> None:
-    """Wherever it is in the last commit; with a warning that says where, and the commits go on from there."""
+    """Checks that a flipped byte anywhere in the last commit is found, and that the commit before it is opened.
+
+    A warning gives the place of the damage. New commits follow the commit that was opened.
+    """
     path = tmp_path / "a"
     made(path)
-    flip(path / "tiles", 1 * MIB + 77)  # generation 3 is in slots 0 again
+    flip(path / "tiles", 1 * MIB + 77)  # generation 3 is in slot 0 again
     with (
         pytest.warns(RuntimeWarning, match=r"generation 3 is damaged: checksum .* at offset 1048576 .*; opened .* 2"),
         oc.open_array(path, access=access) as array,
@@ -133,7 +140,7 @@ def test_a_flipped_byte_is_found_and_the_commit_before_opened(tmp_path: Path, ac
 
 
 def test_a_damaged_record_is_found_and_the_commit_before_opened(tmp_path: Path) -> None:
-    """A record has a checksum of its own; whatever it says is not believed without."""
+    """Checks that a damaged record is found by its own checksum. The commit before it is opened."""
     path = tmp_path / "a"
     made(path, steps=2)
     content = json.loads((path / "commit.0.json").read_text())
@@ -147,7 +154,7 @@ def test_a_damaged_record_is_found_and_the_commit_before_opened(tmp_path: Path) 
 
 
 def test_when_nothing_is_whole_it_says_so(tmp_path: Path) -> None:
-    """Better no values than wrong ones."""
+    """Checks that opening fails if no commit is complete, because wrong values are worse than no values."""
     path = tmp_path / "a"
     made(path)
     stride = 5 * MIB // 2
@@ -161,7 +168,7 @@ def test_when_nothing_is_whole_it_says_so(tmp_path: Path) -> None:
 
 
 def hold(path: Path) -> str:
-    """What another process is told."""
+    """Return the error message of another process that opens the array, or an empty text."""
     try:
         oc.open_array(path).abandon()
     except InputError as error:
@@ -170,7 +177,7 @@ def hold(path: Path) -> str:
 
 
 def test_one_process_at_a_time_changes_it(tmp_path: Path) -> None:
-    """Others are refused; readers share it."""
+    """Checks that only one process at a time may change an array. Several readers may open it together."""
     path = tmp_path / "a"
     made(path)
     with get_context("spawn").Pool(1) as others:
@@ -183,7 +190,10 @@ def test_one_process_at_a_time_changes_it(tmp_path: Path) -> None:
 
 
 def test_an_array_that_is_let_go_unclosed_says_what_is_lost(tmp_path: Path) -> None:
-    """And is free for the next one: a cell of a notebook that is run again. What was committed is no loss."""
+    """Checks that an array that is deleted without `close` gives a warning about lost changes, and can be opened again.
+
+    A user who runs a notebook cell twice deletes an array in this way. Committed changes are not lost.
+    """
     path = tmp_path / "a"
     array = oc.array(SHAPE, persist="end", path=path)
     array[...] = 1
@@ -205,7 +215,7 @@ def test_an_array_that_is_let_go_unclosed_says_what_is_lost(tmp_path: Path) -> N
 
 
 def test_a_copy_in_dram_is_committed_the_same(tmp_path: Path) -> None:
-    """Where the program works makes no difference to what is found."""
+    """Checks that commits are the same if the program works on a copy in DRAM."""
     with oc.array(SHAPE, persist="step", path=tmp_path / "a", working="dram") as array:
         array[...] = 3
         array.step()
@@ -254,7 +264,7 @@ def test_a_copy_in_dram_is_committed_the_same(tmp_path: Path) -> None:
 def test_what_cannot_be_is_one_line_and_makes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: dict[str, object], message: str
 ) -> None:
-    """Names the value and what would be right, before anything is there."""
+    """Checks that the error names the wrong value and the correct form. No file is made."""
     if words.get("tier") == "tmpfs" and not Path("/dev/shm").is_mount():
         pytest.skip("no tmpfs here")
     monkeypatch.chdir(tmp_path)
@@ -271,7 +281,7 @@ def test_what_cannot_be_is_one_line_and_makes_nothing(
 
 
 def test_opening_what_is_not_there(tmp_path: Path) -> None:
-    """Nothing, a folder of something else, an array that was never committed."""
+    """Checks the errors for a missing path, for a folder without an array, and for an array without a commit."""
     with pytest.raises(InputError, match="there is no array at"):
         oc.open_array(tmp_path / "a")
     with pytest.raises(InputError, match="holds no array"):
@@ -281,4 +291,4 @@ def test_opening_what_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="an array without any commit yet"):
         oc.open_array(tmp_path / "a")
     with oc.array((2, 2), persist="end", path=tmp_path / "a"):
-        pass  # whoever makes it again may make another one
+        pass  # now another array may be made here

@@ -1,4 +1,4 @@
-"""Protects tiers that users declare: what they may say, what the file system says to that, and errors in one line."""
+"""Check tiers that users declare: which values are allowed, how they fit the file system, and one-line errors."""
 
 import os
 import re
@@ -26,7 +26,10 @@ flush_latency = 0
 
 
 def test_what_is_declared_is_what_the_tier_has(tmp_path: Path) -> None:
-    """A quota counts what is there already; what is not declared is the file system's, or waits to be measured."""
+    """Checks that a tier has its declared values. A quota includes the files that already exist.
+
+    The file system supplies other values, or they are unknown until they are measured.
+    """
     (tmp_path / "inner").mkdir()
     (tmp_path / "inner" / "old").write_bytes(b"x" * (1 << 20))
     (tier,) = parse_tiers(GOOD.replace("FOLDER", str(tmp_path)), "tiers.toml")
@@ -41,14 +44,14 @@ def test_what_is_declared_is_what_the_tier_has(tmp_path: Path) -> None:
 
 
 def test_a_directory_that_is_elsewhere_is_no_error(tmp_path: Path) -> None:
-    """One file serves the nodes of a cluster and the one to log in on."""
+    """Checks that a declared directory may be missing, because one file is used on all machines of a cluster."""
     (tier,) = parse_tiers(f'[scratch]\ndirectory = "{tmp_path}/none"\ncapacity = "1GiB"', "tiers.toml")
     assert (tier.capacity_bytes, tier.free_bytes) == (0, 0)
     assert "no such directory" in tier.note
 
 
 def changed(old: str, new: str) -> str:
-    """GOOD with one line in another way."""
+    """Return GOOD with one line replaced."""
     assert GOOD.count(old) == 1, old
     return GOOD.replace(old, new)
 
@@ -80,7 +83,7 @@ BAD = {
 
 @pytest.mark.parametrize(("text", "message"), BAD.values(), ids=BAD.keys())
 def test_what_cannot_be_is_one_line(text: str, message: str, tmp_path: Path) -> None:
-    """It names the file, the key, its value and what would be right."""
+    """Checks that the error names the file, the key, the wrong value and the correct form."""
     with pytest.raises(InputError) as error:
         parse_tiers(text.replace("FOLDER", str(tmp_path)), "bad.toml")
     assert re.search(f"bad.toml.*{message}", str(error.value)), error.value
@@ -88,7 +91,7 @@ def test_what_cannot_be_is_one_line(text: str, message: str, tmp_path: Path) -> 
 
 
 def test_nothing_lasts_longer_than_its_file_system() -> None:
-    """What is in memory is not permanent because somebody says so."""
+    """Checks that a tier in memory cannot be declared permanent."""
     if not Path("/dev/shm").is_dir():
         pytest.skip("no /dev/shm")
     with pytest.raises(InputError, match=r"persistence = 'permanent' must be at most reboot: it is on"):
@@ -96,7 +99,10 @@ def test_nothing_lasts_longer_than_its_file_system() -> None:
 
 
 def test_where_the_file_is_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The one that is named, then that of the variable, then the user's own; the first two must be there."""
+    """Checks the order of the search: the named file, the file of the variable, the user's own file.
+
+    The first two files must exist if they are given.
+    """
     monkeypatch.delenv("OUTCROP_TIERS", raising=False)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     assert declared_tiers() == []
@@ -137,7 +143,10 @@ NO_FILES: dict[str, tuple[Callable[[Path], object], str]] = {
 def test_what_is_no_file_of_tiers_is_one_line(
     make: Callable[[Path], object], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever names it: an argument, the variable, the user's folder; nothing is read without end."""
+    """Checks that a path that is no regular file is refused, from an argument, the variable or the user's folder.
+
+    Files without an end are not read.
+    """
     path = tmp_path / "outcrop" / "tiers.toml"
     path.parent.mkdir()
     make(path)
@@ -155,7 +164,7 @@ def test_what_is_no_file_of_tiers_is_one_line(
 
 @pytest.fixture
 def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A directory with a quota of 3 MiB, and another one that is not on this machine."""
+    """Declare a directory with a quota of 3 MiB, and a directory that does not exist on this machine."""
     (tmp_path / "scratch" / "inner").mkdir(parents=True)
     file = tmp_path / "tiers.toml"
     file.write_text(
@@ -166,7 +175,7 @@ def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_quota_holds_for_paths(scratch: Path) -> None:
-    """Whoever gives a path in the directory, at any depth, is on that tier, and within its quota."""
+    """Checks that a path at any depth below the directory belongs to the tier and is limited by its quota."""
     for folder in (scratch, scratch / "inner"):
         with oc.array(1 << 20, "uint8", path=folder / "fits.npy") as array:
             assert array.tier.name == "scratch"
@@ -179,7 +188,9 @@ def test_a_quota_holds_for_paths(scratch: Path) -> None:
 
 
 def test_stream_is_measured_where_it_was_asked_for(scratch: Path) -> None:
-    """In the directory itself, under its quota; tiers that are not on this machine are in nobody's way."""
+    """Checks that a benchmark runs in the directory that the user names, within its quota. A missing tier does not
+    matter.
+    """
     tier = find_tier(scratch / "inner", None)
     assert (tier.name, tier.directory) == ("scratch", scratch / "inner")
     with pytest.raises(InputError, match=r"tier gone \(/not/here\) cannot be used: there is no such directory"):
@@ -187,6 +198,6 @@ def test_stream_is_measured_where_it_was_asked_for(scratch: Path) -> None:
 
 
 def test_a_tier_that_is_not_here_says_so(scratch: Path) -> None:
-    """Rather than that it is full."""
+    """Checks that the error says that the tier does not exist on this machine, not that the tier is full."""
     with pytest.raises(InputError, match=r"tier gone \(/not/here\) cannot be used: there is no such directory"):
         oc.array(3, tier="gone")

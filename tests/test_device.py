@@ -1,8 +1,7 @@
-"""Protects runs on block devices: their bits and bytes, who may write them, and what is left of them after a kill.
+"""Check runs on block devices: their bits, their bytes, their locks, and their state after a kill.
 
-These and all of test_device_*.py run on images in plain files: the one question that tells them apart
-(`is_block_device`) is answered for them. What only the kernel can show, exclusive opening and sizes of sectors, is in
-test_raw_device.py.
+The tests in test_device*.py use images in plain files, and `is_block_device` accepts these images. Exclusive opening
+and sector sizes need the kernel, so test_raw_device.py tests them.
 """
 
 import multiprocessing
@@ -36,7 +35,10 @@ KILLS = int(os.environ.get("OUTCROP_KILLS", "20"))
 
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_a_run_on_devices_has_the_bits_and_bytes_of_one_in_directories(tmp_path: Path, count: int) -> None:
-    """The format says: the same bytes after a header. So a shard copied out of a device is a Zarr shard."""
+    """Checks that a run on devices stores the same bytes as a run in directories, after a header.
+
+    Therefore a shard that is copied from a device is a Zarr shard.
+    """
     devices = [make_image(tmp_path / f"{index}.img") for index in range(count)]
     folders = [tmp_path / f"{index}.oc" for index in range(count)]
     for where, raw in ((devices, True), (folders, False)):
@@ -58,7 +60,7 @@ def test_a_run_on_devices_has_the_bits_and_bytes_of_one_in_directories(tmp_path:
 
 
 def without_seals(shard: bytes, layout: PlaneLayout) -> bytes:
-    """Seals know of which run they are; all else is the same."""
+    """Return a shard with zeros instead of seals. Seals depend on the run, all other bytes do not."""
     content, seal = bytearray(shard), layout.plane_bytes + 4
     for begin in range(0, len(shard) - layout.index_bytes, layout.record_bytes):
         content[begin + seal : begin + seal + 4] = bytes(4)
@@ -69,7 +71,10 @@ def without_seals(shard: bytes, layout: PlaneLayout) -> bytes:
 @pytest.mark.parametrize("devices", [1, 2, 5])
 @pytest.mark.parametrize("arrays", ["u", "u u.previous v", "u m*", "u v m* n*"])
 def test_regions_are_apart_aligned_and_behind_the_header(devices: int, in_place: bool, arrays: str) -> None:
-    """Those of all arrays, of which * are only read."""
+    """Checks that the regions of all arrays are aligned, do not overlap, and begin after the header.
+
+    Arrays with a * are only read.
+    """
     manifest = replace(
         make_manifest(*map(Path, "abcde"[:devices]), in_place=in_place),
         shape=(31, 50, 7),
@@ -92,7 +97,9 @@ def test_regions_are_apart_aligned_and_behind_the_header(devices: int, in_place:
 @pytest.mark.parametrize("count", [1, 2])
 @pytest.mark.parametrize("in_place", [False, True])
 def test_all_arrays_of_a_run_live_on_devices(tmp_path: Path, count: int, in_place: bool) -> None:
-    """Also what is only read, and previous values; one commit, one slot, for all of them."""
+    """Checks that a device holds all arrays, also previous values and fields that are only read. One commit covers them
+    all.
+    """
     u, m = oc.Field("u"), oc.Field("m")
     update = 2 * u[0, 0, 0] - u.previous[0, 0, 0] + m[0, 0, 0]
     devices = [make_image(tmp_path / f"{index}.img") for index in range(count)]
@@ -139,7 +146,7 @@ def test_a_start_that_is_refused_leaves_no_run(tmp_path: Path) -> None:
 
 
 def test_a_run_replaced_meanwhile_is_not_written(tmp_path: Path) -> None:
-    """A session whose device was given to another run must not put its planes or its manifest there."""
+    """Checks that a process cannot write planes or a manifest to a device that another run has replaced."""
     device = make_image(tmp_path / "a.img")
     old = create(device)
     old.commit(0)
@@ -168,7 +175,7 @@ def test_one_process_at_a_time(tmp_path: Path) -> None:
 
 
 def run_from_start(device: Path) -> None:
-    """A child: create the run and go through all steps."""
+    """Create a run and perform all steps. A child process calls this function."""
     take_images_for_devices()
     sim = simulation([device], force=True)
     sim.prepare(STEPS)
@@ -177,14 +184,14 @@ def run_from_start(device: Path) -> None:
 
 
 def resume(device: Path) -> None:
-    """A child: go on from the last committed state."""
+    """Continue from the last committed state. A child process calls this function."""
     take_images_for_devices()
     sim = oc.open(device)
     sim.run(steps=sim.remaining_steps, progress="none")
 
 
 def test_killed_runs_end_with_the_same_bits(tmp_path: Path) -> None:
-    """SIGKILL at any moment: creating, writing planes, writing a slot. No committed step is lost."""
+    """Checks that no committed step is lost after SIGKILL at any moment, and that the final bits are correct."""
     chance, device, undisturbed = random.Random(5), make_image(tmp_path / "a.img"), make_image(tmp_path / "b.img")
     seconds = []
     for _ in range(3):  # the first compiles
@@ -208,7 +215,7 @@ def test_killed_runs_end_with_the_same_bits(tmp_path: Path) -> None:
             sim = oc.open(device)
             reached = sim.step if sim._state and sim._state.has_values else -1
         except InputError:
-            reached = -1  # killed before the header was there
+            reached = -1  # killed before the header was written
         assert step in (-1, STEPS) or reached >= step, f"kill {kills}: step {step} was lost, now {reached}"
         step = reached
         if step >= 0:

@@ -1,4 +1,4 @@
-"""Protects what others have on block devices: nothing is written there by accident."""
+"""Check that no run overwrites other data on a block device by accident."""
 
 import re
 from pathlib import Path
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.usefixtures("images")
 
 
 def test_a_run_on_which_something_else_was_put_is_not_written(tmp_path: Path) -> None:
-    """Some formats leave the first sector alone: md's metadata lie 4 KiB further."""
+    """Checks that a run is not written if other metadata appears on its device, also behind the first sector (md)."""
     device = make_image(tmp_path / "a.img")
     state = create(device)
     state.commit(0)
@@ -33,7 +33,7 @@ def test_a_run_on_which_something_else_was_put_is_not_written(tmp_path: Path) ->
 def test_known_content_is_named_and_kept(
     tmp_path: Path, magic: tuple[str, str, int, bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Someone else's data: found without blkid too, kept without --force, and no trace of it with --force."""
+    """Checks that known content is found without blkid, kept without --force, and removed completely with --force."""
     monkeypatch.setattr(device_use, "by_blkid", lambda path: "")
     kind, name, offset, content = magic
     device = make_image(tmp_path / "a.img", noise=False)
@@ -65,7 +65,7 @@ def test_metadata_at_places_of_their_own_are_found(tmp_path: Path) -> None:
 
 
 def test_what_blkid_says_is_put_in_words() -> None:
-    """The user learns what would be destroyed, with its label."""
+    """Checks that the text of blkid becomes a message that names the kind and the label of the content."""
     for export, words in [
         ("LABEL=data\nTYPE=ext4\nUSAGE=filesystem\n", "a file system (ext4, labelled data; says blkid)"),
         ("DEVNAME=/dev/x\nTYPE=LVM2_member\nUSAGE=raid\n", f"{device_use.GROUP} (LVM2_member; says blkid)"),
@@ -78,7 +78,7 @@ def test_what_blkid_says_is_put_in_words() -> None:
 
 
 def test_devices_need_the_flag_and_the_flag_needs_devices(tmp_path: Path) -> None:
-    """Nobody writes a device by accident, and a mistyped name of a device does not become a directory in /dev."""
+    """Checks that a device needs --raw-device, and that a path that is not a device refuses this option."""
     device, other = make_image(tmp_path / "a.img"), tmp_path / "other.oc"
     before = device.read_bytes()
     for places, raw, words in [
@@ -95,7 +95,8 @@ def test_devices_need_the_flag_and_the_flag_needs_devices(tmp_path: Path) -> Non
 
 
 def test_what_needs_files_of_its_own_is_refused(tmp_path: Path) -> None:
-    """Snapshots and traces have no place on a device, so a folder must be named; nothing is written there."""
+    """Checks that snapshots on a device need a folder for records. Without a folder, nothing is written to the device.
+    """
     device = make_image(tmp_path / "a.img")
     before = device.read_bytes()
     with pytest.raises(InputError, match=r"block devices hold arrays only; give records=DIRECTORY"):

@@ -1,4 +1,4 @@
-"""Protects the header of a device: whole or not there, whenever the power fails."""
+"""Check that the header of a device is always complete or absent, even after a power failure."""
 
 import os
 from pathlib import Path
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.usefixtures("images")
 
 
 def test_a_description_longer_than_a_slot_is_refused_before_anything_is_written(tmp_path: Path) -> None:
-    """Signals are kept in the header of the device, which has a fixed size."""
+    """Checks that a manifest that is too long for the header is refused before anything is written."""
     u, w = oc.Field("u"), Signal("w")
     device = make_image(tmp_path / "a.img")
     before = device.read_bytes()
@@ -32,7 +32,7 @@ def test_a_description_longer_than_a_slot_is_refused_before_anything_is_written(
 
 
 def test_a_torn_commit_leaves_the_manifest_before_it(tmp_path: Path) -> None:
-    """Power may fail after any sector of a commit; then the generation before it is the committed one."""
+    """Checks a power failure after each sector of a commit. The previous generation must then be the committed one."""
     device = make_image(tmp_path / "a.img")
     state = create(device)
     for step in (0, 3, 5):
@@ -71,7 +71,7 @@ def test_damaged_headers_are_refused_and_replaced_by_force_only(tmp_path: Path) 
     whole = device.read_bytes()
     for offset, content, words in [
         (16, b"\2", "first block is damaged"),
-        (SLOT_OFFSETS[0] + 100, b"?", ""),  # the other copy, of a run without values, is still whole
+        (SLOT_OFFSETS[0] + 100, b"?", ""),  # the other copy, of a run without values, is undamaged
     ]:
         device.write_bytes(whole)
         put(device, offset, content)
@@ -98,7 +98,7 @@ def test_a_newer_header_names_both_versions(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_what_is_left_of_an_overwritten_run_is_no_run(tmp_path: Path) -> None:
-    """Formatting a device writes its first sector; the slots behind it may survive, and must not be written to."""
+    """Checks that a device whose first sector was overwritten holds no run, even if the slots after it survive."""
     device = make_image(tmp_path / "a.img")
     create(device).commit(0)
     put(device, 0, bytes(512))

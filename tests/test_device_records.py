@@ -1,4 +1,4 @@
-"""Protects what sources, receivers, snapshots and norms of runs on block devices keep: beside, by the same commits."""
+"""Check the records of runs on block devices: they are in a folder beside the device and belong to the same commits."""
 
 import os
 from pathlib import Path
@@ -26,7 +26,7 @@ def on_device(tmp_path: Path, **options: Any) -> oc.Simulation:
 
 
 def test_a_run_on_a_device_keeps_what_one_in_a_directory_does(tmp_path: Path) -> None:
-    """Field, traces, norms and snapshots, also shown by xarray; info says where they are."""
+    """Checks that a run on a device records the same traces, norms and snapshots as a run in a directory."""
     make(tmp_path / "run.oc").run(STEPS)
     on_device(tmp_path).run(20)
     oc.open(tmp_path / "a.img").run(STEPS - 20)
@@ -46,7 +46,10 @@ def test_info_says_where_records_are(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 @pytest.mark.parametrize("owner", [Recorder, Device])
 def test_a_pass_cut_off_is_done_again(owner: type, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before its commit, or between that and the list of snapshots, which is mended when the run is opened."""
+    """Checks that a pass is repeated after a failure before its commit.
+
+    After a failure between the commit and the list of snapshots, opening the run repairs the list.
+    """
     name = "after" if owner is Recorder else "tidy"
     sim, original, calls = on_device(tmp_path), getattr(owner, name), []
 
@@ -69,7 +72,7 @@ def test_a_pass_cut_off_is_done_again(owner: type, tmp_path: Path, monkeypatch: 
 
 
 def test_the_folder_belongs_to_its_run(tmp_path: Path) -> None:
-    """It is replaced with the run, by force only, and never by another run's records."""
+    """Checks that a folder of records is replaced only with its run and with `force`, never by another run."""
     on_device(tmp_path).run(7)
     with pytest.raises(InputError, match=r"records of .*a\.img; replace them with force"):
         on_device(tmp_path)
@@ -83,7 +86,9 @@ def test_the_folder_belongs_to_its_run(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_cannot_be_is_refused_and_nothing_changes(tmp_path: Path) -> None:
-    """One with something else in it, a file, one that no acquisition need, or one of a run in a directory."""
+    """Checks that an unsuitable folder is refused: a file, a folder with other content or of another run, or an unused
+    folder.
+    """
     device = make_image(tmp_path / "a.img")
     before = device.read_bytes()
     (tmp_path / "full").mkdir()
@@ -104,7 +109,7 @@ def test_a_folder_that_cannot_be_is_refused_and_nothing_changes(tmp_path: Path) 
 
 
 def test_a_start_that_fails_leaves_no_folder(tmp_path: Path) -> None:
-    """Values that cannot be read: the run goes, and its folder with it."""
+    """Checks that a run whose initial values cannot be read is removed together with its folder of records."""
     sim = oc.Simulation(
         oc.stencils.heat(), (20, 20, 20), directory=make_image(tmp_path / "a.img"), memory="1MiB", raw_device=True,
         records=tmp_path / "new" / "records", snapshots=oc.Snapshots(2),

@@ -1,4 +1,4 @@
-"""Protects what is said of a device that something uses, from what the kernel says of it: here in made-up files."""
+"""Check the messages about the users of a device. The test writes the files in which the kernel names these users."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from outcrop.run.device import use as device_use
 
 
 def fake_kernel(root: Path, monkeypatch: pytest.MonkeyPatch, mounts: str = "", holder: str = "") -> None:
-    """A disk 8:0 with a partition 8:1, and files where the kernel says who uses them."""
+    """Make files of a fake kernel: a disk 8:0 with a partition 8:1, and lists of their users."""
     disk = root / "sys" / "dev" / "block" / "8:0"
     for folder, number in ((disk, "8:0"), (disk / "sda1", "8:1")):
         (folder / "holders").mkdir(parents=True)
@@ -41,7 +41,7 @@ def test_who_uses_a_disk_or_its_partitions_is_named(
 
 
 def test_a_device_of_which_nothing_says_who_uses_it_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without /sys a device behind a loop would look free."""
+    """Checks that a device is refused without /sys, because a loop device then looks unused."""
     monkeypatch.setattr(device_use, "SYS", tmp_path / "sys")
     monkeypatch.setattr(device_use, "_number", lambda path: "7:0")
     with pytest.raises(InputError, match=r"may be in use.*is not mounted"):

@@ -1,4 +1,4 @@
-"""Protects Devito as a language: what a script means to Devito is what it means here, in every cell, edges included."""
+"""Check that a script gives the same values here as in Devito, in each cell and also at the edges."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BOTH = pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: dtype.__name__
 
 @BOTH
 def test_heat(dtype: Any) -> None:
-    """First order in time, a Constant and a coefficient that depends on time, on a grid of all different extents."""
+    """Checks an equation of first order in time, with a Constant and a coefficient that depends on time."""
     grid = make_grid((12, 14, 17), dtype, 1.0)
     u = dv.TimeFunction(name="u", grid=grid, space_order=4)
     fill(u)
@@ -39,8 +39,7 @@ def test_heat(dtype: Any) -> None:
 
 @BOTH
 def test_acoustic_with_sources_and_receivers(dtype: Any) -> None:
-    """Order 8, second order in time, damping, a velocity that jumps; receivers of u and of u.forward, at the rim
-    too."""
+    """Checks a wave equation of order 8 with damping and a jump of velocity, and receivers of u and u.forward."""
     grid, steps = make_grid((24, 20, 22), dtype), 24
     u = dv.TimeFunction(name="u", grid=grid, space_order=8, time_order=2)
     m, damp = dv.Function(name="m", grid=grid, space_order=8), dv.Function(name="damp", grid=grid, space_order=0)
@@ -60,7 +59,7 @@ def test_acoustic_with_sources_and_receivers(dtype: Any) -> None:
 
 @BOTH
 def test_elastic(dtype: Any) -> None:
-    """Velocity and stress on a staggered grid, components of a vector and a tensor, sources in single components."""
+    """Checks velocity and stress on a staggered grid, with sources in components of a vector and a tensor."""
     grid, steps = make_grid((15, 13, 14), dtype), 14
     v = dv.VectorTimeFunction(name="v", grid=grid, space_order=4, time_order=1)
     tau = dv.TensorTimeFunction(name="tau", grid=grid, space_order=4, time_order=1)
@@ -90,7 +89,7 @@ def test_elastic(dtype: Any) -> None:
 
 @BOTH
 def test_maxwell(dtype: Any) -> None:
-    """Yee's scheme with Devito's curl, written as two equations of vectors, conductivity between cells."""
+    """Checks Yee's scheme with Devito's curl, from two vector equations, with a conductivity between cells."""
     grid = make_grid((13, 12, 15), dtype, 1.0)
     e = dv.VectorTimeFunction(name="E", grid=grid, space_order=2, time_order=1)
     x, y, z = grid.dimensions
@@ -112,7 +111,7 @@ def test_maxwell(dtype: Any) -> None:
 
 @BOTH
 def test_equations_happen_in_the_order_given(dtype: Any) -> None:
-    """Stages: values of u(t + dt), u(t) and u(t - dt) that later equations read, an Inc, a second Eq for one field."""
+    """Checks stages: later equations read u(t + dt), u(t) and u(t - dt). One field has an Inc and a second Eq."""
     grid = make_grid((14, 17), dtype, 1.0)
     u = dv.TimeFunction(name="u", grid=grid, space_order=2, time_order=2)
     a, b, c = (dv.TimeFunction(name=name, grid=grid, space_order=2) for name in "abc")
@@ -137,7 +136,7 @@ def test_equations_happen_in_the_order_given(dtype: Any) -> None:
 
 
 def random_program(rng: np.random.Generator, grid: Any) -> list[Any]:
-    """Equations for up to three fields, in random order, that read each other at random times, and maybe points."""
+    """Return random equations for up to three fields, and sometimes points. The equations read each other's fields."""
     k = dv.Function(name="k", grid=grid, space_order=2)
     names = "uvw"[: rng.integers(1, 4)]
     fields = [dv.TimeFunction(name=n, grid=grid, space_order=2, time_order=int(rng.integers(1, 3))) for n in names]
@@ -170,7 +169,7 @@ def random_program(rng: np.random.Generator, grid: Any) -> list[Any]:
 
 
 def test_random_programs() -> None:
-    """Whatever is not refused gives Devito's numbers: stages, ages of values, the order of points are never wrong."""
+    """Checks random programs: each program is refused, or gives Devito's numbers."""
     accepted, wanted = 0, examples(4)
     for seed in range(10 * wanted):
         if accepted == wanted:
@@ -179,7 +178,7 @@ def test_random_programs() -> None:
         try:
             from_devito(equations, dt=0.1)
         except InputError as error:
-            assert "(t" in str(error) or ".forward" in str(error), error  # times and order, nothing else
+            assert "(t" in str(error) or ".forward" in str(error), error  # refused only for times or order
             continue
         check(equations, 0.1, 6, np.float64)
         accepted += 1
@@ -187,7 +186,7 @@ def test_random_programs() -> None:
 
 
 def test_one_dimension_with_roots_and_powers() -> None:
-    """Grids of one axis, sqrt and powers of fields."""
+    """Checks a grid of one axis, with a square root and powers of fields."""
     grid = make_grid((40,), np.float64, 1.0)
     u = dv.TimeFunction(name="u", grid=grid, space_order=2)
     fill(u, 0.5)
@@ -199,7 +198,7 @@ def test_one_dimension_with_roots_and_powers() -> None:
 
 
 def test_a_halo_that_is_not_zero_is_kept() -> None:
-    """The values that a user puts around the grid, in fields and in coefficients, are the rim of our arrays."""
+    """Checks that the values of the user in the halo become the rim of our arrays, for fields and coefficients."""
     grid = make_grid((12, 15), np.float64, 1.0)
     u = dv.TimeFunction(name="u", grid=grid, space_order=4)
     k = dv.Function(name="k", grid=grid, space_order=2)
@@ -214,7 +213,7 @@ def test_a_halo_that_is_not_zero_is_kept() -> None:
 
 
 def test_points_with_weights_of_their_own() -> None:
-    """PrecomputedSparseTimeFunction, at the cells and with the coefficients that the user gives."""
+    """Checks PrecomputedSparseTimeFunction: points use the cells and the coefficients that the user gives."""
     grid, steps = make_grid((12, 15), np.float64, 1.0), 9
     u = dv.TimeFunction(name="u", grid=grid, space_order=4, time_order=2)
     coefficients = np.random.default_rng(3).random((2, 2, 4))
@@ -227,7 +226,7 @@ def test_points_with_weights_of_their_own() -> None:
 
 
 def test_nothing_of_the_grids_size_is_allocated() -> None:
-    """A grid of 55 GB a field is lowered as fast as any: only symbols are touched."""
+    """Checks that lowering a grid of 55 GB per field allocates no array. It uses only symbols."""
     grid = dv.Grid(shape=(2400, 2400, 2400), dtype=np.float32)
     u = dv.TimeFunction(name="u", grid=grid, space_order=8, time_order=2)
     m = dv.Function(name="m", grid=grid)
@@ -242,7 +241,7 @@ def test_nothing_of_the_grids_size_is_allocated() -> None:
 
 
 def test_solutions_are_multiplied_out_where_that_cancels() -> None:
-    """What `solve` returns becomes 2 u - u.previous + ..., without factors dt**2 that cancel only up to rounding."""
+    """Checks that `solve` gives 2 u - u.previous + ..., without factors dt**2, which cancel only up to rounding."""
     grid = make_grid((9, 9), np.float32, 1.0)
     u = dv.TimeFunction(name="u", grid=grid, space_order=2, time_order=2)
     m = dv.Function(name="m", grid=grid)
@@ -254,7 +253,7 @@ def test_solutions_are_multiplied_out_where_that_cancels() -> None:
 
 
 def test_boundaries_of_ours_instead_of_a_halo() -> None:
-    """With a boundary that is given there is no padding, and points lie where the grid's cells do."""
+    """Checks that a grid with a given boundary has no padding, and that points keep their places in the grid."""
     grid = make_grid((8, 9), np.float64, 1.0)
     u = dv.TimeFunction(name="u", grid=grid, space_order=2)
     fill(u)
@@ -269,7 +268,7 @@ def test_boundaries_of_ours_instead_of_a_halo() -> None:
 
 
 def test_traces_are_put_where_devito_puts_them() -> None:
-    """A script that goes on with rec.data finds there what Devito would have left, or is told that there is no room."""
+    """Checks that traces are put into rec.data where Devito puts them. Too few rows in rec.data give an error."""
     grid = make_grid((8, 9), np.float32, 1.0)
     u = dv.TimeFunction(name="u", grid=grid, space_order=2, time_order=2)
     seen = receivers("rec", grid, 3, [[1.0, 6.0]])

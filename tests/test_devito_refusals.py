@@ -1,4 +1,4 @@
-"""Protects users of Devito: what cannot be lowered is named in one line, with the equation, the term and why."""
+"""Check that an unsupported script of Devito gives a one-line error with the equation, the term and the reason."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ dv.configuration["log-level"] = "ERROR"
 
 
 def make_script(dtype: Any = np.float32) -> SimpleNamespace:
-    """The objects of a small script."""
+    """Return the objects of a small script."""
     grid = dv.Grid(shape=(10, 12), extent=(9.0, 11.0), dtype=dtype)
     other = dv.Grid(shape=(10, 12), dtype=dtype)
     sub = dv.ConditionalDimension("sub", parent=grid.time_dim, factor=2)
@@ -47,19 +47,19 @@ def make_script(dtype: Any = np.float32) -> SimpleNamespace:
 
 
 def step(s: SimpleNamespace) -> Any:
-    """An equation that can be lowered."""
+    """Return an equation that is supported."""
     return dv.Eq(s.u.forward, 2 * s.u - s.u.backward + 0.1 * s.u.laplace)
 
 
 def endless() -> list[Any]:
-    """A list in itself."""
+    """Return a list that contains itself."""
     found: list[Any] = []
     found.append(found)
     return found
 
 
 def over(*extent: float, **options: Any) -> Any:
-    """An equation on a grid of this extent."""
+    """Return an equation on a grid of this extent."""
     u = dv.TimeFunction(name="u", grid=dv.Grid(shape=(10, 12), extent=extent, **options), space_order=2)
     return dv.Eq(u.forward, 0.1 * u)
 
@@ -139,7 +139,7 @@ REFUSED: list[tuple[str, Callable[[SimpleNamespace], Any]]] = [
 
 @pytest.mark.parametrize(("message", "script"), REFUSED, ids=[str(i) for i in range(len(REFUSED))])
 def test_refused_in_one_line(message: str, script: Callable[[SimpleNamespace], Any]) -> None:
-    """Every kind of thing that Devito can and we cannot do is refused, never computed as something else."""
+    """Checks that each unsupported feature of Devito is refused and never computed with another meaning."""
     with pytest.raises(InputError, match=message) as error:
         from_devito(script(make_script()), dt=0.1)
     assert "\n" not in str(error.value)
@@ -148,14 +148,13 @@ def test_refused_in_one_line(message: str, script: Callable[[SimpleNamespace], A
 
 @pytest.mark.parametrize("dt", [0, -1.0, float("nan"), None, "1"])
 def test_time_steps_are_positive_numbers(dt: Any) -> None:
-    """A time step that is none is refused before anything else happens."""
+    """Checks that a wrong time step is refused."""
     with pytest.raises(InputError, match=r"dt=.* is no time step"):
         from_devito([step(make_script())], dt=dt)
 
 
 def test_points_outside_the_grid_are_named() -> None:
-    """A receiver outside the grid is refused with its coordinates, also where a staggered field ends half a cell
-    later."""
+    """Checks that the error names the coordinates of a receiver outside the grid, also for a staggered field."""
     s = make_script()
     s.rec.coordinates.data[1] = [4.0, 11.5]
     with pytest.raises(

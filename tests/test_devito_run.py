@@ -1,4 +1,4 @@
-"""Protects Devito's users: their scripts with three changed lines, out of core, have Devito's numbers in memory."""
+"""Check scripts of Devito with three changed lines. Out of core they give the numbers that Devito gives in memory."""
 
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ STEPS = 40
 
 
 def heat_script(dtype: Any) -> tuple[list[Any], Any, Any, float]:
-    """Order 4 with a coefficient that differs from cell to cell, and random values to begin with."""
+    """Return a heat script of order 4, with random initial values and a coefficient that varies from cell to cell."""
     grid = make_grid((40, 24, 22), dtype)
     u = dv.TimeFunction(name="u", grid=grid, space_order=4)
     a = dv.Function(name="a", grid=grid)
@@ -25,7 +25,7 @@ def heat_script(dtype: Any) -> tuple[list[Any], Any, Any, float]:
 
 
 def acoustic_script(dtype: Any) -> tuple[list[Any], Any, Any, float]:
-    """Order 8 with two shots, between cells and on one, and receivers."""
+    """Return a wave script of order 8 with two shots, one between cells and one on a cell, and receivers."""
     grid = make_grid((36, 26, 24), dtype)
     u = dv.TimeFunction(name="u", grid=grid, space_order=8, time_order=2)
     m = dv.Function(name="m", grid=grid)
@@ -51,14 +51,14 @@ MEMORY = {
     ("maxwell", np.float32): "200KiB",
     ("maxwell", np.float64): "400KiB",
 }
-"""Less than half of the arrays, so that there are several passes."""
+"""Budgets below half of the arrays, so that a run needs several passes."""
 SCRIPTS = {"heat": heat_script, "acoustic": acoustic_script}
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_out_of_core_has_devitos_numbers(name: str, dtype: Any, tmp_path: Path) -> None:
-    """Fields on the whole of Devito's grid, and what receivers recorded, in several passes."""
+    """Checks the fields on Devito's grid and the traces of receivers, in several passes."""
     equations, u, rec, dt = SCRIPTS[name](dtype)
     first = u.time_order - 1
     dv.Operator(equations, opt="noop").apply(dt=dt, time_m=first, time_M=first + STEPS - 1)
@@ -77,7 +77,7 @@ def test_out_of_core_has_devitos_numbers(name: str, dtype: Any, tmp_path: Path) 
 
 
 def elastic_script(dtype: Any) -> tuple[list[Any], list[Any], list[Any], float]:
-    """Velocity and stress on a staggered grid; receivers add up what is there before a step and after it."""
+    """Return an elastic script on a staggered grid, whose receivers add values before and after a step."""
     grid, nt = make_grid((30, 15, 14), dtype), STEPS + 1
     v = dv.VectorTimeFunction(name="v", grid=grid, space_order=4, time_order=1)
     tau = dv.TensorTimeFunction(name="tau", grid=grid, space_order=4, time_order=1)
@@ -100,7 +100,7 @@ def elastic_script(dtype: Any) -> tuple[list[Any], list[Any], list[Any], float]:
 
 
 def maxwell_script(dtype: Any) -> tuple[list[Any], list[Any], list[Any], float]:
-    """Yee's scheme by Devito's curl, from random fields."""
+    """Return a script of Yee's scheme with Devito's curl and random initial fields."""
     grid = make_grid((30, 12, 15), dtype, 1.0)
     e = dv.VectorTimeFunction(name="E", grid=grid, space_order=2, time_order=1)
     x, y, z = grid.dimensions
@@ -116,7 +116,7 @@ def maxwell_script(dtype: Any) -> tuple[list[Any], list[Any], list[Any], float]:
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("script", [elastic_script, maxwell_script])
 def test_staggered_systems_have_devitos_numbers(script: Any, dtype: Any, tmp_path: Path) -> None:
-    """Two stages of many fields, out of core: every component, and sums of receivers."""
+    """Checks each component and the sums of receivers, out of core, for two stages of many fields."""
     equations, fields, receivers, dt = script(dtype)
     dv.Operator(equations, opt="noop").apply(dt=dt, time_m=0, time_M=STEPS - 1)
     want = {one.name: np.array(one.data[STEPS % 2]) for one in fields}
@@ -132,7 +132,8 @@ def test_staggered_systems_have_devitos_numbers(script: Any, dtype: Any, tmp_pat
 
 
 def test_values_are_given_to_the_simulation_and_never_allocated(tmp_path: Path) -> None:
-    """`.data` stays untouched; assigned values are those of Devito's grid, and what is opened later shows the same."""
+    """Checks that a run never accesses `.data`. Assigned values have the shape of Devito's grid, also after `oc.open`.
+    """
     equations, u, _, dt = heat_script(np.float32)
     dv.Operator(equations, opt="noop").apply(dt=dt, time_m=0, time_M=9)
     want = np.array(u.data[10 % 2])
@@ -163,7 +164,7 @@ def test_values_are_given_to_the_simulation_and_never_allocated(tmp_path: Path) 
 
 @pytest.mark.parametrize("shape", [(60,), (30, 34)])
 def test_snapshots_and_own_receivers_are_on_devitos_grid(shape: tuple[int, ...], tmp_path: Path) -> None:
-    """Boxes, points and coordinates do not see the padding, on one and two axes."""
+    """Checks that boxes, points and coordinates do not include the padding, on one and two axes."""
     grid = make_grid(shape, np.float32)
     u = dv.TimeFunction(name="u", grid=grid, space_order=4)
     fill(u)
@@ -185,7 +186,7 @@ def test_snapshots_and_own_receivers_are_on_devitos_grid(shape: tuple[int, ...],
 
 
 def test_what_cannot_be_is_one_line(tmp_path: Path) -> None:
-    """A time step that is missing or too large, sizes that the equations have already, too many steps for receivers."""
+    """Checks the errors for a wrong time step, for sizes that the equations already define, and for too many steps."""
     equations, _, rec, _ = acoustic_script(np.float32)
 
     def refused(words: str, **options: Any) -> None:
@@ -210,8 +211,9 @@ CHANGES = ["src.data", "src.coordinates.data", "rec.coordinates.data", "c.data",
 
 @pytest.mark.parametrize("changed", CHANGES)
 def test_what_was_taken_may_not_change(changed: str, tmp_path: Path) -> None:
-    """A shot whose wavelet is set behind the line that was `Operator(...)` would be silent: it is refused, each part by
-    its name, also between runs; what receivers get is no change."""
+    """Checks that a change of a source or coefficient after `oc.Simulation(...)` is refused and named.
+
+    Otherwise a wavelet that is set too late has no effect. A change of the receivers' data is allowed."""
     grid = make_grid((20, 12, 12), np.float32)
     u = dv.TimeFunction(name="u", grid=grid, space_order=2)
     c = dv.Constant(name="c", value=1.0)

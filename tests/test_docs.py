@@ -1,4 +1,4 @@
-"""Protects the reader who copies from the README and the manual: every example there runs and prints what it shows."""
+"""Check that each example of the README and the manual runs and prints the output that the page shows."""
 
 import os
 import re
@@ -22,13 +22,13 @@ COMMANDS = r"\boutcrop (run|plan|resume|info|verify|plot|tiers|bench|agg simulat
 
 
 def python_blocks(page: Path) -> list[str]:
-    """The text of every ```python block of a page, in order."""
+    """Return the text of each ```python block of a page, in order."""
     return re.findall(r"^```python\n(.*?)^```", page.read_text(), flags=re.M | re.S)
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if python_blocks(page)], ids=lambda page: page.name)
 def test_examples_run_in_order(page: Path, tmp_path: Path) -> None:
-    """All blocks of a page run as one program in an empty directory, without an error."""
+    """Checks that all blocks of a page run as one program in an empty directory, without an error."""
     blocks = python_blocks(page)
     if not find_spec("zarr"):  # needs Python 3.11
         blocks = [block for block in blocks if "import zarr" not in block]
@@ -41,12 +41,14 @@ def test_examples_run_in_order(page: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=[f"{one.page.name}-{one.command}" for one in EXAMPLES])
 def test_examples_show_what_is_printed(example: Any) -> None:
-    """Each line below a command is its output; figures of one machine may differ."""
+    """Checks that each line below a command is the output of the command. Figures of a machine may differ."""
     assert OUTPUTS["differences"](example) == []
 
 
 def test_an_example_that_shows_something_else_is_found(tmp_path: Path) -> None:
-    """A wrong figure and an additional line are found; figures and paths of one machine do not count."""
+    """Checks that the comparison finds a wrong figure and an additional line, and ignores paths and figures of a
+    machine.
+    """
     right = next(one for one in EXAMPLES if one.page.name == "errors.md")
     assert OUTPUTS["differences"](right._replace(shown=[right.shown[0].replace("1620", "1621")]))
     assert OUTPUTS["differences"](right._replace(shown=[*right.shown, "another line"]))
@@ -54,7 +56,7 @@ def test_an_example_that_shows_something_else_is_found(tmp_path: Path) -> None:
 
 
 def test_commands_and_options_named_exist() -> None:
-    """The command line knows every `outcrop COMMAND` and option that README and manual name."""
+    """Checks that each `outcrop COMMAND` and each option in README and manual exists."""
     helps: dict[str, str] = {}
     for page in PAGES:
         for command, rest in re.findall(COMMANDS, page.read_text()):
@@ -73,13 +75,13 @@ def test_commands_and_options_named_exist() -> None:
 
 @pytest.mark.parametrize("page", [page for page in PAGES if page.name not in ("README.md", "index.md")], ids=str)
 def test_pages_say_whom_they_are_for(page: Path) -> None:
-    """The first line below the title names the reader, so that others leave at once."""
+    """Checks that the first line after the title names the readers of the page."""
     title, reader = page.read_text().split("\n\n")[:2]
     assert title.startswith("# ") and reader.startswith("This page is for ")
 
 
 def anchors(page: Path) -> set[str]:
-    """The names by which links reach the headings of a page."""
+    """Return the names by which links refer to the headings of a page."""
     text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.M | re.S)
     headings = re.findall(r"^#+ (.*)$", text, flags=re.M)
     return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
@@ -87,7 +89,7 @@ def anchors(page: Path) -> set[str]:
 
 @pytest.mark.parametrize("page", [*PAGES, ROOT / "ARCHITECTURE.md", ROOT / "CHANGELOG.md"], ids=lambda page: page.name)
 def test_links_lead_to_files_and_headings(page: Path) -> None:
-    """Every relative link of README, manual and map has a target."""
+    """Checks that each relative link of README, manual and map has a target."""
     for link in re.findall(r"\]\((?!\w+:)([^)\s]+)\)", page.read_text()):
         path, _, anchor = link.partition("#")
         target = (page.parent / path).resolve() if path else page
@@ -96,26 +98,26 @@ def test_links_lead_to_files_and_headings(page: Path) -> None:
 
 
 def test_the_glossary_is_short_and_has_each_word_once() -> None:
-    """At most 60 words, each with one meaning."""
+    """Checks that the glossary has at most 62 words, and each word only once."""
     rows = re.findall(r"^\| ([^|]+) \| [^|]+ \|$", (ROOT / "docs" / "glossary.md").read_text(), flags=re.M)
     words = [word for row in rows if row != "word" for word in row.split(", ")]
     assert 40 < len(words) <= 62 and len(words) == len(set(words))
 
 
 def test_every_figure_of_a_report_is_explained() -> None:
-    """The page of reports has each key of the JSON."""
+    """Checks that the page about reports contains each key of the JSON."""
     page = (ROOT / "docs" / "reference" / "report.md").read_text()
     assert not [field.name for field in fields(Report) if f"`{field.name}`" not in page]
 
 
 def test_the_page_of_options_is_what_the_options_say() -> None:
-    """Protects the reference: `scripts/options_page.py` writes it from the declarations."""
+    """Checks that the page of options is the one that `scripts/options_page.py` writes."""
     script = runpy.run_path(str(ROOT / "scripts" / "options_page.py"))
     assert script["PAGE"].read_text() == script["page"](), "run scripts/options_page.py"
 
 
 def test_the_map_names_only_files_that_exist() -> None:
-    """Protects the developer: each path in ARCHITECTURE.md is one of the repository, of the package or of the core."""
+    """Checks that each path in ARCHITECTURE.md exists in the repository, the package or the core."""
     text = (ROOT / "ARCHITECTURE.md").read_text()
     roots = (ROOT, ROOT / "src" / "outcrop", ROOT / "core" / "outcrop")
     paths = [path for path in re.findall(r"`([\w./-]+)`", text) if "/" in path]

@@ -1,4 +1,6 @@
-"""Protects the examples: they run, draw their pictures, and where there is an exact answer they come close to it."""
+"""Check that the examples run and draw their pictures, and that their results are close to an exact answer if one
+exists.
+"""
 
 import re
 import runpy
@@ -19,7 +21,7 @@ EXAMPLES = Path(__file__).parent.parent / "examples"
 
 
 def load(name: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """What the script `name` defines; other examples are beside it, as when it is run."""
+    """Return the names that the script `name` defines. The script can import the other examples."""
     monkeypatch.syspath_prepend(str(EXAMPLES))
     return runpy.run_path(str(EXAMPLES / f"{name}.py"))
 
@@ -27,7 +29,7 @@ def load(name: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 def printed(
     name: str, directory: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *options: object
 ) -> str:
-    """What an example prints when it is run in `directory`; its picture must be there afterwards."""
+    """Run an example in `directory` and return its output. The example must leave its picture there."""
     load(name, monkeypatch)["main"](["-d", str(directory), *map(str, options)])
     picture = directory / f"{name}.png"
     assert picture.read_bytes().startswith(b"\x89PNG")
@@ -35,7 +37,7 @@ def printed(
 
 
 def numbers(pattern: str, text: str) -> list[float]:
-    """The numbers that a pattern finds; there must be some."""
+    """Return the numbers that a pattern finds. At least one must be found."""
     found = [float(number) for number in re.findall(pattern, text)]
     assert found, f"{pattern!r} is not in: {text}"
     return found
@@ -50,7 +52,7 @@ def numbers(pattern: str, text: str) -> list[float]:
     ],
 )
 def test_what_cannot_be_is_one_line(name: str, words: list[str], message: str, tmp_path: Path) -> None:
-    """Who makes an example larger sees what is wrong, and no traceback."""
+    """Checks that wrong options of an example give an error of one line, without a traceback."""
     program = [sys.executable, str(EXAMPLES / f"{name}.py"), "-d", str(tmp_path / "out"), *words]
     done = subprocess.run(program, capture_output=True, text=True)
     assert done.returncode
@@ -59,7 +61,10 @@ def test_what_cannot_be_is_one_line(name: str, words: list[str], message: str, t
 
 
 def test_brain_is_blurred_to_the_bit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fifty steps in 8 MiB on odd sizes and uint8 input equal NumPy's; both pictures are written and differ."""
+    """Checks 50 steps in 8 MiB on a grid of irregular shape and uint8 input: the bits equal NumPy's.
+
+    Both pictures are written and differ.
+    """
     example = load("brain", monkeypatch)
     example["main"](["-d", str(tmp_path)])
     volume = example["load_volume"]().astype("float32")
@@ -71,7 +76,7 @@ def test_brain_is_blurred_to_the_bit(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_spots_grow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """Gray and Scott's species stay within their bounds, and v has not died out."""
+    """Checks the Gray-Scott example: both species stay between 0 and 1, and v does not die out."""
     text = printed("gray_scott", tmp_path, monkeypatch, capsys, "--size", 96, "--steps", 1200)
     assert "within 0 and 1: True" in text
     assert (oc.open(tmp_path / "run.oc")["v"][:] > 0.2).mean() > 0.02
@@ -80,7 +85,9 @@ def test_spots_grow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pyt
 def test_second_order_carries_better(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """After a turn around the box both schemes have kept the sum, and Lax and Wendroff's is the nearer one."""
+    """Checks that both schemes conserve the sum over one turn around the box, and that Lax-Wendroff has the smaller
+    error.
+    """
     text = printed("advection", tmp_path, monkeypatch, capsys, "--size", 64, "--steps", 128)
     upwind, lax = numbers(r"mean error ([\d.]+)", text)
     assert lax < 0.7 * upwind
@@ -90,7 +97,7 @@ def test_second_order_carries_better(
 def test_stream_lines_are_the_solution(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The iteration ends as near to the direct solution as its slowest wave says."""
+    """Checks that the final error of the iteration is close to the error that theory predicts for its slowest wave."""
     text = printed("stream_function", tmp_path, monkeypatch, capsys, "--size", 40, "--steps", 3000)
     error, expected = numbers(r"solution (\S+);", text) + numbers(r"left with (\S+) of", text)
     assert 0.1 * expected < error < expected
@@ -99,7 +106,7 @@ def test_stream_lines_are_the_solution(
 def test_sharpened_slice_is_numpys(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A convolution with 289 taps and mirrored sides agrees with a plain sum to the rounding of float32."""
+    """Checks that a convolution with 289 taps and mirrored sides equals NumPy's sum up to the rounding of float32."""
     text = printed("sharpen", tmp_path, monkeypatch, capsys, "--size", 70)
     error, largest = numbers(r"to NumPy (\S+) of", text) + numbers(r"of (\d+)\n", text)
     assert error < 1e-5 * largest
@@ -108,7 +115,7 @@ def test_sharpened_slice_is_numpys(
 def test_light_keeps_its_energy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The energy of the pulse is the same before and after the glass."""
+    """Checks that the energy of the pulse is the same before and after the glass."""
     text = printed("maxwell", tmp_path, monkeypatch, capsys, "--size", 160, "--steps", 160)
     assert abs(numbers(r"changed by (\S+) of", text)[0]) < 1e-5
 
@@ -116,7 +123,7 @@ def test_light_keeps_its_energy(
 def test_elastic_fronts_are_where_theory_has_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """P and S waves have gone as far as their speeds say."""
+    """Checks that the distances of P and S waves agree with their speeds."""
     text = printed("elastic", tmp_path, monkeypatch, capsys, "--size", 240, "--steps", 200)
     assert max(map(abs, numbers(r"expected \((\S+)%\)", text))) < 8
 
@@ -124,7 +131,7 @@ def test_elastic_fronts_are_where_theory_has_them(
 def test_fluid_keeps_its_mass_and_viscosity(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Vortices decay by the viscosity that tau stands for, and no mass is lost."""
+    """Checks that vortices decay with the viscosity that belongs to tau, and that mass is conserved."""
     text = printed("lattice_boltzmann", tmp_path, monkeypatch, capsys, "--size", 64, "--steps", 200)
     assert abs(numbers(r"theory \S+ \((\S+)%\)", text)[0]) < 0.5
     assert abs(numbers(r"mass changed by (\S+) of", text)[0]) < 1e-5
@@ -133,7 +140,7 @@ def test_fluid_keeps_its_mass_and_viscosity(
 def test_a_shot_over_marmousi_arrives(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """In cells of 50 m and many passes: the direct wave comes when it should, and calling it again adds nothing."""
+    """Checks a shot over Marmousi in cells of 50 m: the direct wave arrives in time. A second call adds nothing."""
     example = load("marmousi", monkeypatch)
     options = ["-d", str(tmp_path), "--spacing", "50", "--width", "600", "--sponge", "3"]
     options += ["--seconds", "1.5", "--memory", "3MiB"]
@@ -157,7 +164,7 @@ def test_a_shot_over_marmousi_arrives(
 def test_sharpening_on_a_tier_is_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Wherever its arrays lie and however little memory there is, the bits are the same; files go at the end."""
+    """Checks that the tier and the memory change no bit of the result, and that files are removed at the end."""
     load("sharpen_on_tiers", monkeypatch)["main"](
         ["-d", str(tmp_path), "--size", "128", "--turns", "1", "--settle", "0"]
     )
@@ -170,7 +177,7 @@ def test_sharpening_on_a_tier_is_the_same(
 
 
 def test_stream_function_on_a_tier_is_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Kept or not, the iteration has the same bits; persistence leaves what it promises to find again."""
+    """Checks that persistence changes no bit of the iteration, and that the promised commits can be opened."""
     example = load("stream_function_on_tiers", monkeypatch)
     given = Namespace(size=64, steps=5, every=2, memory="16MiB", directory=tmp_path)
     found = {name: variant.run(given) for name, variant in example["VARIANTS"].items() if name != "partial"}
@@ -188,7 +195,7 @@ def test_stream_function_on_a_tier_is_the_same(tmp_path: Path, monkeypatch: pyte
 def test_stream_function_goes_until_it_changes_little(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """As many steps as that takes, the same for all; the change that is told is that of NumPy."""
+    """Checks that all variants need the same number of steps, and that the printed change equals NumPy's."""
     example = load("stream_function_on_tiers", monkeypatch)
     words = ["--size", "64", "--until", "2e-2", "--every", "2", "--turns", "1", "--settle", "0", "--memory", "16MiB"]
     example["main"](["-d", str(tmp_path), *words])
@@ -220,7 +227,7 @@ def test_stream_function_goes_until_it_changes_little(
 def test_nonsense_on_tiers_is_refused(
     name: str, option: str, value: str, right: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Before anything is made, with what would be right; nothing is measured."""
+    """Checks that a wrong option is refused before any file is made. The error says the correct form."""
     with pytest.raises(SystemExit) as ended:
         load(name, monkeypatch)["main"]([option, value])
     assert ended.value.code == 2 and right in capsys.readouterr().err
@@ -238,7 +245,7 @@ def test_nonsense_of_the_iteration_is_refused(
 def test_trouble_on_tiers_is_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Of a child, too: here the window is too small for any plan."""
+    """Checks that an error of a child process is one line too. Here the memory is too small for any plan."""
     words = ["-d", str(tmp_path), "--size", "128", "--turns", "1", "--settle", "0", "--memory", "1KiB"]
     with pytest.raises(SystemExit, match=r"^stream_function_on_tiers.py: .*KiB[^\n]*$"):
         load("stream_function_on_tiers", monkeypatch)["main"](words)

@@ -1,4 +1,5 @@
-"""The executor gives the oracle's bits, for every plan, grid, tiling, thread count, backend and window size."""
+"""Check that the executor gives the oracle's bits for each plan, grid, tiling, thread count, backend and window size.
+"""
 
 from __future__ import annotations
 
@@ -30,12 +31,12 @@ from rehearsal import rehearse
 from strategies import MACHINE, PLAIN, USERS, assumed_rate, examples, schemes_for, sizes_for
 
 MACHINES = ["numa:2 core:4 pu:1", "numa:4 core:1 pu:2", "numa:3 core:2 pu:1", "pack:2 numa:4 core:1 pu:1"]
-"""Machines of several NUMA nodes, in hwloc's notation."""
+"""Machines with several NUMA nodes, in the notation of hwloc."""
 
 
 @st.composite
 def runs(draw: st.DrawFn) -> tuple[Stencil, Problem, Plan]:
-    """A stencil of the library or of a user on a small odd grid with any legal plan."""
+    """Draw a stencil of the library or of a user on a small grid of irregular shape, with any legal plan."""
     stencil = draw(st.sampled_from(sorted({**PLAIN, **USERS}.items())))[1]()
     few_rows = st.integers(1, 3)  # as on grids of two axes
     shape = draw(st.tuples(st.integers(1, 30), few_rows | st.integers(1, 24), st.integers(1, 90)))
@@ -50,7 +51,7 @@ def runs(draw: st.DrawFn) -> tuple[Stencil, Problem, Plan]:
 def test_executor_gives_the_oracles_bits(
     run: tuple[Stencil, Problem, Plan], threads: int, backend: str, seed: int
 ) -> None:
-    """Protects promise 1: same bits, whatever the plan, the threads and the storage."""
+    """Checks that the bits do not depend on the plan, the threads or the storage."""
     stencil, problem, plan = run
     initial = np.random.default_rng(seed).random(problem.shape).astype(problem.dtype)
     with tempfile.TemporaryDirectory() as folder:
@@ -65,7 +66,10 @@ def test_executor_gives_the_oracles_bits(
 def test_several_nodes_give_the_oracles_bits(
     run: tuple[Stencil, Problem, Plan], threads: int, topology: str, seed: int
 ) -> None:
-    """Protects same bits on several NUMA nodes, each with rows and tiles of its own; made-up ones, unbound."""
+    """Checks that the bits are the same on several NUMA nodes, each with its own rows and tiles.
+
+    The nodes are simulated, and threads are not bound to them.
+    """
     stencil, problem, plan = run
     initial = np.random.default_rng(seed).random(problem.shape).astype(problem.dtype)
     with tempfile.TemporaryDirectory() as folder:
@@ -77,7 +81,7 @@ def test_several_nodes_give_the_oracles_bits(
 @settings(max_examples=examples(60), deadline=None)
 @given(runs(), st.integers(0, 2**32 - 1))
 def test_rehearsal_gives_the_oracles_bits(run: tuple[Stencil, Problem, Plan], seed: int) -> None:
-    """Protects the meaning of the actions: NumPy doing them one by one gets what plain stepping gets."""
+    """Checks the definition of the actions: performing them with NumPy gives the same result as plain steps."""
     stencil, problem, plan = run
     initial = np.random.default_rng(seed).random(problem.shape).astype(problem.dtype)
     assert np.array_equal(rehearse(plan, stencil, {}, initial), advance(stencil, initial, {}, problem.steps))
@@ -85,7 +89,7 @@ def test_rehearsal_gives_the_oracles_bits(run: tuple[Stencil, Problem, Plan], se
 
 @st.composite
 def linked_runs(draw: st.DrawFn) -> tuple[Stencil, Problem, Sizes]:
-    """A wavefront in blocks on a deep grid, where one block reads ahead into the next."""
+    """Draw a wavefront in blocks on a deep grid, on which a block reads ahead into the next block."""
     stencil = draw(st.sampled_from(sorted({**PLAIN, **USERS}.items())))[1]()
     skew = max(1, *stencil.radii)
     levels, slab = draw(st.integers(1, 6)), draw(st.integers(1, 5))
@@ -101,7 +105,7 @@ def linked_runs(draw: st.DrawFn) -> tuple[Stencil, Problem, Sizes]:
 def test_blocks_that_follow_each_other_give_the_oracles_bits(
     run: tuple[Stencil, Problem, Sizes], threads: int, backend: str, seed: int
 ) -> None:
-    """Protects promise 1 where the first planes of a block are read while the one before it still goes on."""
+    """Checks the bits when the first planes of a block are read while the block before is still computed."""
     stencil, problem, sizes = run
     plan = build(problem, SCHEMES["wavefront"], sizes, MACHINE, assumed_rate)
     validate(plan)
@@ -115,7 +119,7 @@ def test_blocks_that_follow_each_other_give_the_oracles_bits(
 
 
 def test_a_flipped_bit_is_named(tmp_path: Path) -> None:
-    """Protects that a byte changed on disk stops the run and that file, offset and plane are named."""
+    """Checks that a byte that changed on disk stops the run. The error names the file, the offset and the plane."""
     stencil, problem, plan = small_run()
     initial = np.ones(problem.shape, problem.dtype)
 
