@@ -1,16 +1,17 @@
-// The tiles of an array on storage. Each tile has two slots: the last commit uses one, and the next commit may write to
-// the other.
+// Stores the tiles of an array. Each tile has two slots in the file. The last commit uses one of them, and the next
+// commit may write to the other one.
 //
 //     in memory    | tile 0  | tile 1  | tile 2 |      tiles of the same size; the last one may be shorter
-//     slots 0      | tile 0 *|         | tile 2*|      * the last commit. Its slots are not overwritten, so it stays
-//     slots 1      |         | tile 1 *|        |        complete until a later commit is complete
+//     slots 0      | tile 0 *|         | tile 2*|      * slots of the last commit. They are not overwritten
+//     slots 1      |         | tile 1 *|        |        before a later commit is complete
 //
 // A commit has two parts. write_changed() writes the tiles that have changed since the last commit, each to its free
-// slot, and makes them durable. The caller then stores the slot and the checksum of every tile durably, and calls
-// accept(), which makes this the last commit. If the caller fails in between, it can call write_changed() again.
+// slot, and makes them durable. The caller then stores the slot and the checksum of every tile durably. At the end, the
+// caller calls accept(), which makes the new commit the last one. If the caller fails before accept(), it can call
+// write_changed() again.
 //
-// If the file allows it, tiles are written from the memory of the array past the page cache, several at a time. Tiles
-// in persistent memory are copied, and their cache lines are written back.
+// If the file allows direct I/O, tiles are written past the page cache, directly from the memory of the array. Several
+// tiles are written at the same time. Tiles in persistent memory are copied, and their cache lines are written back.
 #pragma once
 
 #include <cstddef>
@@ -31,8 +32,8 @@ struct CommittedTiles {
   std::vector<std::uint8_t> slots{};
 };
 
-/// A tile that differs from the commit. `error` is the error of the device, or 0 if it returned wrong bytes without an
-/// error.
+/// A tile that differs from the commit. `error` is the error of the device. `error` is 0 if the device returned wrong
+/// bytes without an error.
 struct DamagedTile {
   std::size_t tile = 0;
   std::uint64_t offset = 0;
@@ -41,38 +42,40 @@ struct DamagedTile {
 
 class SlotFile {
  public:
-  /// The way to write: the best one, or a mapping even if the file is not in persistent memory (for tests).
+  /// How tiles are written: `best` chooses the fastest way. `mapping` uses a mapping even if the file is not in
+  /// persistent memory, for tests.
   enum class Way { best, mapping };
 
-  /// Opens an existing file that is not a link. It has room for the slots 0, or for both. Throws StorageError.
+  /// Opens an existing file that is not a link. The file has room for the slots 0, or for the slots 0 and the slots 1.
+  /// Throws StorageError.
   SlotFile(const std::string &path, std::uint64_t array_bytes, std::size_t tile_bytes, bool writable, unsigned threads,
            Way way = Way::best, Files &files = Files::system());
 
-  /// The bytes from the beginning of the slots 0 to the beginning of the slots 1.
+  /// Returns the number of bytes from the beginning of the slots 0 to the beginning of the slots 1.
   static std::uint64_t stride_bytes(std::uint64_t array_bytes);
 
   std::size_t tiles() const { return tiles_; }
 
-  /// Reads a commit into `memory`, or only checks it if `memory` is null. Makes it the last commit. Returns damaged
-  /// tiles.
+  /// Reads a commit into `memory`. If `memory` is null, only checks the commit. Makes this commit the last commit.
+  /// Returns the damaged tiles.
   std::vector<DamagedTile> load(const CommittedTiles &commit, std::byte *memory);
 
   /// Maps the last commit into memory for reading. Throws StorageError.
   Mapping map() const;
 
-  /// Writes the tiles that have changed since the last commit, and returns the number of bytes. Throws StorageError;
-  /// the last commit stays complete even then.
+  /// Writes the tiles that have changed since the last commit, and returns the number of bytes written. Throws
+  /// StorageError. After an error, the last commit is still complete.
   std::uint64_t write_changed(const std::byte *memory);
 
-  /// The tiles that write_changed() has written. accept() makes them the last commit.
+  /// Returns the tiles that write_changed() has written. accept() makes them the last commit.
   const CommittedTiles &written() const { return next_.tiles; }
   void accept() { last_ = next_; }
 
-  /// The system operation that makes a commit durable, in words.
+  /// Returns a text that names the system operation which makes a commit durable.
   const char *primitive() const;
 
  private:
-  // A commit, and the fingerprints of its tiles in memory.
+  // A commit, and the fingerprints of the commit's tiles in memory.
   struct Known {
     CommittedTiles tiles{};
     std::vector<std::uint64_t> fingerprints{};  // empty if unknown
@@ -85,13 +88,13 @@ class SlotFile {
   const std::size_t tile_bytes_, tiles_;
   const unsigned threads_;
   const std::unique_ptr<OpenFile> file_;
-  std::optional<Mapping> mapping_;  // set if tiles are written through it
+  std::optional<Mapping> mapping_;  // set if tiles are written through this mapping
   std::optional<Known> last_;
   Known next_;
 };
 
-/// Makes a part of a mapping durable with several threads, because one thread does not fill the queue of the device.
-/// Throws StorageError.
+/// Makes a part of a mapping durable. Several threads do this, because one thread does not fill the queue of the
+/// device. Throws StorageError.
 void flush_in_parallel(const Mapping &mapping, std::size_t begin, std::size_t length, unsigned threads);
 
 }  // namespace outcrop

@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::uint64_t page_bytes = AlignedMemory::page_bytes;
 
-// Adds a range to ascending ranges, and joins it with its neighbours.
+// Adds a range to a list of ascending ranges. Merges the range with the ranges that touch it.
 void insert(std::vector<ByteRange> &ranges, ByteRange more) {
   auto at = std::ranges::lower_bound(ranges, more.begin, {}, &ByteRange::begin);
   assert(at == ranges.end() || more.end <= at->begin);
@@ -66,8 +66,8 @@ std::byte *StagingBuffer::take(std::uint32_t file, ByteRange bytes) {
   return slot.data + bytes.begin % sizes_.slot_bytes;
 }
 
-// The rest of a slot that was sent early is never complete. It is sent when it is the slot longest unused, or at the
-// end.
+// Opens a free slot. A slot may be opened a second time after it was sent early. Such a slot never becomes complete. It
+// is sent when it is the open slot that has been unused for the longest time, or at the end.
 StagingBuffer::StagingSlot &StagingBuffer::open(Key key) {
   const ByteRange &range = ranges_[key.first].range;
   const std::uint64_t begin = key.second * sizes_.slot_bytes;
@@ -79,8 +79,9 @@ StagingBuffer::StagingSlot &StagingBuffer::open(Key key) {
   return slot;
 }
 
-// Sends the open slot that is longest unused, or frees a slot that was sent, or waits until another thread does so. A
-// thread that fills a slot never waits before put(), so no thread waits forever.
+// Makes progress towards a free slot, in one of three ways. It sends the open slot that has been unused for the longest
+// time, frees a slot that was sent, or waits until another thread does so. A thread that fills a slot never waits
+// before put(), so no thread waits forever.
 void StagingBuffer::make_room(std::unique_lock<std::mutex> &lock) {
   if (open_.size() >= max_open_) {
     StagingSlot *longest_unused = nullptr;
@@ -142,7 +143,8 @@ void StagingBuffer::write(StagingSlot &slot) {
     const std::uint64_t last = std::max(round_down(end, page_bytes), first);
     const std::uint32_t part = crc32c({slot.data + (begin - base), end - begin});
     target.sum.fetch_xor(crc32c_join(part, 0, crc32c_factor(target.range.end - end)), std::memory_order_relaxed);
-    // The file writes these parts through the page cache: either they are shorter than a page, or it is not direct.
+    // The file writes these parts through the page cache, because they are shorter than a page or the file is not
+    // direct.
     file.write(begin, slot.data + (begin - base), first - begin);
     file.write(last, slot.data + (last - base), end - last);
     if (begin < first || last < end) target.cached = true;
@@ -162,7 +164,7 @@ void StagingBuffer::free(StagingSlot &slot) {
   changed_.notify_all();
 }
 
-// The results of the calls are ignored, because the flush reports errors of the data.
+// The results of the calls are ignored, because flush() reports write errors.
 void StagingBuffer::write_behind() {
   for (std::size_t i = 0; i < ranges_.size(); ++i)
     if (ranges_[i].cached.exchange(false))
@@ -194,8 +196,8 @@ Snapshots::Snapshots(const Grid &grid, const Window &window, const Fields &field
   staging_.emplace(*store_, ranges, sizes);
 }
 
-// Writes rows of the rim together with the updated rows beside them. If they were written alone, long before the
-// others, they would open slots for all planes that are read ahead.
+// Writes the rows of the rim together with the updated rows next to them. Rows of the rim are complete long before the
+// updated rows. If they were written alone, they would open slots for all planes that are read ahead.
 void Snapshots::write(long done, long position, const Rectangle &cells) {
   Rectangle part = cells;
   if (part.y0 == grid_.first_row()) part.y0 = 0;
@@ -212,7 +214,7 @@ void Snapshots::write_rim(long position, const Rectangle &cells) {
     write_box(file, fields_.ring(FieldValue{snapshots_[file].field, 0}, 0), position, cells);
 }
 
-// If the part is as wide as the box, successive rows are neighbours in the file, too.
+// If the part is as wide as the box, successive rows of the part are also neighbours in the file.
 void Snapshots::write_box(std::uint32_t file, std::size_t ring, long position, const Rectangle &cells) {
   const Snapshot &box = snapshots_[file];
   const long z = grid_.plane(position);

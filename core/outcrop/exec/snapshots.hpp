@@ -1,15 +1,15 @@
-// Boxes of fields, written to files as they are computed. No plane stays in memory for them.
+// Writes boxes of fields to files while the fields are computed. Snapshots do not keep any plane in memory.
 //
-// The thread that updates the last level of a step copies the part of its rows in the box to a staging buffer. From
-// there the bytes are written to the file past the page cache:
+// A thread that updates rows at the last level of a step copies the cells in the box to a staging buffer. From the
+// staging buffer, the bytes are written to the file past the page cache:
 //
 //     file:  | header | box: z, y, x in C order, without padding | index |          offset = header bytes
 //                           ▒▒▒▒ rows of one tile
 //
-// The page cache is used in two cases: for pages at both ends of the box that also contain other bytes, and for boxes
-// that cannot, or should not, be written directly.
+// The page cache is used in two cases. The pages at both ends of the box may also contain other bytes of the file. Some
+// boxes cannot, or should not, be written directly.
 //
-// The staging buffer collects bytes and keeps them while they are written, so that the threads that computed them do
+// The staging buffer collects bytes, and keeps them until they are written. So the threads that computed the bytes do
 // not wait:
 //
 //     file     | slot 6         | slot 7         | slot 8         |     slots of a file, at multiples of their size
@@ -17,20 +17,21 @@
 //     tile 2                ▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒                 slot 7 is complete and is sent; 6 and 8 are open
 //
 //     free ──take()──► open ──put() of the last bytes──► sent ──pump──► free
-//                         └── if too many are open: the one longest unused ──►
+//                         └── if too many are open, the slot unused for longest ──►
 //
-// Writing the rows of each tile separately would be slow, because a tile has some rows of many planes, and a device
-// reaches its full speed only with long writes.
+// The staging buffer also makes writes longer. A tile has only a few rows in each of many planes, and a device is slow
+// if each write is short.
 //
-// Direct I/O writes whole pages. The other bytes of a slot (at both ends of the file's bytes, or because the slot was
-// sent early) go through the page cache. Each byte is sent once, so the rest of such a page also goes through the page
-// cache, and no page is written in both ways.
+// Direct I/O writes whole pages. Pages at both ends of the range, and pages of a slot that was sent early, may be
+// incomplete. All bytes of an incomplete page go through the page cache, also the bytes that come later. So no page is
+// written in both ways.
 //
-// The checksum of a slot is taken when the slot is sent, because its bytes are then still in a cache.
+// The checksum of a slot is computed when the slot is sent, because the bytes of the slot are still in a cache at this
+// time.
 //
-// Planning decides how much memory the budget allows (plan/memory.py). A quarter of the slots is reserved for
-// transfers. That is about ten milliseconds of writing. The I/O thread may have to wait that long for a processor that
-// is busy with updates.
+// plan/memory.py decides how much memory the staging buffer gets from the budget. A quarter of the slots is reserved
+// for transfers. This quarter takes about ten milliseconds to write. The I/O thread may have to wait for the same time
+// until a processor that is busy with updates becomes free.
 #pragma once
 
 #include <atomic>
@@ -55,57 +56,61 @@
 
 namespace outcrop {
 
-/// The size of a staging buffer. `slot_bytes` is a multiple of a page.
+/// The size of a staging buffer. `slot_bytes` is a multiple of the page size.
 struct StagingSizes {
   std::size_t slots = 64, slot_bytes = 256 << 10;
 };
 
-/// Bytes begin <= i < end of a file.
+/// The bytes begin <= i < end of a file.
 struct ByteRange {
   std::uint64_t begin = 0, end = 0;
 };
 
 class StagingBuffer {
  public:
-  /// A buffer for the bytes `ranges[i]` of file i of the store. The store must outlive this, and no other code may use
-  /// it.
+  /// Makes a buffer for the bytes `ranges[i]` of each file i of the store. The store must outlive the buffer. No other
+  /// code may use the store meanwhile.
   StagingBuffer(Store &store, const std::vector<ByteRange> &ranges, StagingSizes sizes);
 
   std::size_t slot_bytes() const { return sizes_.slot_bytes; }
 
-  /// The memory for these bytes of a file. They must be in one slot, and each byte may be taken only once. Waits for
-  /// room if necessary. The thread must call put() before its next take(). Any thread may call this. Throws
-  /// StorageError if a write failed.
+  /// Returns memory for these bytes of a file. All of them must be in the same slot, and each byte may be taken only
+  /// once. Waits for a free slot if necessary. The thread must call put() before it calls take() again. Any thread may
+  /// call take(). Throws StorageError if a write failed.
   std::byte *take(std::uint32_t file, ByteRange bytes);
 
-  /// Says that the bytes are in the memory of take(). Throws StorageError if a write failed.
+  /// Must be called after the caller has copied the bytes to the memory that take() returned. Throws StorageError if a
+  /// write failed.
   void put(std::uint32_t file, ByteRange bytes);
 
-  /// Starts the write-back of the pages in the page cache.
+  /// Starts to write pages of the page cache to the device.
   void write_behind();
 
-  /// Waits until all bytes of all ranges have been written; each must have been put. Throws StorageError.
+  /// Waits until all bytes of all ranges have been written. put() must have been called for each byte. Throws
+  /// StorageError.
   void flush();
 
-  /// CRC32C of the bytes of a file, in the order of the file. Valid after flush().
+  /// Returns the CRC32C of the bytes of a file, in the order of the file. The result is valid after flush().
   std::uint32_t sum(std::uint32_t file) const { return ranges_[file].sum.load(std::memory_order_relaxed); }
 
  private:
-  using Key = std::pair<std::uint32_t, std::uint64_t>;  // number of the file, and of the slot in it
+  // the number of the file, and the number of the slot in this file
+  using Key = std::pair<std::uint32_t, std::uint64_t>;
   struct StagingSlot {
     std::byte *data = nullptr;
     Key key{};
-    std::vector<ByteRange> present{};  // the bytes that have been put: ascending, with gaps in between
+    std::vector<ByteRange> present{};  // the bytes that have been put: ascending ranges with gaps in between
     std::size_t missing = 0;           // number of bytes that have not been put
     unsigned writers = 0;              // number of threads between take() and put()
-    std::uint64_t used = 0;            // number of the last take()
-    std::vector<Ticket> tickets{};     // the transfers of the slot
+    std::uint64_t used = 0;            // the time of the last take(), counted in calls of take()
+    std::vector<Ticket> tickets{};     // the transfers that write the slot
   };
   struct StagedRange {
     ByteRange range;
-    std::atomic<bool> cached = false;        // a part is only in the page cache
+    std::atomic<bool> cached = false;        // true if some bytes are only in the page cache
     std::atomic<std::uint64_t> present = 0;  // number of bytes that have been put
-    std::atomic<std::uint32_t> sum = 0;      // of the bytes sent, shifted by the bytes that follow them (transfers.hpp)
+    // CRC32C of the bytes sent, each part shifted by the bytes that follow it (transfers.hpp)
+    std::atomic<std::uint32_t> sum = 0;
   };
 
   StagingSlot &open(Key key);
@@ -126,11 +131,13 @@ class StagingBuffer {
   std::vector<StagingSlot *> free_;
   std::map<Key, StagingSlot *> open_;
   std::deque<StagingSlot *> sent_;  // oldest first
-  Pump pump_;                       // the last member, so that its thread ends first
+  // the last member, so that the I/O thread ends before the other members are destroyed
+  Pump pump_;
 };
 
-/// A box z0 <= z < z1, and the same for y and x, of a field after `done` steps of the pass (0: before the first step).
-/// It is written to an existing file from byte `offset` on, past the page cache if that is possible.
+/// A box z0 <= z < z1, and the same for y and x, of a field after `done` steps of the pass. If `done` is 0, the box has
+/// the values before the first step. The box is written to an existing file, from byte `offset` on. If possible, it is
+/// written past the page cache.
 struct Snapshot {
   std::size_t field = 0;
   long done = 1;
@@ -138,33 +145,34 @@ struct Snapshot {
   std::string path;
   std::uint64_t offset = 0;
   bool direct = true;
-  int folder = -1;         ///< if not -1, the path is relative to this open folder, see FileSpec
+  int folder = -1;         ///< if not -1, the path is relative to this open folder (see FileSpec)
   std::string label = "";  ///< names the file in messages instead of the path
 };
 
-/// The snapshots of a pass. All arguments must outlive this.
+/// Writes the snapshots of a pass. All arguments must outlive this object.
 class Snapshots {
  public:
-  /// Opens the files with the named backend. Adds the written bytes to `bytes`. Throws StorageError.
+  /// Opens the files with the backend of this name. `bytes` is increased by the number of bytes written. Throws
+  /// StorageError.
   Snapshots(const Grid &grid, const Window &window, const Fields &fields, std::vector<Snapshot> snapshots,
             const std::string &backend, StagingSizes sizes, std::atomic<std::uint64_t> &bytes);
 
-  /// Writes the part `cells` of a plane, with its values after `done` steps. The rows are updated ones. Does not throw:
-  /// the next call of write_behind() or flush() throws the error.
+  /// Writes the part `cells` of a plane. The cells must be in updated rows, and must hold their values after `done`
+  /// steps. This function does not throw. Its error is thrown by the next call of write_behind() or flush().
   void write(long done, long position, const Rectangle &cells);
 
-  /// Writes the cells that no step changes and that write() does not write.
+  /// Writes the cells that no step changes, except those that write() writes.
   void write_rim(long position, const Rectangle &cells);
 
-  /// Starts the write-back of the pages in the page cache. No other thread may write at the same time. Throws the first
-  /// StorageError.
+  /// Starts to write pages of the page cache to the devices. No other thread may call write() at the same time. Throws
+  /// the first StorageError.
   void write_behind();
 
   /// Waits until all bytes are on the devices. Throws StorageError.
   void flush();
   bool empty() const { return snapshots_.empty(); }
 
-  /// CRC32C of the bytes of each box, in the order of the file. Valid after flush().
+  /// Returns, for each box, the CRC32C of its bytes in the order of the file. The result is valid after flush().
   std::vector<std::uint32_t> sums() const;
 
  private:
@@ -176,7 +184,7 @@ class Snapshots {
   const Window &window_;
   const Fields &fields_;
   std::atomic<std::uint64_t> &bytes_;
-  const std::vector<Snapshot> snapshots_;       // snapshot i is written to file i of the store
+  const std::vector<Snapshot> snapshots_;       // snapshot i is file i of the store
   std::multimap<long, std::uint32_t> by_step_;  // numbers of snapshots
   std::unique_ptr<Store> store_;
   std::optional<StagingBuffer> staging_;

@@ -17,7 +17,7 @@ namespace {
 
 constexpr int spins_before_sleep = 2000;
 
-// Waits until `value` is no longer `old`: spins first, then sleeps.
+// Waits until `value` is no longer `old`. Spins for some time, and then sleeps.
 std::uint32_t await_change(const std::atomic<std::uint32_t> &value, std::uint32_t old) {
   for (int spin = 0; spin < spins_before_sleep; ++spin) {
     const std::uint32_t now = value.load(std::memory_order_acquire);
@@ -30,7 +30,8 @@ std::uint32_t await_change(const std::atomic<std::uint32_t> &value, std::uint32_
 
 constexpr std::size_t page_bytes = AlignedMemory::huge_bytes;
 
-// Touches the pages of each part by threads of its node, which share the pages.
+// Touches the pages of each part. The threads of the node that owns a part divide the pages of this part among
+// themselves.
 void touch(const std::vector<MemoryPart> &parts, Team &team) {
   std::vector<MemoryPart> pages;
   std::vector<unsigned> owners;
@@ -149,7 +150,7 @@ std::vector<MemoryPart> memory_parts(const Window &window, const std::vector<uns
   const unsigned all = std::accumulate(node_threads.begin(), node_threads.end(), 0U);
   const unsigned fewest = *std::ranges::min_element(node_threads);
   std::vector<MemoryPart> parts;
-  std::size_t next = 0;  // bytes of the window that already belong to parts
+  std::size_t next = 0;  // number of bytes of the window that already belong to parts
   const auto add_up_to = [&](std::size_t end, unsigned node) {
     if (end <= next) return;
     if (!parts.empty() && parts.back().node == node)
@@ -158,7 +159,7 @@ std::vector<MemoryPart> memory_parts(const Window &window, const std::vector<uns
       parts.push_back({window.data() + next, end - next, node});
     next = end;
   };
-  unsigned before = 0;  // the node of the part that ends where the next one begins
+  unsigned before = 0;  // the node of the part that ends at the beginning of the next part
   for (std::size_t i = 0; i < window.rings(); ++i) {
     const Ring &ring = window.ring(i);
     if (ring.slot_bytes() / all * fewest < page_bytes) return {};
@@ -183,7 +184,7 @@ void place_memory(const Window &window, Team &team) {
     team.touch(window.data(), window.size());
     return;
   }
-  if (placement.bound)  // if the system refuses, the first touch has the same effect
+  if (placement.bound)  // a refusal is ignored, because the first touch has the same effect
     for (const MemoryPart &part : parts)
       if (!bind_memory(part.data, part.size, {placement.node_indices[part.node]})) break;
   touch(parts, team);

@@ -1,27 +1,28 @@
-// A team of threads that run one job at a time, and the parts of the window and of the work that belong to NUMA nodes.
+// Defines a team of threads that run one job at a time. Also divides the window and the work among NUMA nodes.
 //
-// The team does not use OpenMP. The threads take the tiles of a slab one by one, and a tile waits only for the tiles it
-// needs (tiles.hpp), so there is no loop to divide and no barrier inside a slab. The thread sanitizer also sees every
-// synchronisation. Between jobs the members spin for a moment, because slabs follow each other within microseconds.
-// Then they sleep.
+// The team does not use OpenMP. The threads take the tiles of a slab one by one, and a tile waits only for the tiles
+// that it needs (tiles.hpp). So no loop is divided, and no barrier is needed inside a slab. Without OpenMP, the thread
+// sanitizer sees every synchronisation. After a job the members spin for a moment, because the next slab usually
+// follows within microseconds. Then they sleep.
 //
-// Members are bound to processors if their placement says so. The caller is member 0. It is bound only while it holds
-// the result of bind_caller(), because threads that it starts later would inherit the binding.
+// Members are bound to processors if their placement says so. The calling thread is member 0. The caller is bound only
+// until the result of bind_caller() is destroyed. Otherwise, threads that the caller starts later would inherit the
+// binding.
 //
-// On several NUMA nodes each node owns a part of every slot of the window. The memory of that part comes from the node,
-// and the threads of the node first take the tiles of the rows in it:
+// On several NUMA nodes, each node owns a part of every slot of the window. The memory of the part comes from this
+// node. Threads of the node first take the tiles of the rows in the part:
 //
-//     slot of plane z:    | node 0         | node 1         |      in proportion to the threads of the nodes
+//     slot of plane z:    | node 0         | node 1         |      sizes in proportion to the threads of the nodes
 //     slot of plane z+1:  | node 0         | node 1         |
 //                           rows of the frame; the owner of a row depends only on the place of the row in its slot
 //
-// Two methods place the memory, because containers often forbid the first. Each part is bound to its node. Then a
-// thread of the node is the first to touch the pages, and the system takes touched pages from the node of the thread.
+// Two methods place the memory, because containers often forbid the first method. First, each part is bound to its
+// node. Second, a thread of the node is the first to touch the pages of the part. The system takes a page from the node
+// of the thread that touches the page first.
 //
-// A page belongs to one node, and the pages of the window are huge (2 MiB), so parts begin at multiples of 2 MiB. A
-// part therefore loses or gains up to 1 MiB at its edges. That costs less than small pages, which would make every
-// access slower. If a part would be smaller than a huge page, pages come from all nodes in turn, and only the tiles
-// stay with their nodes.
+// A page belongs to one node, and the pages of the window are huge (2 MiB). So parts begin at multiples of 2 MiB, and a
+// part loses or gains up to 1 MiB at each edge. Small pages would avoid this, but would make every access slower. If
+// the parts are smaller than a huge page, pages come from all nodes in turn, and only the tiles have nodes.
 #pragma once
 
 #include <atomic>
@@ -39,7 +40,7 @@
 
 namespace outcrop {
 
-/// Tells the processor that this is a waiting loop.
+/// Tells the processor that this thread is in a waiting loop.
 inline void pause_processor() {
 #if defined(__x86_64__) || defined(__i386__)
   __builtin_ia32_pause();
@@ -52,8 +53,8 @@ class Team {
  public:
   using Job = std::function<void(unsigned member)>;
 
-  /// Starts all threads of the placement except the first, which is the caller. Throws InputError if the system does
-  /// not allow this number of threads.
+  /// Starts all threads of the placement except the first. The first thread is the caller. Throws InputError if the
+  /// system cannot start this number of threads.
   explicit Team(ThreadPlacement placement);
   explicit Team(unsigned size) : Team(unbound(size)) {}
   ~Team();
@@ -67,14 +68,14 @@ class Team {
   /// Binds the calling thread to the processor of member 0 until the result is destroyed.
   [[nodiscard]] BoundThread bind_caller() const { return BoundThread(placement_.processor(0)); }
 
-  /// Runs job(0) .. job(size-1) at the same time, and returns when all have returned. Jobs must not throw.
+  /// Runs job(0) .. job(size-1) at the same time, and returns after all of them have returned. Jobs must not throw.
   void run(const Job &job);
 
   /// Runs body(i) for 0 <= i < count. Each thread takes one index at a time.
   void for_each(long count, const std::function<void(long)> &body);
 
-  /// Writes zeros to `size` bytes in parts of a huge page, so that they are resident, and near the threads that use
-  /// them.
+  /// Writes zeros to `size` bytes, so that the pages become resident near the threads that use them. Each thread takes
+  /// parts of the size of a huge page.
   void touch(std::byte *data, std::size_t size);
 
  private:
@@ -89,7 +90,7 @@ class Team {
   std::atomic<bool> stopping_{false};
 };
 
-/// Keeps the first exception of a job of a team, because jobs must not throw.
+/// Keeps the first exception that occurs in a job of a team, because the job itself must not throw.
 class FirstFailure {
  public:
   /// Calls `work`, unless an earlier call has failed.
@@ -105,7 +106,7 @@ class FirstFailure {
     }
   }
 
-  /// Throws the exception again if there was one. To be called after the job.
+  /// Throws the kept exception, if any. Must be called after the job.
   void rethrow() const {
     if (first_) std::rethrow_exception(first_);
   }
@@ -116,24 +117,25 @@ class FirstFailure {
   std::atomic<bool> failed_{false};
 };
 
-/// An ordered list of items for the threads to take. A node owns each item, and a thread first gets the items of its
+/// An ordered list of items that threads take. Each item is owned by a node. A thread first takes the items of its own
 /// node:
 ///
 ///     order     0 1 2 3 4 5 6 7 8 9        a thread of node 0 takes 0 1 4 6 8, and then helps with the remaining
-///     node 0    0 1     4   6   8          items of node 1; with one node this is a counter
+///     node 0    0 1     4   6   8          items of node 1; with one node the list is a counter
 ///     node 1        2 3   5   7   9
 ///
 /// An item may wait for earlier items, as tiles do. The threads cannot block each other forever if every node that owns
-/// items has a thread. Proof: assume that all threads wait. Let m be the first item that no thread has taken, and f the
-/// first item that is taken and not finished. f waits for an item that is not taken, which is m or a later one. So f >
-/// m, and all items before m are finished. A thread of the node of m also waits in some item. It took that item from
-/// its own queue, because it takes items of other nodes only when its own queue is empty, and m is still in it. Queues
-/// keep the order, so the item is before m and therefore finished: a contradiction.
+/// items has a thread. Proof: assume that all threads wait. Let m be the first item that no thread has taken. Let f be
+/// the first item that is taken and not finished. All items before f are finished, so f waits for an item that no
+/// thread has taken. This item is before f, and it is m or a later item. So f > m, and all items before m are finished.
+/// Let T be a thread of the node that owns m. T also waits in some item t. The queue of T still contains m, and a
+/// thread takes items of other nodes only if its own queue is empty. So T took t from its own queue. Queues keep the
+/// order, so t is before m and is therefore finished. This contradicts that T waits in t.
 class NodeQueues {
  public:
   static constexpr std::size_t none = static_cast<std::size_t>(-1);
 
-  /// Item i belongs to node owners[i] < nodes.
+  /// Makes the queues of `nodes` nodes. Item i belongs to node owners[i] < nodes.
   NodeQueues(unsigned nodes, const std::vector<unsigned> &owners)
       : nodes_(nodes), queues_(std::make_unique<NodeQueue[]>(nodes)) {
     for (std::size_t i = 0; i < owners.size(); ++i) queues_[owners[i]].items.push_back(i);
@@ -144,14 +146,15 @@ class NodeQueues {
     for (unsigned node = 0; node < nodes_; ++node) queues_[node].next.store(0, std::memory_order_relaxed);
   }
 
-  /// The next item of that node, or of another node if it has none left; `none` if no item is left.
+  /// Returns the next item of this node. If this node has no items left, returns an item of another node. Returns
+  /// `none` if no items are left at all.
   std::size_t take(unsigned node) {
     for (unsigned step = 0; step < nodes_; ++step)
       if (const std::size_t item = take_own((node + step) % nodes_); item != none) return item;
     return none;
   }
 
-  /// The next item of that node; `none` if it has none left.
+  /// Returns the next item of this node, or `none` if the node has no items left.
   std::size_t take_own(unsigned node) {
     NodeQueue &queue = queues_[node];
     if (queue.next.load(std::memory_order_relaxed) >= queue.items.size()) return none;
@@ -169,17 +172,18 @@ class NodeQueues {
   std::unique_ptr<NodeQueue[]> queues_;
 };
 
-/// Divides `total` in proportion to the weights. Returns the beginning of each part, and `total` at the end.
+/// Divides `total` in proportion to the weights. Returns the beginning of each part, followed by `total`.
 std::vector<std::size_t> cut_in_proportion(std::size_t total, const std::vector<unsigned> &weights);
 
-/// The first row of each node in the present frame of the window, and the end of the frame as the last number.
+/// Returns the first row of each node in the current frame of the window, followed by the end of the frame.
 std::vector<long> first_rows(const Window &window, const std::vector<unsigned> &node_threads);
 
-/// The node that owns a row. Rows outside the frame belong to the nearest node.
+/// Returns the node that owns a row. A row outside the frame belongs to the nearest node.
 unsigned owner_of(long row, const std::vector<long> &first_rows);
 
-/// The rows at which the diagonals of diamond_tiles() begin, so that nodes do not wait for each other: every second
-/// edge between parts, so that each part has one of them. With one node the result is row 0 for every frame.
+/// Returns the rows at which the diagonals of diamond_tiles() begin. These rows are every second edge between parts, so
+/// that each part has one of them and nodes do not wait for each other. With one node the result is row 0 for every
+/// frame.
 std::vector<long> rows_to_begin_at(const std::vector<long> &first_rows);
 
 /// A part of the window's memory, and the node from which it should come.
@@ -191,11 +195,12 @@ struct MemoryPart {
   bool operator==(const MemoryPart &) const = default;
 };
 
-/// Divides the whole window into parts of nodes, in ascending order. Empty if the parts would be too small.
+/// Divides the whole window into parts that belong to nodes, in ascending order. The result is empty if the parts are
+/// too small.
 std::vector<MemoryPart> memory_parts(const Window &window, const std::vector<unsigned> &node_threads);
 
-/// Makes every byte of a window resident, near the threads of the team that will use it. The window must not have been
-/// touched before.
+/// Makes every byte of a window resident, near the threads of the team that will use the byte. The window must not have
+/// been touched before.
 void place_memory(const Window &window, Team &team);
 
 }  // namespace outcrop

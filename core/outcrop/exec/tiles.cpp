@@ -11,20 +11,23 @@ namespace outcrop {
 
 namespace {
 
-// The place of a tile in the lattice of diamonds: the row of tiles, and the half tiles from the first row of the grid.
+// The place of a tile in the lattice of diamonds. q is the row of tiles. p is the distance from the first row of the
+// grid, in half tiles.
 struct LatticePoint {
   long q, p;
 };
 
-// A diagonal p + lean*q holds about one tile of every second q. This lean puts 2 * `threads` tiles between a tile and
-// the tiles it needs. It is odd, so that all tiles of a diagonal are independent.
+// Returns the lean of the diagonals p + lean*q = constant. On a diagonal, every second q has about one tile. With this
+// lean, about 2 * `threads` tiles lie between a tile and the tiles that it needs. The lean is odd, so that all tiles of
+// a diagonal are independent.
 long lean_of(long levels, long diamond, unsigned threads) {
   const long rows_of_tiles = levels / diamond + 1;
   return 1 + 2 * ((2 * static_cast<long>(threads) + rows_of_tiles - 1) / rows_of_tiles);
 }
 
-// The number of half tiles between place p and the nearest row at which diagonals begin. Neighbours differ by at most
-// one, so for all such rows, the tiles that a tile needs come before it.
+// Returns the number of half tiles between place p and the nearest row at which diagonals begin. The results for
+// neighbouring places differ by at most one. So for any choice of these rows, the tiles that a tile needs come before
+// it.
 long distance(long p, long half, const std::vector<long> &begin) {
   long nearest = std::numeric_limits<long>::max();
   for (const long row : begin) {
@@ -38,7 +41,7 @@ std::vector<LatticePoint> places_in_order(long levels, long rows, long half, lon
                                           const std::vector<long> &begin) {
   std::vector<LatticePoint> places;
   for (long q = 0; (q - 1) * diamond < levels; ++q) {
-    if (q == 0 && diamond == 1) continue;  // these tiles hold only level 0, which needs no update
+    if (q == 0 && diamond == 1) continue;  // these tiles have only level 0, which needs no update
     for (long p = q % 2; (p - 1) * half < rows; p += 2) places.push_back({q, p});
   }
   const auto key = [&](const LatticePoint &place) {
@@ -53,8 +56,8 @@ struct BandChunk {
   long band, chunk;
 };
 
-// A strip of bands begins so long after the strip before it that none of its bands overtakes the last band of that
-// strip.
+// Returns the bands and chunks in the order in which threads take them. The start of a strip of bands is delayed, so
+// that none of its bands overtakes the last band of the strip before it.
 std::vector<BandChunk> bands_in_order(long bands, const Chunks &chunks, unsigned threads) {
   const long strip = std::min(bands, 2 * static_cast<long>(threads));
   const long stagger = std::max(strip, chunks.at_once);
@@ -68,7 +71,7 @@ std::vector<BandChunk> bands_in_order(long bands, const Chunks &chunks, unsigned
   return places;
 }
 
-// A tile with all rows of a chunk. The last chunk ends with the slab.
+// Returns a tile with all rows of a chunk. The last chunk ends with the slab.
 Tile chunk_tile(long level_first, long level_last, long rows, const Chunks &chunks, long chunk) {
   Tile tile{level_first, level_last, level_first, 0, rows};
   tile.zeta_low = chunk * chunks.zetas;
@@ -81,9 +84,9 @@ Tile chunk_tile(long level_first, long level_last, long rows, const Chunks &chun
 std::vector<Tile> diamond_tiles(long levels, long rows, long skew, long diamond, unsigned threads,
                                 const std::vector<long> &begin) {
   assert(levels >= 1 && rows >= 1 && skew >= 1 && diamond >= 1 && threads >= 1 && !begin.empty());
-  const long half = skew * diamond;  // half the height of a tile in y
+  const long half = skew * diamond;  // half of the height of a tile in y
   std::vector<Tile> tiles;
-  std::map<std::pair<long, long>, std::size_t> index;  // number of the tile at (q, p)
+  std::map<std::pair<long, long>, std::size_t> index;  // the number of the tile at (q, p)
   for (const auto [q, p] : places_in_order(levels, rows, half, diamond, lean_of(levels, diamond, threads), begin)) {
     const long centre = q * diamond, y = p * half;
     Tile tile{
@@ -117,7 +120,7 @@ std::vector<Tile> band_tiles(long levels, long rows, long height, const Chunks &
 
 std::vector<Tile> chunk_sweep_tiles(long levels, long rows, long skew, const Chunks &chunks) {
   assert(levels >= 1 && rows >= 1 && skew >= 1 && chunks.count >= 1 && chunks.zetas >= 1);
-  // Plane z - skew of the level below is 2 * skew zetas back.
+  // In zeta, plane z - skew of the level below lies 2 * skew before plane z.
   const long reach = (2 * skew + chunks.zetas - 1) / chunks.zetas;
   std::vector<Tile> tiles;
   for (long level = 1; level <= levels; ++level)

@@ -26,7 +26,7 @@ using Bitmap = std::unique_ptr<hwloc_bitmap_s, Free>;
 Bitmap empty_bitmap() { return Bitmap(hwloc_bitmap_alloc()); }
 Bitmap copy_of(hwloc_const_bitmap_t bitmap) { return Bitmap(hwloc_bitmap_dup(bitmap)); }
 
-// The topology of this system, or of the described system. Null if hwloc fails.
+// Loads the topology of this system, or of the described system. Returns null if hwloc fails.
 Handle load(const char *description) {
   hwloc_topology_t topology = nullptr;
   if (hwloc_topology_init(&topology) != 0) return nullptr;
@@ -41,7 +41,7 @@ Handle load(const char *description) {
   return hwloc_topology_load(topology) == 0 ? std::move(handle) : nullptr;
 }
 
-// The topology of this system, loaded once; null if hwloc fails.
+// Returns the topology of this system, or null if hwloc fails. The topology is loaded only once.
 hwloc_topology *this_system() {
   static const Handle handle = load(nullptr);
   return handle.get();
@@ -54,7 +54,8 @@ Handle load_or_throw(const std::string &description) {
   return topology;
 }
 
-// The value that the firmware reports for the memory and the processors with the best access; 0 if it reports none.
+// Returns a value that the firmware reports for this memory. The value is for the processors with the fastest access.
+// Returns 0 if the firmware reports none.
 double firmware_value(hwloc_topology_t topology, hwloc_obj_t memory, hwloc_memattr_id_e attribute,
                       bool higher_is_best) {
   unsigned count = 0;
@@ -89,7 +90,7 @@ MemoryNode memory_node(hwloc_topology_t topology, hwloc_obj_t memory) {
 
 // Lists one processor of each core first, then the second processors of all cores, and so on.
 void list_processors(NumaNode &node, hwloc_topology_t topology, hwloc_const_bitmap_t cpuset) {
-  std::map<unsigned, unsigned> listed;  // number of processors so far, by core
+  std::map<unsigned, unsigned> listed;  // for each core, the number of its processors that are already in the list
   std::vector<std::pair<unsigned, unsigned>> ranked;
   hwloc_obj_t processor = nullptr;
   while ((processor = hwloc_get_next_obj_inside_cpuset_by_type(topology, cpuset, HWLOC_OBJ_PU, processor)) != nullptr) {
@@ -102,8 +103,8 @@ void list_processors(NumaNode &node, hwloc_topology_t topology, hwloc_const_bitm
   for (const auto &[rank, os_index] : ranked) node.processors.push_back(os_index);
 }
 
-// All memory, beginning with the memory of the fewest processors. If the same processors have several kinds of memory,
-// the system gives ordinary memory the lowest number.
+// Returns all memory. Memory that is near to few processors comes first. If the same processors have several kinds of
+// memory, ordinary memory comes first, because the system gives it the lowest number.
 std::vector<hwloc_obj_t> memory_from_near_to_far(hwloc_topology_t topology) {
   std::vector<hwloc_obj_t> memory;
   hwloc_obj_t next = nullptr;
@@ -118,7 +119,8 @@ std::vector<hwloc_obj_t> memory_from_near_to_far(hwloc_topology_t topology) {
 std::vector<NumaNode> nodes_of(hwloc_topology_t topology, hwloc_const_bitmap_t allowed) {
   const Bitmap left = copy_of(hwloc_topology_get_topology_cpuset(topology));
   if (hwloc_bitmap_intersects(left.get(), allowed)) hwloc_bitmap_and(left.get(), left.get(), allowed);
-  std::map<unsigned, std::pair<unsigned, Bitmap>> found;  // the system's number and the processors, by hwloc's number
+  // from hwloc's number of a node to the system's number and the processors
+  std::map<unsigned, std::pair<unsigned, Bitmap>> found;
   for (const hwloc_obj_t memory : memory_from_near_to_far(topology)) {
     Bitmap own = copy_of(memory->cpuset);
     hwloc_bitmap_and(own.get(), own.get(), left.get());
@@ -236,11 +238,13 @@ bool bind_memory(std::byte *, std::size_t, const std::vector<unsigned> &) { retu
 namespace outcrop {
 namespace {
 
-// The number of threads of each node. Each thread goes to the node with the best vacancy. If several nodes have the
-// same, it goes to the node where it gets the largest share of the cores.
+// Returns the number of threads of each node. Each thread goes to a node with a free core, otherwise to a node with a
+// free processor. If several nodes are equal in this, the thread goes to the node where the number of threads per core
+// is lowest.
 std::vector<unsigned> threads_of_nodes(const std::vector<NumaNode> &nodes, unsigned threads) {
   std::vector<unsigned> counts(nodes.size(), 0);
-  const auto vacancy = [&](std::size_t i) {  // 0: a free core, 1: a free processor of a core in use, 2: none
+  // 0: a core is free; 1: a core in use has a free processor; 2: no processor is free
+  const auto vacancy = [&](std::size_t i) {
     return counts[i] < nodes[i].cores ? 0 : counts[i] < nodes[i].processors.size() ? 1 : 2;
   };
   const auto is_better = [&](std::size_t a, std::size_t b) {

@@ -10,9 +10,10 @@
 namespace outcrop {
 namespace {
 
-constexpr std::size_t together_bytes = std::size_t{1} << 20;  // bytes of one array before the next array follows
+// number of bytes of one array that are transferred before the next array follows
+constexpr std::size_t together_bytes = std::size_t{1} << 20;
 
-// The files of an array other than fringes.
+// Returns the files of an array that is not an array of fringes.
 const PlaneFiles &files_of(const PassFiles &files, const ArrayRing &pair) {
   switch (pair.array) {
     case Array::source:
@@ -38,7 +39,7 @@ Transfers::Transfers(const Grid &grid, const Window &window, const Fields &field
   if (store_ == nullptr) return;
   fringe_tickets_.resize(fields.rings() * static_cast<std::size_t>(grid.nz), no_ticket);
   PumpOptions options;
-  options.capacity = 4 * slots + 2;  // enough for a few parts of each slot; with more parts, submit() waits
+  options.capacity = 4 * slots + 2;  // enough for a few parts of each slot; if more parts are queued, submit() waits
   pump_ = std::make_unique<Pump>(*store_, options);
 }
 
@@ -90,7 +91,8 @@ Transfers::SlotState &Transfers::slot(std::size_t ring, long z) {
   return slots_[ring][static_cast<std::size_t>(window_.ring(ring).slot(window_.place(ring, z)))];
 }
 
-// A write waits for the write before it. A read waits for the last write from its slot, or else for the read before it.
+// A write waits for the write before it in the slot. A read waits for the last write from the slot, or for the read
+// before it if no write has occurred.
 void Transfers::submit(SlotState &state, Request request) {
   request.after = request.write || state.writing != no_ticket ? state.writing : state.reading;
   const Ticket ticket = pump_->submit(request);
@@ -110,7 +112,8 @@ void Transfers::transfer(bool write, const ArrayRing &pair, long z, const Rectan
   state.place = window_.place(pair.ring, z);
   if (!write && pair.array == Array::fringes) {
     state.fringe = cells;
-    pump_->wait(fringe_tickets_[fringe_index(pair.ring, z)]);  // usually complete: a former block wrote it
+    // usually already complete, because the previous block wrote it
+    pump_->wait(fringe_tickets_[fringe_index(pair.ring, z)]);
   }
   const bool ends_record = has_tail(pair.array, cells);
   state.has_tail = state.has_tail || (!write && pair.array != Array::target && ends_record);
@@ -121,7 +124,7 @@ void Transfers::transfer(bool write, const ArrayRing &pair, long z, const Rectan
     if (write && pair.array == Array::fringes) fringe_tickets_[fringe_index(pair.ring, z)] = state.writing;
     return;
   }
-  if (cells.columns() == grid_.pitch_cells()) {  // the tail follows the last row, on disk and in the slot
+  if (cells.columns() == grid_.pitch_cells()) {  // the tail follows the last row, both on disk and in the slot
     whole.length += grid_.tail_bytes();
     submit(state, whole);
     return;
@@ -181,7 +184,7 @@ void PlaneSums::add(long z, const std::byte *origin, std::size_t pitch_bytes, co
   const long rows_per_part = one_part ? cells.rows() : 1;
   const auto item = static_cast<std::ptrdiff_t>(grid_.item_bytes);
   const std::size_t part_bytes = static_cast<std::size_t>(rows_per_part * cells.columns()) * grid_.item_bytes;
-  // In the plane, the rest of its last row and then whole rows follow a part.
+  // In the plane, a part is followed by the rest of its last row and then by whole rows.
   const std::uint32_t rest_factor =
       crc32c_factor(static_cast<std::size_t>(grid_.pitch_cells() - cells.x1) * grid_.item_bytes);
   std::uint32_t sum = 0;
@@ -259,7 +262,7 @@ std::optional<Checks::Wrong> Checks::wrong(long z) {
   return std::nullopt;
 }
 
-// A record may be written in parts, before its plane is final. The checksum is then written with the last part.
+// A record may be written in parts before its plane is final. The checksum is therefore written with the last part.
 void Checks::finish_record(const ArrayRing &target, long z) const {
   const Sums &array = targets_[target.index];
   if (!array.sums.whole(z)) return;

@@ -12,9 +12,9 @@
 namespace outcrop {
 namespace {
 
-// Returns the number of rows by which tiles move down. The edge of a block in y has the slope of the lower left sides
-// of diamonds, which lie at y + skew*level = odd multiples of skew*D. After the move, one of these sides lies on the
-// edge of the block, so the edge cuts no tile.
+// Returns the number of rows by which tiles are shifted to lower y. The edge of a block in y has the same slope as the
+// lower left sides of diamonds. These sides lie at y + skew*level = odd multiples of skew*D. After the shift, one of
+// these sides lies on the edge of the block, so the edge cuts no tile.
 long rows_down(const UpdateRegion &region, const Grid &grid, const Tiling &tiling) {
   const Bound &edge = region.y_low.slope != 0 ? region.y_low : region.y_high;
   if (tiling.diamond == 0 || tiling.chunk > 0 || edge.slope != -grid.skew_y) return 0;
@@ -22,7 +22,7 @@ long rows_down(const UpdateRegion &region, const Grid &grid, const Tiling &tilin
   return down < 0 ? down + 2 * half : down;
 }
 
-// Pointers to the planes of all operands. Each thread reuses this memory in all calls.
+// The pointers to the planes of all operands of a call. A thread uses the same memory again in its next call.
 thread_local std::vector<const void *> source_planes;
 
 }  // namespace
@@ -51,7 +51,7 @@ std::vector<Tile> Traverse::make_tiles(const Chunks &chunks, unsigned threads, c
     return diamond == 0 ? chunk_sweep_tiles(levels_, grid_.ny, grid_.skew_z, chunks)
                         : band_tiles(levels_, grid_.ny, 2 * diamond, chunks, team_.size());
   if (diamond == 0) return sweep_tiles(levels_, grid_.ny, grid_.skew_y, tiling_.sweep_rows);
-  const long rows = grid_.ny + 2 * grid_.skew_y * diamond;  // rows_down() moves tiles by less than a tile
+  const long rows = grid_.ny + 2 * grid_.skew_y * diamond;  // because rows_down() shifts tiles by less than a tile
   return diamond_tiles(levels_, rows, grid_.skew_y, diamond, threads, begin);
 }
 
@@ -66,8 +66,8 @@ Traverse::Schedule Traverse::make_schedule(const Chunks &chunks) const {
   return {window_.frame(), chunks.count, std::move(tiles), NodeQueues(nodes, owners)};
 }
 
-// Frames and thicknesses of slabs may change with every call, but there are few different ones. Their schedules are
-// kept until the next pass.
+// Returns the schedule of a slab. Frames and thicknesses of slabs may change with every call, but only a few different
+// ones occur. Their schedules are kept until the next pass.
 Traverse::Schedule &Traverse::schedule(const Slab &slab) {
   const bool any_frame = team_.placement().nodes() == 1;
   const Chunks chunks = chunks_of(slab);
@@ -96,7 +96,8 @@ void Traverse::update(const Slab &slab, const std::atomic<bool> &cancelled) {
   });
 }
 
-// Threads take tiles in ascending order, and a tile needs only tiles before it, so some tile can always run (team.hpp).
+// Threads take tiles in ascending order, and a tile needs only tiles before it. So at least one tile can always run
+// (team.hpp).
 void Traverse::await(const Tile &tile, std::uint32_t epoch, const std::atomic<bool> &cancelled) const {
   constexpr int spins_before_yield = 1000;
   for (const std::size_t i : tile.needs) {
@@ -116,14 +117,14 @@ void Traverse::update_tile(const Tile &tile, const Slab &slab, long down) {
   const UpdateRegion &region = slab.region;
   const long y_low = tile.y_low - down, y_high = tile.y_high - down;
   if (y_low >= grid_.end_row() || y_high <= grid_.first_row()) return;
-  // The range of zeta that has at least one plane of the grid at one of the tile's levels.
+  // The range of zeta in which at least one level of the tile has planes of the grid.
   const long begin = std::max(slab.zeta0 + tile.zeta_low, grid_.first_plane() + r * (tile.level_first - 1));
   const long end = std::min({slab.zeta1, slab.zeta0 + tile.zeta_high, grid_.end_plane() + r * (tile.level_last - 1)});
   std::uint64_t updated = 0;
   for (long zeta = begin; zeta < end; zeta += tiling_.planes) {
     const long zeta_end = std::min(zeta + tiling_.planes, end);
     for (long level = tile.level_first; level <= tile.level_last; ++level) {
-      // Clip: the part of the tile at this level that lies inside the grid and inside the region of the block.
+      // Clip: compute the part of the tile at this level that lies inside the grid and inside the region of the block.
       if (zeta_end - r * (level - 1) <= grid_.first_plane()) break;  // planes of higher levels lie even lower
       const long z0 = std::max({grid_.first_plane(), zeta - r * (level - 1), region.z_low.at(level)});
       const long z1 = std::min({grid_.end_plane(), zeta_end - r * (level - 1), region.z_high.at(level)});
@@ -138,19 +139,19 @@ void Traverse::update_tile(const Tile &tile, const Slab &slab, long down) {
       if (level == 1)
         sum_planes(sources_, std::max(z0, own_.z0), std::min(z1, own_.z1), intersection(cells, own_.cells));
 
-      // Before the first level: receivers, sums and snapshots of the first values of the pass.
+      // Before the first level: process receivers, sums and snapshots of the first values of the pass.
       if (level == 1 && acquisition_ != nullptr) acquisition_->before(z0, z1, cells);
 
       // Update: call the kernel of the level's stage.
       update_planes(level, z0, z1, cells);
 
-      // After each level: sources. After the last stage of a step: receivers, sums and snapshots.
+      // After each level: add sources. After the last stage of a step: process receivers, sums and snapshots.
       if (acquisition_ != nullptr) acquisition_->after(level, z0, z1, cells);
 
       // Sum: add the cells, as they will be written, to the checksums of the targets.
       if (level == slab.levels) sum_planes(targets_, z0, z1, cells);
 
-      // Count the cells that exist, without padding.
+      // Count the updated cells without padding.
       const long columns = std::min(grid_.nx, cells.x1) - std::min(grid_.nx, cells.x0);
       updated += static_cast<std::uint64_t>((z1 - z0) * cells.rows() * columns);
     }
@@ -158,7 +159,7 @@ void Traverse::update_tile(const Tile &tile, const Slab &slab, long down) {
   cells_updated_.fetch_add(updated, std::memory_order_relaxed);
 }
 
-// On a periodic axis, neighbouring positions are not neighbouring planes, so each plane gets its own call.
+// On a periodic axis, neighbouring positions are not neighbouring planes, so each plane needs a separate call.
 void Traverse::update_planes(long level, long z0, long z1, const Rectangle &cells) {
   const std::vector<std::size_t> &rings = stages_.at(level).sources;
   const long r = grid_.radius_z, planes = grid_.periodic_z ? 1 : z1 - z0;
@@ -172,7 +173,7 @@ void Traverse::update_planes(long level, long z0, long z1, const Rectangle &cell
   }
 }
 
-// Calls the kernel. `planes` has, for each operand, the planes from the radius below z0 to the radius above z1 - 1.
+// Calls the kernel. For each operand, `planes` has the planes from z0 - radius to z1 - 1 + radius.
 void Traverse::call(long level, long z0, long z1, const Rectangle &cells, const void *const *planes) const {
   constexpr std::size_t max_operands = 64;
   const StageCall &stage = stages_.at(level);

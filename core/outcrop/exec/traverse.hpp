@@ -1,16 +1,16 @@
 // Updates one slab of the window: runs the tiles of tiles.hpp over a range of the skewed coordinate.
 //
-// A level is a stage of a step (problem.hpp). zeta = z + skew*(level - 1), where z is a position. A slab holds all
-// levels of zeta0 <= zeta < zeta1. Inside a tile zeta ascends in groups of `planes` planes. In each group the levels
-// ascend, so a plane is still in the cache when the next level needs it:
+// A level is a stage of a step (problem.hpp). The skewed coordinate is zeta = z + skew*(level - 1), where z is a
+// position. A slab contains all levels of zeta0 <= zeta < zeta1. Inside a tile, zeta ascends in groups of `planes`
+// planes. In each group the levels ascend, so a plane is still in the cache when the next level reads this plane:
 //
 //     level 3   z-2r z-2r+1        each call updates `planes` neighbouring planes, so that the kernel can
 //     level 2        z-r  z-r+1    keep the planes between them in registers
 //     level 1             z   z+1
 //
-// On several NUMA nodes a thread first takes the tiles of the rows that its node owns (team.hpp). Then it helps the
-// other nodes. The rows of a node depend on the frame, so there is a schedule for each frame. The number of chunks
-// depends on the thickness of the slab, so there is a schedule for each thickness, too.
+// On several NUMA nodes, a thread first takes the tiles of the rows that its node owns (team.hpp). Then the thread
+// takes tiles of other nodes. The rows of a node depend on the frame, so each frame has a schedule. The number of
+// chunks depends on the thickness of the slab, so each thickness also has a schedule.
 #pragma once
 
 #include <atomic>
@@ -29,14 +29,15 @@ namespace outcrop {
 
 /// The sizes of the tiles of a slab.
 struct Tiling {
-  long diamond = 0;      ///< D of the diamonds; bands have 2 D levels; 0: plain sweeps
-  long sweep_rows = 16;  ///< rows of a block of a plain sweep
-  long planes = 2;       ///< planes that a kernel call updates, 1 .. max_planes
-  long chunk = 0;        ///< zetas of a chunk, for bands and sweeps over few rows; 0: the slab is cut along y
+  long diamond = 0;      ///< D of the diamonds; bands have 2 D levels; 0 means plain sweeps
+  long sweep_rows = 16;  ///< number of rows in a block of a plain sweep
+  long planes = 2;       ///< number of planes that a kernel call updates, 1 .. max_planes
+  /// number of zetas in a chunk, for bands and sweeps over few rows; 0: the slab is divided along y
+  long chunk = 0;
   static constexpr long max_planes = 4;
 };
 
-/// A bound that moves with the level.
+/// A bound whose position changes by `slope` with each level.
 struct Bound {
   long at_zero = 0, slope = 0;
 
@@ -56,7 +57,8 @@ struct Slab {
   UpdateRegion region{};
 };
 
-/// The cells whose checksums a block takes. A block may read and update other cells, too, but one block owns each cell.
+/// The cells whose checksums a block computes. A block may also read and update other cells, but each cell is owned by
+/// only one block.
 struct OwnedCells {
   long z0 = -UpdateRegion::far, z1 = UpdateRegion::far;
   Rectangle cells{-UpdateRegion::far, UpdateRegion::far, -UpdateRegion::far, UpdateRegion::far};
@@ -65,7 +67,7 @@ struct OwnedCells {
 class PlaneSums;    // transfers.hpp
 class Acquisition;  // acquisition.hpp
 
-/// A ring and the checksums of its planes.
+/// A ring and the object that computes the checksums of its planes.
 struct RingSums {
   std::size_t ring = 0;
   PlaneSums *sums = nullptr;
@@ -73,27 +75,28 @@ struct RingSums {
 
 class Traverse {
  public:
-  /// Updates up to `max_levels` levels. `stages` must outlive this.
+  /// Can update up to `max_levels` levels. `stages` must outlive this object.
   Traverse(Team &team, const Grid &grid, const Window &window, const Stages &stages, Tiling tiling, long max_levels);
 
-  /// Sets the number of levels, at most `max_levels`; between passes only.
+  /// Sets the number of levels, at most `max_levels`. Must be called only between passes.
   void set_levels(long levels);
 
-  /// Updates every cell of the slab. Stops early, with a part of the slab updated, once `cancelled` is set.
+  /// Updates every cell of the slab. If `cancelled` is set, stops early and leaves a part of the slab without an
+  /// update.
   void update(const Slab &slab, const std::atomic<bool> &cancelled);
 
-  /// From now on, add the owned cells to `sources` before level 1 updates them, and all cells to `targets` after the
-  /// last level.
+  /// Sets which checksums all later updates compute. Owned cells are added to `sources` before level 1 updates them.
+  /// All cells are added to `targets` after the last level.
   void sum_into(std::vector<RingSums> sources, std::vector<RingSums> targets) {
     sources_ = std::move(sources);
     targets_ = std::move(targets);
   }
   void set_own(const OwnedCells &own) { own_ = own; }
 
-  /// From now on, call `acquisition` before and after each update, unless it is null.
+  /// Makes all later updates call `acquisition` before and after each level. Null switches this off.
   void set_acquisition(Acquisition *acquisition) { acquisition_ = acquisition; }
 
-  /// Cells updated since construction.
+  /// Returns the number of cells updated since construction.
   std::uint64_t cells_updated() const { return cells_updated_.load(std::memory_order_relaxed); }
 
  private:
@@ -121,8 +124,9 @@ class Traverse {
   const Stages &stages_;
   const Tiling tiling_;
   long levels_;
-  std::deque<Schedule> schedules_;                          // with one node, a schedule fits every frame
-  std::unique_ptr<std::atomic<std::uint32_t>[]> finished_;  // the epoch in which tile i was last finished
+  // true if only one node is used: then a schedule fits every frame
+  std::deque<Schedule> schedules_;
+  std::unique_ptr<std::atomic<std::uint32_t>[]> finished_;  // for each tile, the epoch in which it was last finished
   std::size_t max_tiles_ = 0;
   std::uint32_t epoch_ = 0;
   std::vector<RingSums> sources_, targets_;

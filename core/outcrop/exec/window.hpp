@@ -1,19 +1,19 @@
-// The window: the planes of all fields that are in memory now, or the part of these planes inside a frame.
+// The window holds the planes of all fields that are in memory now, or the part of these planes inside a frame.
 //
 // Each copy of a field (problem.hpp) has a ring of slots. Plane z of a ring is in slot z mod planes(). A slot has the
 // layout of a record on disk, so transfers need no copy:
 //
 //     slot:  | rows of the frame, one after the other | tail: crc32c, seal, zeros up to 4 KiB |
 //
-// The frame is the whole plane, or the rows and columns of a block. For every frame, cells are addressed by their place
-// in the grid: origin() is the address that cell (0, 0) of a plane would have, and the row pitch is that of the frame.
-// Successive blocks may shift their planes, so that the first planes of a block lie behind the last planes of the block
-// before it. Rings of fields that stay in memory as a whole have neither frames nor shifts. Planes are counted by
-// position (problem.hpp).
+// The frame is the whole plane, or the rows and columns of a block. The address of a cell is computed from its place in
+// the grid, for every frame. origin() is computed as if the frame included cell (0, 0), and the row pitch is that of
+// the frame. Successive blocks may shift their planes. Then the slots of the first planes of a block follow those of
+// the last planes of the block before. Rings of fields that stay in memory completely have neither frames nor shifts.
+// Planes are counted by position (problem.hpp).
 //
-// Kernels load some bytes beyond a plane. Guards before the first and behind the last slot keep these bytes readable.
-// With more than 8 rings, each ring begins 512 bytes further into its page than the ring before it. Otherwise the same
-// cell of all rings would compete for the 8 lines of one set of the first-level cache.
+// Kernels load some bytes before and behind a plane. Guards before the first slot and behind the last slot keep these
+// bytes readable. With more than 8 rings, each ring begins 512 bytes further into its page than the ring before it.
+// Otherwise the same cell of all rings would compete for the 8 lines of one set of the first-level cache.
 #pragma once
 
 #include <algorithm>
@@ -28,14 +28,15 @@
 
 namespace outcrop {
 
-/// The memory that a ring takes.
+/// The memory that a ring needs.
 struct RingSpec {
   long planes = 1;
   std::size_t slot_bytes = 0;
-  bool resident = false;  ///< the ring has a slot for each plane of the grid, and a slot always holds the whole plane
+  /// whether the ring has a slot for each plane of the grid, and each slot always holds a whole plane
+  bool resident = false;
 };
 
-/// A cyclic buffer of slots inside memory owned by a Window.
+/// A cyclic buffer of slots. Its memory is owned by a Window.
 class Ring {
  public:
   Ring(std::byte *first, const RingSpec &spec) : first_(first), spec_(spec) {}
@@ -47,7 +48,7 @@ class Ring {
     assert(place >= 0);
     return place % spec_.planes;
   }
-  /// First byte of a slot.
+  /// Returns the first byte of a slot.
   std::byte *plane(long place) const { return first_ + static_cast<std::size_t>(slot(place)) * spec_.slot_bytes; }
 
  private:
@@ -55,14 +56,17 @@ class Ring {
   RingSpec spec_;
 };
 
-/// All rings in one huge-page allocation, or in memory of the caller. The constructor does not touch the memory.
+/// Owns all rings, in one allocation with huge pages or in memory of the caller. The constructor does not touch the
+/// memory.
 class Window {
  public:
   static constexpr std::size_t guard_bytes = 4096;
-  static constexpr std::size_t aligned_rings = 8;  // number of lines in a set of most first-level caches
+  // number of lines in a set of the first-level cache of most processors
+  static constexpr std::size_t aligned_rings = 8;
   static constexpr std::size_t shift_bytes = 512;  // the alignment that direct I/O needs on most devices
 
-  /// `given` is null, or at least bytes(...) of memory that outlives this, aligned to 64 bytes.
+  /// `given` is null or memory of the caller: at least bytes(...) bytes, aligned to 64 bytes. The memory must outlive
+  /// this object.
   Window(const Grid &grid, const std::vector<RingSpec> &rings, std::byte *given = nullptr)
       : grid_(grid),
         size_(bytes(rings)),
@@ -76,7 +80,7 @@ class Window {
     set_frame(whole_plane(grid));
   }
 
-  /// Bytes of a window of these rings, guards included.
+  /// Returns the number of bytes of a window with these rings, guards included.
   static std::size_t bytes(const std::vector<RingSpec> &rings) {
     std::size_t sum = guard_bytes;
     for (const RingSpec &spec : rings)
@@ -84,12 +88,12 @@ class Window {
     return sum;
   }
 
-  /// Bytes behind each of `rings` rings.
+  /// Returns the number of bytes behind each of `rings` rings.
   static constexpr std::size_t gap_bytes(std::size_t rings) {
     return guard_bytes + (rings > aligned_rings ? shift_bytes : 0);
   }
 
-  /// From now on slots hold the cells `frame` of their planes, and plane z is in slot (z + shift) mod ring.
+  /// Sets the cells `frame` that slots hold from now on. Plane z is in slot (z + shift) mod ring.
   void set_frame(const Rectangle &frame, long shift = 0) {
     frame_ = frame;
     shift_ = shift;
@@ -98,17 +102,18 @@ class Window {
   const Rectangle &frame() const { return frame_; }
   std::size_t pitch_bytes() const { return pitch_bytes_; }
   long pitch_cells() const { return frame_.columns(); }
-  /// The place of plane z in the sequence of planes that successively use the slots of a ring.
+  /// Returns the number of plane z in the sequence of planes that use the slots of a ring one after another.
   long place(std::size_t ring, long z) const { return rings_[ring].resident() ? z : z + shift_; }
 
-  /// Whether the slots have room for that frame and a record's tail.
+  /// Returns whether the slots have room for this frame and the tail of a record.
   bool has_room(const Rectangle &frame) const {
     const auto cells = static_cast<std::size_t>(frame.rows() * frame.columns());
     const std::size_t needed = cells * grid_.item_bytes + grid_.tail_bytes();
     return std::ranges::all_of(rings_, [&](const Ring &ring) { return needed <= ring.slot_bytes(); });
   }
 
-  /// The address of cell (y, x) of plane z in a ring. The address of a cell outside the frame may be outside the slot.
+  /// Returns the address of cell (y, x) of plane z in a ring. If the cell is outside the frame, the address may be
+  /// outside the slot.
   std::byte *cell(std::size_t ring, long z, long y, long x) const {
     const auto item = static_cast<std::ptrdiff_t>(grid_.item_bytes);
     std::byte *first = rings_[ring].plane(place(ring, z));
@@ -120,7 +125,7 @@ class Window {
   }
   std::byte *origin(std::size_t ring, long z) const { return cell(ring, z, 0, 0); }
 
-  /// The address of the checksum of plane z. The frame must include the last row of the plane.
+  /// Returns the address of the checksum of plane z. The frame must include the last row of the plane.
   std::byte *tail(std::size_t ring, long z) const { return cell(ring, z, grid_.ny - 1, frame_.x0) + pitch_bytes_; }
 
   const Ring &ring(std::size_t ring) const { return rings_[ring]; }
@@ -135,7 +140,7 @@ class Window {
  private:
   const Grid grid_;
   const std::size_t size_;
-  AlignedMemory memory_;  // empty if the memory is the caller's
+  AlignedMemory memory_;  // empty if the caller owns the memory
   std::byte *const data_;
   std::vector<Ring> rings_;
   Rectangle frame_;
