@@ -134,8 +134,9 @@ def test_a_flipped_bit_is_named(tmp_path: Path) -> None:
 
 
 def test_no_flipped_bit_goes_unnoticed_in_blocks(tmp_path: Path) -> None:
-    """Protects what a pass in blocks keeps on disk for itself, too: a run with a flipped bit stops, or the bit was
-    padding and changed nothing."""
+    """Checks each stored byte of a pass in blocks, also the files that the pass keeps only for itself.
+
+    A flipped bit must stop the run, or it is in padding and changes no result."""
     stencil, problem, _ = small_run()
     plan = build(problem, SCHEMES["wavefront"], Sizes(4, 3, 2, block_y=12), MACHINE, assumed_rate)
     assert plan.fringe_rows > 0
@@ -154,14 +155,14 @@ def test_no_flipped_bit_goes_unnoticed_in_blocks(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("faults", [{"error_at": 7, "seed": 1}, {"full_after_bytes": 20000}])
 def test_a_failed_transfer_is_named(tmp_path: Path, faults: dict[str, float]) -> None:
-    """Protects that an I/O error or a full disk stops the run with file, offset and length."""
+    """Checks that an I/O error or a full disk stops the run. The error names the file, the offset and the length."""
     stencil, problem, plan = small_run()
     with pytest.raises(StorageError, match=r"u-\d\.\d, offset \d+, length \d+"):
         execute(tmp_path, stencil, plan, np.ones(problem.shape, problem.dtype), 2, "threads", faults=faults)
 
 
 def test_short_and_repeated_transfers_are_completed(tmp_path: Path) -> None:
-    """Protects that short transfers and EAGAIN change nothing but the time."""
+    """Checks that short transfers and EAGAIN do not change the result."""
     stencil, problem, plan = small_run()
     initial = np.random.default_rng(3).random(problem.shape).astype(problem.dtype)
     faults = {"short_rate": 0.5, "again_rate": 0.3, "seed": 5}
@@ -179,6 +180,6 @@ def small_run() -> tuple[Stencil, Problem, Plan]:
 def execute(
     folder: Path, stencil: Stencil, plan: Plan, initial: NDArray[np.floating], *arguments: Any, **options: Any
 ) -> tuple[NDArray[np.floating], tuple[int, int]]:
-    """`execute_fields` for a stencil of one field."""
+    """Run `execute_fields` for a stencil of one field."""
     result, moved = execute_fields(folder, stencil, plan, {stencil.fields[0].name: initial}, *arguments, **options)
     return result[stencil.fields[0].name], moved

@@ -1,4 +1,6 @@
-"""Several fields, stages, previous values, signals and boundaries: every plan gives the oracle's bits."""
+"""Check stencils with several fields, stages, previous values, signals and boundaries. Every plan gives the oracle's
+bits.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,7 @@ from strategies import examples
 def test_plans_of_several_fields_are_legal_and_mean_the_oracles_steps(
     run: tuple[Stencil, Boundary, Plan], seed: int
 ) -> None:
-    """Protects planning for several fields, stages and boundaries: proved without data, and done by NumPy."""
+    """Checks plans for several fields, stages and boundaries. They are validated without data and executed by NumPy."""
     stencil, boundary, plan = run
     problem = plan.problem
     validate(plan)
@@ -54,7 +56,7 @@ def test_plans_of_several_fields_are_legal_and_mean_the_oracles_steps(
 def test_executor_gives_the_oracles_bits_of_several_fields(
     run: tuple[Stencil, Boundary, Plan], threads: int, backend: str, isa: str, seed: int
 ) -> None:
-    """Protects promise 1 for several fields: same bits, whatever the plan, the boundary, the threads, the storage."""
+    """Checks for several fields that the bits do not depend on the plan, the boundary, the threads or the storage."""
     stencil, boundary, plan = run
     problem = plan.problem
     state = random_state(stencil, problem.shape, problem.dtype, seed)
@@ -72,8 +74,10 @@ def test_executor_gives_the_oracles_bits_of_several_fields(
 def test_rings_one_plane_smaller_are_rejected_or_mean_the_same(
     run: tuple[Stencil, Boundary, Plan], seed: int, data: st.DataObject
 ) -> None:
-    """Protects the validator: what it accepts with less memory than a scheme asks for, as where a pass leaves a slot
-    unused, still gives the oracle's steps."""
+    """Checks the validator with a ring that is one plane smaller. A plan that it accepts must still give the oracle's
+    values.
+
+    Some passes leave a slot unused, so that the smaller ring is sufficient."""
     stencil, boundary, plan = run
     problem, planes = plan.problem, list(plan.window.ring_planes)
     several = [ring for ring, copies in enumerate(plan.window.copies) if copies and planes[ring] > 1]
@@ -97,7 +101,7 @@ def test_rings_one_plane_smaller_are_rejected_or_mean_the_same(
 
 @pytest.mark.parametrize("name", sorted(STENCILS))
 def test_a_scheme_that_keeps_unfinished_levels_refuses_several_fields(name: str) -> None:
-    """Protects from wrong bits: skewed schemes know one field in one stage."""
+    """Checks that skewed schemes refuse several fields, because they support only one field with one stage."""
     stencil = STENCILS[name]([(0, 0, 1), (1, 0, 0)])
     problem = as_problem(stencil, make_layout((9, 9, 9), "float32"), 2, Boundary(), in_place=False)
     refusal = SCHEMES["skewed-5y"].refusal(problem)

@@ -1,4 +1,4 @@
-"""Protects users who choose sizes themselves: plans keep to them whatever else is chosen, or one line says why not."""
+"""Check sizes that users choose. A plan uses them exactly, or a one-line error says why this is impossible."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SIZED = [name for name, scheme in SCHEMES.items() if scheme.sizes]
 
 @st.composite
 def requests(draw: st.DrawFn) -> tuple[Problem, str, GivenSizes]:
-    """A problem, a scheme, and sizes of that scheme that can be on that grid."""
+    """Draw a problem, a scheme, and sizes of the scheme that are possible on the grid."""
     name = draw(st.sampled_from(SIZED))
     problem = draw(problems())
     if not SCHEMES[name].in_place:
@@ -53,7 +53,7 @@ def requests(draw: st.DrawFn) -> tuple[Problem, str, GivenSizes]:
 
 
 def as_planned(sizes: Sizes) -> dict[str, int]:
-    """The sizes of a plan, by the names users give."""
+    """Return the sizes of a plan, by the names that users give."""
     return {
         "bt": sizes.levels, "bx": sizes.block_x, "by": sizes.block_y, "bz": sizes.block_z, "slab": sizes.slab,
         "diamond": sizes.diamond,
@@ -63,8 +63,9 @@ def as_planned(sizes: Sizes) -> dict[str, int]:
 @settings(max_examples=examples(60))
 @given(requests(), st.integers(0, 40))
 def test_plans_keep_to_the_sizes_given(request: tuple[Problem, str, GivenSizes], extra_planes: int) -> None:
-    """From the smallest budget on there is a legal plan within it that has every size given; steps are never more than
-    those of the run."""
+    """Checks that each budget from the smallest one on has a legal plan with all given sizes.
+
+    A pass never has more steps than the run."""
     problem, name, sizes = request
     budget = smallest_budget_bytes(problem, name, sizes) + extra_planes * problem.record_bytes
     choice = choose(problem, MACHINE, budget, name, assumed_rate, sizes)
@@ -77,7 +78,10 @@ def test_plans_keep_to_the_sizes_given(request: tuple[Problem, str, GivenSizes],
 
 @pytest.mark.parametrize("scheme", ["skewed-full", "skewed-3y", "skewed-5y"])
 def test_equal_blocks_are_taken_only_where_they_fit(scheme: str) -> None:
-    """Protects the budget: 16 planes in blocks of 9 and 7 take a window of 14 planes, in two of 8 one of 15."""
+    """Checks that equal blocks are used only if they fit the budget.
+
+    16 planes in blocks of 9 and 7 need a window of 14 planes. Two blocks of 8 need a window of 15 planes.
+    """
     problem, sizes = make_problem((16, 1, 1), (0, 0, 0), 7), GivenSizes(bx=1)
     smallest = smallest_budget_bytes(problem, scheme, sizes)
     for extra_planes in range(40):
@@ -87,7 +91,7 @@ def test_equal_blocks_are_taken_only_where_they_fit(scheme: str) -> None:
 
 @given(requests())
 def test_one_byte_less_is_refused_with_what_works(request: tuple[Problem, str, GivenSizes]) -> None:
-    """The refusal names the sizes, and a budget that is enough for them."""
+    """Checks that a budget that is too small is refused. The error names the sizes and a sufficient budget."""
     problem, name, sizes = request
     smallest = smallest_budget_bytes(problem, name, sizes)
     with pytest.raises(BudgetError, match=re.escape(str(sizes))) as refusal:
@@ -97,7 +101,7 @@ def test_one_byte_less_is_refused_with_what_works(request: tuple[Problem, str, G
 
 
 def test_sizes_that_are_not_given_are_still_chosen() -> None:
-    """One size given leaves several candidates that differ in the others."""
+    """Checks that one given size leaves several candidates, which differ in the other sizes."""
     problem = make_problem((400, 128, 128), (1, 1, 1), 60)
     choice = choose(problem, MACHINE, 4 << 20, "wavefront", assumed_rate, GivenSizes(by=32))
     assert len({(one.sizes.levels, one.sizes.slab) for one in choice.considered}) > 2
@@ -105,7 +109,7 @@ def test_sizes_that_are_not_given_are_still_chosen() -> None:
 
 
 def test_auto_takes_a_scheme_that_has_the_sizes() -> None:
-    """Of those it may choose unasked, which do not include the skewed ones."""
+    """Checks that `auto` chooses a scheme that has the given sizes. It never chooses a skewed scheme."""
     problem = make_problem((400, 128, 128), (1, 1, 1), 60)
     assert choose(problem, MACHINE, 4 << 20, "auto", assumed_rate, GivenSizes(bz=100)).plan.scheme == "overlapped"
     with pytest.raises(InputError, match=r"bz = 100.*wavefront has bt, by"):
@@ -136,7 +140,7 @@ REFUSALS = {
 def test_sizes_that_cannot_be_are_one_line(
     command: str, words: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The line names the size and what would be right; nothing is made."""
+    """Checks that the error names the size and the correct value. No run is made."""
     arguments = [one for one in HERE if "--memory" not in words or one not in ("--memory", "1MiB")]
     assert call([command, "heat13", *arguments, "-d", str(tmp_path / "run.oc"), *words]) == 2
     output = capsys.readouterr()
@@ -146,7 +150,10 @@ def test_sizes_that_cannot_be_are_one_line(
 
 
 def test_rows_of_a_block_are_those_direct_transfers_can_begin_at(tmp_path: Path) -> None:
-    """Rows of 1536 bytes reach a multiple of 4096 every 8 rows only; others are refused with the nearest."""
+    """Checks that the rows of a block are aligned for direct transfers. The error names the nearest valid sizes.
+
+    Rows of 1536 bytes reach a multiple of 4096 bytes only after each 8 rows.
+    """
     shape = (20, 128, 384)
     with pytest.raises(InputError, match=r"by 20 must be a multiple of 8 rows.*16 or 24"):
         oc.Simulation("heat7", shape, directory=tmp_path / "run.oc", sizes={"by": 20})
@@ -155,7 +162,7 @@ def test_rows_of_a_block_are_those_direct_transfers_can_begin_at(tmp_path: Path)
 
 @pytest.mark.parametrize("name", ["b", "levels"])
 def test_unknown_sizes_are_named(name: str, tmp_path: Path) -> None:
-    """A misspelt size in Python is refused with those there are, and so is one that is no number."""
+    """Checks that an unknown size is refused with the list of known sizes, and that a size must be a whole number."""
     with pytest.raises(InputError, match=f"'{name}'.*bt, bx, by, bz, slab, diamond"):
         oc.Simulation("heat7", (9, 9, 9), directory=tmp_path / "run.oc", sizes={name: 3})
     with pytest.raises(InputError, match=r"bt 2\.5.*whole number"):
@@ -172,7 +179,9 @@ GIVEN = {
 
 @pytest.mark.parametrize("scheme", sorted(GIVEN))
 def test_runs_with_given_sizes_have_the_same_bits(scheme: str, tmp_path: Path) -> None:
-    """Whatever a user gives, and whoever goes on: the manifest has the sizes, and an open run keeps to them."""
+    """Checks that given sizes do not change the bits. The manifest stores the sizes, and a run that is opened uses
+    them.
+    """
     shape, where = (40, 48, 80), tmp_path / "run.oc"
     start = np.random.default_rng(3).random(shape, dtype="float32")
     sim = oc.Simulation("heat7", shape, directory=where, memory="8MiB", scheme=scheme, sizes=GIVEN[scheme])
@@ -188,7 +197,10 @@ def test_runs_with_given_sizes_have_the_same_bits(scheme: str, tmp_path: Path) -
 
 
 def test_an_open_run_may_be_given_other_sizes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Other sizes replace all, none frees them, and another scheme begins without; info says which there are."""
+    """Checks that a new set of sizes replaces the old one, and that an empty set removes it. `info` shows the sizes.
+
+    A different scheme begins without sizes.
+    """
     where = tmp_path / "run.oc"
     oc.Simulation("heat7", (40, 48, 80), directory=where, memory="8MiB", sizes={"bt": 3})["u"] = 1.0
     assert json.loads((where / "manifest.json").read_text())["settings"]["sizes"] == {"bt": 3}
@@ -201,7 +213,7 @@ def test_an_open_run_may_be_given_other_sizes(tmp_path: Path, capsys: pytest.Cap
 
 
 def test_plan_says_what_was_given(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """In the explanation and in the JSON, so that nobody takes it for a choice."""
+    """Checks that the explanation and the JSON mark given sizes as given, not as chosen."""
     target = tmp_path / "plan.json"
     words = ["--by", "16", "--bt", "4", "--explain", "--json", str(target)]
     assert call(["plan", "heat13", *HERE, "-d", str(tmp_path / "run.oc"), *words]) == 0

@@ -1,4 +1,4 @@
-"""The rules of the house, held by tests: who may use whom, how long a file may be, what the README may claim."""
+"""Check the rules of the project: allowed imports, the length of files, docstrings, and names in the README."""
 
 import ast
 import inspect
@@ -18,7 +18,7 @@ AGGREGATE = ROOT / "aggregate" / "core" / "outcrop" / "aggregate"
 TESTS = [ROOT / "tests", ROOT / "aggregate" / "tests"]
 LINES_MOST = 600
 
-# Folder -> the folders of the package it may import from (its own always). Single modules count as folders.
+# Folder -> the folders of the package that it may import from, besides itself. A single module counts as a folder.
 PYTHON_ARROWS = {
     "axes": set(),
     "errors": set(),
@@ -38,7 +38,7 @@ PYTHON_ARROWS = {
         *("_core", "_aggregate", ""),
     },
     "cli": {"axes", "errors", "units", "paths", "language", "plan", "tiers", "run", "arrays", "aggregate", "bench", ""},
-    "": {"errors", "units", "language", "plan", "run", "arrays", "aggregate", "_core"},  # the package's own __init__
+    "": {"errors", "units", "language", "plan", "run", "arrays", "aggregate", "_core"},  # the __init__ of the package
     "_core": set(),
     "_aggregate": set(),
 }
@@ -49,7 +49,7 @@ RUN_ARROWS = {
     "acquisition": {"user_values", "options", "disk"},
     "inputs": {"user_values", "disk"},
 }
-# The kernel's C signature is shared by all of the core; it includes nothing.
+# All parts of the core use the kernel's C signature, which includes nothing.
 CPP_ARROWS = {
     "base": set(),
     "kernel": set(),
@@ -58,7 +58,7 @@ CPP_ARROWS = {
     "aggregate": {"base", "storage"},
     "bindings": {"base", "storage", "exec", "kernel"},
 }
-# Folders of aggregate/core/outcrop/aggregate; "" are the classes that others use, on top of them all.
+# Folders of aggregate/core/outcrop/aggregate. "" stands for the public classes, which may use all folders.
 AGGREGATE_ARROWS = {
     "transport": set(),
     "text": set(),
@@ -73,7 +73,7 @@ AGGREGATE_ARROWS = {
 
 
 def python_files() -> list[Path]:
-    """Those of the package. Its part for aggregation is a link to a folder of `aggregate`, which rglob passes over."""
+    """Return the Python files of the package. The folder for aggregation is a link, which rglob does not follow."""
     return sorted(Path(name) for name in glob(str(PACKAGE / "**" / "*.py"), recursive=True))
 
 
@@ -84,7 +84,7 @@ def cpp_files() -> list[Path]:
 
 
 def text_files() -> list[Path]:
-    """Every file of the project that people write by hand."""
+    """Return each file of the project that people write by hand."""
     others = [ROOT / "Makefile", ROOT / "pyproject.toml", *ROOT.glob("*.md")]
     others += [ROOT / "CMakeLists.txt", ROOT / "aggregate" / "CMakeLists.txt"]
     for folder in ("tests", "aggregate", "benchmarks", "examples", "docs", "scripts"):
@@ -93,13 +93,13 @@ def text_files() -> list[Path]:
 
 
 def folder_of(module: str) -> str:
-    """The folder of `outcrop.folder.module`, or "" for the package itself."""
+    """Return the folder of `outcrop.folder.module`, or "" for the package itself."""
     parts = module.split(".")
     return parts[1] if len(parts) > 1 else ""
 
 
 def imported_modules(path: Path) -> Iterator[str]:
-    """Dotted names of the package's own modules that a file imports, relative ones made absolute."""
+    """Yield the dotted names of the package's modules that a file imports. Relative names become absolute."""
     inside = ["outcrop", *path.relative_to(PACKAGE).with_suffix("").parts]
     package = inside[:-1]
     for node in ast.walk(ast.parse(path.read_text())):
@@ -117,7 +117,7 @@ def imported_modules(path: Path) -> Iterator[str]:
 
 @pytest.mark.parametrize("path", python_files(), ids=lambda path: str(path.relative_to(PACKAGE)))
 def test_python_folders_use_only_what_they_may(path: Path) -> None:
-    """Protects the arrows of the architecture: planning stays pure, the command line stays on top."""
+    """Checks which folders a Python file imports from. Planning stays pure, and nothing imports the command line."""
     relative = path.relative_to(PACKAGE)
     own = relative.parts[0] if len(relative.parts) > 1 else relative.stem.replace("__init__", "")
     if own == "__main__":
@@ -126,7 +126,7 @@ def test_python_folders_use_only_what_they_may(path: Path) -> None:
         used = folder_of(module)
         is_compiled = used in {"_core", "_aggregate"}
         if not (PACKAGE / used).is_dir() and not (PACKAGE / f"{used}.py").exists() and not is_compiled:
-            used = ""  # a name that the package itself exports
+            used = ""  # the package exports this name itself
         assert used == own or used in PYTHON_ARROWS[own], f"{relative} must not import {module}"
 
 
@@ -136,7 +136,7 @@ def test_python_folders_use_only_what_they_may(path: Path) -> None:
     ids=lambda path: str(path.relative_to(PACKAGE)),
 )
 def test_folders_of_run_use_only_what_they_may(path: Path) -> None:
-    """Protects the storage of a run: it knows neither devices nor what passes do besides updating."""
+    """Checks imports inside `run`: the storage of a run imports neither devices nor acquisition."""
     own = path.relative_to(PACKAGE / "run").parts[0]
     for module in imported_modules(path):
         if module.startswith("outcrop.run"):
@@ -145,12 +145,12 @@ def test_folders_of_run_use_only_what_they_may(path: Path) -> None:
 
 
 def module_of(path: Path) -> str:
-    """The dotted name of a file of the package."""
+    """Return the dotted name of a file of the package."""
     return ".".join(["outcrop", *path.relative_to(PACKAGE).with_suffix("").parts]).removesuffix(".__init__")
 
 
 def statements_on_import(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
-    """The imports among statements that run when a module is imported: not those in functions or for type checkers."""
+    """Yield the imports that run when a module is imported. Imports in functions and for type checkers are left out."""
     for node in body:
         if isinstance(node, ast.Import | ast.ImportFrom):
             yield node
@@ -164,7 +164,7 @@ def statements_on_import(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
 
 
 def needed_on_import(source: str, modules: set[str]) -> set[str]:
-    """Those of `modules` that a module imports by absolute names before it is there itself."""
+    """Return the elements of `modules` that a module imports by absolute names while the module itself is imported."""
     found: set[str] = set()
     for node in statements_on_import(ast.parse(source).body):
         if isinstance(node, ast.Import):
@@ -173,13 +173,13 @@ def needed_on_import(source: str, modules: set[str]) -> set[str]:
             assert not node.level, "imports are absolute"
             inside = {f"{node.module}.{alias.name}" for alias in node.names} & modules
             found |= inside
-            if len(inside) < len(node.names):  # a name of the module itself
+            if len(inside) < len(node.names):  # a name of node.module itself
                 found.add(str(node.module))
     return found & modules
 
 
 def test_modules_do_not_need_each_other_to_be_imported() -> None:
-    """Protects every entrance: whatever is imported first, there is no circle in which a module is half there."""
+    """Checks that imports have no cycle, so that any module can be imported first."""
     files = {module_of(path): path for path in python_files()}
     graph = {name: needed_on_import(path.read_text(), set(files)) for name, path in files.items()}
     assert "outcrop.errors" in graph["outcrop.run.simulation"], "imports are found"
@@ -201,7 +201,7 @@ def test_modules_do_not_need_each_other_to_be_imported() -> None:
     ],
 )
 def test_imports_that_count_are_told_from_those_that_do_not(source: str, needs: set[str]) -> None:
-    """Protects the test above, which would pass if it saw no imports."""
+    """Checks that `needed_on_import` finds imports. Otherwise the test above always passes."""
     assert needed_on_import(source, {"outcrop", "outcrop.a", "outcrop.c"}) == needs
 
 
@@ -209,13 +209,13 @@ PURE_MODULES = {
     "__future__", "bisect", "collections", "contextlib", "dataclasses", "functools", "hashlib", "importlib",
     "itertools", "json", "math", "operator", "re", "typing", "zlib", "devito", "numpy", "outcrop", "sympy",
 }  # fmt: skip
-"""What the pure files of the package may import: none of these needs a file, a thread or a clock."""
+"""Modules that pure files of the package may import. None of them needs a file, a thread or a clock."""
 WORLDLY_CALLS = {"open", "print", "input", "exec", "eval", "__import__"}
-"""Builtin functions that do."""
+"""Builtin functions that pure files must not call."""
 
 
 def impure(source: str) -> set[str]:
-    """The modules and builtin functions in a source by which it could reach files, threads or a clock."""
+    """Return the modules and builtin functions in a source that give access to files, threads or a clock."""
     found = set()
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
@@ -228,7 +228,9 @@ def impure(source: str) -> set[str]:
 
 
 def pure_files() -> list[Path]:
-    """All of planning, and of the language all but what calls the compiler or keeps stencils in the user's cache."""
+    """Return all files of planning, and the files of the language that neither call the compiler nor use the user's
+    cache.
+    """
     found = [*(PACKAGE / "plan").rglob("*.py"), *(PACKAGE / "language").rglob("*.py")]
     worldly = {PACKAGE / "language" / "compile.py", PACKAGE / "language" / "library" / "table.py"}
     return sorted(set(found) - worldly)
@@ -236,7 +238,7 @@ def pure_files() -> list[Path]:
 
 @pytest.mark.parametrize("path", pure_files(), ids=lambda path: str(path.relative_to(PACKAGE)))
 def test_planning_and_language_know_no_files_or_threads(path: Path) -> None:
-    """Protects the purity of both: they can be tested, drawn and compared without touching a disk."""
+    """Checks that planning and language use no files and no threads, so that tests need no disk."""
     assert not impure(path.read_text()), f"{path.relative_to(ROOT)} uses {impure(path.read_text())}"
 
 
@@ -252,7 +254,7 @@ def test_planning_and_language_know_no_files_or_threads(path: Path) -> None:
     ],
 )
 def test_what_is_not_pure_is_found(source: str, found: set[str]) -> None:
-    """Protects the test above, which would pass if it saw no imports."""
+    """Checks that `impure` finds imports and calls. Otherwise the test above always passes."""
     assert impure(source) == found
 
 
@@ -262,7 +264,8 @@ def test_what_is_not_pure_is_found(source: str, found: set[str]) -> None:
     ids=lambda path: str(path.relative_to(ROOT)),
 )
 def test_cpp_folders_include_only_what_they_may(path: Path) -> None:
-    """Protects the arrows base <- storage <- exec <- bindings."""
+    """Checks the order of includes: bindings may include exec, exec may include storage, and storage may include base.
+    """
     parts = path.relative_to(ROOT).parts
     own = parts[0] if parts[0] in {"aggregate", "bindings"} else parts[2]
     for used in re.findall(r'#include "outcrop/(\w+)/', path.read_text()):
@@ -273,7 +276,9 @@ def test_cpp_folders_include_only_what_they_may(path: Path) -> None:
     "path", [path for path in cpp_files() if AGGREGATE in path.parents], ids=lambda path: str(path.relative_to(ROOT))
 )
 def test_folders_of_aggregation_include_only_what_they_may(path: Path) -> None:
-    """Protects its layers: what is decided once knows nothing of steps, and what moves bytes nothing of placement."""
+    """Checks the layers of aggregation by their includes. Decisions do not include steps, and steps do not include
+    placement.
+    """
     own = path.relative_to(AGGREGATE).parent.name
     for used in re.findall(r'#include "outcrop/aggregate/(?:(\w+)/)?\w+\.h', path.read_text()):
         assert used == own or used in AGGREGATE_ARROWS[own], f"{path.relative_to(ROOT)} must not include {used}"
@@ -281,22 +286,22 @@ def test_folders_of_aggregation_include_only_what_they_may(path: Path) -> None:
 
 @pytest.mark.parametrize("path", cpp_files(), ids=lambda path: str(path.relative_to(ROOT)))
 def test_only_files_named_mpi_include_mpi(path: Path) -> None:
-    """Protects the one build that serves every MPI: nothing else depends on the binary interface of one of them."""
-    users = AGGREGATE / "mpi" / "outcrop_aggregate.h"  # what C programs with MPI include
+    """Checks that only files named mpi_* include mpi.h. The other files need one build for all MPI libraries."""
+    users = AGGREGATE / "mpi" / "outcrop_aggregate.h"  # the header for C programs with MPI
     if not path.name.startswith("mpi_") and path != users:
         assert not re.search(r"#\s*include\s*[<\"]mpi\.h", path.read_text()), f"{path.relative_to(ROOT)} includes mpi.h"
 
 
 @pytest.mark.parametrize("path", text_files(), ids=lambda path: str(path.relative_to(ROOT)))
 def test_files_stay_short(path: Path) -> None:
-    """Protects the reader: no file grows beyond what can be read in one sitting."""
+    """Checks that each file is short enough to be read at once."""
     count = len(path.read_text().splitlines())
     assert count <= LINES_MOST, f"{path.relative_to(ROOT)} has {count} lines, at most {LINES_MOST}"
 
 
 def test_no_flag_may_change_the_bits() -> None:
-    """Protects the promise of same bits: nothing is compiled with value-changing floating point flags."""
-    # Spelled in pieces, so that this file does not contain what it looks for.
+    """Checks that no compiler flag allows floating-point optimizations that change values."""
+    # The flags are split here, because this test also searches this file.
     forbidden = ["-f" + "fast-math", "-O" + "fast", "-funsafe" + "-math-optimizations", "-ffp-contract" + "=fast"]
     for path in text_files():
         if path.suffix != ".md":
@@ -305,7 +310,8 @@ def test_no_flag_may_change_the_bits() -> None:
 
 
 def test_only_the_two_error_files_define_exceptions() -> None:
-    """Protects the promise of clear errors: all but bugs (assertions) is one of the few documented types."""
+    """Checks that exceptions are defined only in files named errors.py. All errors except bugs have a documented type.
+    """
     for path in python_files():
         if path.name == "errors.py":
             continue
@@ -318,7 +324,7 @@ def test_only_the_two_error_files_define_exceptions() -> None:
 
 @pytest.mark.parametrize("path", python_files(), ids=lambda path: str(path.relative_to(PACKAGE)))
 def test_files_and_classes_say_what_they_are(path: Path) -> None:
-    """Protects the reader of the code: what a file or a class is for cannot be seen from its lines."""
+    """Checks that each file and each public class has a docstring, which says its purpose."""
     tree = ast.parse(path.read_text())
     assert ast.get_docstring(tree), f"{path.relative_to(ROOT)} has no module docstring"
     for node in tree.body:
@@ -328,7 +334,7 @@ def test_files_and_classes_say_what_they_are(path: Path) -> None:
 
 @pytest.mark.parametrize("name", oc.__all__)
 def test_public_python_has_docstrings(name: str) -> None:
-    """Protects the reader of the API: all that `outcrop` exports, and each method of it, says what it does."""
+    """Checks that all names that `outcrop` exports, and their methods, have docstrings."""
     found = getattr(oc, name)
     assert inspect.getdoc(found), f"{name} has no docstring"
     for key, member in vars(found).items() if isinstance(found, type) else ():
@@ -347,7 +353,7 @@ def is_of_aggregation(path: Path) -> bool:
 
 
 def classes_in(sources: Mapping[str, str]) -> dict[str, list[str]]:
-    """The files, by name, that define each class."""
+    """Return for each class the names of the files that define it."""
     found: dict[str, list[str]] = {}
     for name, source in sources.items():
         for node in ast.walk(ast.parse(source)):
@@ -358,7 +364,7 @@ def classes_in(sources: Mapping[str, str]) -> dict[str, list[str]]:
 
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_a_class_name_is_defined_once(library: str) -> None:
-    """Protects the reader: a noun has one meaning in a library."""
+    """Checks that each class name has one meaning in a library."""
     mine = [path for path in python_files() if LIBRARIES[library](path)]
     assert len(mine) > 10
     classes = classes_in({str(path.relative_to(ROOT)): path.read_text() for path in mine})
@@ -366,23 +372,23 @@ def test_a_class_name_is_defined_once(library: str) -> None:
 
 
 def test_a_class_that_is_defined_twice_is_found() -> None:
-    """Protects the test above; classes inside classes and functions count, too."""
+    """Checks that `classes_in` finds a class that is defined twice, also inside classes and functions."""
     assert classes_in({"a": "class A:\n    class B: pass", "b": "def f():\n    class B: pass"})["B"] == ["a", "b"]
 
 
 def files_of_tests() -> list[Path]:
-    """The Python files of the tests, helpers included."""
+    """Return the Python files of the tests, with helpers."""
     return sorted(path for folder in TESTS for path in folder.rglob("*.py"))
 
 
 @pytest.mark.parametrize("path", files_of_tests(), ids=lambda path: path.name)
 def test_every_file_of_the_tests_says_what_it_protects_or_gives(path: Path) -> None:
-    """Protects the tests themselves: one that cannot say what it guards guards nothing."""
+    """Checks that each file of the tests has a docstring that says what the file checks or provides."""
     assert ast.get_docstring(ast.parse(path.read_text())), f"{path.relative_to(ROOT)} has no module docstring"
 
 
 def imported_tests(source: str) -> list[str]:
-    """The test modules that a source imports."""
+    """Return the test modules that a source imports."""
     found: list[str] = []
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
@@ -393,7 +399,9 @@ def imported_tests(source: str) -> list[str]:
 
 
 def test_no_file_imports_a_test_module() -> None:
-    """Protects tests from each other: what they share is in modules of its own, and each can change alone."""
+    """Checks that no file imports a test module. Tests share code only through helper modules, so each test can change
+    alone.
+    """
     wrong = {path.name: imported_tests(path.read_text()) for path in files_of_tests()}
     assert not {name: tests for name, tests in wrong.items() if tests}
     assert imported_tests("from test_a import b\nfrom tests import test_c\nimport fields, test_d") == [
@@ -402,14 +410,15 @@ def test_no_file_imports_a_test_module() -> None:
 
 
 CHECKS = ("pytest.raises", "pytest.fail", "pytest.warns", "np.testing.", "validate", "check")
-"""How functions begin that raise where something is wrong and do nothing else."""
+"""Name prefixes of functions that check something and raise an error if it is wrong."""
 
 
 def idle_tests(sources: Mapping[str, str]) -> list[str]:
-    """The tests in modules, given by name and source, that compare nothing: neither by themselves nor by a function of
-    these modules that they call."""
+    """Return the tests that compare nothing, neither directly nor through a function that they call.
+
+    `sources` maps the name of each module to its source. Only functions in these modules are followed."""
     functions: dict[tuple[str, str], ast.FunctionDef] = {}
-    places: dict[tuple[str, str], tuple[str, str]] = {}  # a module and a name in it -> where that is defined
+    places: dict[tuple[str, str], tuple[str, str]] = {}  # module and name -> where the name is defined
     for module, source in sources.items():
         for node in ast.walk(ast.parse(source)):
             if isinstance(node, ast.FunctionDef):
@@ -435,7 +444,7 @@ def idle_tests(sources: Mapping[str, str]) -> list[str]:
 
 
 def test_every_test_compares_something() -> None:
-    """Protects the tests themselves: one that only calls can fail by accident alone."""
+    """Checks that each test compares something. A test that only calls functions fails only by accident."""
     files = {}
     for path in files_of_tests():
         (folder,) = set(TESTS) & set(path.parents)
@@ -457,7 +466,7 @@ def test_every_test_compares_something() -> None:
     ],
 )
 def test_tests_that_compare_nothing_are_found(body: str, is_idle: bool) -> None:
-    """Protects the test above, which would pass if it took everything for a comparison."""
+    """Checks that `idle_tests` finds tests that compare nothing. Otherwise the test above always passes."""
     modules = {
         "test_a": f"from helpers import other as run, same_for\ndef same():\n    assert 1\ndef test_it():\n    {body}",
         "helpers": "def same():\n    assert run()\ndef same_for(one):\n    same()\ndef other(): pass",
@@ -467,7 +476,7 @@ def test_tests_that_compare_nothing_are_found(body: str, is_idle: bool) -> None:
 
 
 def test_readme_names_only_targets_and_files_that_exist() -> None:
-    """Protects the newcomer: every `make` target and every path named in the README exists."""
+    """Checks that each `make` target and each path in the README exists."""
     text = (ROOT / "README.md").read_text()
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), flags=re.M))
     named = set(re.findall(r"\bmake ([a-z-]+)`?", "\n".join(re.findall(r"`[^`]+`|^    .*$", text, flags=re.M))))

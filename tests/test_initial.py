@@ -1,4 +1,5 @@
-"""Protects initial values: the same bits however they are streamed, and one clear refusal for what cannot be one."""
+"""Check initial values: the bits do not depend on the size of a group of planes, and wrong values give a clear error.
+"""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -42,7 +43,7 @@ def collect(source: InputArray, group: int) -> np.ndarray:
 
 @pytest.mark.parametrize("text", ["zeros", "gaussian", "random:7", "random"])
 def test_built_in_values_do_not_depend_on_the_grouping_of_planes(text: str) -> None:
-    """Groups depend on the size of a plane and on shards, results must not."""
+    """Checks that results do not depend on groups. The size of a group depends on the plane size and on the shards."""
     source = parse_source(text, SHAPE)
     whole = collect(source, SHAPE[0])
     assert whole.shape == SHAPE and np.isfinite(whole).all()
@@ -73,7 +74,7 @@ def test_npy_of_every_real_dtype_and_order(tmp_path: Path, dtype: str, order: st
 @pytest.mark.parametrize("chunks", [(1, 6, 5), (4, 3, 2), (11, 6, 5), (100, 100, 100)])
 @pytest.mark.parametrize("zarr_format", [2, 3])
 def test_zarr_of_any_chunks(tmp_path: Path, chunks: tuple[int, int, int], zarr_format: int) -> None:
-    """Chunks that cover several planes are decoded once and must still give every plane at its place."""
+    """Checks that each plane has its place when a chunk covers several planes and is decoded only once."""
     values = np.arange(330, dtype="int16").reshape(SHAPE)
     path = tmp_path / "a.zarr"
     zarr.create_array(path, data=values, chunks=tuple(map(min, chunks, SHAPE)), zarr_format=zarr_format)  # type: ignore[arg-type]
@@ -146,7 +147,7 @@ def test_what_cannot_be_assigned_is_refused(values: object, words: str) -> None:
 
 @pytest.mark.parametrize("text", ["1500", "-2.5e3", "+.5", "0.", "1e-3"])
 def test_a_number_fills_the_grid(text: str) -> None:
-    """A uniform model needs no file; what only begins like a number is none."""
+    """Checks that a number fills the grid, and that a text that only begins like a number is refused."""
     assert (collect(parse_source(text, SHAPE), 4) == float(text)).all()
     with pytest.raises(InputError, match="neither a file"):
         parse_source(text.replace(".", "") + "x", SHAPE)
@@ -194,7 +195,8 @@ def test_files_that_are_no_arrays_are_refused(tmp_path: Path, save: Callable[[Pa
 
 
 def test_values_that_are_not_finite_are_found_and_named() -> None:
-    """Also those that only overflow when converted to the run's dtype."""
+    """Checks that infinite values are found, also values that overflow only after conversion to the dtype of the run.
+    """
     for bad, dtype in [(np.nan, "float64"), (-np.inf, "float64"), (1e300, "float32")]:
         values = np.ones(SHAPE)
         values[7, 2, 3] = bad
@@ -213,7 +215,8 @@ def test_a_function_of_the_wrong_shape_is_refused() -> None:
 @pytest.mark.parametrize("shard_planes", [1, 4, 11])
 @pytest.mark.parametrize("shape", [SHAPE, (11, 1, 1), (11, 300, 600)])
 def test_planes_come_back_as_they_were_written(tmp_path: Path, shard_planes: int, shape: tuple[int, int, int]) -> None:
-    """Across the borders of shards and groups, for small planes and for some larger than a group."""
+    """Checks writing and reading across the borders of shards and groups, for planes smaller and larger than a group.
+    """
     values = np.random.default_rng(1).random(shape, dtype=np.float32)
     state = make_state(tmp_path / "run.oc", shard_planes, shape)
     with Planes(state.files_of("u", 0), state.layout, writable=True) as planes:
@@ -226,7 +229,7 @@ def test_planes_come_back_as_they_were_written(tmp_path: Path, shard_planes: int
 
 @pytest.mark.parametrize("place", [0, 119, 6 * 64 - 1, 6 * 64 + 2])
 def test_a_flipped_bit_anywhere_in_a_plane_is_named(tmp_path: Path, place: int) -> None:
-    """In cells, in padding and in the checksum itself; planes beside it stay readable."""
+    """Checks that a flipped bit in cells, padding or checksum is found. The other planes can still be read."""
     layout = make_layout(SHAPE, "float32", 4)
     assert layout.plane_bytes == 6 * 64
     state = make_state(tmp_path / "run.oc")

@@ -1,4 +1,4 @@
-"""Protects values from files: each format gives the array that was written, in order and in little memory."""
+"""Check values from files: each format gives the array that was written, in the right order and with little memory."""
 
 import lzma
 import subprocess
@@ -31,7 +31,7 @@ from saves import (
 def test_every_format_gives_back_what_was_written(
     tmp_path: Path, save: Callable[[Path, np.ndarray], str], array: np.ndarray
 ) -> None:
-    """For grids of one to three axes, in groups of any size, also when far less than the file may be kept."""
+    """Checks grids of one to three axes in groups of any size, also with a cache much smaller than the file."""
     text = save(tmp_path, array)
     for group, cache_bytes in [(1, 300), (3, 1 << 20), (11, 1)]:
         source = parse_source(text, array.shape, cache_bytes)
@@ -42,7 +42,7 @@ def test_every_format_gives_back_what_was_written(
 
 @pytest.mark.parametrize("save", SAVES, ids=lambda save: save.__name__)
 def test_a_file_cut_short_is_refused(tmp_path: Path, save: Callable[[Path, np.ndarray], str]) -> None:
-    """A file that lost its end never gives values quietly: one line says so, when it is opened or when it is read."""
+    """Checks that a truncated file gives a one-line error when it is opened or read, and never wrong values."""
     text = save(tmp_path, np.random.default_rng(1).random((64, 32, 32)).astype("float32"))
     path = next(path for path in tmp_path.iterdir())
     if path.is_dir():
@@ -55,7 +55,7 @@ def test_a_file_cut_short_is_refused(tmp_path: Path, save: Callable[[Path, np.nd
 
 
 def test_a_compressed_file_with_too_few_cells_is_refused(tmp_path: Path) -> None:
-    """The file itself may be whole and yet hold less than its header says."""
+    """Checks a complete compressed file whose content is shorter than its header says."""
     np.save(tmp_path / "a.npy", VOLUME)
     (tmp_path / "a.npy.xz").write_bytes(lzma.compress((tmp_path / "a.npy").read_bytes()[:-4]))
     with pytest.raises(InputError, match=r"a\.npy\.xz is cut short"):
@@ -64,7 +64,7 @@ def test_a_compressed_file_with_too_few_cells_is_refused(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("save", [save_xz, save_npz])
 def test_a_flipped_bit_in_a_compressed_file_is_found(tmp_path: Path, save: Callable[[Path, np.ndarray], str]) -> None:
-    """Checksums of the compressed file are compared, the last one too, which comes after the last cell."""
+    """Checks that the checksums of a compressed file are compared, also the checksum after the last cell."""
     text = save(tmp_path, VOLUME)
     path = next(tmp_path.iterdir())
     content = bytearray(path.read_bytes())
@@ -76,7 +76,7 @@ def test_a_flipped_bit_in_a_compressed_file_is_found(tmp_path: Path, save: Calla
 
 
 def test_netcdf_values_are_scaled_and_groups_are_found(tmp_path: Path) -> None:
-    """Packed integers come out as the numbers they stand for, and GROUP/NAME reaches into a group."""
+    """Checks that packed integers are scaled to their real values, and that GROUP/NAME finds a variable in a group."""
     pytest.importorskip("h5netcdf")
     xarray = pytest.importorskip("xarray")
     values = np.arange(30.0).reshape(6, 5)
@@ -88,7 +88,7 @@ def test_netcdf_values_are_scaled_and_groups_are_found(tmp_path: Path) -> None:
 
 
 def test_classic_netcdf(tmp_path: Path) -> None:
-    """Version 3 of the format has no checksum and no length: what was cut off must not become zeros."""
+    """Checks classic NetCDF, which has no checksum and no length. A truncated file must not give zeros."""
     pytest.importorskip("scipy")
     xarray = pytest.importorskip("xarray")
     path = tmp_path / "a.nc"
@@ -100,7 +100,7 @@ def test_classic_netcdf(tmp_path: Path) -> None:
 
 
 def test_segy_volumes_sorted_by_crosslines_are_put_in_order(tmp_path: Path) -> None:
-    """The order of traces in the file must not decide which axis they end up on."""
+    """Checks that the order of traces in a file does not change the axes of the volume."""
     segyio = pytest.importorskip("segyio")
     spec = segyio.spec()
     spec.sorting, spec.format = segyio.TraceSortingFormat.CROSSLINE_SORTING, 5
@@ -114,7 +114,7 @@ def test_segy_volumes_sorted_by_crosslines_are_put_in_order(tmp_path: Path) -> N
 
 
 def test_segy_with_several_offsets_is_refused(tmp_path: Path) -> None:
-    """Traces that are not stacked are no model."""
+    """Checks that a file with several offsets is refused, because unstacked traces are no model."""
     segyio = pytest.importorskip("segyio")
     segyio.tools.from_array4D(str(tmp_path / "a.sgy"), np.ones((3, 4, 2, 8), "f4"))
     with pytest.raises(InputError, match="2 offsets at each place"):
@@ -151,7 +151,10 @@ print((peak_kib() - before) << 10)
 def test_files_are_never_whole_in_memory(
     tmp_path: Path, save: Callable[[Path, np.ndarray], str], suffix: str, packages: list[str]
 ) -> None:
-    """By the kernel's count of a process of its own: half of the file at most, whichever way its planes lie."""
+    """Checks that reading a file needs less memory than half of the file, for each layout of its planes.
+
+    The kernel measures the memory of a separate process.
+    """
     text = save(tmp_path, np.zeros((384, 256, 256), "f4"))
     done = subprocess.run([sys.executable, "-c", PEAK_OF, text + suffix, *packages], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -1,4 +1,4 @@
-"""Protects values from objects: xarray's and dask's, functions, and views of them."""
+"""Check values from objects: arrays of xarray and dask, functions, and views of them."""
 
 import threading
 from pathlib import Path
@@ -12,7 +12,7 @@ from saves import SECTION, SHAPE, VOLUME, collect, save_npy
 
 
 def test_xarray_objects_are_taken_by_the_names_of_their_axes() -> None:
-    """z, y and x mean what they say in whatever order they come; other names mean their order."""
+    """Checks that axes named z, y and x are put in order. Axes with other names keep their order."""
     xarray = pytest.importorskip("xarray")
     for dims, order in [(("z", "y", "x"), (0, 1, 2)), (("x", "z", "y"), (2, 0, 1)), (("a", "b", "c"), (0, 1, 2))]:
         array = xarray.DataArray(VOLUME.transpose(order), dims=dims)
@@ -22,7 +22,8 @@ def test_xarray_objects_are_taken_by_the_names_of_their_axes() -> None:
 
 
 def test_xarray_objects_that_are_not_one_array_are_refused() -> None:
-    """Several variables, too many axes, dates and complex numbers: each named, with the remedy."""
+    """Checks that several variables, too many axes, dates and complex numbers are refused. The error says what to do.
+    """
     xarray = pytest.importorskip("xarray")
     several = xarray.Dataset({"vp": ("x", [1.0]), "rho": ("x", [1.0])})
     many = xarray.DataArray(np.ones((2, *SHAPE)), dims=("time", "z", "y", "x"))
@@ -38,7 +39,7 @@ def test_xarray_objects_that_are_not_one_array_are_refused() -> None:
 
 
 def test_dask_arrays_are_computed_piece_by_piece() -> None:
-    """A chunk is computed once, and no more of them at a time than are asked for."""
+    """Checks that each chunk is computed once, and that only the requested chunks are computed at a time."""
     dask_array = pytest.importorskip("dask.array")
     xarray = pytest.importorskip("xarray")
     computed: list[int] = []
@@ -63,7 +64,7 @@ def test_dask_arrays_are_computed_piece_by_piece() -> None:
 
 
 def test_dask_arrays_of_unknown_size_are_refused() -> None:
-    """Their sizes are only known when they have been computed."""
+    """Checks that an array whose size is unknown before its computation is refused."""
     dask_array = pytest.importorskip("dask.array")
     lazy = dask_array.from_array(VOLUME, chunks=4)
     with pytest.raises(InputError, match="at least 1 are needed"):
@@ -71,14 +72,14 @@ def test_dask_arrays_of_unknown_size_are_refused() -> None:
 
 
 def test_functions_on_grids_of_fewer_axes() -> None:
-    """Of two axes a function is asked for rows, of one for all cells."""
+    """Checks functions on fewer axes: they are called for rows on two axes, and once for all cells on one axis."""
     for array in (SECTION, VOLUME[0, 0]):
         source = make_source(lambda a, b, array=array: array[a:b], array.shape)
         assert np.array_equal(collect(source), array)
 
 
 def test_files_of_one_axis_are_viewed_in_every_direction(tmp_path: Path) -> None:
-    """All cells are read at once, so what is asked for has to be picked from them."""
+    """Checks views of a file of one axis. All cells are read at once, and the view selects the requested ones."""
     view = InputView(parse_source(save_npy(tmp_path, VOLUME[:, 0, 0]), None))
     for index in (3, -1, slice(None), slice(9, 2, -3), slice(2, 2), slice(None, None, -1)):
         assert np.array_equal(view[index], VOLUME[:, 0, 0][index])

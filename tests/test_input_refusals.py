@@ -1,4 +1,4 @@
-"""Protects from files that are not what was meant: one line names the file, what it has, or a package to install."""
+"""Check the errors for wrong files. One line names the file, and its contents or a package to install."""
 
 import os
 import sys
@@ -29,7 +29,7 @@ from saves import SECTION, SHAPE, VOLUME, collect, save_netcdf, save_npy, save_n
 def test_a_variable_that_is_not_there_is_refused(
     tmp_path: Path, save: Callable[[Path, np.ndarray], str], suffix: str, words: str
 ) -> None:
-    """The message names the variables that the file has."""
+    """Checks that the message names the variables of the file."""
     path = save(tmp_path, VOLUME).partition(".n")[0]
     with pytest.raises(InputError, match=words):
         parse_source(f"{path}.{save.__name__[5:].replace('netcdf', 'nc')}{suffix}", SHAPE)
@@ -59,7 +59,7 @@ def test_a_variable_that_is_not_there_is_refused(
 def test_texts_that_name_no_array_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, words: str
 ) -> None:
-    """One line with the remedy, for all that can be wrong with a text and with the file behind it."""
+    """Checks that each error in a text or in its file gives one line that says what to do."""
     if ".sgy" in text:
         pytest.importorskip("segyio")
     monkeypatch.chdir(tmp_path)
@@ -82,7 +82,7 @@ def test_texts_that_name_no_array_are_refused(
 def test_a_package_that_is_not_installed_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, save: Callable[[Path, np.ndarray], str], package: str, remedy: str
 ) -> None:
-    """With the command that installs it."""
+    """Checks that the error gives the command that installs the missing package."""
     text = save(tmp_path, VOLUME)
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(InputError, match=remedy):
@@ -92,7 +92,7 @@ def test_a_package_that_is_not_installed_is_named(
 def test_without_a_reader_of_hdf5_the_message_says_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """xarray alone reads neither version of NetCDF."""
+    """Checks the error without a reader for NetCDF: xarray alone reads neither of its two versions."""
     text = save_netcdf(tmp_path, VOLUME)
     classic = tmp_path / "classic.nc"
     classic.write_bytes(b"CDF\x01" + bytes(28))
@@ -104,7 +104,7 @@ def test_without_a_reader_of_hdf5_the_message_says_what_to_install(
 
 
 def test_h5netcdf_without_h5py_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Newer ones of the first do not bring the second along."""
+    """Checks the error for a missing h5py, because newer versions of h5netcdf do not install h5py."""
     text = save_netcdf(tmp_path, VOLUME)
 
     def refuse(*arguments: object, **options: object) -> None:
@@ -117,7 +117,10 @@ def test_h5netcdf_without_h5py_is_named(tmp_path: Path, monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize("array", [SECTION, VOLUME[0, 0]], ids=["2-D", "1-D"])
 def test_a_file_of_fewer_axes_alone_is_no_grid(tmp_path: Path, array: np.ndarray) -> None:
-    """With neither -n nor @resample a section must not become a grid of one row for a stencil of three axes."""
+    """Checks that a section of two axes does not become a grid of one row for a stencil of three axes.
+
+    A section needs -n or @resample.
+    """
     text, stencil = save_npy(tmp_path, array), find_stencil("heat7")
     with pytest.raises(InputError, match=rf"{array.shape[-1]},?\); heat7.*three axes.*-n NX NY NZ, and write FILE@res"):
         initial_values([text], None, stencil)
@@ -133,7 +136,10 @@ def test_a_file_of_fewer_axes_alone_is_no_grid(tmp_path: Path, array: np.ndarray
 def test_files_of_zarr_are_regular_and_no_larger_than_the_array_says(
     tmp_path: Path, name: str, change: str, words: str
 ) -> None:
-    """A pipe would be waited for, and a sparse file of a terabyte would become a terabyte of memory."""
+    """Checks that a pipe and an oversized file in a Zarr array are refused.
+
+    Otherwise the reader waits for the pipe, and a sparse file of 1 TB needs 1 TB of memory.
+    """
     text = save_zarr(tmp_path, VOLUME)
     file = Path(text, name)
     if change == "pipe":

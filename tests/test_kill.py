@@ -1,7 +1,8 @@
-"""Protects the promise that nothing is lost: SIGKILL at any moment, resume, and the same bits as an undisturbed run.
+"""Check that SIGKILL at any moment loses nothing: a resumed run has the same bits as a run without kills.
 
-Children are forked from a server that has imported everything, so that most of a child's life is spent where it hurts:
-creating the directory, writing planes, flushing, renaming the manifest. OUTCROP_KILLS sets how many are killed.
+Child processes are forked from a server that has imported all modules. Therefore a child spends most of its time in the
+critical parts: creating the directory, writing planes, flushing, renaming the manifest. OUTCROP_KILLS sets the number
+of kills.
 """
 
 import multiprocessing
@@ -28,12 +29,12 @@ SPAWN.set_forkserver_preload(["numpy", "outcrop.run.simulation", "outcrop.langua
 
 
 def initial_values() -> np.ndarray:
-    """The same start for every run, shape SHAPE."""
+    """Return the same initial values for each run, with the shape SHAPE."""
     return np.random.default_rng(11).random(SHAPE, dtype="float32")
 
 
 def run_from_start(where: Path) -> None:
-    """Create the run and go through all steps."""
+    """Create the run and perform all steps."""
     simulation = oc.Simulation(
         oc.stencils.heat(ndim=3), shape=SHAPE, dtype="float32", directory=where, memory=MEMORY, force=True
     )
@@ -43,20 +44,23 @@ def run_from_start(where: Path) -> None:
 
 
 def resume(where: Path) -> None:
-    """Go on from the last committed state."""
+    """Continue from the last committed state."""
     simulation = oc.open(where)
     simulation.run(steps=simulation.remaining_steps, progress="none")
 
 
 def start(target: object, where: Path) -> ForkServerProcess:
-    """A child at work on `where`."""
+    """Start a child process that works on `where`, and return the process."""
     process = SPAWN.Process(target=target, args=(where,))
     process.start()
     return process
 
 
 def committed_step(where: Path) -> int | None:
-    """How far the run in `where` is, or None when it has no initial values yet; whatever is committed must be whole."""
+    """Return the committed step of the run in `where`, or None if the run has no initial values yet.
+
+    All committed values must be undamaged.
+    """
     try:
         if not open_state(where).has_values:
             return None
@@ -69,7 +73,7 @@ def committed_step(where: Path) -> int | None:
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[np.ndarray, float]:
-    """The bits of a run that nobody kills, and about how many seconds its child lives."""
+    """Return the final bits of a run without kills, and the approximate lifetime of its child process in seconds."""
     where = tmp_path_factory.mktemp("undisturbed") / "run.oc"
     seconds = []
     for _ in range(3):  # the first compiles
@@ -82,7 +86,8 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[np.ndarray, f
 
 
 def test_killed_runs_end_with_the_same_bits(undisturbed: tuple[np.ndarray, float], tmp_path: Path) -> None:
-    """Kills fall anywhere from the creation of the directory to the last commit; no committed step is ever lost."""
+    """Checks kills at any moment from the creation of the directory to the last commit. No committed step may be lost.
+    """
     expected, seconds = undisturbed
     chance = random.Random(int(os.environ.get("OUTCROP_SEED", "5")))
     kills = finished = 0

@@ -1,4 +1,4 @@
-"""The ladder: every column gives the oracle's bits, its limits limit, and what it says of a measurement is true."""
+"""Check the ladder: each column gives the oracle's bits and keeps its memory limit, and its report is correct."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ MAY_LOCK = os.geteuid() == 0 or LOCKABLE_BYTES == resource.RLIM_INFINITY or LOCK
 
 
 def right_digest(shape: tuple[int, int, int], steps: int) -> int:
-    """The checksum of what NumPy makes of the benchmark's initial values."""
+    """Return the checksum of the oracle's result for the benchmark's initial values."""
     initial = smooth_planes(0, shape[0], shape)
     after = advance(find_stencil("heat7"), initial, {}, steps)
     return _core.crc32c(np.ascontiguousarray(after).view(np.uint8).reshape(-1))
@@ -60,8 +60,9 @@ def right_digest(shape: tuple[int, int, int], steps: int) -> int:
 def test_every_column_gives_the_oracles_bits(
     column: Column, shape: tuple[int, int, int], steps: int, share: float
 ) -> None:
-    """Protects the comparison: swap, mmap and direct I/O, one layer and two, padded or not, in any memory, compute the
-    same, and move what was predicted."""
+    """Checks that all columns compute the same bits in any memory, and move the predicted number of bytes.
+
+    Columns use swap, mmap or direct I/O, one layer or two, with or without padding."""
     layout = make_layout(shape, "float32")
     whole = Window((shape[0], shape[0], 0), layout.record_bytes).bytes
     with tempfile.TemporaryDirectory() as folder:
@@ -77,7 +78,7 @@ def test_every_column_gives_the_oracles_bits(
 
 
 def test_small_ladder_measures_every_column(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """All bars are there or say why not, all have the oracle's bits, and nothing is left behind."""
+    """Checks that each bar has a figure or a reason, that the bits are the oracle's, and that no files remain."""
     figures_file, picture = tmp_path / "figures.json", tmp_path / "picture.png"
     where = str(tmp_path / "new" / "below")
     arguments = ["bench", "ladder", "--small", "-d", where, "--json", str(figures_file), "--png", str(picture)]
@@ -131,7 +132,7 @@ def test_small_ladder_measures_every_column(tmp_path: Path, capsys: pytest.Captu
 def test_what_cannot_be_is_refused_in_one_line(
     arguments: list[str], named: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Protects users from options that are ignored, and from an hour of measuring something else."""
+    """Checks that options that do not apply are refused, because a benchmark that ignores them wastes an hour."""
     assert call(["bench", *arguments, "--small", "-d", str(tmp_path)]) == 2
     said = capsys.readouterr().err
     assert named in said and said.count("\n") == 1
@@ -139,14 +140,14 @@ def test_what_cannot_be_is_refused_in_one_line(
 
 
 def measured(steps: int, seconds: float, digest: int = 7, swapped_out: int = 0) -> ColumnRun:
-    """One measurement, made up."""
+    """Return an invented measurement."""
     components = {name: seconds / 10 for name in COMPONENTS}
     zeros = 0, 0, 0, 0.0, 0, 0, 0, 0, 0
     return ColumnRun(steps, seconds, components, 1000, "swap", (1, 1, 1), 1, 1, *zeros, swapped_out, 0, digest)
 
 
 def test_scaled_and_unlimited_bars_say_so() -> None:
-    """Protects the reader: a bar that is scaled, or whose memory nothing limited, or that did not swap, is marked."""
+    """Checks that a bar has a note if it is scaled, if its memory was not limited, or if it did not swap."""
     column = find_column(1)
     runs = [LimitedRun(measured(2, seconds, swapped_out=1), 10 * MIB, None) for seconds in (4.0, 1.0, 2.0)]
     entry = Bar(column, False, 10, 100, runs)
@@ -166,12 +167,14 @@ def test_scaled_and_unlimited_bars_say_so() -> None:
 
 
 def can_limit() -> bool:
-    """Whether memory groups can be made here."""
+    """Return whether this machine allows memory groups."""
     return memory.run_limited(["-c", "pass"], 100 * MIB).is_limited
 
 
 def test_a_memory_group_limits_and_goes() -> None:
-    """Protects the columns' budgets: page cache and memory count, what is beyond ends the process, no group stays."""
+    """Checks that a group limits memory and page cache. The kernel kills a process beyond the limit, and the group is
+    removed.
+    """
     if not can_limit():
         pytest.skip("no memory group can be made here")
     output = memory.run_limited(["-c", f"print(len(bytearray({20 * MIB})))"], 200 * MIB)
@@ -184,14 +187,13 @@ def test_a_memory_group_limits_and_goes() -> None:
 
 @pytest.mark.parametrize(("number", "swap_limit"), [(1, str(60 * MIB)), (2, "0")])
 def test_both_versions_of_groups_forbid_swap(tmp_path: Path, number: int, swap_limit: str) -> None:
-    """Protects columns that are not to swap, by the files of either version; and that a folder which is no group
-    counts as none."""
+    """Checks that both versions of groups can forbid swap, and that a folder that is no group is not used."""
     group = memory.Group(tmp_path, memory.GROUP_FILES[number])
     with pytest.raises(FileNotFoundError):
         group.limit(60 * MIB, may_swap=False)
     limit, swap = tmp_path / group.files.limit, tmp_path / group.files.swap_limit
     limit.touch()
-    group.limit(60 * MIB, may_swap=False)  # as where the kernel does not count swap
+    group.limit(60 * MIB, may_swap=False)  # a kernel that does not count swap
     assert limit.read_text() == str(60 * MIB) and not swap.exists()
     swap.write_text("max")
     group.limit(60 * MIB, may_swap=True)
@@ -201,7 +203,7 @@ def test_both_versions_of_groups_forbid_swap(tmp_path: Path, number: int, swap_l
 
 
 def test_a_failing_or_slow_child_is_told_in_one_line() -> None:
-    """Protects the ladder from one bad column: its last line is kept, and it does not go on for ever."""
+    """Checks that a child that fails or runs too long does not stop the ladder. Its last line is the error."""
     with pytest.raises(StorageError, match=r"^InputError: too small$"):
         memory.run_limited(["-c", "from outcrop.errors import InputError; raise InputError('too small')"], None)
     with pytest.raises(StorageError, match=r"^stopped after 1 s$"):
@@ -209,7 +211,7 @@ def test_a_failing_or_slow_child_is_told_in_one_line() -> None:
 
 
 def test_swap_is_for_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Protects the message for everybody else; nothing is made."""
+    """Checks the message for users who are not root. No file is made."""
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     with pytest.raises(InputError, match="needs root"), memory.swap_file(tmp_path, MIB):
         pass
@@ -217,11 +219,13 @@ def test_swap_is_for_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_a_swap_file_always_goes(tmp_path: Path) -> None:
-    """Protects the machine: swap is on meanwhile, and off and removed after success, Ctrl-C and failure."""
+    """Checks that a swap file is active inside the context. After success, Ctrl-C or failure it is switched off and
+    removed.
+    """
     if os.geteuid() != 0:
         pytest.skip("swap files need root")
     with pytest.raises(StorageError, match="swap file"), memory.swap_file(tmp_path, 4096):
-        pass  # too small to be one
+        pass  # the file is too small for swap
     assert not list(tmp_path.iterdir())
     try:
         with memory.swap_file(tmp_path, 4 * MIB):

@@ -1,4 +1,4 @@
-"""Protects what a user writes: equations become the stencil meant, survive a manifest; mistakes end in one line."""
+"""Check equations of users: they give the intended stencil, a manifest preserves them, and mistakes give one line."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ CENTRE = U[0, 0, 0]
 
 
 def test_radii_are_read_off_the_equation() -> None:
-    """Protects planning, which knows a stencil only by its reach along each axis."""
+    """Checks that the radii come from the equation. Planning uses only these radii."""
     stencil = Stencil("far", {U: U[-3, 0, 0] + U[0, 1, 4] + U[0, 0, -2]})
     assert stencil.radii == (3, 1, 4)
     assert stencil.radius == 4
@@ -38,7 +38,9 @@ def test_radii_are_read_off_the_equation() -> None:
 
 @pytest.mark.parametrize("name", sorted(STENCILS))
 def test_a_stencil_survives_the_manifest(name: str) -> None:
-    """Protects resuming without the user's script: what comes back from JSON is equal, to the last bit."""
+    """Checks that a stencil is equal after conversion to JSON and back, so that `resume` does not need the user's
+    script.
+    """
     stencil = STENCILS[name]()
     again = Stencil.from_json(json.loads(json.dumps(stencil.to_json())))
     assert again == stencil
@@ -47,7 +49,7 @@ def test_a_stencil_survives_the_manifest(name: str) -> None:
 
 @pytest.mark.parametrize("damage", ["stages", "fields", "parameters", "name"])
 def test_a_damaged_manifest_is_refused(damage: str) -> None:
-    """Protects resuming from a file that somebody edited."""
+    """Checks that a manifest that somebody has edited is refused."""
     data = find_stencil("heat7").to_json()
     del data[damage]
     with pytest.raises(InputError, match="not the description of a stencil"):
@@ -68,7 +70,7 @@ def test_a_damaged_manifest_is_refused(damage: str) -> None:
     ],
 )
 def test_a_program_that_is_none_is_refused(row: list[Any]) -> None:
-    """Protects the generator from operations that do not exist or use what does not."""
+    """Checks that a program with an unknown operation or an undefined operand is refused."""
     data = find_stencil("heat7").to_json()
     data["stages"][0]["program"]["operations"].append(row)
     with pytest.raises(InputError, match="not the description of a stencil"):
@@ -76,7 +78,7 @@ def test_a_program_that_is_none_is_refused(row: list[Any]) -> None:
 
 
 def doubled(times: int) -> sympy.Expr:
-    """A small expression that is huge when it is written out."""
+    """Return a small expression that becomes huge when it is written out."""
     term = CENTRE
     for _ in range(times):
         term = (term + 1) * (term + 2)
@@ -84,7 +86,7 @@ def doubled(times: int) -> sympy.Expr:
 
 
 def nested(depth: int) -> sympy.Expr:
-    """An expression in an expression."""
+    """Return an expression with `depth` nested levels."""
     term = CENTRE
     for _ in range(depth):
         term = sympy.Add(1, sympy.Mul(2, term, evaluate=False), evaluate=False)
@@ -153,7 +155,7 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
 
 @pytest.mark.parametrize("mistake", sorted(MISTAKES))
 def test_a_mistake_ends_in_one_line_that_names_it(mistake: str) -> None:
-    """Protects the user from tracebacks out of SymPy or the C compiler."""
+    """Checks that a mistake in an equation gives a one-line error, without a traceback of SymPy or the C compiler."""
     make, message = MISTAKES[mistake]
     with pytest.raises(InputError, match=message.replace("(", r"\(")) as caught:
         make()
@@ -161,21 +163,22 @@ def test_a_mistake_ends_in_one_line_that_names_it(mistake: str) -> None:
 
 
 def test_equal_names_in_two_stencils_keep_their_own_defaults() -> None:
-    """Protects parameters against SymPy's cache, which hands out an earlier object that compares equal."""
+    """Checks that parameters with equal names keep their own defaults. SymPy's cache may return an older equal object.
+    """
     first = Stencil("first", {U: Parameter("c", 0.4) * CENTRE})
     other = Stencil("other", {U: Parameter("c", 0.25) * CENTRE})
     assert [stencil.scalars({}) for stencil in (first, other)] == [(0.4,), (0.25,)]
 
 
 def test_numbers_are_not_multiplied_into_sums() -> None:
-    """Protects the equation as written: one product after the sum, not one for each of its terms."""
+    """Checks that a factor of a sum stays one product, and does not become a product for each term."""
     stencil = Stencil("mean", {U: Parameter("c", 0.5) * (U[0, 0, 1] + U[0, 0, -1])})
     operators = [row[0] for row in stencil.stages[0].program.to_json()["operations"]]
     assert operators.count("mul") == 1
 
 
 def test_stability_is_reported_not_refused() -> None:
-    """Protects from silent nonsense: growth is named, decay and what is not linear are not."""
+    """Checks that an unstable linear stencil is reported, and that a stable or nonlinear stencil is not."""
     heat7 = find_stencil("heat7")
     assert stability(heat7, {}) is None
     assert "factor 2.2" in (stability(heat7, {"c0": 1 - 6 * 4 / 15, "c1": 4 / 15}) or "")
@@ -183,13 +186,13 @@ def test_stability_is_reported_not_refused() -> None:
     skewed = Stencil("upwind", {U: CENTRE - Parameter("a", 0.5) * (CENTRE - U[0, 0, -1])})
     assert stability(skewed, {}) is None
     assert stability(skewed, {"a": 1.5}) is not None
-    # A cross derivative: the worst wave has phases of opposite signs along y and x.
+    # A cross derivative: the fastest growing wave has phases of opposite signs along y and x.
     near, cross = U[0, 1, 0] + U[0, -1, 0] + U[0, 0, 1] + U[0, 0, -1], U[0, 1, -1] + U[0, -1, 1]
     assert "factor 1.06" in (stability(Stencil("cross", {U: CENTRE / 2 + near / 8 - cross / 4}), {}) or "")
 
 
 def test_a_kernel_is_compiled_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Protects the start of every later run: same content, same file, no compiler."""
+    """Checks that a kernel with the same content is loaded from its file, without the compiler."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     stencil = find_stencil("heat7")
     first = compiling.compile_kernel(stencil, "float32", "plain")
@@ -202,7 +205,7 @@ def test_a_kernel_is_compiled_once(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_processes_may_compile_the_same_kernel_at_once(tmp_path: Path) -> None:
-    """Protects parallel starts: each process ends up with a whole kernel."""
+    """Checks that several processes can compile the same kernel at once, and that each gets a complete kernel."""
     script = (
         "from outcrop.language.library import heat7\n"
         "from outcrop.language.compile import compile_kernel\n"
@@ -215,7 +218,7 @@ def test_processes_may_compile_the_same_kernel_at_once(tmp_path: Path) -> None:
 
 
 def test_no_compiler_is_reported_with_the_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Protects machines without a compiler: one line that says what to install."""
+    """Checks that a machine without a compiler gives a one-line error that says what to install."""
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("CC", raising=False)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
@@ -229,7 +232,7 @@ def test_no_compiler_is_reported_with_the_remedy(tmp_path: Path, monkeypatch: py
 
 @pytest.mark.parametrize("isa", ["avx1024", "neon"])
 def test_vectors_this_machine_lacks_are_refused(isa: str) -> None:
-    """Protects from illegal instructions."""
+    """Checks that vector instructions that this machine does not have are refused."""
     if isa in compiling.available_isas():
         pytest.skip(f"this machine has {isa}")
     with pytest.raises(InputError, match="not available here"):
@@ -237,7 +240,7 @@ def test_vectors_this_machine_lacks_are_refused(isa: str) -> None:
 
 
 def test_text_in_an_equation_cannot_break_out_of_the_comment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Protects the generated C from what a user calls things."""
+    """Checks that text from the user cannot end a comment of the generated C code."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     stencil = Stencil("odd */ name", {U: CENTRE}, "u' = u */ #error \\\n #error")
     compiling.compile_kernel(stencil, "float32", "plain")
@@ -246,7 +249,7 @@ def test_text_in_an_equation_cannot_break_out_of_the_comment(tmp_path: Path, mon
 
 
 def test_terms_with_one_coefficient_are_multiplied_once() -> None:
-    """Protects speed: a difference formula that was expanded needs a product per coefficient, not per neighbour."""
+    """Checks that an expanded difference formula has one product for each coefficient, not for each neighbour."""
     c = Parameter("c", 0.5)
     stencil = Stencil("mean", {U: c * U[0, 0, 1] + c * U[0, 0, -1] - c * U[0, 1, 0] + CENTRE / 3 - U[1, 0, 0] / 3})
     operators = [row[0] for row in stencil.stages[0].program.to_json()["operations"]]
@@ -254,7 +257,7 @@ def test_terms_with_one_coefficient_are_multiplied_once() -> None:
 
 
 def test_what_depends_on_no_cell_is_no_vector_operation() -> None:
-    """Protects speed: steps over squares of spacings are divided once per call, not once per cell."""
+    """Checks that a value that is equal for all cells is computed once per call, not once per cell."""
     h, dt = Parameter("h", 2.0), Parameter("dt", 0.1)
     program = Stencil("s", {U: CENTRE + dt / h**2 * (U[0, 0, 1] - CENTRE)}).stages[0].program
     pairs = zip(program.operations, program.uniform, strict=True)

@@ -1,4 +1,4 @@
-"""Protects the promise of same bits at its root: kernels of every vector width equal the oracle bit for bit."""
+"""Check that kernels of each vector width equal the oracle bit for bit."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ U = Field("u")
 K = Parameter("k", 0.3)
 CENTRE = U[0, 0, 0]
 
-# Every branch of the generator: each axis alone, reach beyond one and two vectors, one-sided offsets, each operator,
-# an update that does not read its own cell, and one that reads nothing at all.
+# Stencils for each branch of the generator: one axis only, offsets beyond one and two vectors, one-sided offsets, and
+# each operator. One update does not read its own cell, and one reads no cell.
 SPECIAL: dict[str, Any] = {
     "x_far": (U[0, 0, -4] + U[0, 0, 4]) * K - CENTRE,
     "x_beyond_vectors": U[0, 0, -17] + U[0, 0, 33] + U[0, 0, 16] - U[0, 0, -32],
@@ -44,13 +44,16 @@ SPECIAL: dict[str, Any] = {
 
 
 def grid(shape: tuple[int, int, int], dtype: str, seed: int) -> NDArray[np.floating]:
-    """Values of many magnitudes and both signs; no two sums round alike."""
+    """Return values of many magnitudes and both signs, so that different orders of a sum give different rounding."""
     rng = np.random.default_rng(seed)
     return (rng.standard_normal(shape) * 10.0 ** rng.integers(-3, 4, shape)).astype(dtype)
 
 
 def check(stencil: Stencil, dtype: str, isa: str, planes: int, rows: int, nx: int, seed: int = 1) -> None:
-    """One call on a grid with `planes` planes and `rows` rows to update; compares whole planes, padding and all."""
+    """Compare one call with the oracle on a grid with `planes` planes and `rows` rows to update.
+
+    The comparison covers whole planes with their padding.
+    """
     rz, ry, _ = stencil.radii
     array = grid((planes + 2 * rz, rows + 2 * ry, nx), dtype, seed)
     kernel = compile_kernel(stencil, dtype, isa)
@@ -64,7 +67,7 @@ def check(stencil: Stencil, dtype: str, isa: str, planes: int, rows: int, nx: in
 @pytest.mark.parametrize("isa", available_isas())
 @pytest.mark.parametrize("name", sorted(PLAIN))
 def test_built_in_kernels_equal_the_oracle(name: str, isa: str, dtype: str) -> None:
-    """Protects the stencils people use, for every number of planes and rows a call may have, and odd rows of cells."""
+    """Checks the stencils of the library for several numbers of planes and rows per call, and for odd row lengths."""
     stencil = PLAIN[name]()
     for planes in (1, 2, 3, 4):
         for rows, nx in ((1, 50), (2, 16), (3, 1), (5, 33), (9, 129)):
@@ -75,7 +78,7 @@ def test_built_in_kernels_equal_the_oracle(name: str, isa: str, dtype: str) -> N
 @pytest.mark.parametrize("isa", available_isas())
 @pytest.mark.parametrize("name", sorted(SPECIAL))
 def test_special_kernels_equal_the_oracle(name: str, isa: str, dtype: str) -> None:
-    """Protects every branch of the generator."""
+    """Checks each branch of the generator."""
     stencil = Stencil(name, {U: SPECIAL[name]})
     for planes, rows, nx in ((1, 1, 7), (2, 3, 70), (3, 4, 65), (4, 7, 48)):
         check(stencil, dtype, isa, planes, rows, nx)
@@ -84,7 +87,7 @@ def test_special_kernels_equal_the_oracle(name: str, isa: str, dtype: str) -> No
 @pytest.mark.parametrize("isa", available_isas())
 @pytest.mark.parametrize("lines", [(0, 1), (1, 3), (2, 4), (3, 3)])
 def test_a_call_writes_only_the_cells_asked_for(isa: str, lines: tuple[int, int]) -> None:
-    """Protects neighbours in space-time: rows and 64-byte lines outside of the block stay as they were."""
+    """Checks that a call does not change rows and 64-byte lines outside its block."""
     stencil = STENCILS["heat13"]()
     array = grid((6, 9, 58), "float32", 5)
     updated = advance(stencil, array, {}, 1)
@@ -103,7 +106,7 @@ leaves = st.one_of(
 
 
 def join(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-    """Expressions one level deeper. Divisors stay away from zero, so that no NaN arises whose bits may differ."""
+    """Draw expressions that are one level deeper. No divisor is near zero, because the bits of NaN may differ."""
     return st.one_of(
         st.lists(inner, min_size=2, max_size=6).map(lambda terms: sum(terms, sympy.S.Zero)),
         st.tuples(inner, inner).map(lambda pair: pair[0] * pair[1]),
@@ -129,13 +132,14 @@ def join(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
 def test_random_kernels_equal_the_oracle(
     expression: Any, dtype: str, isa: str, planes: int, rows: int, nx: int, seed: int
 ) -> None:
-    """Protects the user's own stencils: whatever expression, the kernel rounds exactly where the oracle does."""
+    """Checks that a kernel of any expression rounds in the same places as the oracle."""
     check(Stencil("random", {U: expression}), dtype, isa, planes, rows, nx, seed)
 
 
 @pytest.mark.parametrize("isa", available_isas())
 def test_products_and_sums_are_not_fused(isa: str) -> None:
-    """Protects against contraction: with a fused multiply-add the rounding error of the product would be left over."""
+    """Checks that the compiler does not fuse products and sums. A fused operation leaves the product's rounding error.
+    """
     stencil = Stencil("fuse", {U: CENTRE * U[0, 0, 1] + U[0, 1, 0]})
     a = np.float32(1 + 2**-12)
     array = np.full((1, 3, 40), a, np.float32)
@@ -146,7 +150,9 @@ def test_products_and_sums_are_not_fused(isa: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(STENCILS))
 def test_generated_text_is_a_function_of_the_content_alone(name: str) -> None:
-    """Protects the cache and the bits: no set, hash or earlier call may change the order of operations."""
+    """Checks that equal stencils give equal C code. The order of operations must not depend on sets, hashes or earlier
+    calls.
+    """
     for vector_bytes in VECTOR_BYTES.values():
         texts = {generate(STENCILS[name](), "float32", vector_bytes) for _ in range(3)}
         texts.add(generate(Stencil.from_json(STENCILS[name]().to_json()), "float32", vector_bytes))

@@ -1,4 +1,4 @@
-"""Protects the table of stencils: names, bits that must not move, costs of kernels, initial values that come along."""
+"""Check the library of stencils: names, unchanged bits, costs of kernels, and initial values."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ NAMES = [
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_name_finds_the_stencil_of_that_name(name: str) -> None:
-    """Protects the command line: what a stencil is called is what finds it, with the axes that the name says."""
+    """Checks that the name of a stencil finds this stencil, and that its axes are those in the name."""
     stencil = library.find_stencil(name)
     assert stencil.name == name
     axes = [axis for axis, radius in zip("zyx", stencil.radii, strict=True) if radius]
@@ -46,7 +46,7 @@ def test_a_name_finds_the_stencil_of_that_name(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_a_rim_is_kept_and_all_inside_moves(name: str, dtype: str) -> None:
-    """Protects the fixed boundary of every stencil: read-only fields and rims keep their bits, other cells change."""
+    """Checks the fixed boundary of each stencil: read-only fields and rims keep their bits, all other cells change."""
     stencil = library.find_stencil(name)
     shape = tuple(2 * radius + 3 if radius else 1 for radius in stencil.radii)
     rng = np.random.default_rng(2)
@@ -63,7 +63,7 @@ def test_a_rim_is_kept_and_all_inside_moves(name: str, dtype: str) -> None:
 
 
 def test_the_help_of_the_command_line_names_stencils_that_there_are() -> None:
-    """Protects who asks `outcrop run --help` what STENCIL may be; names of Python's functions are names, too."""
+    """Checks that each name in the help of STENCIL exists. Names of Python functions are valid too."""
     text = option_table()["stencil"].help
     names = re.findall(r"\w*\d\w*|maxwell", text)
     assert len(names) == 4
@@ -74,7 +74,7 @@ def test_the_help_of_the_command_line_names_stencils_that_there_are() -> None:
 
 
 def test_a_family_alone_has_its_defaults() -> None:
-    """Protects short names: order and axes that are left out are those that the Python functions have."""
+    """Checks that a name without order and axes has the defaults of the Python function."""
     assert {name: make().name for name, make in library.STENCILS.items() if make().name != name} == {
         "heat": "heat2",
         "acoustic": "acoustic8",
@@ -88,7 +88,7 @@ def test_a_family_alone_has_its_defaults() -> None:
     ["heat3", "heat18", "heat2_4d", "acoustic8_lossy", "elastic4_1d", "d2q9_2d", "heat2_", "acoustic_8", "", "("],
 )
 def test_an_unknown_name_lists_what_there_is(name: str) -> None:
-    """Protects from typing errors that would run something else."""
+    """Checks that a misspelt name is refused with a list of names, so that no other stencil runs."""
     with pytest.raises(InputError, match=r"there are: heat7, heat13, box27, heat\[2,4..16\]\[_1d\]\[_2d\], acoustic"):
         library.find_stencil(name)
 
