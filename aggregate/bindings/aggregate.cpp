@@ -41,7 +41,7 @@ struct BoundPlan {
   const PlanSummary &summary() const { return placed->plan().summary(); }
 };
 
-// An operation, and the memory that it uses. The operation is destroyed before the memory.
+// A plan of the core. Without MPI, the plan also owns a transport with one rank.
 class BoundRequest {
  public:
   BoundRequest(std::list<Buffer> memory, Operation operation)
@@ -64,8 +64,7 @@ class BoundRequest {
 
 using Variables = std::vector<std::vector<Extent>>;
 
-// Converts what a provider in Python knows about the machine. The Python object must exist until the plan is made, because its
-// distances are read later.
+// An operation, and the memory that it uses. The destructor destroys the operation first.
 MachineSources to_sources(nb::handle python) {
   MachineSources sources;
   sources.node_text = get<std::string>(python, "node_text");
@@ -78,7 +77,8 @@ MachineSources to_sources(nb::handle python) {
   return sources;
 }
 
-// `find_machine` is called with the settings of all ranks. It is collective.
+// Converts the facts about the machine that a provider in Python knows. The Python object must exist until the plan is
+// made, because its distances are read later.
 std::unique_ptr<BoundPlan> make_plan(std::uintptr_t transport, Variables variables, Texts arguments, Texts hints,
                                      Texts environment, std::string problem, nb::handle find_machine) {
   auto made = std::make_unique<BoundPlan>();
@@ -107,7 +107,9 @@ CacheMode to_cache_mode(const std::string &name) {
 
 struct BoundFile {
   aggregate::File value;
-  bool staged;  // its steps are staged
+  // Collective. `find_machine` is a Python function. This function calls it with the settings on which all ranks have
+  // agreed.
+  bool staged;
 };
 
 FileOptions make_options(BoundPlan &plan, const std::string &way, bool durable, std::uint64_t size_bytes,
@@ -143,7 +145,7 @@ std::list<Buffer> to_memory(nb::handle arrays, bool writable) {
   return memory;
 }
 
-// Calls act(spans) without the GIL.
+// Calls act(spans). The GIL is released during the call.
 template <typename Byte, typename Act>
 auto with_spans(const std::list<Buffer> &memory, Act &&act) {
   std::vector<std::span<Byte>> spans;
@@ -178,7 +180,8 @@ Timing read(BoundFile &file, nb::handle arrays, std::uint64_t base, const std::s
                                [&](const auto &spans) { return file.value.read(spans, base, problem); });
 }
 
-// The runs of a rank, with a plain call for each run. The benchmark compares aggregation with this.
+// The contiguous runs of a rank. Each run is written or read by one plain system call. The benchmark compares
+// aggregation with these calls.
 class PlainRuns {
  public:
   PlainRuns(const std::string &path, Variables variables, bool writable)

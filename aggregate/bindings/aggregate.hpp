@@ -1,4 +1,4 @@
-// Functions that both files of aggregation's bindings use.
+// Functions that both source files of the bindings of aggregation use.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -12,10 +12,11 @@ Value get(nanobind::handle object, const char *name) {
   return nanobind::cast<Value>(object.attr(name));
 }
 
-/// Returns distances that read the rows of a Python object. The object must exist while they are used. They take the GIL.
+/// Returns an object that reads distances from the rows of a Python object. The Python object must exist while the
+/// distances are used. Reading a row takes the GIL.
 aggregate::Distances to_distances(nanobind::handle python);
 
-/// Binds placement; the rest of the module is in aggregate.cpp.
+/// Binds the functions of placement. aggregate.cpp binds all other functions.
 void bind_placement(nanobind::module_ &module);
 
 }  // namespace outcrop

@@ -49,7 +49,8 @@ Target to_target(nb::handle python) {
           get<bool>(python, "is_shared")};
 }
 
-// Python has checked the machine. Its distances refer to `python`, which must exist while they are used.
+// Converts a machine that Python code has checked. The distances of the result refer to `python`, which must exist
+// while the distances are used.
 Machine to_machine(nb::handle python) {
   Machine machine;
   machine.node_of_rank = to_vector(get<Array<std::uint32_t>>(python, "node_of_rank"));
@@ -76,7 +77,7 @@ std::vector<Tally> to_tallies(nb::handle python) {
   return tallies;
 }
 
-// Calls act(machine, tallies) without the GIL.
+// Calls act(machine, tallies). The GIL is released during the call.
 template <typename Act>
 Placed place_by(nb::handle machine, nb::handle tallies, const PlacementOptions &options, const Act &act) {
   Placed placed{to_machine(machine), options, {}};
@@ -85,7 +86,7 @@ Placed place_by(nb::handle machine, nb::handle tallies, const PlacementOptions &
     const nb::gil_scoped_release release;
     placed.placement = act(placed.machine, list);
   }
-  placed.machine.distances = nullptr;  // Python may destroy its machine now
+  placed.machine.distances = nullptr;  // Python may destroy its machine from here on
   return placed;
 }
 
@@ -120,7 +121,7 @@ nb::object to_python(const SettingValue &value) {
       value);
 }
 
-// A tuple for each setting: argument, field, hint, ROMIO's hint, variable, default in words, meaning.
+// Returns one tuple for each setting: argument, field, hint, ROMIO's hint, variable, default in words, and meaning.
 nb::list setting_rows() {
   nb::list rows;
   for (const SettingRow &row : setting_table())
@@ -221,8 +222,9 @@ void bind_settings(nb::module_ &module) {
   module.def("setting_rows", &setting_rows);
 }
 
-// The text of another node. Returns name, latency, rates to fill and to empty, persistence, holds_files, room and origin of
-// each tier, and the target's latency and rate for writing, or None.
+// Parses the text that describes a node. Returns two values. The first is a list of the tiers: name, latency, rates of
+// filling and emptying, persistence, holds_files, room and origin. The second is the target's latency and rate for
+// writing, or None.
 nb::tuple parse_node_of(const std::string &text, const std::string &file) {
   const NodeDescription node = parse_node(text, file);
   nb::list tiers;

@@ -20,11 +20,12 @@ void check(const Opened &opened, bool write, std::uint64_t base) {
                      std::to_string(opened.engine->summary.hull.end) + " go beyond 2^62 bytes");
 }
 
-// A rank with an error takes part without data, so that the others do not wait for it. All ranks learn the error.
+// A rank with an error takes part in the operation without data, so that the other ranks do not wait for it. All ranks
+// learn the error.
 template <typename Memory>
 Task task_of(const Opened &opened, Task::Kind kind, std::span<const Memory> memory, std::uint64_t base,
              std::string wrong) {
-  // Staged bytes are durable in the stage, so their step needs no flush.
+  // Staged bytes are already durable in the stage, so a staged step needs no flush.
   Task task{kind, base, opened.options.durable && !opened.is_staged(), {}, {}, opened.steps, opened.sinks};
   const std::span<const std::uint64_t> needed = opened.engine->pattern.memory_bytes();
   if (wrong.empty() && memory.size() != needed.size())
@@ -73,7 +74,7 @@ Operation &Operation::operator=(Operation &&other) noexcept {
 void Operation::abandon() noexcept {
   try {
     if (step_) step_->settle();
-  } catch (const std::exception &) {  // a destructor cannot report it
+  } catch (const std::exception &) {  // the destructor cannot report the error
   }
   step_.reset();
   engine_.reset();
@@ -110,7 +111,7 @@ File::~File() {
     if (!opened_) return;
     opened_->engine->settle_all();
     opened_->sinks.clear();
-  } catch (const std::exception &) {  // a destructor cannot report it
+  } catch (const std::exception &) {  // the destructor cannot report the error
   }
 }
 

@@ -39,7 +39,7 @@ constexpr std::uint64_t page = AlignedMemory::page_bytes, mib = std::uint64_t{1}
 // The maximum number of contiguous runs for a rank that performs its own I/O.
 constexpr std::size_t max_own_regions = 1024;
 constexpr std::uint64_t usual_own_run_bytes = 64 << 10;
-// Domains include holes that are shorter than this. No rank writes to a hole.
+// A domain contains the holes that are shorter than this. No rank writes to a hole.
 constexpr std::uint64_t gap_bytes = 64 << 10;
 constexpr std::size_t max_regions = 262144, min_regions_of_rank = 64;
 // Direct transfers of 8 MiB reach the full rate of a device, and transfers of 2 MiB reach five sixths of it. Four buffers keep
@@ -57,7 +57,7 @@ struct SharedOptions {
   bool operator==(const SharedOptions &) const = default;
 };
 
-// The data that each rank sends to all others before the decision.
+// The data that each rank sends to all other ranks before the decision.
 struct Proposal {
   SharedOptions options;
   std::uint64_t bytes = 0;

@@ -12,7 +12,8 @@ namespace outcrop::aggregate {
 
 namespace {
 
-// Makes each repetition a separate region if the gaps between them are at least `gap_bytes` and there are not too many.
+// If the gaps between repetitions have at least `gap_bytes`, and there are not too many repetitions, makes each
+// repetition a separate region.
 void split(const Extent &extent, std::size_t level, std::uint64_t file, std::uint64_t gap_bytes,
            std::size_t max_regions, std::vector<Region> &regions) {
   const detail::Walk walk = detail::walk_of(extent, {});
@@ -20,7 +21,7 @@ void split(const Extent &extent, std::size_t level, std::uint64_t file, std::uin
   for (std::size_t i = level; i < extent.dims.size(); ++i) bytes *= extent.dims[i].count;
   if (level < extent.dims.size()) {
     const Dimension &dim = extent.dims[level];
-    // The gaps of inner levels are smaller, so they need no test if this one fails.
+    // Inner levels have smaller gaps. If the gaps of this level are too small, inner levels need no test.
     if (dim.file_stride_bytes - walk.spans[level + 1] >= gap_bytes && regions.size() + dim.count <= 4 * max_regions) {
       for (std::uint64_t i = 0; i < dim.count; ++i)
         split(extent, level + 1, file + i * dim.file_stride_bytes, gap_bytes, max_regions, regions);
@@ -65,8 +66,8 @@ std::vector<Region> regions_of(const Pattern &pattern, std::uint64_t gap_bytes, 
 
 std::vector<std::vector<Range>> cut_domains(std::span<const Region> regions, std::size_t count,
                                             std::uint64_t alignment) {
-  // The density is the mean number of bytes that ranks access in each byte of the file. The depth is the number of regions
-  // there. Both change only where a region begins or ends.
+  // The density of a part of the file is the number of bytes that ranks access there, divided by its length. The depth
+  // is the number of regions that contain the part. Both values change only at the begin or end of a region.
   std::map<std::uint64_t, std::pair<double, int>> changes;
   double total = 0;
   for (const Region &region : regions) {
@@ -97,7 +98,8 @@ std::vector<std::vector<Range>> cut_domains(std::span<const Region> regions, std
     std::uint64_t begin = change->first;
     const std::uint64_t end = next->first;
     while (begin < end) {
-      // A domain takes bytes until it and the domains before it have their shares. The last domain takes the rest.
+      // A domain takes bytes until this domain and all earlier domains together have their share of the bytes. The last
+      // domain takes the rest.
       const double missing = share * static_cast<double>(domains.size()) - assigned;
       if (domains.size() < count && missing < 1 && !domains.back().empty()) {
         domains.emplace_back();
@@ -134,7 +136,8 @@ Rounds cut_rounds(std::span<const Range> ranges, std::uint64_t buffer_bytes) {
         end_round();
         continue;
       }
-      // The position has the same offset within a page as the file, so a full buffer ends at a page boundary of the file.
+      // In the buffer, the range has the same offset within a page as in the file. So a full buffer ends at a page
+      // boundary of the file.
       const std::uint64_t length = std::min(rest.bytes(), buffer_bytes - position);
       rounds.ranges.push_back({{rest.begin, rest.begin + length}, position});
       position += length;
@@ -175,11 +178,11 @@ DomainWork::DomainWork(std::size_t domain, Rounds rounds, std::vector<Sender> se
     parts_.push_back(
         static_cast<std::uint32_t>(local_parts_.size() - local_begins_.back() + remote_parts_.size() - remote_before));
     local_begins_.push_back(local_parts_.size());
-    dense_.push_back(present == whole);  // no byte is counted twice, because plans that write refuse overlaps
+    dense_.push_back(present == whole);  // plans that write refuse overlaps, so no byte is counted twice
   }
 }
 
-// Senders are sorted by rank, and so are the ranks of a relay.
+// Senders are sorted by rank, and the ranks of a relay are sorted, too.
 void DomainWork::find_peers(const Node &node) {
   std::map<int, std::uint32_t> of_relay;
   for (std::uint32_t i = 0; i < senders_.size(); ++i) {

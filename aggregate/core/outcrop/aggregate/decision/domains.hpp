@@ -1,13 +1,14 @@
-// The file is divided into regions of ranks, domains of aggregators, and rounds of a domain.
+// This file divides a file into regions, domains and rounds. A rank has regions, an aggregator has a domain, and a
+// domain has rounds.
 //
-// The regions of a rank are the parts of the file that it accesses, including small gaps between them. The regions of all
-// ranks are cut into domains with about equal bytes. Each domain is cut into rounds, and each round fits into one buffer:
+// A region is a part of the file that one rank accesses. A region may contain small gaps. All regions together are cut
+// into domains with about equal numbers of bytes. Each domain is cut into rounds, and each round fits into one buffer:
 //
 //     ranges of the domain   [──────────────]        [────]      [──────────────────────]
 //     rounds                 [   0   ][  1  .........  1  ][    2 ....  2  ][     3     ]
 //
-// A range has the same offset within a page in the buffer and in the file, so that whole pages can bypass the page cache.
-// Cuts are at page boundaries, too, so no page belongs to two rounds.
+// A range has the same offset within a page in the buffer and in the file, so that whole pages can bypass the page
+// cache. Cuts between rounds are at page boundaries, so no page belongs to two rounds.
 #pragma once
 
 #include <cstdint>
@@ -21,14 +22,15 @@ namespace outcrop::aggregate {
 
 struct Region {
   Range range;
-  std::uint64_t bytes = 0;  ///< that the rank accesses in the range
+  std::uint64_t bytes = 0;  ///< the number of bytes that the rank accesses in the range
 };
 
-/// Returns the sorted regions of a pattern. The gaps between them are at least `gap_bytes`. If there would be more than
-/// `max_regions`, the regions also include larger gaps.
+/// Returns the regions of a pattern, sorted. Gaps of at least `gap_bytes` separate regions. If this would give more
+/// than `max_regions` regions, the regions also contain larger gaps.
 std::vector<Region> regions_of(const Pattern &pattern, std::uint64_t gap_bytes, std::size_t max_regions);
 
-/// Returns up to `count` domains that together cover all regions. Each is a list of ranges, cut at multiples of `alignment`.
+/// Returns at most `count` domains that together cover all regions. A domain is a list of ranges, which are cut at
+/// multiples of `alignment`.
 std::vector<std::vector<Range>> cut_domains(std::span<const Region> regions, std::size_t count,
                                             std::uint64_t alignment);
 
@@ -42,7 +44,7 @@ struct BufferedRange {
 
 struct Rounds {
   std::vector<BufferedRange> ranges;
-  std::vector<std::uint32_t> ends;  ///< of each round: its last range + 1
+  std::vector<std::uint32_t> ends;  ///< for each round, the index of its last range, plus 1
 
   std::size_t count() const { return ends.size(); }
   std::span<const BufferedRange> of(std::size_t round) const {
@@ -51,33 +53,36 @@ struct Rounds {
   }
 };
 
-/// Cuts the sorted ranges of a domain into rounds. `buffer_bytes` must be a multiple of the page.
+/// Cuts the ranges of a domain into rounds. The ranges must be sorted, and `buffer_bytes` must be a multiple of the
+/// page size.
 Rounds cut_rounds(std::span<const Range> ranges, std::uint64_t buffer_bytes);
 
-/// Returns the bytes of a pattern in a round.
+/// Returns the number of bytes of a pattern in a round.
 std::uint64_t bytes_in(const Pattern &pattern, std::span<const BufferedRange> round);
 
 // --- the work of an aggregator -------------------------------------------------------------------------------------
 
-/// A rank of another node that exchanges one message with the aggregator in each round. It may be a relay of several ranks.
+/// A rank on another node that exchanges one message with the aggregator in each round. This rank may be a relay of
+/// several ranks.
 struct Peer {
   int rank = 0;
-  std::vector<std::uint32_t> senders;  ///< ranks with bytes in the message, in the order of these bytes
+  std::vector<std::uint32_t> senders;  ///< the ranks whose bytes are in the message, in the order of the bytes
 };
 
-/// A message of one round from or to a peer.
+/// A message of one round, sent or received by a peer.
 struct RemotePart {
   std::uint32_t round = 0, peer = 0;
   std::uint64_t bytes = 0;
 };
 
-/// The runs of a step in a domain.
+/// Totals of the contiguous runs of a step in a domain.
 struct RunTotals {
   std::uint64_t bytes = 0;
-  std::size_t long_runs = 0;  ///< runs of at least a page
+  std::size_t long_runs = 0;  ///< the number of runs of at least one page
 };
 
-/// The knowledge of an aggregator about its domain: which ranks have bytes in which round, and where these bytes are.
+/// The data of an aggregator about its domain. They tell which ranks have bytes in each round, and the places of these
+/// bytes.
 class DomainWork {
  public:
   DomainWork(std::size_t domain, Rounds rounds, std::vector<Sender> senders, const Node &node);
@@ -88,18 +93,19 @@ class DomainWork {
   const Peer &peer(std::uint32_t index) const { return peers_[index]; }
   /// Returns the messages of all rounds, in the order of rounds.
   std::span<const RemotePart> remote_parts() const { return remote_parts_; }
-  /// Returns the indices of those ranks of this node that have bytes in the round.
+  /// Returns the indices of the ranks on this node that have bytes in the round.
   std::span<const std::uint32_t> local_parts(std::size_t round) const {
     return std::span(local_parts_).subspan(local_begins_[round], local_begins_[round + 1] - local_begins_[round]);
   }
-  /// The initial value of `pending` in the round (node.hpp).
+  /// Returns the initial value of `pending` in the round (node.hpp).
   std::uint32_t parts(std::size_t round) const { return parts_[round]; }
   bool has_remote(std::size_t round) const { return parts_[round] > local_parts(round).size(); }
 
-  /// Returns the ranges of a round without the holes in which no rank has bytes. The span is valid until the next call.
+  /// Returns the ranges of a round. Holes in which no rank has bytes are left out. The span is valid until the next
+  /// call.
   std::span<const BufferedRange> runs(std::size_t round);
 
-  /// Returns the totals of all rounds. The time is proportional to the number of runs.
+  /// Returns the totals of all rounds. The running time is proportional to the number of runs.
   RunTotals totals();
 
  private:
@@ -115,7 +121,8 @@ class DomainWork {
   std::vector<std::size_t> local_begins_;
   std::vector<bool> dense_;
   std::vector<BufferedRange> runs_;
-  std::size_t runs_round_ = ~std::size_t{0};  // the round of `runs_`; a domain of one round computes them only once
+  // the round whose runs are in `runs_`; a domain of one round computes its runs only once
+  std::size_t runs_round_ = ~std::size_t{0};
 };
 
 }  // namespace outcrop::aggregate

@@ -12,7 +12,7 @@ namespace outcrop::aggregate {
 
 namespace {
 
-constexpr std::uint64_t max_offset = std::uint64_t{1} << 62;  // fits into a signed offset of the system
+constexpr std::uint64_t max_offset = std::uint64_t{1} << 62;  // a signed file offset of the system can hold this value
 
 std::uint64_t checked(std::uint64_t a, std::uint64_t b, bool multiply, const char *what) {
   std::uint64_t result = 0;
@@ -26,7 +26,7 @@ std::uint64_t checked(std::uint64_t a, std::uint64_t b, bool multiply, const cha
 std::uint64_t product(std::uint64_t a, std::uint64_t b, const char *what) { return checked(a, b, true, what); }
 std::uint64_t sum(std::uint64_t a, std::uint64_t b, const char *what) { return checked(a, b, false, what); }
 
-// Joins a dim with the blocks or the dim inside it if they are contiguous in the file and in memory.
+// Joins a dim with the next inner dim or with the blocks, if both are contiguous in the file and in memory.
 void join(Extent &extent) {
   while (!extent.dims.empty()) {
     const Dimension &inner = extent.dims.back();
@@ -187,7 +187,7 @@ std::uint64_t Pattern::bytes_in(const Range &range) const {
 std::vector<std::uint64_t> Pattern::serialised(std::span<const Range> ranges) const {
   std::vector<std::uint64_t> words;
   for (const DeclaredExtent &declared : extents_) {
-    // Ranges are sorted, so only those that meet the hull are tested.
+    // Ranges are sorted, so only ranges that overlap the hull are tested.
     auto from = std::ranges::upper_bound(ranges, declared.hull.begin, {}, &Range::end);
     bool found = false;
     for (; from != ranges.end() && from->begin < declared.hull.end && !found; ++from)
@@ -218,13 +218,13 @@ Pattern Pattern::parsed(std::span<const std::uint64_t> words) {
 
 namespace {
 
-// One repetition of the outer dims of an extent: the rest of its dims, and its offset in the file.
+// One repetition of the outer dims of an extent: its inner dims, and the repetition's offset in the file.
 struct ExtentTail {
   std::span<const Dimension> dims;
   std::uint64_t block = 0;
   std::uint64_t file = 0;
 
-  std::uint64_t inside() const {  // span of one repetition of the first dim
+  std::uint64_t inside() const {  // the length in the file of one repetition of the first dim
     return dims.empty() ? block : ExtentTail{dims.subspan(1), block, 0}.span();
   }
   std::uint64_t span() const {
@@ -239,8 +239,8 @@ struct ExtentTail {
 
 std::optional<std::uint64_t> common_of(const ExtentTail &a, const ExtentTail &b);
 
-// Both have the same stride. So whether repetition i of `a` overlaps repetition j of `b` depends only on j - i. At most three
-// values of j - i can give an overlap.
+// Both dims have the same stride. Whether repetition i of `a` overlaps repetition j of `b` therefore depends only on j
+// - i. At most three values of j - i can give an overlap.
 std::optional<std::uint64_t> common_in_step(const ExtentTail &a, const ExtentTail &b) {
   const auto stride = static_cast<__int128>(a.dims.front().file_stride_bytes);
   const auto count_a = static_cast<__int128>(a.dims.front().count),
@@ -248,7 +248,8 @@ std::optional<std::uint64_t> common_in_step(const ExtentTail &a, const ExtentTai
   const __int128 apart = static_cast<__int128>(a.file) - static_cast<__int128>(b.file);
   for (__int128 ahead = apart / stride - 1; ahead <= apart / stride + 1; ++ahead) {
     if (ahead <= -count_a || ahead >= count_b) continue;
-    const __int128 first = ahead < 0 ? -ahead : 0;  // the first repetition of a that has a partner in b
+    // the first repetition of `a` that has a corresponding repetition in `b`
+    const __int128 first = ahead < 0 ? -ahead : 0;
     const auto found = common_of(a.repetition(static_cast<std::uint64_t>(first)),
                                  b.repetition(static_cast<std::uint64_t>(first + ahead)));
     if (found) return found;
@@ -256,7 +257,7 @@ std::optional<std::uint64_t> common_in_step(const ExtentTail &a, const ExtentTai
   return std::nullopt;
 }
 
-// Tests each repetition of `a` that reaches into the hull of `b`.
+// Tests each repetition of `a` that overlaps the hull of `b`.
 std::optional<std::uint64_t> common_with_each(const ExtentTail &a, const ExtentTail &b) {
   const Dimension &dim = a.dims.front();
   const std::uint64_t inside = a.inside(), end = b.file + b.span();
@@ -293,7 +294,7 @@ std::optional<Overlap> find_overlap(std::span<const Sender> senders) {
   for (const Sender &sender : senders)
     for (const DeclaredExtent &declared : sender.pattern.extents()) all.push_back({&declared, sender.rank});
   std::ranges::stable_sort(all, {}, [](const RankExtent &found) { return found.declared->hull.begin; });
-  std::vector<RankExtent> open;  // extents whose hulls end after the begin of `next`
+  std::vector<RankExtent> open;  // the extents whose hulls end after the begin of `next`
   for (const RankExtent &next : all) {
     std::erase_if(open,
                   [&](const RankExtent &before) { return before.declared->hull.end <= next.declared->hull.begin; });

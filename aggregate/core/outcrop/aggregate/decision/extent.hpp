@@ -6,9 +6,10 @@
 //               └─ file stride ─┘          dims[1]: 3 blocks
 //               └───────── file stride ────────────┘          dims[0]: 2 times that
 //
-// A contiguous extent has no dims, a strided extent has one. A subarray has one for each axis that it does not cover
-// completely. The first dim has the largest file stride and contains the others. A repetition begins only after the end of the
-// previous repetition. So the part of an extent in a range of the file follows by arithmetic, in the order of the file.
+// A contiguous extent has no dims, and a strided extent has one dim. A subarray has one dim for each axis that it does
+// not cover completely. The first dim has the largest file stride, and its repetitions contain the other dims. A
+// repetition begins only after the end of the previous repetition. So simple arithmetic finds the part of an extent in
+// a range of the file. The blocks are found in the order of the file.
 #pragma once
 
 #include <algorithm>
@@ -22,7 +23,7 @@
 
 namespace outcrop::aggregate {
 
-/// Bytes `begin` to `end` - 1 of a file.
+/// The bytes of a file from `begin` to `end` - 1.
 struct Range {
   std::uint64_t begin = 0, end = 0;
 
@@ -46,24 +47,25 @@ struct Extent {
   std::vector<Dimension> dims;
 
   std::uint64_t bytes() const;
-  /// The number of blocks. Each block is contiguous in the file and in memory.
+  /// Returns the number of blocks. A block is contiguous in the file and in memory.
   std::uint64_t blocks() const { return block_bytes == 0 ? 0 : bytes() / block_bytes; }
-  /// The smallest range of the file that contains the extent.
+  /// Returns the smallest range of the file that contains the extent.
   Range hull() const;
-  /// The bytes that the memory of the variable must have.
+  /// Returns the minimum size in bytes of the variable's memory.
   std::uint64_t memory_bytes() const;
-  /// The number of bytes in a range of the file.
+  /// Returns the number of bytes of the extent in a range of the file.
   std::uint64_t bytes_in(const Range &range) const;
 
   bool operator==(const Extent &) const = default;
 };
 
-// The functions that make extents throw InputError if an offset exceeds 2^62, if a subarray is not inside its array, or if
-// repetitions overlap.
+// The functions below make extents. They throw InputError if an offset exceeds 2^62, if a subarray is not inside its
+// array, or if repetitions overlap.
 
 Extent contiguous(std::uint64_t file_offset, std::uint64_t bytes, std::uint64_t memory_offset = 0);
 
-/// Makes `count` blocks with a stride in the file and in memory. With a memory stride of 0, they are adjacent in memory.
+/// Makes `count` blocks with a stride in the file and in memory. If the memory stride is 0, the blocks are contiguous
+/// in memory.
 Extent strided(std::uint64_t file_offset, std::uint64_t count, std::uint64_t block_bytes,
                std::uint64_t file_stride_bytes, std::uint64_t memory_stride_bytes = 0);
 
@@ -71,12 +73,14 @@ Extent strided(std::uint64_t file_offset, std::uint64_t count, std::uint64_t blo
 Extent subarray(std::span<const std::uint64_t> sizes, std::span<const std::uint64_t> subsizes,
                 std::span<const std::uint64_t> starts, std::uint64_t item_bytes, std::uint64_t file_offset = 0);
 
-/// Checks an extent with dims in any order, sorts them, removes dims with one repetition, and joins adjacent blocks.
+/// Makes an extent from dims in any order. Checks the dims, sorts them, removes dims with one repetition, and joins
+/// adjacent blocks.
 Extent nested(Extent extent);
 
 // --- visiting ------------------------------------------------------------------------------------------------------
 
-/// `count` blocks with strides in the file and in memory. `file` and `memory` are the offsets of the first block.
+/// `count` blocks with a stride in the file and a stride in memory. `file` and `memory` are the offsets of the first
+/// block.
 struct Batch {
   std::uint64_t file = 0, memory = 0, count = 0, file_stride = 0, memory_stride = 0, block = 0;
 };
@@ -86,7 +90,7 @@ namespace detail {
 struct Walk {
   std::span<const Dimension> dims;
   std::array<std::uint64_t, Extent::max_dims + 1>
-      spans{};  // bytes of the file from the first to the last of each level
+      spans{};  // for each level, the bytes of the file from its first to its last byte
   std::uint64_t block = 0;
   Range clip;
 };
@@ -99,7 +103,7 @@ inline Walk walk_of(const Extent &extent, const Range &clip) {
   return walk;
 }
 
-// Returns {first, last}: the repetitions first to last - 1 of this level have bytes in the clip.
+// Returns {first, last}. Only the repetitions first to last - 1 of this level have bytes in `clip`.
 inline std::array<std::uint64_t, 2> touched(const Walk &walk, std::size_t level, std::uint64_t file) {
   const Dimension &dim = walk.dims[level];
   const std::uint64_t inside = walk.spans[level + 1];
@@ -152,42 +156,43 @@ void visit_batches(const Extent &extent, const Range &range, Visit &&visit) {
 
 // --- patterns ------------------------------------------------------------------------------------------------------
 
-/// The extents of each variable that a rank writes or reads in every step. A rank without data has no variables.
+/// For each variable of a rank, the extents that every step writes or reads. A rank without data has no variables.
 struct Declaration {
   std::vector<std::vector<Extent>> variables;
 };
 
-/// An extent and the variable whose memory has its bytes.
+/// An extent, and the variable whose memory holds the extent's bytes.
 struct DeclaredExtent {
   Extent extent;
   std::uint32_t variable = 0;
   Range hull;
 };
 
-/// The extents of all variables of a rank, sorted by their places in the file, so that those in a range are found by search.
-/// The sender and the receiver of a message both compute this order, which defines the places of bytes in it (pack.cpp).
+/// The extents of all variables of a rank, sorted by their places in the file. So a search finds the extents in a
+/// range. The bytes of a message have this order, too. Both the sender and the receiver compute it (messages.cpp).
 class Pattern {
  public:
   Pattern() = default;
   explicit Pattern(const Declaration &declaration);
   explicit Pattern(std::vector<DeclaredExtent> extents);
 
-  /// The sorted extents. None is empty.
+  /// Returns the sorted extents. Each extent has at least one byte.
   std::span<const DeclaredExtent> extents() const { return extents_; }
-  /// The bytes that the memory of each variable must have.
+  /// Returns, for each variable, the minimum size in bytes of its memory.
   std::span<const std::uint64_t> memory_bytes() const { return memory_bytes_; }
   std::uint64_t bytes() const { return bytes_; }
   std::uint64_t blocks() const { return blocks_; }
   std::uint64_t bytes_in(const Range &range) const;
 
-  /// Calls visit(extent) for all extents whose hulls meet the range.
+  /// Calls visit(extent) for each extent whose hull overlaps the range.
   template <typename Visit>
   void visit_extents(const Range &range, Visit &&visit) const {
     for (std::size_t i = first_in(range); i < extents_.size() && extents_[i].hull.begin < range.end; ++i)
       if (extents_[i].hull.end > range.begin) visit(extents_[i]);
   }
 
-  /// Returns a message for another rank with the file side of those extents that have bytes in any of the ranges.
+  /// Returns a message that describes extents to another rank, without their places in memory. The message contains the
+  /// extents that have bytes in any of the ranges.
   std::vector<std::uint64_t> serialised(std::span<const Range> ranges) const;
   static Pattern parsed(std::span<const std::uint64_t> words);
 
@@ -196,13 +201,13 @@ class Pattern {
   std::size_t first_in(const Range &range) const;
 
   std::vector<DeclaredExtent> extents_;
-  std::vector<std::uint64_t> ends_;  // of each extent: the largest end of its hull and of those before it
+  std::vector<std::uint64_t> ends_;  // for each extent, the largest end of all hulls up to this extent
   std::vector<std::uint64_t> memory_bytes_;
   std::uint64_t bytes_ = 0, blocks_ = 0;
 };
 
 // --- overlaps ------------------------------------------------------------------------------------------------------
-// Two ranks must not write the same byte. Overlaps are found when a plan is made, so steps need no test.
+// Two ranks must not write the same byte. Making a plan finds all overlaps, so steps need no test.
 
 struct Sender {
   int rank = 0;
@@ -211,13 +216,13 @@ struct Sender {
 
 struct Overlap {
   std::uint64_t offset = 0;
-  int first_rank = 0, second_rank = 0;  ///< the lower rank first; they may be equal
+  int first_rank = 0, second_rank = 0;  ///< `first` is the lower rank; both ranks may be the same
 };
 
-/// Returns the offset of a byte that both extents contain, if there is one.
+/// Returns the offset of a byte that both extents contain, or nothing if they do not overlap.
 std::optional<std::uint64_t> common_byte(const Extent &a, const Extent &b);
 
-/// Returns one of the overlaps, if there are any.
+/// Returns one overlap, or nothing if no extents overlap.
 std::optional<Overlap> find_overlap(std::span<const Sender> senders);
 
 }  // namespace outcrop::aggregate

@@ -1,4 +1,4 @@
-// The C interface of outcrop_aggregate.h. Handles own the classes, and exceptions become error codes.
+// The C interface that outcrop_aggregate.h declares. Handles own C++ objects, and exceptions become error codes.
 #include <unistd.h>
 
 #include <memory>
@@ -42,7 +42,7 @@ struct outcrop_agg_file {
   outcrop_agg_plan *plan;
   aggregate::File value;
   std::string notes;
-  std::string before;  // "staged " if steps are staged; else empty
+  std::string before;  // "staged " if steps are staged, otherwise empty
 
   void add(const std::string &what, const Timing &timing) const { plan->placed->add_measured(before + what, timing); }
 };
@@ -68,7 +68,7 @@ int failed(int code, const char *text) noexcept {
   return code;
 }
 
-/// Runs call() and returns the error code of its exception.
+/// Calls call(). If it throws, returns the error code of the exception.
 template <typename Call>
 int guarded(Call call) noexcept {
   try {
@@ -143,8 +143,8 @@ FileOptions options_of(outcrop_agg_plan &plan, int flags, bool writable) {
   return options;
 }
 
-/// Returns the memory of all variables, with their declared sizes. Missing memory gets the size 0, and the operation reports
-/// this to all ranks.
+/// Returns the memory of all variables with their declared sizes. If an address is missing, the span has size 0, and
+/// the operation reports this error to all ranks.
 template <typename Byte, typename Address>
 std::vector<std::span<Byte>> spans_of(const outcrop_agg_file &file, Address *const *memory) {
   std::vector<std::span<Byte>> spans;
@@ -155,7 +155,7 @@ std::vector<std::span<Byte>> spans_of(const outcrop_agg_file &file, Address *con
   return spans;
 }
 
-/// Collective: tries RMA if the user asks for it. Returns the result in words.
+/// Collective. If the user asks for one-sided communication (RMA), tries it. Returns a text with the result.
 std::string choose_transport(outcrop_transport &transport, const Setting<std::string> &setting) {
   if (setting.value != "rma") return "messages";
   char why[400] = "";

@@ -1,9 +1,10 @@
-// One-sided messages between ranks: receivers fetch them from windows of the senders (RMA), if that works.
+// One-sided messages between ranks (RMA): receivers fetch messages from windows of the senders. Some versions of MPI
+// cannot do this.
 //
 //     communicators ─► window ─► open ─► probe: each rank fetches from two others, and compares the bytes
 //
-// After each step all ranks exchange whether it has worked (mpi_transport.cpp). They take the next step only if it has worked
-// on all ranks.
+// After each step, every rank tells all other ranks whether the step has succeeded (mpi_transport.cpp). The ranks begin
+// the next step only if the step has succeeded on all ranks.
 #pragma once
 
 #include <chrono>
@@ -25,10 +26,9 @@
 
 namespace outcrop::aggregate {
 
-/// A time limit for collective calls of MPI, because some versions of MPI hang in them.
-///
-/// Such a call never returns, and no other call of MPI works meanwhile, not even MPI_Finalize. So the process prints a line
-/// that says what the user can do, and ends. Then mpirun ends the other processes.
+/// A time limit for collective calls of MPI, because some versions of MPI hang in them. A call that hangs never
+/// returns. Meanwhile no other call of MPI works, not even MPI_Finalize. So, after the time limit, the process prints a
+/// line with advice for the user, and ends. Then mpirun ends the other processes.
 class Deadline {
  public:
   Deadline(std::chrono::duration<double> limit, std::string line)
@@ -59,22 +59,21 @@ class Deadline {
   std::thread thread_;  // the last member, because it uses the members above
 };
 
-/// An MPI window: memory of each rank, in slots, that all other ranks can read without a call of its owner.
-///
-/// Ranks fetch (MPI_Rget) and do not put. The end of a fetch can be tested, and then the bytes have arrived. Whether a put has
-/// arrived can only be found out by a call that waits.
+/// An MPI window: each rank has memory, divided into slots, that all other ranks can read. The owner need not call MPI
+/// for this. Ranks fetch data (MPI_Rget) and never put data. The end of a fetch can be tested, and then the bytes have
+/// arrived. For a put, only a call that waits can find out whether the bytes have arrived.
 class MpiWindow {
  public:
-  /// Collective. May hang (see Deadline). Throws std::runtime_error.
+  /// Collective. The constructor may hang (see Deadline). Throws std::runtime_error.
   MpiWindow(MPI_Comm communicator, std::size_t slots, std::size_t slot_bytes);
-  /// Collective, unless it was released.
+  /// The destructor is collective, unless release() was called.
   ~MpiWindow();
   MpiWindow(const MpiWindow &) = delete;
   MpiWindow &operator=(const MpiWindow &) = delete;
 
-  /// Begins access by all ranks. All must have a window.
+  /// Begins access to the windows of all ranks. All ranks must have a window.
   void open();
-  /// Leaves the window to MPI_Finalize, because to free it would wait for ranks that have failed.
+  /// Leaves the window to MPI_Finalize. Freeing the window here would wait for ranks that have failed.
   void release() { window_ = MPI_WIN_NULL; }
 
   std::size_t slots() const { return slots_; }
@@ -83,7 +82,7 @@ class MpiWindow {
 
   /// Makes bytes that were written to this rank's slots visible to fetches.
   void publish() const { check(MPI_Win_sync(window_), "publishing a slot"); }
-  /// Begins to fetch `target.size()` bytes from a slot of rank `from`.
+  /// Begins to fetch `target.size()` bytes from slot `slot` of rank `from`.
   MPI_Request fetch(std::span<std::byte> target, int from, std::size_t slot) const;
 
  private:
@@ -93,7 +92,8 @@ class MpiWindow {
   bool open_ = false;
 };
 
-/// Messages that the receiver fetches from a window of the sender. Each piece has at most the size of a slot.
+/// The receiver of a message fetches the message from a window of the sender, piece by piece. A piece fits into one
+/// slot.
 ///
 ///     receiver                                       sender
 ///     receive: a ticket ───────── tag ────────────►  send: takes the ticket; for each piece, when a slot is free:
@@ -101,28 +101,29 @@ class MpiWindow {
 ///     MPI_Rget from the slot
 ///     fetched ───────── tag: first_slot + slot ───►  the slot is free
 ///
-/// A message takes slots only when its receiver has begun. So messages never wait for each other in a circle. Tickets keep the
-/// order of messages of one tag. Pieces of one message arrive in order; pieces of different messages arrive in any order.
+/// A message takes slots only after its receiver has begun. So messages never wait for each other in a circle. Tickets
+/// keep messages with the same tag in order. The pieces of one message arrive in order. Pieces of different messages
+/// arrive in any order.
 ///
-/// No call waits. Each call of advance() advances all messages under way at this rank.
+/// No function waits. Each call of advance() advances all messages of this rank that are under way.
 class MpiGets {
  public:
-  /// Uses both communicators and the window, and does not free them. Messages have at least one byte.
+  /// Uses both communicators and the window. The caller frees them. Each message must have at least one byte.
   MpiGets(MPI_Comm tickets_over, MPI_Comm pieces_over, MpiWindow &window);
 
   outcrop_request send(const std::byte *data, std::size_t bytes, int to, int tag);
   outcrop_request receive(std::byte *data, std::size_t bytes, int from, int tag);
 
   void advance();
-  /// Returns true if a message has ended. Then its request must not be used again.
+  /// Returns true if the message of this request has ended. Afterwards the request must not be used again.
   bool over(outcrop_request request);
   /// Returns true if no message is under way.
   bool idle() const;
-  /// Cancels messages under way. Afterwards this object must never be destroyed, because MPI may still use it. Returns false if
-  /// MPI may also use memory that was passed to receive().
+  /// Cancels all messages that are under way. Afterwards this object must never be destroyed, because MPI may still use
+  /// the object's memory. Returns false if MPI may also use memory that was passed to receive().
   bool abandon() noexcept;
 
-  /// A bit that distinguishes requests of this class from others of the same transport.
+  /// This bit is set in requests of this class, and in no other requests of the same transport.
   static constexpr outcrop_request mark = outcrop_request{1} << 63;
 
  private:
@@ -133,7 +134,7 @@ class MpiGets {
     std::uint64_t slot = 0, bytes = 0, bytes_of_message = 0;
   };
   struct Sending {
-    std::span<const std::byte> rest;  ///< not in a slot yet
+    std::span<const std::byte> rest;  ///< the bytes that are not in a slot yet
     std::size_t bytes = 0, slots = 0;
     int to = 0, tag = 0;
     Ticket ticket = 0;
@@ -151,7 +152,7 @@ class MpiGets {
     bool busy = false, has_ticket = false, fetching = false;
   };
   struct Slot {
-    Sending *message = nullptr;  ///< the message that has a piece in it; null: the slot is free
+    Sending *message = nullptr;  ///< the message whose piece is in this slot; null if the slot is free
     Header header;
     MPI_Request header_going = MPI_REQUEST_NULL, fetched = MPI_REQUEST_NULL;
   };
@@ -169,7 +170,7 @@ class MpiGets {
 
   MPI_Comm tickets_over_, pieces_over_;
   MpiWindow &window_;
-  // MPI holds addresses of their elements, so the elements must not move.
+  // MPI holds addresses of the elements, so the elements must not move.
   std::deque<Sending> sendings_;
   std::deque<Receiving> receivings_;
   std::vector<std::size_t> sendings_unused_, receivings_unused_;
@@ -178,25 +179,26 @@ class MpiGets {
   std::deque<Receiving *> without_ticket_;
 };
 
-/// Owns the communicators, the window and the messages, and probes them before their use.
+/// Owns the communicators, the window and the messages. Tests them before they are used.
 class MpiOneSided {
  public:
-  // These functions are collective and throw std::runtime_error.
+  // The functions up to probe() are collective and throw std::runtime_error.
   MpiOneSided(MPI_Comm original, std::size_t slot_bytes);
   void make_window();
   void open_window();
-  /// Also throws if a message does not arrive in time. Then messages may still be under way.
+  /// Throws std::runtime_error also if a message does not arrive in time. In this case, messages may still be under
+  /// way.
   void probe(int rank, int size, std::chrono::duration<double> limit);
 
-  /// Returns true if messages of this size are fetched from a window.
+  /// Returns true if messages of this size are fetched from a window, and false if they are sent.
   bool takes(std::size_t bytes) const { return bytes > small_bytes_; }
   MpiGets &gets() { return *gets_; }
 
   /// Returns true if no message is under way.
   bool idle() const { return !gets_ || gets_->idle(); }
-  /// Leaves everything to MPI_Finalize. Afterwards the destructor does not wait for other ranks.
+  /// Leaves the communicators and the window to MPI_Finalize. Afterwards the destructor does not wait for other ranks.
   void release();
-  /// See MpiGets::abandon(). Afterwards this object must never be destroyed.
+  /// Does the same as MpiGets::abandon(). Afterwards this object must never be destroyed.
   bool abandon() noexcept { return !gets_ || gets_->abandon(); }
 
  private:

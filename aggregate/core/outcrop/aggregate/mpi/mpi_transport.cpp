@@ -4,12 +4,12 @@
 //     gather, barrier   ──► the second duplicate, by MpiCollectives
 //     one-sided         ──► two more duplicates and a window, by MpiOneSided, if the user asks for it and the probe succeeds
 //
-// After a failure no communicator is freed; MPI_Finalize does this. To free a communicator is collective, and no rank may wait
-// for a rank that has failed.
+// After a failure, this library frees no communicator. Freeing a communicator is collective, and no rank may wait for a
+// rank that has failed. MPI_Finalize frees the communicators instead.
 //
-// Errors are returned with any error handler of the user's communicator. There is one exception: MPICH passes errors of a
-// transfer under way to the handler of MPI_COMM_WORLD, which the user sets. With MPI's default, MPI_ERRORS_ARE_FATAL, MPI
-// prints a message and ends the program. mpi4py sets MPI_ERRORS_RETURN.
+// This library returns errors of MPI to its caller, whatever error handler the user's communicator has. One exception
+// exists: MPICH passes errors of a transfer under way to the handler of MPI_COMM_WORLD. The user sets that handler.
+// MPI's default handler, MPI_ERRORS_ARE_FATAL, prints a message and ends the program. mpi4py sets MPI_ERRORS_RETURN.
 //
 // The files mpi_* use transport.h and no other header of the project, so that Python can compile them against any MPI.
 #include "outcrop/aggregate/mpi/mpi_transport.h"
@@ -25,7 +25,7 @@
 namespace outcrop::aggregate {
 namespace {
 
-constexpr std::size_t max_chunk_bytes = std::size_t{1} << 30;  // MPI's counts have the type int
+constexpr std::size_t max_chunk_bytes = std::size_t{1} << 30;  // the counts in calls of MPI have the type int
 constexpr std::size_t default_slot_bytes = std::size_t{1} << 20, max_slot_bytes = std::size_t{1} << 27;
 
 void copy_text(const std::string &text, std::span<char> target) {
@@ -56,7 +56,8 @@ class MpiTransport {
   }
   void barrier() { collectives_->barrier(); }
 
-  /// Collective, without messages under way. From now on messages are fetched from windows. Returns the reason if that fails.
+  /// Collective. No message may be under way. From now on, receivers fetch messages from windows. If this is
+  /// impossible, returns the reason.
   std::string use_one_sided(std::size_t slot_bytes, std::chrono::duration<double> limit);
 
   bool abandon() noexcept;
@@ -76,7 +77,7 @@ class MpiTransport {
   WaitPolicy policy_{false, &table.seconds_most};
   std::unique_ptr<MpiMessages> messages_;
   std::unique_ptr<MpiCollectives> collectives_;
-  std::unique_ptr<MpiOneSided> one_sided_;  // null: all messages are sent
+  std::unique_ptr<MpiOneSided> one_sided_;  // null if all messages are sent and none is fetched
   bool failed_ = false;
   std::string failure_;
 };
@@ -108,7 +109,8 @@ MpiTransport::~MpiTransport() {
   if (over != 0 || failed_) release();
 }
 
-// To free a window waits for all ranks without a limit. So the ranks meet at a barrier first, which has a limit.
+// MPI frees a window only when all ranks have called it, and waits for them without a limit. So the ranks first meet at
+// a barrier, because our barrier has a time limit.
 void MpiTransport::meet_before_freeing() noexcept {
   try {
     barrier();
@@ -133,7 +135,7 @@ bool MpiTransport::abandon() noexcept {
   if (one_sided_) {
     ended = one_sided_->abandon() && ended;
     one_sided_->release();
-    static_cast<void>(one_sided_.release());  // MPI may still use it
+    static_cast<void>(one_sided_.release());  // MPI may still use this object
   }
   return ended;
 }
@@ -184,8 +186,8 @@ std::string MpiTransport::first_problem(const std::string &mine) {
   return "";
 }
 
-// All ranks try each step. They try the next step only if the step has worked on all. The deadline is for calls that hang. The
-// probe has a limit of its own, which leaves MPI usable.
+// All ranks try each step. They begin the next step only if the step has succeeded on all ranks. The deadline ends the
+// process if a call of MPI hangs. The probe has its own time limit, after which MPI can still be used.
 std::string MpiTransport::use_one_sided(std::size_t slot_bytes, std::chrono::duration<double> limit) {
   const Deadline deadline(3 * limit, "rank " + std::to_string(table.rank) + " on " + table.host + ": " + table.name +
                                          " hangs with one-sided communication, which was asked for by transport = rma; "
@@ -208,7 +210,7 @@ std::string MpiTransport::use_one_sided(std::size_t slot_bytes, std::chrono::dur
   if (problem.empty()) {
     one_sided_ = std::move(tried);
   } else if (tried) {
-    // A probe that did not end leaves requests behind. Everything that they use must stay.
+    // A probe that has not ended leaves requests behind. Everything that these requests use must stay in memory.
     const bool left_behind = all_have_windows && !tried->idle();
     if (left_behind) tried->abandon();
     if (!first_problem(all_have_windows && !left_behind ? "" : "this cannot be freed by all").empty()) tried->release();
@@ -222,11 +224,11 @@ void MpiTransport::fail(const char *what) noexcept {
   try {
     failure_ = "rank " + std::to_string(table.rank) + " on " + table.host + ": " + what;
   } catch (const std::exception &) {
-    failure_.clear();  // there is no memory for the text
+    failure_.clear();  // there is too little memory for the text
   }
 }
 
-/// While this object exists, calls on a communicator return errors and do not call the user's error handler.
+/// While this object exists, calls of MPI on the communicator return errors. They do not call the user's error handler.
 class ErrorsReturn {
  public:
   explicit ErrorsReturn(MPI_Comm communicator) : communicator_(communicator) {
@@ -245,7 +247,7 @@ class ErrorsReturn {
   MPI_Errhandler before_ = MPI_ERRHANDLER_NULL;
 };
 
-/// All ranks find the same errors here, so no rank waits in a collective call for the others.
+/// All ranks find the same errors here. So no rank waits in a collective call for a rank that has found an error.
 void check_usable(MPI_Comm communicator) {
   int begun = 0, over = 0, inter = 0;
   MPI_Initialized(&begun);

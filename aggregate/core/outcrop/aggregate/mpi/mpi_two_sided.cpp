@@ -27,7 +27,7 @@ bool ends_before(std::chrono::steady_clock::time_point deadline, MPI_Request &re
 // --- messages ------------------------------------------------------------------------------------------------------
 
 namespace {
-constexpr int max_tag = 32767;  // every MPI allows tags up to this one
+constexpr int max_tag = 32767;  // all versions of MPI allow tags up to this number
 }  // namespace
 
 MpiMessages::MpiMessages(MPI_Comm communicator, std::size_t chunk_bytes, const WaitPolicy &policy)
@@ -113,8 +113,8 @@ void MpiMessages::wait(std::span<outcrop_request> requests) {
   }
 }
 
-// MPI may still write into buffers of transfers under way, so they get a short time to end. A transfer whose partner has failed
-// never ends.
+// MPI may still write into the buffers of transfers that are under way. So these transfers get a short time to end. A
+// transfer whose partner has failed never ends.
 bool MpiMessages::abandon() noexcept {
   bool ended = true;
   const auto deadline = deadline_of_abandoned();
@@ -176,8 +176,8 @@ void MpiCollectives::gather_all_sizes(const void *mine, const std::uint64_t *siz
   finish(request, "gathering");
 }
 
-// Gathers data that are too long for the counts of a collective call. In step k, each rank sends to the k-th rank after it and
-// receives from the k-th rank before it.
+// Gathers data that are too long for one collective call. In step k, each rank sends to the rank k places after it, and
+// receives from the rank k places before it.
 void MpiCollectives::gather_by_messages(const std::byte *mine, std::span<const std::uint64_t> sizes, std::byte *all) {
   const std::size_t ranks = sizes.size(), own = static_cast<std::size_t>(rank_);
   std::vector<std::uint64_t> begins(ranks, 0);

@@ -1,11 +1,12 @@
 // Calls of MPI: errors as text, waiting, messages of any size, and collective calls.
 //
-// MPI's own waits keep a core busy. With more ranks than cores, the rank that is waited for, or an I/O thread, needs that core.
-// So this library begins each operation, and then tests it with pauses. With eight ranks on two cores (MPICH), a barrier takes
-// 0.6 to 0.7 ms instead of 15 to 32 ms, and 64 KiB from each rank to one rank take 0.4 ms instead of 2 to 19 ms.
+// While MPI waits, it keeps a core busy. If there are more ranks than cores, another rank or an I/O thread may need
+// this core. So this library never lets MPI wait: it begins an operation, and then tests the operation repeatedly, with
+// pauses. With eight ranks on two cores (MPICH), a barrier takes 0.6 to 0.7 ms instead of 15 to 32 ms, and 64 KiB from
+// each rank to one rank take 0.4 ms instead of 2 to 19 ms.
 #pragma once
 
-// C++ bindings of old versions of MPI are not used, and produce warnings.
+// C++ bindings of old versions of MPI cause warnings. This library does not use them.
 #define OMPI_SKIP_MPICXX 1
 #define MPICH_SKIP_MPICXX 1
 #include <mpi.h>
@@ -28,7 +29,7 @@
 
 namespace outcrop::aggregate {
 
-/// The text of an MPI error code, in one line.
+/// Returns the text of an MPI error code, in one line.
 inline std::string mpi_text(int code) {
   char text[MPI_MAX_ERROR_STRING] = "";
   int length = 0;
@@ -39,12 +40,12 @@ inline std::string mpi_text(int code) {
   return line;
 }
 
-/// Throws std::runtime_error unless a call of MPI has succeeded.
+/// Throws std::runtime_error if a call of MPI has returned an error.
 inline void check(int code, const std::string &doing) {
   if (code != MPI_SUCCESS) throw std::runtime_error(doing + ": " + mpi_text(code));
 }
 
-/// Returns "Open MPI v4.1.4" or "MPICH 4.0.2". The text of MPI itself may be pages long.
+/// Returns a short name, such as "Open MPI v4.1.4" or "MPICH 4.0.2". MPI's own text can be pages long.
 inline std::string mpi_library_name() {
   constexpr std::string_view label = "Version:";
   std::string text(MPI_MAX_LIBRARY_VERSION_STRING, '\0');
@@ -56,11 +57,12 @@ inline std::string mpi_library_name() {
   return text;
 }
 
-/// A communicator that this library owns. The destructor frees it, which is collective, unless it was released.
+/// A communicator that this library owns. The destructor frees the communicator unless release() was called. Freeing is
+/// collective.
 class Communicator {
  public:
   Communicator() = default;
-  /// Collective: duplicates a communicator.
+  /// Collective. The constructor duplicates a communicator.
   explicit Communicator(MPI_Comm original) { check(MPI_Comm_dup(original, &value), "duplicating a communicator"); }
   ~Communicator() {
     if (value != MPI_COMM_NULL) MPI_Comm_free(&value);
@@ -74,13 +76,14 @@ class Communicator {
 
 // --- waiting -------------------------------------------------------------------------------------------------------
 
-/// How the calls of a transport wait for other ranks.
+/// The rules for waiting for other ranks in calls of a transport.
 struct WaitPolicy {
   bool crowded = false;                  ///< this node has at least as many ranks as cores
-  const double *seconds_most = nullptr;  ///< the transport's limit, which may change; 0: no limit
+  const double *seconds_most = nullptr;  ///< the transport's time limit, which may change; 0: no limit
 };
 
-/// Pauses between tests of an operation: first there is no pause, then the thread yields its core, then it sleeps.
+/// Pauses between two tests of an operation. The first pauses are empty, later ones give the core to other threads, and
+/// the last ones sleep.
 class Backoff {
  public:
   explicit Backoff(const WaitPolicy &policy)
@@ -95,7 +98,7 @@ class Backoff {
       std::this_thread::sleep_for(std::chrono::microseconds(20));
   }
 
-  /// Also throws an error with the text of doing() when the waiting has exceeded the policy's limit.
+  /// Pauses. If the caller has waited longer than the policy's limit, throws an error with the text of doing().
   template <typename Text>
   void pause(const Text &doing) {
     pause();
@@ -121,13 +124,13 @@ class Backoff {
   Clock::time_point begun_;
 };
 
-/// The time at which transfers under way are given up after a failure.
+/// Returns the time until which transfers may still end after a failure.
 inline std::chrono::steady_clock::time_point deadline_of_abandoned() {
   return std::chrono::steady_clock::now() + std::chrono::seconds(1);
 }
 
-/// Waits until a transfer has ended or the deadline has passed. Cancels it first if `cancel`. Returns false if MPI may still
-/// use its memory.
+/// Waits until a transfer has ended or the deadline has passed. If `cancel`, first cancels the transfer. Returns false
+/// if MPI may still use the transfer's memory.
 bool ends_before(std::chrono::steady_clock::time_point deadline, MPI_Request &request, bool cancel) noexcept;
 
 // --- messages ------------------------------------------------------------------------------------------------------
@@ -136,54 +139,55 @@ bool ends_before(std::chrono::steady_clock::time_point deadline, MPI_Request &re
 ///
 ///     message ──► chunks of at most chunk_bytes, all with the message's tag ──► MPI_Isend, MPI_Irecv
 ///
-/// Both sides know the size of a message, so they cut it into the same chunks. MPI keeps messages of one tag between two ranks
-/// in order, so chunks need no headers.
+/// The sender and the receiver know the size of a message, so both cut it into the same chunks. MPI keeps the order of
+/// messages with the same tag between two ranks, so chunks need no headers.
 class MpiMessages {
  public:
-  /// Uses the communicator, and does not free it.
+  /// Uses the communicator. The caller frees it.
   MpiMessages(MPI_Comm communicator, std::size_t chunk_bytes, const WaitPolicy &policy);
 
   outcrop_request send(const std::byte *data, std::size_t bytes, int to, int tag);
   outcrop_request receive(std::byte *data, std::size_t bytes, int from, int tag);
 
-  /// Sets requests that have ended to 0. Returns true if all have ended.
+  /// Sets each request that has ended to 0. Returns true if all requests have ended.
   bool advance(std::span<outcrop_request> requests);
   void wait(std::span<outcrop_request> requests);
 
-  /// After a failure: cancels messages under way. Returns false if MPI may still use their memory.
+  /// Cancels all messages that are under way after a failure. Returns false if MPI may still use their memory.
   bool abandon() noexcept;
 
  private:
-  /// Slots are used again, so that the memory of `chunks` is kept.
+  /// Slots are used repeatedly. So the memory of `chunks` is allocated only once.
   struct Message {
     bool sending = false;
     std::size_t bytes = 0;
     int partner = 0;
     int tag = 0;
     std::vector<MPI_Request> chunks;
-    std::size_t finished = 0;  ///< the number of chunks that have ended, from the first on
+    std::size_t finished = 0;  ///< the number of chunks at the front that have ended
   };
 
   static std::string text(const Message &message);
   outcrop_request begin(bool sending, std::byte *data, std::size_t bytes, int partner, int tag);
-  /// Returns true if a message has ended. Then its slot can be used again.
+  /// Returns true if the message of this request has ended. Afterwards the slot can be used again.
   bool over(outcrop_request request);
 
   MPI_Comm communicator_;
   int size_ = 0;
   std::size_t chunk_bytes_;
   const WaitPolicy policy_;
-  std::vector<Message> slots_;  ///< request r is slot r - 1
+  std::vector<Message> slots_;  ///< request r uses slot r - 1
   std::vector<std::size_t> unused_;
 };
 
 // --- collective calls ----------------------------------------------------------------------------------------------
 
-/// Gathering and barriers. They have a communicator of their own, so that other messages do not match theirs.
+/// Gathering and barriers. They use a separate communicator, so that their messages cannot be confused with other
+/// messages.
 class MpiCollectives {
  public:
-  /// Uses the communicator, and does not free it. Calls `meanwhile` repeatedly while it waits, because other ranks may wait for
-  /// messages that only this call advances.
+  /// Uses the communicator. The caller frees it. While a function waits, it calls `meanwhile` repeatedly. Other ranks
+  /// may wait for messages that only `meanwhile` advances.
   MpiCollectives(MPI_Comm communicator, std::size_t chunk_bytes, const WaitPolicy &policy,
                  std::function<void()> meanwhile);
 

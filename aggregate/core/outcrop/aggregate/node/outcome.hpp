@@ -1,13 +1,13 @@
-// This file lets all ranks learn the outcome of an operation. The leader of a node is its lowest rank.
+// After an operation, all ranks learn its outcome. The leader of a node is the lowest rank on the node.
 //
 //     each rank                   its parts are done: arrive()      ─┐ a count in the node's shared memory
 //     the last rank of the node   sets node_ready                   ─┘
 //     the leaders                 send the first failure up a tree of leaders and down again, if there are several nodes
 //     each leader                 sets settled, and notifies all ranks of its node
 //
-// There are eight slots, and a rank has at most four operations in progress, counted from the oldest unfinished one. When the
-// last rank of a node arrives in operation n, all ranks of the node have begun n, so they have seen the outcome of n - 4. The
-// last rank therefore clears that slot, which operation n + 4 will use.
+// The outcomes of a node are in eight slots. A rank has at most four operations in progress. When the last rank of a
+// node arrives in operation n, all ranks of the node have begun operation n. So they have seen the outcome of operation
+// n - 4, and the last rank clears its slot. Operation n + 4 will use this slot.
 #pragma once
 
 #include <array>
@@ -25,7 +25,7 @@ namespace outcrop::aggregate {
 
 class Node;
 
-/// The first error of an operation, in a form for shared memory and messages.
+/// The first error of an operation, in a form that shared memory and messages can hold.
 struct Failure {
   enum Kind : std::int32_t { none, write, read, flush, open, create, input, corruption };
 
@@ -33,18 +33,19 @@ struct Failure {
   std::int32_t rank = 0, error = 0;
   std::uint32_t padding = 0;
   std::uint64_t offset = 0, length = 0;
-  char text[400] = {};  ///< the message of input and corruption errors; the path of storage errors
+  char text[400] = {};  ///< for input and corruption errors, the message; for storage errors, the path of the file
 
   bool happened() const { return kind != none; }
   static Failure of(Kind kind, int rank, const std::string &text);
   static Failure of(Kind kind, int rank, const StorageError &error);
   static Failure of_input(int rank, const std::string &text) { return of(input, rank, text); }
 
-  /// Throws StorageError, InputError or CorruptionError if it happened.
+  /// Throws the stored error: StorageError, InputError or CorruptionError. Does nothing if there was no error.
   void raise() const;
 };
 
-/// Runs act() and returns the environmental error it throws, if any. Other exceptions are bugs and are not caught.
+/// Runs act(). If act() throws an environmental error, returns this error. Other exceptions are bugs and are not
+/// caught.
 template <typename Act>
 Failure attempt(Failure::Kind kind, int rank, Act &&act) {
   try {
@@ -57,7 +58,7 @@ Failure attempt(Failure::Kind kind, int rank, Act &&act) {
     return Failure::of(Failure::corruption, rank, error.what());
   } catch (const std::bad_alloc &) {
     return Failure::of_input(rank, "there is no memory left");
-  } catch (const std::system_error &error) {  // from the standard library: file systems and threads
+  } catch (const std::system_error &error) {  // the standard library throws it for file systems and threads
     return Failure::of_input(rank, error.what());
   }
   return {};
@@ -66,31 +67,33 @@ Failure attempt(Failure::Kind kind, int rank, Act &&act) {
 constexpr std::uint64_t max_under_way = 4;
 constexpr std::uint64_t outcome_slots = 2 * max_under_way;
 
-/// The outcome of one operation, in the shared memory of a node. Zeroed memory is a valid initial state.
+/// The outcome of one operation, in the shared memory of a node. Memory that contains only zeros is a valid initial
+/// state.
 struct alignas(64) OutcomeSlot {
   std::atomic<std::uint32_t> arrived{0}, written{0}, claimed{0};
-  std::atomic<std::uint64_t> node_ready{0}, settled{0};  // number of the operation + 1
+  std::atomic<std::uint64_t> node_ready{0}, settled{0};  // the number of the operation, plus 1
   Failure failure;
 };
 
-/// The outcome of one operation at one rank. All functions but advance() may be called from any thread.
+/// The outcome of one operation at one rank. All threads may call the functions, except advance().
 class Outcome {
  public:
   Outcome(Node &node, const Link &link, std::uint64_t operation);
 
-  /// Records a failure of this rank. Only the first failure of a node is kept.
+  /// Records a failure of this rank. Only the first failure on a node is kept.
   void record(const Failure &failure);
-  /// An aggregator of this node calls this when it has written its part. Returns true for the last of `writers` aggregators.
+  /// Called by each aggregator of this node when it has written its part. Returns true for the last of the `writers`
+  /// aggregators.
   bool wrote(std::uint32_t writers);
-  /// Each rank calls this when all of its parts are done.
+  /// Called by each rank when all of its parts are done.
   void arrive();
 
   bool settled() const;
-  /// Valid once settled() returns true.
+  /// The result is valid after settled() has returned true.
   const Failure &failure() const;
 
-  /// Advances the messages of a leader. Returns true when none is left. The thread that may use the link calls it, in the
-  /// order of operations.
+  /// Advances the messages of a leader. Returns true when no messages are left. Only the thread that may use the link
+  /// calls this, in the order of operations.
   bool advance();
   bool sends() const { return phase_ != Phase::over; }
 

@@ -35,7 +35,7 @@ namespace {
 
 constexpr std::uint64_t huge = AlignedMemory::huge_bytes;
 
-// Segments made by this process, by descriptor.
+// The segments that this process has made, by file descriptor.
 std::mutex made_mutex;
 std::map<int, std::weak_ptr<Segment>> made;
 
@@ -49,7 +49,8 @@ Descriptor file_in_memory(std::uint64_t bytes) {
   return file;
 }
 
-// Allocates all blocks. Otherwise a full file system would cause a signal when a page is touched, instead of an error here.
+// Allocates all blocks of the file. Otherwise, if the file system is full, the first access to a page causes a signal
+// instead of an error here.
 Descriptor file_in_folder(std::uint64_t bytes, const std::string &folder) {
   try {
     const outcrop::File file = outcrop::File::unnamed(folder, bytes);
@@ -59,7 +60,7 @@ Descriptor file_in_folder(std::uint64_t bytes, const std::string &folder) {
   }
 }
 
-// "NUMA node 2", "NUMA nodes 2, 3".
+// Returns "NUMA node 2" or "NUMA nodes 2, 3".
 std::string name_of_nodes(std::span<const std::uint32_t> nodes) {
   std::string text = nodes.size() == 1 ? "NUMA node " : "NUMA nodes ";
   for (std::size_t i = 0; i < nodes.size(); ++i) text += (i > 0 ? ", " : "") + std::to_string(nodes[i]);
@@ -79,8 +80,8 @@ std::string where(const Medium &medium) {
   return medium.numa_nodes.empty() ? "ordinary memory" : "memory of " + name_of_nodes(medium.numa_nodes);
 }
 
-// The mapping is aligned to huge pages. Direct transfers to huge pages are twice as fast, because a request to the device then
-// consists of fewer parts.
+// The mapping begins at a boundary of huge pages. Direct transfers from huge pages are twice as fast, because each
+// request to the device then consists of fewer parts.
 Segment::Segment(Descriptor file, std::uint64_t bytes) : file_(std::move(file)), bytes_(bytes) {
   void *range = mmap(nullptr, bytes + huge, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (range == MAP_FAILED) throw InputError("cannot map " + std::to_string(bytes) + " bytes of shared memory");
@@ -108,7 +109,7 @@ std::shared_ptr<Segment> Segment::make(std::uint64_t bytes, std::uint64_t huge_f
   Descriptor file = medium.folder.empty() ? file_in_memory(bytes) : file_in_folder(bytes, medium.folder);
   std::shared_ptr<Segment> segment(new Segment(std::move(file), bytes));
   if (!medium.numa_nodes.empty()) allocate_on_nodes({segment->data_, bytes}, medium.numa_nodes);
-  // Only newer systems support this advice. Small pages work, too, so the result is ignored.
+  // Only newer systems support this advice. Small pages also work, so the result is ignored.
   const std::uint64_t begin = round_up(huge_from, huge), end = round_down(bytes, huge);
   if (begin < end && medium.folder.empty()) madvise(segment->data_ + begin, end - begin, MADV_COLLAPSE);
   const std::lock_guard lock(made_mutex);
@@ -148,15 +149,15 @@ std::shared_ptr<Segment> Segment::attach(const Address &address, std::string &re
 namespace {
 
 constexpr std::size_t page = AlignedMemory::page_bytes;
-constexpr std::size_t max_checked_pages = 4096;  // spread over all of the memory
+constexpr std::size_t max_checked_pages = 4096;  // the checked pages are spread over all of the memory
 constexpr std::size_t mask_bits = 8 * sizeof(unsigned long);
 
 InputError refused(std::span<const std::uint32_t> nodes, const std::string &reason) {
   return InputError("buffers cannot be placed on " + name_of_nodes(nodes) + ": " + reason + "; choose another tier");
 }
 
-// Returns the free bytes of a node, including those that only cache files, or a very large number if the system does not
-// report them.
+// Returns the free bytes of a NUMA node. Pages that only cache files count as free. Returns a very large number if the
+// system does not report them.
 std::uint64_t free_bytes(std::uint32_t node) {
   std::ifstream file("/sys/devices/system/node/node" + std::to_string(node) + "/meminfo");
   if (!file) return std::numeric_limits<std::uint64_t>::max() / 4096;
@@ -172,14 +173,15 @@ std::uint64_t free_bytes(std::uint32_t node) {
 void bind(std::span<std::byte> memory, std::span<const std::uint32_t> nodes) {
   std::vector<unsigned long> mask(*std::ranges::max_element(nodes) / mask_bits + 1);
   for (const std::uint32_t node : nodes) mask[node / mask_bits] |= 1UL << node % mask_bits;
-  // The system uses one bit less than the number that it is given.
+  // The system uses one bit less than the given number of bits.
   if (syscall(SYS_mbind, memory.data(), memory.size(), MPOL_BIND, mask.data(), mask.size() * mask_bits + 1, 0) != 0)
     throw refused(nodes, std::strerror(errno));
 }
 
 void touch(std::span<std::byte> memory, std::span<const std::uint32_t> nodes) {
   if (madvise(memory.data(), memory.size(), MADV_POPULATE_WRITE) == 0) return;
-  if (errno != EINVAL) throw refused(nodes, std::strerror(errno));  // EINVAL: an older system without this advice
+  // EINVAL: the system is older and does not know this advice
+  if (errno != EINVAL) throw refused(nodes, std::strerror(errno));
   for (std::size_t at = 0; at < memory.size(); at += page)
     *const_cast<volatile std::byte *>(memory.data() + at) = std::byte{0};
 }
@@ -229,9 +231,9 @@ std::string why_not_on_nodes(std::span<const std::uint32_t> nodes) {
 namespace {
 
 constexpr std::uint64_t unlimited = std::numeric_limits<std::uint64_t>::max();
-constexpr std::uint64_t max_limit = std::uint64_t{1} << 60;  // version 1 reports a larger number if there is no limit
+constexpr std::uint64_t max_limit = std::uint64_t{1} << 60;  // version 1 reports a larger number if no limit is set
 
-// The names of files and of lines of memory.stat in one version of control groups.
+// The names that one version of control groups uses for files and for lines of memory.stat.
 struct Version {
   std::string limit, usage, inactive, active;
 };
@@ -239,7 +241,7 @@ struct Version {
 const Version first{"memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file", "total_active_file"};
 const Version second{"memory.max", "memory.current", "inactive_file", "active_file"};
 
-// Returns `otherwise` if the file is missing or contains a word ("max").
+// Returns `otherwise` if the file is missing or contains a word such as "max".
 std::uint64_t number_in(const std::string &path, std::uint64_t otherwise) {
   std::ifstream file(path);
   std::uint64_t number = 0;
@@ -283,7 +285,7 @@ std::uint64_t group_free_bytes(const std::string &own, const std::string &root) 
     if (!controllers.empty() && ("," + controllers + ",").find(",memory,") == std::string::npos) continue;
     const Version &version = controllers.empty() ? second : first;
     const std::string top = controllers.empty() ? root : root + "/memory";
-    for (;; path.resize(path.rfind('/'))) {  // the group and all of its parents
+    for (;; path.resize(path.rfind('/'))) {  // visits the group and all of its parents
       least = std::min(least, free_bytes(top + path, version));
       if (path.find('/') == std::string::npos) break;
     }

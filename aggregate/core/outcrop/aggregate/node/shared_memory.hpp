@@ -1,14 +1,16 @@
-// This file makes memory that the ranks of a node share, and finds the free bytes of each kind of memory.
+// The functions of this file make memory that the ranks of a node share, and find the free bytes of each kind of
+// memory.
 //
-// A segment is a file without a name that each rank maps. It is in ordinary memory, in memory of chosen NUMA nodes, or in a
-// folder of a file system. The system frees it when the last process that maps it has ended, even by a kill. Other processes
-// open the file through /proc of the process that made it. Ranks that are threads use the same mapping.
+// A segment is a file without a name that each rank maps. The file is in ordinary memory, in memory of chosen NUMA
+// nodes, or in a folder of a file system. When the last process that maps the segment has ended, even by a kill, the
+// system frees the segment. Other processes open the file through the folder in /proc of the process that made it.
+// Ranks that are threads use the same mapping.
 //
-// High-bandwidth memory and memory behind CXL are NUMA nodes. Memory of NUMA nodes is allocated in four steps:
+// High-bandwidth memory and CXL memory are NUMA nodes. Memory of NUMA nodes is allocated in four steps:
 //
 //     compare with the free bytes ─► bind, before any page is touched ─► touch ─► check on which nodes the pages are
 //
-// The comparison comes first because the system kills a process that is bound to a full node.
+// The comparison comes first, because the system kills a process whose memory is bound to a full NUMA node.
 #pragma once
 
 #include <cstddef>
@@ -25,8 +27,8 @@ namespace outcrop::aggregate {
 /// The memory of a tier on this node.
 struct Medium {
   std::string tier = "dram";                   ///< its name
-  std::vector<std::uint32_t> numa_nodes = {};  ///< to which memory is bound; empty: the system chooses
-  std::string folder = {};                     ///< of the file that is mapped; empty: memory
+  std::vector<std::uint32_t> numa_nodes = {};  ///< the NUMA nodes to which memory is bound; empty: the system chooses
+  std::string folder = {};                     ///< the folder of the file that is mapped; empty: memory
 };
 
 /// Returns "ordinary memory", "memory of NUMA node 2" or "a file in /local/nvme".
@@ -34,16 +36,16 @@ std::string where(const Medium &medium);
 
 class Segment {
  public:
-  /// The data that another rank needs to find a segment. It is valid while the maker keeps the segment.
+  /// The data that another rank needs to find a segment. The data are valid as long as the maker keeps the segment.
   struct Address {
     std::int32_t process = 0, descriptor = -1;
     std::uint64_t device = 0, inode = 0, bytes = 0;
   };
 
-  /// Makes a zeroed segment. It uses huge pages from byte `huge_from` on if the system supports them. Throws InputError if
-  /// there is too little memory, or if the medium is not available.
+  /// Makes a segment that contains zeros. From byte `huge_from` on, the segment uses huge pages if the system supports
+  /// them. Throws InputError if there is too little memory, or if the medium is not available.
   static std::shared_ptr<Segment> make(std::uint64_t bytes, std::uint64_t huge_from, const Medium &medium = {});
-  /// Maps the segment of another rank. Returns null and the reason if this process cannot reach it.
+  /// Maps the segment of another rank. If this process cannot reach the segment, returns null and the reason.
   static std::shared_ptr<Segment> attach(const Address &address, std::string &reason);
 
   ~Segment();
@@ -60,27 +62,30 @@ class Segment {
   Descriptor file_;
   std::uint64_t bytes_ = 0;
   std::byte *data_ = nullptr;
-  std::byte *reserved_ = nullptr;  // begin of the larger address range in which the mapping is aligned
+  // the begin of a larger address range; the mapping is at an aligned address in this range
+  std::byte *reserved_ = nullptr;
 };
 
 // --- NUMA nodes ----------------------------------------------------------------------------------------------------
 
-/// Allocates all pages of `memory`, which must not have been touched, on these nodes. The memory may be shared or private.
-/// Throws InputError if the nodes have too few free bytes, if the system refuses, or if pages are on other nodes.
+/// Allocates all pages of `memory` on these NUMA nodes. The pages must not have been touched before. The memory may be
+/// shared or private. Throws InputError if the nodes have too few free bytes, if the system refuses, or if pages are on
+/// other nodes.
 void allocate_on_nodes(std::span<std::byte> memory, std::span<const std::uint32_t> nodes);
 
-/// Tries to allocate one page on these nodes. Returns the reason if that is impossible, or "".
+/// Tries to allocate one page on these NUMA nodes. Returns the reason if this is impossible, otherwise "".
 std::string why_not_on_nodes(std::span<const std::uint32_t> nodes);
 
 // --- how much is available -----------------------------------------------------------------------------------------
 
-/// Returns the bytes that this process can allocate without swapping, within the limits of its control groups. Returns the
-/// maximum of the type if the system does not report them.
+/// Returns the bytes that this process can allocate without swapping and within the limits of its control groups. If
+/// the system does not report them, returns the maximum of the type.
 std::uint64_t available_bytes();
 
-/// Returns the bytes that the limits of all control groups (version 1 or 2) of this process leave, or the maximum of the type
-/// if there is no limit. Cached files do not count as used, because the system drops them when a program needs memory. `own`
-/// lists the groups of the process, and their folders are below `root`. src/outcrop/tiers/discover.py computes the same.
+/// Returns the bytes that this process can still allocate within the limits of all its control groups (version 1 or 2).
+/// If no limit is set, returns the maximum of the type. Cached files do not count as used, because the system drops
+/// them when a program needs memory. `own` lists the groups of the process. The groups' folders are below `root`.
+/// src/outcrop/tiers/discover.py computes the same number.
 std::uint64_t group_free_bytes(const std::string &own = "/proc/self/cgroup",
                                const std::string &root = "/sys/fs/cgroup");
 

@@ -12,12 +12,10 @@ namespace {
 constexpr double FAR = std::numeric_limits<double>::infinity();
 constexpr std::uint32_t NONE = std::numeric_limits<std::uint32_t>::max();
 
-// Shortest augmenting paths with potentials (as Jonker and Volgenant have it for columns of one row). Rows are added one by
-// one. Each row takes the cheapest path to a column with room. Rows that are already on that path move on to their next best
-// columns. The result is exact.
-//
-// Potentials keep c + p(row) - p(column) and p(column) - p(group) at least 0 along every arc that a path may take, and equal
-// to 0 along the arcs that are in use.
+// Shortest augmenting paths with potentials, as in the method of Jonker and Volgenant. Rows are added one by one. Each
+// row takes the cheapest path to a column with room. Rows that are already on this path move to their next best
+// columns. The result is exact. Let p be the potentials. Along each arc that a path may take, c + p(row) - p(column)
+// and p(column) - p(group) are at least 0. Along arcs that are in use, they are 0.
 class Search {
  public:
   Search(std::size_t rows, const Columns &columns, std::span<const double> costs)
@@ -69,8 +67,8 @@ class Search {
     scan_row(row, 0);
   }
 
-  // Dijkstra's algorithm. Finds columns by a linear search, because a row reaches all of them, and groups by a queue. Returns
-  // the first group with room.
+  // Dijkstra's algorithm. A linear search finds the next column, because each row reaches all columns. A queue finds
+  // the next group. Returns the first group that has room.
   std::uint32_t find() {
     while (true) {
       const auto nearest = nearest_column();
