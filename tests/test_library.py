@@ -105,13 +105,15 @@ def test_an_unknown_name_lists_what_there_is(name: str) -> None:
     ],
 )
 def test_what_a_stencil_cannot_be_is_named(make: object, message: str) -> None:
-    """Protects callers from Python: one line with what there is."""
+    """Checks that a wrong option of a stencil gives a one-line error with the possible values."""
     with pytest.raises(InputError, match=message):
         make()  # type: ignore[operator]
 
 
 def test_bits_of_the_first_stencils_never_move() -> None:
-    """Protects runs on disk and published figures: programs of heat7, heat13 and box27 are what they always were."""
+    """Checks that the programs of heat7, heat13 and box27 never change, because runs on disk and published figures use
+    them.
+    """
     assert {name: library.find_stencil(name).digest() for name in ("heat7", "heat13", "box27")} == {
         "heat7": "3a54acb7130c4726",
         "heat13": "4cad9e4fab8d5d85",
@@ -120,7 +122,7 @@ def test_bits_of_the_first_stencils_never_move() -> None:
 
 
 def cell_operations(name: str) -> dict[str, int]:
-    """How many operations of each kind a cell costs, over all stages."""
+    """Return the number of operations of each kind per cell, summed over all stages."""
     counts = {"mul": 0, "add": 0, "div": 0}
     for stage in library.find_stencil(name).stages:
         for operation, uniform in zip(stage.program.operations, stage.program.uniform, strict=True):
@@ -133,18 +135,19 @@ def cell_operations(name: str) -> dict[str, int]:
 @pytest.mark.parametrize(
     ("name", "mul", "add", "div"),
     [
-        ("heat8", 5, 28, 0),  # one product for each distance, and 6u
-        ("acoustic8", 9, 26, 0),  # centre and 4 distances, 2u, v v, and two to scale
+        ("heat8", 5, 28, 0),  # one product per distance, and 6u
+        ("acoustic8", 9, 26, 0),  # centre and 4 distances, 2u, v v, and two scale factors
         ("elastic4", 58, 88, 0),
         ("maxwell", 9, 27, 3),
         ("gray_scott", 7, 15, 0),
-        ("sharpen", 44, 288, 0),  # one product for each distance of 289 taps
+        ("sharpen", 44, 288, 0),  # one product per distance of 289 taps
         ("d2q9", 27, 44, 1),
         ("d3q19", 54, 101, 1),  # equilibria share momentum, energy and one reciprocal
     ],
 )
 def test_kernels_cost_no_more_operations_than_they_should(name: str, mul: int, add: int, div: int) -> None:
-    """Protects speed: expressions keep the form in which directions and species share what they have in common."""
+    """Checks the costs of kernels. Expressions must keep the form in which directions and species share common terms.
+    """
     counts = cell_operations(name)
     assert counts["mul"] <= mul
     assert counts["add"] <= add
@@ -152,7 +155,7 @@ def test_kernels_cost_no_more_operations_than_they_should(name: str, mul: int, a
 
 
 def test_weights_of_differences_are_those_of_the_literature() -> None:
-    """Protects all orders: tables of Fornberg 1988 (second derivative) and Levander 1988 (staggered)."""
+    """Checks weights of several orders against Fornberg 1988 (second derivative) and Levander 1988 (staggered)."""
     assert [str(w) for w in second_derivative(2)] == ["-2", "1"]
     assert [str(w) for w in second_derivative(8)] == ["-205/72", "8/5", "-1/5", "8/315", "-1/560"]
     assert [str(w) for w in staggered_derivative(4)] == ["9/8", "-1/24"]
@@ -161,7 +164,7 @@ def test_weights_of_differences_are_those_of_the_literature() -> None:
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("order", [2, 4, 8, 16])
 def test_a_constant_stays_constant_to_the_last_bit(dtype: str, order: int) -> None:
-    """Protects long runs of the heat equation from a drift by rounded weights."""
+    """Checks that a constant field stays constant in the heat equation, although the weights are rounded."""
     stencil = library.heat(ndim=2, order=order)
     state = {"u": np.full((20, 1, 20), 0.3, dtype)}
     assert (run(stencil, state, 50)["u"] == state["u"]).all()
@@ -169,7 +172,7 @@ def test_a_constant_stays_constant_to_the_last_bit(dtype: str, order: int) -> No
 
 @pytest.mark.parametrize("name", ["heat4", "acoustic4_2d_sponge", "elastic4_2d", "maxwell_lossy", "gray_scott_2d"])
 def test_equal_spacings_are_the_same_as_given_one_by_one(name: str) -> None:
-    """Protects grids whose cells are no cubes: dz, dy and dx act as h does when they are equal."""
+    """Checks that equal spacings dz, dy and dx give the same update as h."""
     one = library.find_stencil(name)
     family, options = library.table.split_name(name) or (None, {})
     assert family is not None
@@ -188,7 +191,7 @@ def test_equal_spacings_are_the_same_as_given_one_by_one(name: str) -> None:
 
 
 def test_sharpen_is_the_convolution_that_it_says() -> None:
-    """Protects the 289 taps: against windows of NumPy, with weights written here once more."""
+    """Checks the 289 taps against windows of NumPy, with a second copy of the formula of the weights."""
     rng = np.random.default_rng(5)
     image = rng.random((30, 1, 40))
     i, j = np.meshgrid(np.arange(-8, 9), np.arange(-8, 9), indexing="ij")
@@ -203,7 +206,9 @@ def test_sharpen_is_the_convolution_that_it_says() -> None:
 
 
 def test_lattice_directions_come_in_opposite_pairs() -> None:
-    """Protects who sets up a flow: direction i + 1 is the opposite of an odd i, and weights are those of Qian."""
+    """Checks the order of lattice directions: direction i + 1 is opposite to direction i for odd i. The weights are
+    Qian's.
+    """
     for ndim, count in ((2, 9), (3, 19)):
         directions, weights = np.array(library.lattice_directions(ndim)), np.array(library.lattice_weights(ndim))
         assert len({tuple(c) for c in directions}) == count
@@ -213,7 +218,7 @@ def test_lattice_directions_come_in_opposite_pairs() -> None:
 
 
 def test_a_sponge_is_made_plane_by_plane() -> None:
-    """Protects memory and shape: any part is the part of the whole; quiet inside, largest at faces that absorb."""
+    """Checks that parts of a sponge equal the whole. It is 0 inside, and largest at absorbing faces."""
     shape = (30, 24, 26)
     planes = library.sponge(shape, 8, velocity=2000, spacing=10, sides=("z1", "y0", "y1", "x0", "x1"))
     whole = planes(0, 30)
@@ -231,7 +236,7 @@ def test_a_sponge_is_made_plane_by_plane() -> None:
 
 
 def test_a_sponge_has_the_axes_of_the_grid() -> None:
-    """Protects grids of two axes, whose first is called y or z, and of one: no side is asked for and left out."""
+    """Checks a sponge on one and two axes. On two axes, the letters y and z both mean the first axis."""
     make = partial(library.sponge, width=8, velocity=2000, spacing=10)
     by_y, by_z = (make((30, 26), sides=(f"{name}0", "x1"))(0, 30) for name in "yz")
     assert (by_y == by_z).all()
@@ -254,7 +259,7 @@ def test_a_sponge_has_the_axes_of_the_grid() -> None:
     ],
 )
 def test_a_sponge_that_cannot_be_is_refused(changes: dict[str, object], message: str) -> None:
-    """Protects from layers that overlap or do nothing."""
+    """Checks that a sponge whose layers overlap or have no effect is refused."""
     arguments = {"shape": (30, 24, 26), "width": 8, "velocity": 2000.0, "spacing": 10.0, **changes}
     with pytest.raises(InputError, match=message):
         library.sponge(**arguments)  # type: ignore[arg-type]
@@ -262,11 +267,14 @@ def test_a_sponge_that_cannot_be_is_refused(changes: dict[str, object], message:
 
 FIND = "import json, sys; from outcrop.language.library import find_stencil\n" \
        "found = find_stencil('acoustic2_1d_sponge').to_json(); print(json.dumps([found, 'sympy' in sys.modules]))"
-"""A program that prints a stencil, and whether that took SymPy."""
+"""A program that prints a stencil, and whether it imported SymPy."""
 
 
 def test_a_stencil_that_is_known_needs_no_sympy(tmp_path: Path) -> None:
-    """Protects the start of runs: SymPy takes longer to load than all else. A damaged description is made anew."""
+    """Checks that a stencil in the user's cache is found without SymPy, which takes long to import.
+
+    A damaged description in the cache is replaced.
+    """
     environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}
 
     def find() -> tuple[object, bool]:
@@ -282,7 +290,8 @@ def test_a_stencil_that_is_known_needs_no_sympy(tmp_path: Path) -> None:
 
 
 def test_a_stencil_of_another_language_is_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Protects the bits of runs after an update of Outcrop, SymPy or Python."""
+    """Checks that a cached stencil is not used after an update of Outcrop, SymPy or Python, so that the bits are right.
+    """
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     wanted = library.find_stencil("heat2_1d")
     monkeypatch.setattr(table, "_language", lambda: "another one")
@@ -291,13 +300,13 @@ def test_a_stencil_of_another_language_is_made_anew(tmp_path: Path, monkeypatch:
 
 
 def test_openings_outside_the_box_are_refused() -> None:
-    """Protects from a flow that has nowhere to go."""
+    """Checks that an inlet or outlet outside the box is refused."""
     with pytest.raises(InputError, match=r"outlet \(3, 20\) must ascend and lie within 0 and 15"):
         library.inlet_outlet((16, 24), inlet=(4, 8), outlet=(3, 20))
 
 
 def test_the_manual_has_every_family_and_tells_the_truth() -> None:
-    """Protects the reader: each family is in the table of the page, and the message shown there is the one printed."""
+    """Checks that the page has each family in its table, and that the message on the page is the printed one."""
     page = (Path(__file__).parent.parent / "docs" / "reference" / "stencils.md").read_text()
     table = page[: page.index("## Names and options")]
     for name in library.FAMILIES:

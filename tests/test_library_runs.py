@@ -1,4 +1,4 @@
-"""Protects promise 1 for what people really run: every built-in stencil gives the oracle's bits by every scheme."""
+"""Check that each stencil of the library gives the oracle's bits with each scheme."""
 
 from __future__ import annotations
 
@@ -30,26 +30,26 @@ MORE = [
     "maxwell_lossy",
     "advection1_2d",
 ]
-"""Beside one of each family: other orders, fewer axes, options."""
+"""Further stencils besides one of each family: other orders, fewer axes, options."""
 
 BOUNDARIES = ["fixed", "periodic", "x=mirror", "y=mirror:fixed,x=periodic"]
 
 
 def shapes(stencil: Stencil) -> st.SearchStrategy[tuple[int, int, int]]:
-    """Small grids on the stencil's axes, some thinner than it reaches."""
+    """Return small grids on the axes of the stencil. Some are thinner than the stencil's reach."""
     along = {1: (st.integers(1, 90),), 2: (st.integers(1, 40), st.integers(1, 40))}
     own = along.get(stencil.ndim, (st.integers(1, 22), st.integers(1, 14), st.integers(1, 36)))
     return st.tuples(*own).map(grid_shape)
 
 
 def safe_state(stencil: Stencil, shape: tuple[int, int, int], dtype: str, seed: int) -> dict[str, Cells]:
-    """Values between 1/2 and 1: densities and permittivities may be divided by."""
+    """Return values between 1/2 and 1, because an update may divide by densities and permittivities."""
     state = random_state(stencil, shape, dtype, seed)
     return {name: (values + 1) / 2 for name, values in state.items()}
 
 
 def one_axis(text: str, stencil: Stencil) -> str:
-    """The part of a boundary that a stencil of fewer axes can have."""
+    """Return the part of a boundary that applies to a stencil of fewer axes."""
     return text.rpartition(",")[2] if stencil.ndim == 1 else text
 
 
@@ -57,7 +57,9 @@ def one_axis(text: str, stencil: Stencil) -> str:
 @settings(max_examples=examples(3), deadline=None)
 @given(data=st.data())
 def test_every_scheme_gives_the_oracles_bits(name: str, data: st.DataObject) -> None:
-    """For a random small grid, boundary and budget, each scheme that takes the stencil ends with the same bytes."""
+    """Checks that all schemes that support the stencil give the same bytes, for a random small grid, boundary and
+    budget.
+    """
     stencil = find_stencil(name)
     shape = data.draw(shapes(stencil))
     dtype = data.draw(st.sampled_from(["float32", "float64"]))

@@ -1,5 +1,6 @@
-"""Protects plans for machines that are not here: files say what they mean or are refused in one line, and nothing of
-this machine enters."""
+"""Check plans for other machines. A file of a machine is read exactly or refused in one line.
+
+No property of this machine enters the plan."""
 
 import json
 import os
@@ -42,13 +43,15 @@ PLAN = ["plan", "heat7", "-n", "256", "256", "2048", "-t", "100"]
 
 @pytest.fixture(autouse=True)
 def in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where files of machines are written."""
+    """Work in an empty folder, in which the tests write files of machines."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "200")
 
 
 def test_every_figure_is_read_as_it_is_written() -> None:
-    """Sizes are binary or decimal as their unit says, percentages of the memory, bandwidths text or numbers."""
+    """Checks the forms of figures: binary and decimal sizes, percentages of the memory, bandwidths as texts and
+    numbers.
+    """
     found = parse_machine(GOOD, "folder/mine.toml")
     assert (found.name, found.cores) == ("mine", 4)
     assert (found.memory_bytes, found.usable_bytes) == (8 << 30, 4 << 30)
@@ -63,7 +66,7 @@ def test_every_figure_is_read_as_it_is_written() -> None:
 
 
 def changed(old: str, new: str) -> str:
-    """GOOD with one line in another way."""
+    """Return GOOD with one line replaced."""
     assert GOOD.count(old) == 1, old
     return GOOD.replace(old, new)
 
@@ -127,7 +130,7 @@ BAD = {
 
 @pytest.mark.parametrize(("text", "message"), BAD.values(), ids=BAD.keys())
 def test_impossible_machines_are_one_line(text: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """The line names the file, the key, its value and what would be right."""
+    """Checks that the error names the file, the key, its value and the correct form."""
     Path("bad.toml").write_text(text)
     assert call([*PLAN, "--machine", "bad.toml"]) == 2
     output = capsys.readouterr()
@@ -172,7 +175,7 @@ ARGUMENTS = {
 def test_arguments_that_cannot_be_are_one_line(
     words: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What belongs to this machine, or is not there, is refused and said; nothing is printed besides."""
+    """Checks that options of this machine and missing files are refused in one line. Nothing else is printed."""
     Path("folder").mkdir()
     Path("picture.toml").write_bytes(b"\xff\xfe\x00")
     Path("mine.toml").write_text(GOOD)
@@ -190,7 +193,10 @@ def test_arguments_that_cannot_be_are_one_line(
 def test_nothing_of_this_machine_is_needed(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """No kernel is compiled, no memory, cache or disk looked at, nothing made but the files asked for."""
+    """Checks that a plan for another machine compiles no kernel and reads no property of this machine.
+
+    Only the requested files are made.
+    """
 
     def forbidden(*_: object, **__: object) -> None:
         raise AssertionError("this machine was looked at")
@@ -212,7 +218,7 @@ def test_nothing_of_this_machine_is_needed(
 
 
 def test_shipped_machines_load_by_name_and_by_path() -> None:
-    """Both machines of the paper are there, with the memory that it names."""
+    """Checks that both machines of the paper exist, with the memory that the paper gives."""
     assert shipped_machines() == ["crest6", "crest10"]
     for name in shipped_machines():
         assert load_machine(name).updates_per_second.keys() == {"float32", "float64"}
@@ -225,7 +231,7 @@ def test_shipped_machines_load_by_name_and_by_path() -> None:
 
 
 def test_what_a_plan_may_take_unless_told() -> None:
-    """What the file declares usable, and the usual budget where it declares nothing; --memory goes before both."""
+    """Checks the budget: `--memory` if given, else the usable memory of the file, else the default budget."""
     declared, silent = parse_machine(GOOD, "mine"), parse_machine(changed('usable = "50%"', ""), "mine")
     options = RunOptions("heat7", (2048, 2048, 2048), steps=10)
     assert plan_elsewhere(declared, options).budget_bytes == 4 << 30
@@ -235,7 +241,10 @@ def test_what_a_plan_may_take_unless_told() -> None:
 
 
 def test_rates_follow_cores_and_memory() -> None:
-    """Half the threads update half as fast; plain sweeps are held back by memory; faster storage never slows a plan."""
+    """Checks that half the threads update half as fast, and that memory limits plain sweeps.
+
+    Faster storage never makes a plan slower.
+    """
     declared = parse_machine(GOOD.replace("20GB/s", "12GB/s"), "mine")
     problem = make_problem((512, 512, 512), (1, 1, 1), 8)
     thick = Sizes(8, 512, 8)

@@ -1,4 +1,4 @@
-"""Protects runs of more fields than a cache set has lines: their rings begin in different places of a page."""
+"""Check runs with more fields than a cache set has lines. Their rings begin at different places in a page."""
 
 from pathlib import Path
 
@@ -17,7 +17,8 @@ STEPS = 5
 @pytest.mark.parametrize("name", ["elastic4", "d3q19", "d2q9"])
 @pytest.mark.parametrize("times_smallest", [1, 3])
 def test_out_of_core_gives_the_oracles_bits(tmp_path: Path, name: str, times_smallest: int) -> None:
-    """Direct transfers to and from shifted rings bring the right bytes, in the smallest window and a larger one."""
+    """Checks that direct transfers to and from shifted rings are correct, in the smallest window and in a larger one.
+    """
     (case,) = [one for one in CASES if one.name == name]
     shape = (40, 18, 70) if len(case.plane) == 2 else (60, 70)
     values = {field: planes(0, shape[0]) for field, planes in case.values(shape).items()}

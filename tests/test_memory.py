@@ -1,4 +1,4 @@
-"""Protects the hard cap: a whole run, from reading its initial values to its report, stays within budget + 150 MiB."""
+"""Check the memory limit of a whole run, from its initial values to its report: the budget plus 150 MiB."""
 
 import json
 import subprocess
@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import zarr
 
-SHAPE = (256, 256, 256)  # 128 MiB in the files below, so that whatever keeps a whole one is found
+SHAPE = (256, 256, 256)  # 128 MiB in the files below, so that a whole file in memory exceeds the limit
 BUDGET_BYTES = 8 << 20
 FIXED_BYTES = 150 << 20
 
@@ -29,7 +29,10 @@ def _save_in_chunks(path: Path, values: np.ndarray) -> None:
 
 @pytest.mark.parametrize("save", [None, _save_plane_by_plane, _save_column_by_column, _save_in_chunks])
 def test_peak_memory_of_a_run(tmp_path: Path, save: Callable[[Path, np.ndarray], None] | None) -> None:
-    """By the kernel's own count of a process of its own, for built-in values and for files in any order."""
+    """Checks the peak memory of a run, for built-in values and for files in any order.
+
+    The kernel measures the peak of a separate process.
+    """
     init = "gaussian"
     if save is not None:
         init = str(tmp_path / ("values.zarr" if save is _save_in_chunks else "values.npy"))

@@ -1,4 +1,4 @@
-"""Protects what NUMA nodes are taken for: HBM, DRAM, CXL and non-volatile memory of machines that nobody here has."""
+"""Check the kinds of NUMA nodes: HBM, DRAM, CXL and non-volatile memory, on simulated machines."""
 
 import os
 import subprocess
@@ -25,7 +25,7 @@ def tiers_of(topology: str, limit_bytes: int = 1 << 60) -> list[Tier]:
 
 @needs_hwloc
 def test_drivers_words_decide() -> None:
-    """HBM beside DRAM, and non-volatile memory that serves as plain memory, are tiers of their own."""
+    """Checks that HBM and non-volatile memory become separate tiers if the driver names them."""
     found = tiers_of(machine(Node(64 * GIB, "DRAM"), Node(16 * GIB, "HBM"), Node(512 * GIB, "NVM")))
     assert [(tier.name, tier.kind, tier.where, tier.nodes) for tier in found] == [
         ("hbm", "hbm", "node 1", (1,)),
@@ -35,14 +35,17 @@ def test_drivers_words_decide() -> None:
     assert [(tier.capacity_bytes, tier.free_bytes) for tier in found] == [
         (16 * GIB, 8 * GIB), (64 * GIB, 32 * GIB), (512 * GIB, 256 * GIB),
     ]  # fmt: skip
-    for tier in found:  # plain memory forgets, whatever it is made of
+    for tier in found:  # all memory loses its data, also non-volatile memory
         assert tier.is_memory and tier.directory is None
         assert (tier.persistence, tier.primitive, tier.origin) == (Persistence.PROCESS, "none", "not measured")
 
 
 @needs_hwloc
 def test_firmware_decides_where_drivers_are_silent() -> None:
-    """Memory beside the ordinary one that is faster is HBM, and CXL where it is slower; figures are the firmware's."""
+    """Checks nodes without a driver's name: faster than ordinary memory means HBM, slower means CXL.
+
+    The figures come from the firmware.
+    """
     found = tiers_of(
         machine(
             Node(64 * GIB, read=100_000, write=50_000, latency=100),
@@ -62,7 +65,7 @@ def test_firmware_decides_where_drivers_are_silent() -> None:
 
 @needs_hwloc
 def test_measuring_decides_where_all_are_silent() -> None:
-    """Such memory has a name that stays, whatever it turns out to be."""
+    """Checks memory without any information: its kind follows from a measurement, and its name stays the same."""
     dram, other = tiers_of(machine(Node(64 * GIB), Node(16 * GIB)))
     assert (dram.name, other.name, other.kind) == ("dram", "node1", "cxl")
     dram = replace(dram, read_bytes_per_second=1e11)
@@ -83,27 +86,32 @@ def test_measuring_decides_where_all_are_silent() -> None:
     ],
 )
 def test_ordinary_memory_of_all_processors_is_one_tier(topology: str, expected: dict[str, tuple[int, ...]]) -> None:
-    """Two sockets have one DRAM; memory that comes second to any processors, or has none of its own, stands alone."""
+    """Checks that the DRAM of two sockets is one tier. A second memory of a socket, and memory without processors, are
+    not.
+    """
     assert {tier.name: tier.nodes for tier in tiers_of(topology)} == expected
 
 
 @needs_hwloc
 def test_limits_hold_for_memory_tiers() -> None:
-    """Within a control group of 8 GiB there is no tier of 64."""
+    """Checks that a control group of 8 GiB limits a tier of 64 GiB."""
     (dram,) = tiers_of(machine(Node(64 * GIB)), limit_bytes=8 * GIB)
     assert (dram.capacity_bytes, dram.free_bytes) == (8 * GIB, 8 * GIB)
 
 
 @needs_hwloc
 def test_what_hwloc_does_not_understand_is_refused() -> None:
-    """One line that says what would be right."""
+    """Checks that an invalid description of a machine gives a one-line error with a correct example."""
     with pytest.raises(InputError, match=r"'numa:x' is not understood; write for example"):
         memory_nodes("numa:x")
 
 
 @needs_hwloc
 def test_memory_of_another_machine_is_only_planned_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It has no figures of this one, even if both are called alike; and no array is said to be there."""
+    """Checks that a simulated machine does not get figures of this machine, even if the names are equal.
+
+    No array can be placed on it.
+    """
     description = tmp_path / "machine.xml"
     description.write_text(machine(Node(64 * GIB, "DRAM"), Node(16 * GIB, "HBM")))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
@@ -127,22 +135,22 @@ def test_memory_of_another_machine_is_only_planned_for(tmp_path: Path, monkeypat
 
 KIB = 1 << 10
 MEMINFO = "MemTotal: 25165824 kB\nMemFree: 20971520 kB\nMemAvailable: 16777216 kB\n"
-"""24 GiB, 16 of which are available."""
+"""A machine with 24 GiB, 16 GiB of which are available."""
 
 
 def node_file(total_gib: object, free_gib: int) -> str:
-    """What sysfs says of node 0 or 1."""
+    """Return the text of sysfs about the memory of a node."""
     total = total_gib * GIB // KIB if isinstance(total_gib, int) else total_gib
     return f"Node 0 MemTotal: {total} kB\nNode 0 MemFree: {free_gib * GIB // KIB} kB\nNode 0 Active(file): 0 kB\n"
 
 
 def told(*sizes_gib: float) -> list[MemoryNode]:
-    """Nodes as hwloc has them from sysfs."""
+    """Return nodes with these sizes, as hwloc reports them."""
     return [MemoryNode(number, int(size * GIB), "", 1, 0.0, 0.0, 0.0) for number, size in enumerate(sizes_gib)]
 
 
 MACHINES: dict[str, tuple[list[MemoryNode], str, dict[int, str], str, tuple[float, float]]] = {
-    # what hwloc says, /proc/meminfo, each node's meminfo, has_memory ──► capacity and free bytes of DRAM in GiB
+    # sizes from hwloc, /proc/meminfo, meminfo of each node, has_memory ──► capacity and free bytes of DRAM in GiB
     "one node that says half": (told(13), MEMINFO, {0: node_file(13, 2)}, "0", (24, 16)),
     "one node that says more": (told(100), MEMINFO, {0: node_file(100, 90)}, "0", (24, 16)),
     "one node that says nothing": (told(0), MEMINFO, {}, "", (24, 16)),
@@ -163,7 +171,10 @@ MACHINES: dict[str, tuple[list[MemoryNode], str, dict[int, str], str, tuple[floa
 
 @pytest.mark.parametrize("name", MACHINES)
 def test_memory_is_what_can_be_true(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """/proc/meminfo of a machine with one node; the nodes of others, unless together they are nonsense."""
+    """Checks the source of the memory size: /proc/meminfo on a machine with one node, otherwise the sizes of the nodes.
+
+    If the sizes of the nodes are impossible, /proc/meminfo is used.
+    """
     nodes, meminfo, files, has_memory, expected = MACHINES[name]
     for path, text in {
         "proc/meminfo": meminfo, "nodes/has_memory": has_memory,
@@ -189,7 +200,7 @@ ODD = ("", "\n\n", "nonsense", "MemTotal:", "MemTotal: kB\nMemAvailable: x kB", 
 def test_odd_files_of_the_system_are_not_told(
     text: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The system's other figures stand in; no traceback, wherever such text is."""
+    """Checks that malformed files of the system cause no traceback. Other figures of the system are used instead."""
     names = ("meminfo", "cpuinfo", "own", "group/memory.max", "group/memory.stat", "group/memory.current",
              "cpu0/cache/index0/level", "cpu0/cache/index0/size", "node0/meminfo", "has_memory")  # fmt: skip
     for name in names if text is not None else ():

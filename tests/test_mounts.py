@@ -1,4 +1,4 @@
-"""Protects which mounts are taken for tiers: what holds files, once for each device, and of which kind."""
+"""Check which mounts become tiers: only mounts that hold files, one for each device, with the right kind."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -30,9 +30,10 @@ PARTS = (
 
 @pytest.fixture
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
-    """A function that takes mountinfo with points below "@" and gives all mounts of such a machine.
+    """Return a function that takes a text of mountinfo and returns all mounts of a simulated machine.
 
-    Its disks: sda turns, nvme0n1 has a partition, md0 is a RAID of both kinds of flash, vda is a virtual machine's.
+    "@" in the text stands for the test folder. sda is a hard disk, nvme0n1 has a partition, md0 is a RAID of flash
+    disks and hard disks, and vda belongs to a virtual machine.
     """
     for part in PARTS:
         (tmp_path / part).mkdir(parents=True, exist_ok=True)
@@ -68,13 +69,13 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
 
 
 def kinds(every: list[mounts.Mount]) -> dict[str, str]:
-    """By name, as tiers will have it."""
+    """Return the kind of each mount by the name that its tier gets."""
     return {mounts.name_of(mount).replace(str(every[0].point).strip("/").replace("/", "-"), "@"): mounts.kind_of(mount)
             for mount in mounts.storage_mounts(every)}  # fmt: skip
 
 
 def test_kinds_of_disks(machine: Machine) -> None:
-    """Flash, what turns, a RAID that is as slow as its worst part, a virtual disk that does not tell, and DAX."""
+    """Checks flash, hard disks, a RAID (as slow as its slowest part), a virtual disk of unknown kind, and DAX."""
     found = kinds(
         machine(
             "20 1 254:0 / @/ rw - ext4 /dev/vda rw\n"
@@ -88,7 +89,11 @@ def test_kinds_of_disks(machine: Machine) -> None:
 
 
 def test_what_holds_no_files_of_anybody_is_no_tier(machine: Machine) -> None:
-    """Pseudo file systems, the system's own tmpfs, read-only images, files that are mounts; names may have spaces."""
+    """Checks that mounts without user files become no tiers: pseudo file systems, tmpfs of the system, read-only
+    images.
+
+    Names may contain spaces.
+    """
     found = kinds(
         machine(
             "20 1 8:0 / @/ rw - ext4 /dev/sda rw\n"
@@ -107,7 +112,7 @@ def test_what_holds_no_files_of_anybody_is_no_tier(machine: Machine) -> None:
 
 
 def test_one_tier_for_each_device(machine: Machine) -> None:
-    """A bind mount, an overlay of what is mounted, and what a later mount hides, are not counted twice."""
+    """Checks that each device is one tier, also with bind mounts, overlays of mounts, and hidden mounts."""
     every = machine(
         "20 1 8:0 / @/ rw - ext4 /dev/sda rw\n"
         "21 20 8:0 /srv @/scratch rw - ext4 /dev/sda rw\n"
@@ -120,13 +125,13 @@ def test_one_tier_for_each_device(machine: Machine) -> None:
 
 
 def test_an_overlay_of_something_unseen_is_a_tier(machine: Machine) -> None:
-    """In a container it is all there is."""
+    """Checks that an overlay of invisible folders is a tier, because a container has no other one."""
     found = kinds(machine("20 1 0:40 / @/ rw - overlay overlay rw,lowerdir=/x,upperdir=/not/here,workdir=/y\n"))
     assert found == {"overlay-@": "disk"}
 
 
 def test_no_system_that_tells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without /proc there are no mounts, and the device of a path still has a number."""
+    """Checks that without /proc no mounts are found, but the device of a path still has a number."""
     monkeypatch.setattr(mounts, "PROC", tmp_path / "none")
     assert mounts.all_mounts() == []
     device = f"device {tmp_path.stat().st_dev}"
@@ -135,7 +140,7 @@ def test_no_system_that_tells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_figures_keep_their_names(machine: Machine) -> None:
-    """Those that earlier versions have kept are found: by source, place and type, the innermost and last mount's."""
+    """Checks that figures of earlier versions are found by source, place and type of the innermost and last mount."""
     found = machine(
         "20 1 98:0 / / rw - ext4 /dev/root rw\n21 20 98:1 / @/net\\040here rw - ext4 /dev/hidden rw\n"
         "22 20 98:2 / @/net\\040here rw - xfs /dev/sdb1 rw\n"
@@ -147,7 +152,7 @@ def test_figures_keep_their_names(machine: Machine) -> None:
 
 
 def test_directories_are_found_where_one_may_write(tmp_path: Path) -> None:
-    """What is asked for comes first, if it lies on that file system and is a directory."""
+    """Checks that the first candidate that is a directory on the file system is used."""
     mount = mounts.mount_of(tmp_path)
     file = tmp_path / "file"
     file.write_text("")
@@ -155,7 +160,7 @@ def test_directories_are_found_where_one_may_write(tmp_path: Path) -> None:
 
 
 def test_mounts_that_nobody_may_look_at_are_left_out(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Containers of others, and servers that have gone: one error more would hide every tier of the machine."""
+    """Checks that inaccessible mounts are left out, such as foreign containers and lost servers. Other tiers remain."""
     every = machine(
         "20 1 8:0 / @/ rw - ext4 /dev/sda rw\n"
         "21 20 0:40 / @/home rw - overlay overlay rw,lowerdir=/x,upperdir=@/etc/secret,workdir=/y\n"
@@ -174,25 +179,25 @@ def test_mounts_that_nobody_may_look_at_are_left_out(machine: Machine, monkeypat
 
 
 def test_a_mount_without_a_source_is_read(machine: Machine) -> None:
-    """The kernel leaves an empty word there."""
+    """Checks a mount without a source, for which the kernel writes an empty word."""
     (mount,) = machine("20 1 0:50 / @/dev/shm rw - tmpfs  rw,size=10k\n")
     assert (mount.type, mount.source) == ("tmpfs", "") and "size=10k" in mount.options and mounts.kind_of(mount)
 
 
 def test_names_that_begin_like_the_systems_own_are_no_reason(machine: Machine) -> None:
-    """tmpfs at /development is a user's, that at /dev/x is not."""
+    """Checks that tmpfs at /development is a tier, although its name begins like /dev. tmpfs at /dev/x is no tier."""
     every = machine("20 1 0:50 / @/development rw - tmpfs tmpfs rw\n21 1 0:51 / @/dev/x rw - tmpfs tmpfs rw\n")
     assert [mounts.kind_of(mount) for mount in every] == ["tmpfs", ""]
 
 
 def test_what_comes_from_a_server_is_of_the_network(machine: Machine) -> None:
-    """Also by a file system that nobody has heard of."""
+    """Checks that a mount from a server counts as network storage, also with an unknown file system."""
     every = machine("20 1 0:50 / @/scratch rw - newfs node7:/export rw\n21 1 0:51 / @/home rw - fuse.gcsfuse b rw\n")
     assert [mounts.kind_of(mount) for mount in every] == ["pfs", "pfs"]
 
 
 def test_subvolumes_share_one_file_system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """btrfs has a number of its own for each, but one mount's device: a home beside the root is on the same tier."""
+    """Checks that btrfs subvolumes share one tier: each has its own device number, but the mount has only one."""
     other = Path("/dev/shm")
     if not other.is_dir() or other.stat().st_dev == tmp_path.stat().st_dev:
         pytest.skip("needs two file systems to stand for subvolumes")
@@ -211,6 +216,6 @@ def test_subvolumes_share_one_file_system(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_names_of_tiers_are_unique(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two devices may be called alike; what is placed by name must not go to the other one."""
+    """Checks that tiers get unique names, so that an array is never placed on the wrong device."""
     machine("20 1 98:0 / @/home rw - ext4 /dev/a/data rw\n21 1 98:1 / @/scratch rw - ext4 /dev/b/data rw\n")
     assert [tier.name for tier in storage_tiers()][:2] == ["data", "data-2"]

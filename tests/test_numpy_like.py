@@ -1,4 +1,4 @@
-"""Protects arrays on tiers as NumPy arrays: operations give what the plain array gives, wherever the bytes are."""
+"""Check that arrays on tiers behave like NumPy arrays on each tier."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SHM = Path("/dev/shm")
 
 @pytest.fixture(params=PLACES)
 def array(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[oc.Array]:
-    """The same 3 x 4 x 5 array on every kind of tier; the disk is that of the tests."""
+    """Yield the same array of 3 x 4 x 5 values on each kind of tier. The disk tier is the disk of the tests."""
     shape, place = (3, 4, 5), request.param
     if place == "tmpfs" and not SHM.is_mount():
         pytest.skip("no tmpfs here")
@@ -38,18 +38,18 @@ def array(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[oc.Array]:
 
 
 def disk_of(folder: Path) -> str:
-    """The name of the tier of a folder."""
+    """Return the name of the tier of a folder."""
     with oc.array(1, path=folder / "probe.npy") as probe:
         return probe.tier.name
 
 
 def plain(array: oc.Array) -> np.ndarray:
-    """A copy that NumPy alone made."""
+    """Return an equal array that NumPy alone has made."""
     return np.arange(60, dtype="float32").reshape(3, 4, 5)
 
 
 def test_behaves_as_the_plain_array(array: oc.Array) -> None:
-    """Attributes, functions, operators, conversions, iteration: contract of every kind of tier."""
+    """Checks attributes, functions, operators, conversions and iteration on each kind of tier."""
     expected = plain(array)
     np.testing.assert_array_equal(array, expected)
     assert (array.shape, array.dtype, array.ndim, array.nbytes, len(array)) == ((3, 4, 5), np.float32, 3, 240, 3)
@@ -73,7 +73,7 @@ def test_behaves_as_the_plain_array(array: oc.Array) -> None:
 
 
 def test_changes_in_place(array: oc.Array) -> None:
-    """Operators, outputs and views change the bytes themselves, and what comes back is what was given."""
+    """Checks that operators, outputs and views change the array in place, and that the same object is returned."""
     before = array
     array += 1
     array[1] *= 2
@@ -95,7 +95,7 @@ def test_changes_in_place(array: oc.Array) -> None:
 @given(data=st.data())
 @settings(max_examples=60)
 def test_any_index_and_dtype(data: st.DataObject) -> None:
-    """Reading and writing through any index is what NumPy does, for every dtype there is."""
+    """Checks that reading and writing with any index gives the same result as NumPy, for each dtype."""
     dtype = data.draw(npst.scalar_dtypes().filter(lambda one: one.kind in "biufc"))
     shape = data.draw(npst.array_shapes(max_dims=4, max_side=6))
     expected = data.draw(npst.arrays(dtype, shape))
@@ -110,10 +110,10 @@ def test_any_index_and_dtype(data: st.DataObject) -> None:
 
 
 def test_views_outlive_the_array(array: oc.Array) -> None:
-    """Closing gives up the array, not the bytes that views show."""
+    """Checks that views of an array stay valid after the array is closed."""
     view = array[1]
     array.close()
-    array.close()  # once more does no harm
+    array.close()  # closing twice is allowed
     np.testing.assert_array_equal(view, plain(array)[1])
     with pytest.raises(InputError, match="the array is closed"):
         array[0]
@@ -122,7 +122,7 @@ def test_views_outlive_the_array(array: oc.Array) -> None:
 
 
 def test_arrays_only_read_take_values_once(tmp_path: Path) -> None:
-    """They can be filled, and refuse writes from the first step on."""
+    """Checks that a read-only array can be filled once. It refuses writes after its first step."""
     for words in ({}, {"path": tmp_path / "a.npy"}, {"path": tmp_path / "a", "persist": "end"}):
         array = oc.array((4, 4), "int32", access="read", **words)
         array[...] = 7
@@ -141,8 +141,8 @@ def test_arrays_only_read_take_values_once(tmp_path: Path) -> None:
 
 
 def test_npy_files_are_numpys_own(tmp_path: Path) -> None:
-    """NumPy opens what arrays leave, and arrays open what NumPy leaves, as far as it is in C order."""
-    path = tmp_path / "new" / "a.npy"  # in a directory that is made, too
+    """Checks that NumPy opens the files of arrays, and that arrays open NumPy's files in C order."""
+    path = tmp_path / "new" / "a.npy"  # the directory is made too
     with oc.array((5, 7), "complex64", path=path) as array:
         array[...] = np.arange(35).reshape(5, 7) * 1j
         assert array.flush().bytes_written == 280
@@ -158,7 +158,7 @@ def test_npy_files_are_numpys_own(tmp_path: Path) -> None:
 
 
 def test_says_what_makes_it_durable(tmp_path: Path) -> None:
-    """MAP_SYNC is claimed only where the kernel granted it; memory and scratch claim nothing."""
+    """Checks the reported primitive: MAP_SYNC only if the kernel granted it, and "none" for memory."""
     with oc.array(10, tier="dram") as memory, oc.array(10, path=tmp_path / "a.npy") as mapped:
         assert memory.primitive == "none" and memory.flush().bytes_written == 0
         if mapped.tier.kind not in ("dax", "tmpfs"):
@@ -169,7 +169,9 @@ def test_says_what_makes_it_durable(tmp_path: Path) -> None:
 
 
 def test_attributes_are_those_of_the_values() -> None:
-    """Parts that can be set change the bytes; shape and dtype stay, and say what to do instead."""
+    """Checks that setting `real`, `imag` and `flat` changes values. Setting shape or dtype is refused with an
+    explanation.
+    """
     with oc.array((2, 3), "complex128", tier="dram") as array:
         array.real = 3
         array.imag = np.arange(3)
@@ -183,7 +185,7 @@ def test_attributes_are_those_of_the_values() -> None:
 
 
 def test_files_beside_are_left_alone(tmp_path: Path) -> None:
-    """Whatever they are called; and one that cannot be made leaves nothing."""
+    """Checks that files beside an array are kept under any name. An array that cannot be made leaves no file."""
     mine = tmp_path / "a.npy.tmp"
     mine.write_text("of mine")
     oc.array(3, path=tmp_path / "a.npy").close()

@@ -1,4 +1,5 @@
-"""Arrays updated where they lie: legal plans, and the oracle's bits in plain and in mapped memory."""
+"""Check runs with both arrays in one window: legal plans, and the oracle's bits in plain memory and in a mapped file.
+"""
 
 from __future__ import annotations
 
@@ -26,20 +27,20 @@ from outcrop.run.engine import pack_scalars
 from rehearsal import rehearse_one_layer
 from strategies import MACHINE, PLAIN, USERS, assumed_rate, examples, make_problem, problems, sizes_for
 
-# Two arrays that take turns are all there is: no fields that are updated where they lie.
+# Only stencils whose field has two copies: each level reads one copy and writes the other.
 FOR_ALL = sorted((name, make) for name, make in {**PLAIN, **USERS}.items() if make().storage[0].is_double)
 
 
 @st.composite
 def plans(draw: st.DrawFn, problem: Problem | None = None) -> Plan:
-    """Any sizes, padded or not, of the given problem or of any."""
+    """Draw a plan with any sizes, with or without padding, for the given problem or for any problem."""
     problem = one_layer.in_memory(problem or draw(problems()), draw(st.booleans()))
     return one_layer.make_plan(problem, draw(sizes_for(problem)), MACHINE, assumed_rate)
 
 
 @st.composite
 def runs(draw: st.DrawFn) -> tuple[Stencil, Plan]:
-    """A stencil on a small odd grid, with any plan."""
+    """Draw a stencil on a small grid of irregular shape, with any plan."""
     stencil = draw(st.sampled_from(FOR_ALL))[1]()
     shape = draw(st.tuples(st.integers(1, 30), st.integers(1, 24), st.integers(1, 90)))
     dtype = draw(st.sampled_from(["float32", "float64"]))
@@ -49,7 +50,7 @@ def runs(draw: st.DrawFn) -> tuple[Stencil, Plan]:
 
 @given(plans())
 def test_every_plan_is_legal(plan: Plan) -> None:
-    """Protects the order of blocks: no update finds something else than the level before."""
+    """Checks that all plans are legal: each update finds the previous level."""
     assert sum(one.levels for one in plan.passes) == plan.problem.steps
     for one in dict.fromkeys(plan.passes):
         validate_one_layer(plan.problem, one, plan.window)
@@ -57,13 +58,13 @@ def test_every_plan_is_legal(plan: Plan) -> None:
 
 @given(plans(make_problem((19, 17, 20), (1, 2, 1), 6)), st.data())
 def test_a_dropped_or_late_update_is_rejected(plan: Plan, data: st.DataObject) -> None:
-    """Protects the validator of these plans: there is no update that they could do without, or do last."""
+    """Checks that the validator rejects a plan if an update is missing or comes last."""
     one = plan.passes[0]
     index = data.draw(st.integers(0, len(one.actions) - 1))
     rest = one.actions[:index] + one.actions[index + 1 :]
     with pytest.raises(IllegalPlan):
         validate_one_layer(plan.problem, replace(one, actions=rest), plan.window)
-    if one.levels > 1 and index + 1 < len(one.actions):  # all but the last block leave something to later ones
+    if one.levels > 1 and index + 1 < len(one.actions):  # later blocks need all but the last block
         with pytest.raises(IllegalPlan):
             late = replace(one, actions=(*rest, one.actions[index]))
             validate_one_layer(plan.problem, late, plan.window)
@@ -72,7 +73,7 @@ def test_a_dropped_or_late_update_is_rejected(plan: Plan, data: st.DataObject) -
 @settings(max_examples=examples(60), deadline=None)
 @given(runs(), st.integers(0, 2**32 - 1))
 def test_rehearsal_gives_the_oracles_bits(run: tuple[Stencil, Plan], seed: int) -> None:
-    """Protects the meaning of the plans: NumPy doing them one by one gets what plain stepping gets."""
+    """Checks the meaning of a plan: performing its actions with NumPy gives the same result as plain steps."""
     stencil, plan = run
     initial = np.random.default_rng(seed).random(plan.problem.shape).astype(plan.problem.dtype)
     rehearsed = rehearse_one_layer(plan, stencil, {}, initial)
@@ -82,8 +83,9 @@ def test_rehearsal_gives_the_oracles_bits(run: tuple[Stencil, Plan], seed: int) 
 @settings(max_examples=examples(150), deadline=None)
 @given(runs(), st.booleans(), st.integers(1, 4), st.integers(0, 2**32 - 1))
 def test_runs_give_the_oracles_bits(run: tuple[Stencil, Plan], in_a_file: bool, threads: int, seed: int) -> None:
-    """Protects promise 1 for arrays updated in place, padded or not, in plain memory or in a file, which has the
-    result at the end, too."""
+    """Checks that runs in one layer give the oracle's bits, with or without padding, in plain memory or in a file.
+
+    A file contains the result at the end."""
     stencil, plan = run
     problem = plan.problem
     initial = np.random.default_rng(seed).random(problem.shape).astype(problem.dtype)
@@ -106,8 +108,9 @@ def test_runs_give_the_oracles_bits(run: tuple[Stencil, Plan], in_a_file: bool, 
 
 
 def test_padding_keeps_rows_and_planes_apart() -> None:
-    """Protects column 6 of the ladder: strides of padded arrays are odd in cache lines and in pages, and what
-    is not padded has no byte between rows and planes."""
+    """Checks column 6 of the ladder: the strides of padded arrays are odd numbers of cache lines and of pages.
+
+    Without padding, no byte lies between rows or planes."""
     for nx in (1, 16, 512, 1024, 1000):
         problem = make_problem((4, 64, nx), (1, 1, 1), 2)
         plain, padded = (one_layer.in_memory(problem, flag) for flag in (False, True))
@@ -117,7 +120,7 @@ def test_padding_keeps_rows_and_planes_apart() -> None:
 
 
 def test_too_little_memory_is_refused() -> None:
-    """Protects the caller's memory: arrays that are smaller than the window are named, not overrun."""
+    """Checks that an array smaller than the window is refused, so that no memory behind it is overwritten."""
     problem = one_layer.in_memory(make_problem((9, 9, 9), (1, 1, 1), 2), False)
     plan = one_layer.make_plan(problem, Sizes(2, 9, 2), MACHINE, assumed_rate)
     with pytest.raises(InputError, match="less than the window takes"):

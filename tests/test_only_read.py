@@ -1,4 +1,4 @@
-"""Protects where fields are that nothing updates: no other place is better, and users are told why they are there."""
+"""Check where fields that are only read are stored. No other place is better, and users see the reason."""
 
 import json
 import re
@@ -24,33 +24,33 @@ from strategies import assumed_rate
 
 SHAPE = (90, 40, 60)
 SHARES = (0.3, 0.7, 0.95, 1.0)
-"""Of the way from the smallest budget to the largest one that is of use."""
+"""Budgets as shares of the range from the smallest budget to the largest useful budget."""
 
 
 def machine(bytes_per_second: float) -> Machine:
-    """With a disk that reads and writes so fast."""
+    """Return a machine whose disk reads and writes at this rate."""
     device = StorageRates(bytes_per_second, bytes_per_second, bytes_per_second, 0.001, "declared")
     return Machine(2, 1 << 30, 1 << 20, 1 << 24, 1e10, device)
 
 
 SLOW, LATE, FAST = machine(2e7), machine(5e8), machine(5e9)
-"""FAST is never late."""
+"""FAST never delays a run."""
 
 
 def problem_of(stencil: str, steps: int = 100) -> Problem:
-    """On a grid of few cells."""
+    """Return a problem on a small grid."""
     made = as_stencil(stencil)
     return as_problem(made, make_layout(SHAPE, "float32"), steps, as_grid_boundary("fixed", made), in_place=False)
 
 
 def planned(problem: Problem, share: float, on: Machine, scheme: str = "auto") -> TunedPlan:
-    """Within a share of the memory that is of use."""
+    """Return the plan for a share of the useful memory."""
     low, high = smallest_budget_bytes(problem, scheme), largest_useful_bytes(problem)
     return choose(problem, on, int(low + share * (high - low)), scheme, assumed_rate)
 
 
 def only(scheme: Scheme, keeps: bool) -> Scheme:
-    """The scheme, with what is only read in one place."""
+    """Return the scheme restricted to one place for fields that are only read."""
 
     def candidates(problem: Problem, budget_bytes: int, given: GivenSizes = FREE) -> Iterable[Sizes]:
         return (one for one in scheme.candidates(problem, budget_bytes, given) if one.keeps_statics == keeps)
@@ -59,7 +59,7 @@ def only(scheme: Scheme, keeps: bool) -> Scheme:
 
 
 def why(problem: Problem, choice: TunedPlan, on: Machine) -> str:
-    """What users are told, the same of all these fields."""
+    """Return the reason that users see, which must be the same for all these fields."""
     may_stay = any(SCHEMES[one.scheme].keeps_statics for one in choice.considered)
     rows = only_read.explained(choice.plan, choice.considered, on, may_stay)
     assert len(rows) == problem.statics
@@ -71,8 +71,9 @@ def why(problem: Problem, choice: TunedPlan, on: Machine) -> str:
 @pytest.mark.parametrize("on", [SLOW, LATE, FAST], ids=["slow", "late", "fast"])
 @pytest.mark.parametrize("stencil", ["acoustic4_sponge", "maxwell"])
 def test_no_other_place_is_better(stencil: str, on: Machine) -> None:
-    """Of the plans with these fields in memory and of those without, neither has one that is faster by more than what
-    counts as nothing; both are costed where there is room, whatever formulas say."""
+    """Checks that neither place is faster than the chosen one by more than the tolerance.
+
+    The fields are in memory or on disk. The tuner must predict the costs of both places if memory has room."""
     problem = problem_of(stencil)
     places = set()
     for share in SHARES[:-1]:
@@ -85,12 +86,15 @@ def test_no_other_place_is_better(stencil: str, on: Machine) -> None:
             if found is not None:
                 assert choice.plan.predicted.seconds <= only_read.EQUALLY_FAST * found.plan.predicted.seconds * 1.0001
                 assert any(one.sizes.keeps_statics == keeps for one in choice.considered)
-    hides_all = on is FAST and stencil == "acoustic4_sponge"  # memory is no better, whatever there is of it
+    hides_all = on is FAST and stencil == "acoustic4_sponge"  # memory is no better for any budget
     assert places == ({False} if hides_all else {False, True}), "these budgets show both"
 
 
 def test_what_costs_nothing_is_the_slowest_place() -> None:
-    """A disk that hides behind the updates has them; one that does not has them only while memory has no room."""
+    """Checks that the slowest place that does not delay the run is chosen. A disk is such a place if updates hide it.
+
+    A slower disk is used only if memory has no room.
+    """
     problem = problem_of("acoustic4_sponge")
     for on in (SLOW, LATE):
         small, middle, large, whole = (why(problem, planned(problem, share, on), on) for share in SHARES)
@@ -99,12 +103,13 @@ def test_what_costs_nothing_is_the_slowest_place() -> None:
         assert re.fullmatch(r"the slowest that costs nothing: disk makes the run \d\.\d+ s longer", large)
         assert whole == "all of the grid is in memory"
     assert why(problem, planned(problem, 0.95, FAST), FAST) == "the slowest, hidden behind the computing"
-    once = problem_of("acoustic4_sponge", steps=20)  # in one pass, which reads everything in any case
+    once = problem_of("acoustic4_sponge", steps=20)  # one pass reads every field anyway
     assert why(once, planned(once, 0.95, SLOW), SLOW) == "the slowest, hidden behind the computing"
 
 
 def test_what_is_told_is_what_the_plan_does() -> None:
-    """Bytes are those of the window, seconds those of reading all of it once, or once a pass."""
+    """Checks that the reported bytes are those of the window, and the seconds those of reading once or once per pass.
+    """
     problem = problem_of("acoustic4_sponge")
     for share in SHARES:
         choice = planned(problem, share, SLOW)
@@ -121,7 +126,7 @@ def test_what_is_told_is_what_the_plan_does() -> None:
 
 
 def test_a_scheme_that_keeps_nothing_says_so() -> None:
-    """It is not the memory that has no room."""
+    """Checks that the reason names a scheme that keeps no fields in memory, and not a lack of memory."""
     problem = problem_of("acoustic4")
     for share in SHARES[:2]:
         choice = planned(problem, share, FAST, "overlapped")
@@ -129,7 +134,7 @@ def test_a_scheme_that_keeps_nothing_says_so() -> None:
 
 
 def test_there_is_nothing_to_place_where_all_is_updated() -> None:
-    """Plans of such stencils know of one place only."""
+    """Checks that a stencil without read-only fields has no reasons and only one place."""
     problem = problem_of("heat7")
     assert only_read.possible(problem, 1 << 40) == (False,)
     for share in SHARES[:-1]:
@@ -139,7 +144,7 @@ def test_there_is_nothing_to_place_where_all_is_updated() -> None:
 
 
 def test_memory_too_small_for_them_is_not_tried() -> None:
-    """The planner leaves out what cannot be, before anything is costed."""
+    """Checks that keeping fields in memory is considered only if they fit."""
     problem = problem_of("acoustic4_sponge")
     needed = 2 * problem.grid_bytes
     assert only_read.possible(problem, needed - 1) == (False,)
@@ -147,7 +152,7 @@ def test_memory_too_small_for_them_is_not_tried() -> None:
 
 
 def test_users_see_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """By --explain and in the JSON, in the words of oc.place."""
+    """Checks that --explain and the JSON show the place, in the same words as oc.place."""
     words = ["plan", "acoustic4_sponge", "-n", "60", "40", "90", "-t", "40", "--memory", "1MiB", "--machine", "crest10"]
     assert call([*words, "--explain", "--json", str(tmp_path / "plan.json")]) == 0
     lines = capsys.readouterr().out.splitlines()

@@ -1,4 +1,4 @@
-"""Protects the one description of a run: keywords, command line, files and existing runs say the same things."""
+"""Check the options of a run: keywords, the command line, files and existing runs have the same meaning."""
 
 import inspect
 import json
@@ -48,7 +48,7 @@ def run_by_keywords(where: str) -> np.ndarray:
 
 
 def test_a_file_is_the_same_run_as_words_and_keywords() -> None:
-    """Three ways to say it give the same bits; what the command line says goes before the file."""
+    """Checks that a file, the command line and keywords give the same bits. The command line overrides the file."""
     Path("heat.toml").write_text(HEAT)
     assert call(["run", "heat.toml", "--quiet"]) == 0
     words = ["-n", "10", "8", "6", "-t", "3", "--init", "random:3", "--param", "c0=0.4", "--param", "c1=0.1"]
@@ -76,7 +76,7 @@ def test_what_was_saved_runs_again_and_is_never_overwritten(capsys: pytest.Captu
 
 
 def test_points_and_values_come_from_files_too() -> None:
-    """Sources, receivers, snapshots and norms of a file are those of Python."""
+    """Checks that a file may define sources, receivers, snapshots and norms as Python does."""
     steps = 4
     np.save("wavelet.npy", np.linspace(1, 2, steps))
     Path("shot.toml").write_text("""
@@ -145,7 +145,7 @@ def test_points_and_values_come_from_files_too() -> None:
 def test_what_a_file_cannot_say_is_one_line_and_makes_nothing(
     old: str, new: str, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The line names file and key, or the option that would say it."""
+    """Checks that the error names the file and the key, or the option to use instead."""
     assert old in HEAT
     Path("heat.toml").write_text(HEAT.replace(old, new))
     assert call(["run", "heat.toml"]) == 2
@@ -163,7 +163,7 @@ def test_options_without_a_file_form_are_refused_by_save(tmp_path: Path) -> None
 
 
 def test_options_survive_their_file() -> None:
-    """Everything that is text, numbers and tables is the same after a way through a file."""
+    """Checks that options with texts, numbers and tables are equal after they are written to a file and read."""
     options = RunOptions(
         "acoustic2",
         [6, 8, 10],
@@ -191,7 +191,7 @@ def test_options_survive_their_file() -> None:
 
 
 def test_each_option_is_told_everywhere(capsys: pytest.CaptureFixture[str]) -> None:
-    """Help, Python's signature and the groups follow from the one declaration."""
+    """Checks that the help, Python's signature and the groups follow from the one table of options."""
     table = option_table()
     assert set(SIZES) == set(NAMES)
     assert {one.group for one in table.values()} == set(GROUPS)
@@ -206,7 +206,9 @@ def test_each_option_is_told_everywhere(capsys: pytest.CaptureFixture[str]) -> N
 
 
 def test_a_run_that_is_opened_goes_on_without_being_told_how_far() -> None:
-    """`run()` does what the options say; then what is missing; then it asks."""
+    """Checks that `run()` does the steps of the options or the missing steps. If neither is known, it asks for a
+    number.
+    """
     sim = oc.Simulation("heat7", (6, 8, 10), directory="run.oc", steps=3, init=1.0, memory="16MiB")
     assert sim.run().step == 3
     with pytest.raises(InputError, match=r"say how many, as in sim.run\(100\)"):
@@ -217,7 +219,7 @@ def test_a_run_that_is_opened_goes_on_without_being_told_how_far() -> None:
 
 
 def test_options_can_be_one_object() -> None:
-    """`Simulation(options)` is `Simulation(**options)`; an unknown keyword is named."""
+    """Checks that `Simulation(options)` equals `Simulation(**options)`, and that an unknown keyword is named."""
     options = oc.RunOptions("heat7", (6, 8, 10), directory="run.oc", memory="16MiB")
     assert oc.Simulation(options).shape == (6, 8, 10)
     with pytest.raises(TypeError, match=r"Simulation\(\) got an unexpected keyword argument 'memmory'"):
@@ -225,7 +227,8 @@ def test_options_can_be_one_object() -> None:
 
 
 def test_values_of_init_yield_to_those_that_are_assigned() -> None:
-    """Both are initial values; the later word counts, and files give the grid its shape."""
+    """Checks that a later assignment replaces the values of `init`, and that files of `init` give the grid its shape.
+    """
     np.save("start.npy", np.full((6, 8, 10), 2.0))
     sim = oc.Simulation("heat7", directory="run.oc", init="start.npy", memory="16MiB")
     assert sim.shape == (6, 8, 10)

@@ -1,4 +1,4 @@
-"""Protects the definition of correct: the oracle against hand-written NumPy, and mathematics it must obey."""
+"""Check the oracle, which defines correct results, against hand-written NumPy and mathematical laws."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ from outcrop.language.stencil import Field, Parameter, Stencil
 
 
 def test_heat7_is_the_formula_written_by_hand() -> None:
-    """Protects the oracle itself: one step of heat7, every operation spelled out in the order that defines its bits."""
+    """Checks one step of heat7 against NumPy operations in the order that defines the bits."""
     rng = np.random.default_rng(1)
     u = rng.random((5, 6, 7), dtype=np.float32)
     c0, c1 = np.float32(0.4), np.float32(0.1)
@@ -28,7 +28,7 @@ def test_heat7_is_the_formula_written_by_hand() -> None:
 @pytest.mark.parametrize("name", ["heat7", "heat13", "box27"])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_a_constant_stays_and_the_rim_never_moves(name: str, dtype: str) -> None:
-    """Protects the built-in weights (their sum is 1) and the fixed boundary."""
+    """Checks the built-in weights, whose sum is 1, and the fixed boundary."""
     stencil = library.STENCILS[name]()
     constant = np.full((7, 8, 9), 3.0, dtype)
     np.testing.assert_allclose(advance(stencil, constant, {}, 3), constant, rtol=1e-6)
@@ -43,7 +43,7 @@ def test_a_constant_stays_and_the_rim_never_moves(name: str, dtype: str) -> None
 
 @pytest.mark.parametrize(("order", "rate"), [(2, 2.0), (4, 4.0)])
 def test_heat_decays_at_the_rate_of_its_order(order: int, rate: float) -> None:
-    """Protects heat7 and heat13 as discretisations: the error of the symbol of a sine falls with the promised order."""
+    """Checks the order of accuracy of heat7 and heat13 by the error of the decay rate of a sine."""
     stencil = library.heat(ndim=3, order=order)
     radius = stencil.radius
 
@@ -61,13 +61,13 @@ def test_heat_decays_at_the_rate_of_its_order(order: int, rate: float) -> None:
 
 
 def test_a_grid_thinner_than_the_stencil_does_not_change() -> None:
-    """Protects normal input: with nothing inside the rim a step is the identity."""
+    """Checks that a step changes nothing if the grid has no cell inside the rim."""
     thin = np.random.default_rng(3).random((2, 9, 9))
     assert (advance(library.heat7(), thin, {}, 5) == thin).all()
 
 
 def test_parameters_are_rounded_to_the_dtype_before_use() -> None:
-    """Protects same bits: a float64 parameter must not sneak double precision into a float32 run."""
+    """Checks that parameters are rounded to the dtype of the run, so that a float32 run uses no double precision."""
     u, k = Field("u"), Parameter("k", 0.1)
     stencil = Stencil("scale", {u: k * u[0, 0, 0]})
     ones = np.full((1, 1, 3), 3.0, np.float32)
@@ -77,7 +77,7 @@ def test_parameters_are_rounded_to_the_dtype_before_use() -> None:
 
 
 def test_the_input_is_left_alone() -> None:
-    """Protects callers: the oracle returns a new array, also for zero steps."""
+    """Checks that the oracle returns a new array and does not change its input, also for zero steps."""
     u = np.random.default_rng(4).random((4, 4, 4))
     copy = u.copy()
     for steps in (0, 1, 2):

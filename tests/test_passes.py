@@ -1,4 +1,4 @@
-"""Protects the moments when a run is stopped: nothing that is interrupted may hang, be lost, or go on unseen."""
+"""Check a run that is stopped: it must not hang, lose committed steps, or continue in the background."""
 
 import os
 import signal
@@ -23,11 +23,11 @@ from outcrop.run.places import open_state
 from outcrop.run.progress import Progress, Standing, make_progress
 
 PLAN: Any = SimpleNamespace(problem=SimpleNamespace(stages=1), passes=[SimpleNamespace(levels=5)] * 3)
-WAIT_SECONDS = 20.0  # far beyond what anything here takes
+WAIT_SECONDS = 20.0  # much longer than any test here
 
 
 class FakeEngine:
-    """Passes that end when told to, or when cancelled, as those of the executor do."""
+    """An engine whose passes end on command or when they are cancelled, like those of the executor."""
 
     def __init__(self) -> None:
         self.begun, self.may_end, self.cancelled = threading.Event(), threading.Event(), threading.Event()
@@ -61,7 +61,7 @@ class FakeEngine:
 
 
 def make_runner(folder: Path, in_place: bool = False) -> tuple[PassRunner, FakeEngine, State]:
-    """A runner on a real state with no real engine."""
+    """Return a runner with a real state and a fake engine."""
     sim = oc.Simulation("heat7", (8, 8, 8), directory=folder / "run.oc", memory="1MiB", in_place=in_place)
     sim["u"] = "zeros"
     state = open_state(folder / "run.oc")
@@ -72,7 +72,7 @@ def make_runner(folder: Path, in_place: bool = False) -> tuple[PassRunner, FakeE
 
 
 def interrupt_when(event: threading.Event) -> None:
-    """Press Ctrl-C once `event` is set."""
+    """Send Ctrl-C as soon as `event` is set."""
 
     def press() -> None:
         event.wait(WAIT_SECONDS)
@@ -82,7 +82,7 @@ def interrupt_when(event: threading.Event) -> None:
 
 
 class Said(StringIO):
-    """What a user sees on the terminal; the event is set once the first Ctrl-C has been answered."""
+    """The text that a user sees on the terminal. The event is set after the answer to the first Ctrl-C."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         super().__init__()
@@ -96,12 +96,12 @@ class Said(StringIO):
 
 
 def quiet() -> Progress:
-    """A display that shows nothing."""
+    """Return a display that shows nothing."""
     return make_progress("none", 3, 0, 15, 1)
 
 
 def test_ctrl_c_cancels_and_keeps_the_last_commit(tmp_path: Path) -> None:
-    """The pass under way is given up, the worker has ended when `run` returns, the message says how to go on."""
+    """Checks that Ctrl-C cancels the current pass, ends the worker, and prints how to continue."""
     runner, engine, state = make_runner(tmp_path)
     handler = signal.getsignal(signal.SIGINT)
     interrupt_when(engine.begun)
@@ -114,7 +114,10 @@ def test_ctrl_c_cancels_and_keeps_the_last_commit(tmp_path: Path) -> None:
 
 
 def test_ctrl_c_in_place_lets_the_pass_end_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In place a pass given up is a run lost, so the first Ctrl-C only prevents the next pass, and says so."""
+    """Checks Ctrl-C in place: the current pass is completed, because a cancelled pass destroys the run.
+
+    The first Ctrl-C only prevents the next pass, and a message says so.
+    """
     runner, engine, state = make_runner(tmp_path, in_place=True)
     said = Said(monkeypatch)
 
@@ -133,7 +136,7 @@ def test_ctrl_c_in_place_lets_the_pass_end_first(tmp_path: Path, monkeypatch: py
 
 
 def test_ctrl_c_twice_in_place_gives_the_run_up_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The second Ctrl-C stops at once, and no one is told that what is left is intact."""
+    """Checks that a second Ctrl-C in place stops at once, and that the message says that the run is lost."""
     runner, engine, _ = make_runner(tmp_path, in_place=True)
     said = Said(monkeypatch)
 
@@ -152,7 +155,7 @@ def test_ctrl_c_twice_in_place_gives_the_run_up_and_says_so(tmp_path: Path, monk
 
 @pytest.mark.parametrize("kind", [StorageError, CorruptionError])
 def test_a_failing_device_says_what_is_intact(kind: type[StorageError], tmp_path: Path) -> None:
-    """The error keeps its type and words, and adds the step that is safe: here that of the pass before."""
+    """Checks that the error keeps its type and text, and adds the last committed step."""
     runner, engine, _ = make_runner(tmp_path)
     engine.error = kind("plane 3 is gone")
     engine.may_end.set()
@@ -161,7 +164,7 @@ def test_a_failing_device_says_what_is_intact(kind: type[StorageError], tmp_path
 
 
 def test_a_display_that_fails_stops_the_run(tmp_path: Path) -> None:
-    """No worker goes on behind the back of a caller who has got an exception."""
+    """Checks that an exception from the display stops the worker."""
     runner, engine, _ = make_runner(tmp_path)
 
     class Broken(Progress):
@@ -177,7 +180,8 @@ def test_a_display_that_fails_stops_the_run(tmp_path: Path) -> None:
 def test_lines_and_bar_show_where_the_run_is(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Pass, step, time left, cell updates per second and traffic both ways are all there."""
+    """Checks that the display shows the pass, the step, the remaining time, cell updates per second, reads and writes.
+    """
     monkeypatch.setattr("outcrop.run.progress.LINE_SECONDS", 0.0)
     standing = Standing(passes_done=1, steps_done=5, cells_updated=600, bytes_read=7_000_000, bytes_written=5_000_000)
     with make_progress("lines", 3, 10, 25, 1000) as progress:

@@ -1,4 +1,4 @@
-"""Protects the equations: what each stencil of the library computes is what its docstring says, to its order."""
+"""Check the equations: each stencil of the library computes what its docstring says, with its order of accuracy."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from outcrop.language.stencil import PREVIOUS
 
 
 def symbol(order: int, phase: float) -> float:
-    """What minus the second difference makes of a wave, spacing 1."""
+    """Return the eigenvalue of the negative second difference for a wave with this phase per cell, with spacing 1."""
     centre, *around = (float(w) for w in second_derivative(order))
     return -(centre + 2 * sum(w * np.cos(k * phase) for k, w in enumerate(around, 1)))
 
@@ -20,7 +20,7 @@ def symbol(order: int, phase: float) -> float:
 @pytest.mark.parametrize("ndim", [1, 2, 3])
 @pytest.mark.parametrize("order", [2, 4, 8])
 def test_a_heat_mode_decays_at_its_discrete_rate(ndim: int, order: int) -> None:
-    """Protects every weight and axis: a wave along the diagonal keeps its form and loses what the symbol says."""
+    """Checks each weight and axis: a diagonal wave keeps its form and decays by the factor of the symbol."""
     stencil, cells, steps = library.heat(ndim, order), 12, 5
     values = {"kappa": 0.7, "dt": 0.04, "h": 0.9}
     shape, phase = grid_of(stencil, cells), 2 * np.pi / cells
@@ -31,7 +31,7 @@ def test_a_heat_mode_decays_at_its_discrete_rate(ndim: int, order: int) -> None:
 
 @pytest.mark.parametrize("order", [2, 4, 6, 8])
 def test_heat_converges_with_its_order_in_space(order: int) -> None:
-    """Protects the physics: the rate of decay tends to kappa k^2 with the promised order."""
+    """Checks that the rate of decay converges to kappa k^2 with the order of the stencil."""
     stencil, dt = library.heat(1, order), 1e-3
 
     def error(cells: int) -> float:
@@ -45,7 +45,7 @@ def test_heat_converges_with_its_order_in_space(order: int) -> None:
 
 @pytest.mark.parametrize("order", [2, 4, 8])
 def test_a_standing_sound_wave_converges_with_its_order(order: int) -> None:
-    """Protects dispersion: the error in phase falls as h^order, when dt shrinks as h^(order/2)."""
+    """Checks that the phase error falls as h^order if dt shrinks as h^(order/2)."""
     stencil, speed, length = library.acoustic(1, order), 1500.0, 1000.0
 
     def error(cells: int, steps_per_period: int) -> float:
@@ -60,7 +60,7 @@ def test_a_standing_sound_wave_converges_with_its_order(order: int) -> None:
 
 @pytest.mark.parametrize("ndim", [2, 3])
 def test_sound_oscillates_at_its_discrete_frequency(ndim: int) -> None:
-    """Protects the acoustic update in all axes: amplitudes follow the dispersion relation to rounding."""
+    """Checks the acoustic update along all axes: amplitudes follow the dispersion relation up to rounding."""
     order, cells, values = 8, 10, {"dt": 1e-3, "h": 5.0}
     stencil = library.acoustic(ndim, order)
     shape, phase, speed = grid_of(stencil, cells), 2 * np.pi / cells, 2000.0
@@ -72,7 +72,9 @@ def test_sound_oscillates_at_its_discrete_frequency(ndim: int) -> None:
 
 
 def test_a_sponge_absorbs() -> None:
-    """Protects absorbing sides: of a wavelet of half the layer's width 1 % comes back; without a sponge all of it."""
+    """Checks absorbing sides: a wavelet half as long as the layer's width returns with 1 %, without a sponge with 100
+    %.
+    """
     stencil, shape, speed, width, wavelength = library.acoustic(1, 8, sponge=True), (1, 1, 200), 2000.0, 40, 20
     x = along(shape)
 
@@ -81,7 +83,7 @@ def test_a_sponge_absorbs() -> None:
         return (1 - 2 * square) * np.exp(-square)
 
     damp = library.sponge(shape, width, velocity=speed, spacing=10.0, sides=("x1",), dtype="float64")(0, 1)
-    # Moves 0.4 cells per step, to the right, and back out of the layer.
+    # The wavelet moves right by 0.4 cells per step, into the layer and back.
     state = {"u": ricker(130), "u" + PREVIOUS: ricker(129.6), "v": np.full(shape, speed), "damp": damp}
     values, steps = {"dt": 2e-3, "h": 10.0}, 320
     quiet = run(stencil, state, steps, values, "fixed")["u"]
@@ -91,7 +93,8 @@ def test_a_sponge_absorbs() -> None:
 
 
 def speed_of(stencil_ndim: int, velocity: str, axis: str) -> float:
-    """The speed of a standing wave of one velocity along one axis, from the second difference in time."""
+    """Return the speed of a standing wave of one velocity component along one axis, from a second difference in time.
+    """
     stencil, vp, vs, rho = library.elastic(stencil_ndim, 4), 3000.0, 1700.0, 2200.0
     cells = 40
     shape = tuple(cells if one == axis else 1 if stencil_ndim == 2 and one == "y" else 4 for one in "zyx")
@@ -111,13 +114,15 @@ def speed_of(stencil_ndim: int, velocity: str, axis: str) -> float:
      (3, "vz", "y", 1700), (2, "vx", "x", 3000), (2, "vy", "z", 3000), (2, "vy", "x", 1700)],
 )  # fmt: skip
 def test_elastic_waves_have_the_speeds_of_p_and_s(ndim: int, velocity: str, axis: str, speed: float) -> None:
-    """Protects each of the nine equations: P and S waves along every axis; the axes y, x of 2-D are z, x here."""
+    """Checks each of the nine equations: P and S waves along each axis. The axes y, x of 2-D are z, x here."""
     assert speed_of(ndim, velocity, axis) == pytest.approx(speed, rel=1e-4)
 
 
 @pytest.mark.parametrize("ndim", [2, 3])
 def test_elastic_energy_is_conserved_in_any_medium(ndim: int) -> None:
-    """Protects the pairs of differences and the means of b and mu: kinetic and strain energy keep their sum."""
+    """Checks that the sum of kinetic and strain energy is constant, which tests the differences and the means of b and
+    mu.
+    """
     stencil = library.elastic(ndim, 4)
     shape, rng = (8, 8, 9) if ndim == 3 else (8, 1, 9), np.random.default_rng(2)
     state = noise(stencil, shape, {})
@@ -134,7 +139,7 @@ def test_elastic_energy_is_conserved_in_any_medium(ndim: int) -> None:
         return values
 
     def energy(before: State, after: State) -> float:
-        """Of stresses at one time, and velocities half a step before and after."""
+        """Return the energy of the stresses at one time and of the velocities half a step before and after."""
         lam, mu, b = before["lam"], before["mu"], before["b"]
         total = sum((before[f"v{a}"] * after[f"v{a}"] / ahead(b, a)).sum() for a in axes)
         trace = sum(before[f"t{a}{a}"] for a in axes)
@@ -152,7 +157,8 @@ def test_elastic_energy_is_conserved_in_any_medium(ndim: int) -> None:
 
 @pytest.mark.parametrize("name", ["maxwell", "maxwell_2d", "maxwell_2d_te", "maxwell_1d"])
 def test_electromagnetic_energy_is_conserved_in_any_medium(name: str) -> None:
-    """Protects Yee's scheme: eps E^2 plus H half a step before times H half a step after keeps its sum, to rounding."""
+    """Checks that Yee's scheme conserves eps E^2 + H1 H2 up to rounding. H1 and H2 are H half a step before and after.
+    """
     stencil = library.find_stencil(name)
     shape = {3: (6, 7, 8), 2: (9, 1, 8), 1: (1, 1, 20)}[stencil.ndim]
     state = noise(stencil, shape, {})
@@ -181,7 +187,7 @@ WAVES = [("maxwell_1d_vacuum", "ez", "hy", -1, "x"), ("maxwell_2d", "ez", "hy", 
 
 @pytest.mark.parametrize(("name", "e", "h", "sign", "axis"), WAVES)
 def test_light_moves_one_cell_per_step_at_the_limit(name: str, e: str, h: str, sign: int, axis: str) -> None:
-    """Protects signs and components: along an axis, with c dt = h, the scheme is exact and any pulse keeps its form."""
+    """Checks signs and components: with c dt = h the scheme is exact along an axis, and each pulse keeps its form."""
     stencil, cells = library.find_stencil(name), 12
     place = "zyx".index(axis)
     shape: tuple[int, ...] = tuple(cells if one == place else 1 for one in range(3))
@@ -189,7 +195,7 @@ def test_light_moves_one_cell_per_step_at_the_limit(name: str, e: str, h: str, s
     if "eps" in state:
         state["eps"] += 1
     state[e] = np.random.default_rng(6).random(shape)
-    state[h] = sign * state[e]  # half a cell ahead, half a step before: the pulse that moves ahead
+    state[h] = sign * state[e]  # H is half a cell ahead and half a step earlier, so that the pulse moves ahead
     values = {"c": 1.0, "dt": 0.5, "h": 0.5}
     state[h] = np.roll(state[h], -1, place)
     after = run(stencil, state, 5, values)
@@ -197,7 +203,7 @@ def test_light_moves_one_cell_per_step_at_the_limit(name: str, e: str, h: str, s
 
 
 def test_a_conductor_loses_its_field_at_the_right_rate() -> None:
-    """Protects sigma and its unit: a uniform field decays as exp(-sigma t / (eps eps0)), second order in dt."""
+    """Checks sigma and its unit: a uniform field decays as exp(-sigma t / (eps eps0)), with second order in dt."""
     stencil, sigma, eps = library.maxwell(2, medium="lossy"), 0.02, 2.5
 
     def error(steps: int) -> float:
@@ -213,7 +219,7 @@ def test_a_conductor_loses_its_field_at_the_right_rate() -> None:
 @pytest.mark.parametrize("order", [1, 2])
 @pytest.mark.parametrize("ndim", [1, 2, 3])
 def test_advection_conserves_the_sum(ndim: int, order: int) -> None:
-    """Protects the fluxes: what leaves a cell enters its neighbour, for velocities of either sign."""
+    """Checks that each flux leaves one cell and enters its neighbour, for velocities of both signs."""
     stencil = library.advection(ndim, order)
     speeds = list({"vx": 0.9, "vy": -0.6, "vz": 0.3}.items())
     values = {**dict(speeds[:ndim]), "dt": 0.5}
@@ -226,7 +232,7 @@ def test_advection_conserves_the_sum(ndim: int, order: int) -> None:
 
 @pytest.mark.parametrize("order", [1, 2])
 def test_advection_converges_with_its_order(order: int) -> None:
-    """Protects direction and speed: after one turn along the diagonal a wave is back, up to h^order."""
+    """Checks direction and speed: after one turn along the diagonal a wave returns, with an error of h^order."""
     stencil = library.advection(2, order)
 
     def error(cells: int) -> float:
@@ -240,7 +246,7 @@ def test_advection_converges_with_its_order(order: int) -> None:
 
 
 def test_gray_scott_makes_a_pattern() -> None:
-    """Protects the reaction: from a patch in the middle a pattern spreads, within 0 and 1, and both species vary."""
+    """Checks the reaction: a pattern spreads from a patch in the middle, and both species stay between 0 and 1."""
     stencil, shape = library.gray_scott(2), (40, 1, 40)
     state = {"u": np.ones(shape), "v": np.zeros(shape)}
     middle = (slice(16, 24), slice(None), slice(16, 24))
@@ -255,7 +261,7 @@ def test_gray_scott_makes_a_pattern() -> None:
 
 
 def test_gray_scott_without_diffusion_is_the_reaction() -> None:
-    """Protects rates and signs: one cell against the two equations written here once more."""
+    """Checks rates and signs of one cell against a second copy of the two equations."""
     u, v, feed, kill, dt = 0.6, 0.3, 0.03, 0.06, 0.5
     state = {"u": np.full((4, 1, 4), u), "v": np.full((4, 1, 4), v)}
     after = run(library.gray_scott(2), state, 1, {"feed": feed, "kill": kill, "dt": dt})
@@ -264,7 +270,7 @@ def test_gray_scott_without_diffusion_is_the_reaction() -> None:
 
 
 def fluid(ndim: int, flow: dict[str, np.ndarray], shape: tuple[int, int, int]) -> State:
-    """Equilibria at density 1 for velocities by axis, to second order, without those at rest."""
+    """Return equilibria at density 1, for velocities by axis up to second order, minus the equilibria at rest."""
     axes = "zyx" if ndim == 3 else "yx"
     u = np.stack([np.broadcast_to(flow.get(axis, 0.0), shape) for axis in axes])
     state = {}
@@ -275,14 +281,14 @@ def fluid(ndim: int, flow: dict[str, np.ndarray], shape: tuple[int, int, int]) -
 
 
 def moments(ndim: int, state: State) -> tuple[np.ndarray, np.ndarray]:
-    """Density, and momentum by axis."""
+    """Return the density, and the momentum by axis."""
     f = np.stack([state[f"f{i}"] for i in range(len(state))])
     return 1 + f.sum(axis=0), np.tensordot(np.array(library.lattice_directions(ndim), float).T, f, axes=1)
 
 
 @pytest.mark.parametrize("ndim", [2, 3])
 def test_fluids_conserve_mass_and_momentum(ndim: int) -> None:
-    """Protects collisions and streaming: on a periodic grid both keep their sums to rounding, far from equilibrium."""
+    """Checks that collisions and streaming conserve mass and momentum up to rounding, on a periodic grid."""
     stencil = library.lattice_boltzmann(ndim)
     shape, rng = grid_of(stencil, 5, 6), np.random.default_rng(8)
     weights = library.lattice_weights(ndim)
@@ -297,7 +303,7 @@ def test_fluids_conserve_mass_and_momentum(ndim: int) -> None:
 
 @pytest.mark.parametrize("ndim", [2, 3])
 def test_a_uniform_flow_is_an_equilibrium(ndim: int) -> None:
-    """Protects every direction's equilibrium: a flow along no axis stays, to rounding, for any tau."""
+    """Checks the equilibrium of each direction: a uniform oblique flow is constant up to rounding for any tau."""
     stencil = library.lattice_boltzmann(ndim)
     flow = {"x": np.array(0.05), "y": np.array(-0.03), "z": np.array(0.02)}
     state = fluid(ndim, flow, grid_of(stencil, 4))
