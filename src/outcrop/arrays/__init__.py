@@ -1,1 +1,1 @@
-"""Arrays on tiers: NumPy arrays in a memory or on a file system of the user's choice, with commits if requested."""
+"""Arrays on tiers: NumPy arrays in the memory or on the file system that the user chooses. Commits are optional."""

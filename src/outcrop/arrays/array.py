@@ -1,11 +1,11 @@
-"""The array that users hold: it behaves like a NumPy array, commits its values, and is made at its path.
+"""`Array`, the class that users work with. An `Array` behaves like a NumPy array and commits its values.
 
-NumPy works on the plain array. So results of operators and functions are plain arrays, and `a += 1`,
-`np.add(b, 1, out=a)` and `np.copyto(a, b)` change the values in place. Views (`a[2:5]`, `a.T`) are plain arrays that
-share the same bytes.
+NumPy functions work on the plain array inside an `Array`. Therefore results of operators and functions are plain
+arrays, and `a += 1`, `np.add(b, 1, out=a)` and `np.copyto(a, b)` change the values in place. Views (`a[2:5]`, `a.T`)
+are plain arrays that share the same bytes.
 
-The path and the folders above it may be links, because the user has named them. A link that leads nowhere is refused,
-and nothing is made at its target. The files in the folder of an array must not be links (committed.py).
+The path and the folders above it may be links, because the user has named them. A link whose target does not exist is
+refused, and no file is made at the target. The files in the folder of an array must not be links (committed.py).
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class NumpyLike(np.lib.mixins.NDArrayOperatorsMixin):
         return self._result(function(*_plain(inputs), **_plain(options)), (options.get("out"),))
 
     def _result(self, result: Any, out: Any) -> Any:
-        """Return the result, or the object that was given as `out` if the result is its plain array."""
+        """Return `out` if the result is the plain array of `out`. Otherwise return the result."""
         given = next((one for one in out if isinstance(one, NumpyLike) and one.values is result), None)
         return result if given is None else given
 
@@ -103,7 +103,8 @@ class NumpyLike(np.lib.mixins.NDArrayOperatorsMixin):
 
 
 def _plain(value: Any) -> Any:
-    """Return the value with every NumpyLike replaced by its plain array, also in tuples, lists and mappings."""
+    """Return the value after replacing every NumpyLike by its plain array. NumpyLikes in tuples, lists and mappings are
+    replaced, too."""
     if isinstance(value, NumpyLike):
         return value.values
     if type(value) in (tuple, list):
@@ -115,7 +116,7 @@ def _plain(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class Flush:
-    """The result of a flush. `generation` is the number of the last commit, 0 if there is none."""
+    """The result of a flush. `generation` is the number of the last commit, or 0 before the first commit."""
 
     bytes_written: int
     seconds: float
@@ -125,10 +126,10 @@ class Flush:
 class Array(NumpyLike):
     """An array on a tier, made by `oc.array`, `oc.open_array` or `oc.place(...).make()`.
 
-    It behaves like the NumPy array `values`. Values are committed by `step()` at the requested interval, by `flush()`,
-    and by `close()`, which the end of a `with` block calls. They are not committed if the block ends with an exception,
-    or if the array is deleted without `close()`, which gives a RuntimeWarning. No other thread may change the values
-    during a commit.
+    It behaves like the NumPy array `values`. Values are committed by `step()` at the requested interval, by `flush()`
+    and `close()`. The end of a `with` block calls `close()`. Values are not committed if the block ends with an
+    exception. If the array is deleted without `close()`, the values are lost with a RuntimeWarning. No other thread may
+    change the values during a commit.
     """
 
     def __init__(self, spec: ArraySpec, tier: Tier, storage: ArrayStorage) -> None:
@@ -156,23 +157,23 @@ class Array(NumpyLike):
 
     @property
     def persist(self) -> Persist:
-        """When values are committed."""
+        """The value that says when values are committed: "never", "end", "step" or an interval in steps."""
         return self._spec.persist
 
     @property
     def path(self) -> Path | None:
-        """The path at which a later process finds the values. None if they are not kept."""
+        """The path at which a later process finds the values, or None if the values are not kept."""
         return self._spec.path
 
     @property
     def primitive(self) -> str:
-        """How values are made durable here: "MAP_SYNC + cache-line write-back", "msync", "direct writes + fdatasync",
-        "buffered writes + fdatasync", or "none" if they are not durable."""
+        """The method that makes values durable on this tier: "MAP_SYNC + cache-line write-back", "msync", "direct
+        writes + fdatasync", "buffered writes + fdatasync", or "none" if values are not durable."""
         return self._storage.primitive
 
     @property
     def generation(self) -> int:
-        """The number of the last commit, 0 if there is none."""
+        """The number of the last commit, or 0 before the first commit."""
         return self._storage.generation
 
     @property
@@ -181,7 +182,8 @@ class Array(NumpyLike):
         return self._steps
 
     def step(self) -> Flush | None:
-        """Count a step, and commit the values if it is due. Call this after each step. Raises StorageError."""
+        """Count a step, and commit the values if the interval of commits has passed. Call this after each step. Raises
+        StorageError."""
         self._steps += 1
         every = self._spec.commit_every
         if every and self._steps % every == 0:
@@ -191,9 +193,10 @@ class Array(NumpyLike):
         return None
 
     def flush(self) -> Flush:
-        """Make the values durable now: by a commit if the array has commits, otherwise as far as its file allows.
+        """Make the values durable now. An array with commits makes a commit. An array in a .npy file flushes the file.
 
-        Afterwards an array with access "read" refuses writes. Raises StorageError; the last commit stays intact.
+        After a flush, an array with access "read" refuses writes. Raises StorageError; then the last commit stays
+        intact.
         """
         _ = self.values  # raises InputError if the array is closed
         begin = time.perf_counter()
@@ -250,8 +253,8 @@ class Array(NumpyLike):
 
 
 def make_storage(spec: ArraySpec, tier: Tier, working: Tier) -> ArrayStorage:
-    """Make or open the storage of `spec` on `tier`. If it has commits, the program works on bytes in `working`. Raises
-    InputError, StorageError, CorruptionError."""
+    """Make or open the storage of `spec` on `tier`. If the array has commits, its working copy is on the tier
+    `working`. Raises InputError, StorageError, CorruptionError."""
     if spec.path is None:
         return Volatile(take_memory(tier, spec.nbytes))
     exists = check_path(spec.path, spec)
@@ -263,8 +266,8 @@ def make_storage(spec: ArraySpec, tier: Tier, working: Tier) -> ArrayStorage:
 
 
 def check_name(path: Path) -> None:
-    """Raise InputError if the system cannot follow a path: because of names that are too long, links that lead nowhere
-    or in a circle, or folders that this process may not search."""
+    """Raise InputError if the system cannot follow a path. A name may be too long, a link may have no target or lead in
+    a circle, or this process may have no permission to search a folder."""
     try:
         names = [os.fsencode(part) for part in path.parts]
         existing = nearest_existing(path)
@@ -282,8 +285,9 @@ def check_name(path: Path) -> None:
 
 
 def check_path(path: Path, spec: ArraySpec) -> bool:
-    """Return whether an array with the shape and dtype of `spec` exists at `path`. Raises InputError if something else
-    is there, or if no array can be made there; StorageError and CorruptionError if the array is damaged."""
+    """Return whether an array with the shape and dtype of `spec` exists at `path`. Raises InputError if `path` holds
+    something else, or if no array can be made at `path`. Raises StorageError and CorruptionError if the array is
+    damaged."""
     check_name(path)
     if not os.path.lexists(path):
         _check_new(path, spec)
@@ -322,7 +326,7 @@ def _check_file(path: Path, spec: ArraySpec) -> bool:
 
 
 def stored_bytes(path: Path | None) -> int:
-    """Bytes that are allocated for the tiles of an array in a folder, 0 if there is none."""
+    """Return the bytes that the file `tiles` occupies in the folder `path`, or 0 if the file does not exist."""
     try:
         return os.lstat(path / TILES).st_blocks * 512 if path is not None else 0
     except OSError:

@@ -1,28 +1,29 @@
-"""An array with commits: the folder that contains it, and the protocol that keeps its last commit intact.
+"""An array with commits: the folder of the array, and the protocol that keeps the last commit intact.
 
     psi/
       tiles            two slots for each tile of 1 MiB (one slot, if the array is only read)
       commit.0.json    the last commit with an even number: the slot of each tile, and the CRC32C of each tile
       commit.1.json    the last commit with an odd number
 
-The program works on a copy of the values: in a mapped file without a name on the same tier, or in DRAM. A commit of
-generation g + 1 is a transaction:
+The program works on a copy of the values. The copy is a mapped file without a name on the same tier, or memory in DRAM.
+A commit of generation g + 1 is a transaction:
 
     changed tiles ──► their free slots ──► durable                  if killed here: still generation g
     commit.N.json.tmp ──► fsync ──► rename ──► fsync folder         N = (g + 1) mod 2; committed by the rename
 
-The slots of generation g are not written before g + 1 is committed, so g stays intact until then. After that it stays
-unchanged until the next commit begins, and it is used if g + 1 turns out to be damaged. When the array is opened, every
-byte is compared with its checksum.
+The slots of generation g are not written before g + 1 is committed, so generation g stays intact until then. Its slots
+stay unchanged until the next commit begins. If g + 1 is damaged, g is used instead. When the array is opened, every
+tile is compared with its checksum.
 
-A new array begins with commit.0.json.tmp, the record of generation 0, which has no values. It proves that Outcrop has
-made a file `tiles` that has no commit beside it, so this file may be made again.
+A new array begins with commit.0.json.tmp, the record of generation 0. This record has no values. It proves that Outcrop
+made the file `tiles`. So if no commit exists, Outcrop may replace `tiles`.
 
 A process that changes the array locks the folder exclusively. Readers share the lock and map the tiles. The folder is
-locked before anything in it is read or made. All names are opened below its descriptor without following links. Nothing
-in it is trusted before these checks: files are regular files, a record has a valid checksum and the file that its
-number requires, two records belong to the same array, and `tiles` is large enough. `parse_record` checks the type and
-the range of each field, and that the tables have one entry for each tile. So later code may use the sizes in a record.
+locked before any file in the folder is read or made. All files are opened relative to the descriptor of the folder, and
+links are not followed. No file is trusted before these checks. Files are regular files. Each record has a valid
+checksum and is in the file that its number requires. Two records belong to the same array. The file `tiles` is large
+enough. `parse_record` checks the type and the range of each field, and that the tables have one entry for each tile.
+Therefore later code may rely on the sizes in a record.
 """
 
 from __future__ import annotations
@@ -60,22 +61,25 @@ NAMES = frozenset({TILES, *RECORDS, *(f"{name}.tmp" for name in RECORDS)})
 """All names that are allowed in the folder."""
 TILE_BYTES = 1 << 20
 MAX_RECORD_BYTES = 1 << 30
-"""The record of an array of 100 TiB has this size."""
+"""The maximum size of a record: the record of an array of 100 TiB."""
 BYTES_PER_TILE, OTHER_BYTES = 10, 1 << 14
-"""Characters of a record: for each tile its slot and checksum in hexadecimal; and the maximum for all other fields."""
+"""The characters that a record needs for each tile (slot and checksum in hexadecimal), and the maximum for all other
+fields."""
 
 _Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_NUMBER)]
 _Cells = Annotated[int, msgspec.Meta(ge=1, le=MAX_NUMBER)]
 
 
 class Committed(ArrayStorage):
-    """An open array in a locked folder. It has the values of its last commit, or zeros if there is none."""
+    """An open array in a locked folder. The array has the values of its last commit, or zeros before the first
+    commit."""
 
     def __init__(
         self, path: Path, spec: ArraySpec, tier: Tier, take_memory: Callable[[int], NDArray[np.uint8]]
     ) -> None:
-        """Open the array in the folder, or begin a new one. `take_memory` returns this number of bytes to work on.
-        Raises InputError if the folder is in use or holds something else, StorageError, CorruptionError."""
+        """Open the array in the folder `path`, or begin a new array. `take_memory(n)` returns n bytes for the working
+        copy. Raises InputError if the folder is in use or holds other files. Raises StorageError and
+        CorruptionError."""
         self.path = path
         self._held = -1
         if _record_bytes(spec.nbytes) > MAX_RECORD_BYTES:
@@ -88,10 +92,12 @@ class Committed(ArrayStorage):
                 self._folder = Directory.open(path.absolute())
                 undo.callback(self.close)
                 reads_only = self._hold(spec.access)
-                undo.callback(remove_made, made)  # removes empty folders, while the folder is still locked
+                # This removes the new folders if they are empty; the folder is still locked.
+                undo.callback(remove_made, made)
                 records, problems = self._look(spec)
                 if not reads_only:
-                    self._folder.flush()  # a process may have been killed between its rename and the flush
+                    # An earlier process may have been killed after its rename and before this flush.
+                    self._folder.flush()
                 if not records:
                     undo.callback(_remove_files, self._folder)
                     self._begin(slots_bytes(spec))
@@ -119,8 +125,8 @@ class Committed(ArrayStorage):
         return self._record.steps
 
     def flush(self, steps: int) -> int:
-        """Commit, if anything has changed. Returns the bytes written. Raises StorageError; the last commit stays intact
-        as long as the folder exists."""
+        """Commit the values if they or the step have changed, and return the number of bytes written. Raises
+        StorageError; then the last commit stays intact, unless the folder was deleted."""
         last = self._record
         if self.read_only:
             return 0
@@ -141,7 +147,7 @@ class Committed(ArrayStorage):
         except OSError as error:
             raise StorageError(f"cannot commit to {self.path / name}: {error.strerror}") from error
         with storage_errors(self.path, "used"):
-            self._check_here()  # again, because a reader must be able to find the commit
+            self._check_here()  # checked again: a reader must be able to find this commit
         self._file.accept()
         self._record = record
         if record.access == "read":
@@ -149,14 +155,15 @@ class Committed(ArrayStorage):
         return written
 
     def close(self) -> None:
-        """Unlock and close the folder, without a commit."""
+        """Unlock and close the folder. This does not commit."""
         held, self._held = self._held, -1
         if held >= 0:
             self._folder.release(held)
         self._folder.close()
 
     def _hold(self, access: str) -> bool:
-        """Lock the folder, exclusively or with other readers. Returns whether the array is only read."""
+        """Lock the folder: with a shared lock for an array that is only read and has a commit, otherwise exclusively.
+        Return whether the lock is shared."""
         if access == "read":
             self._held = _held(self._folder, shared=True)
             if has_commits(self._folder):
@@ -166,13 +173,13 @@ class Committed(ArrayStorage):
         self._held = _held(self._folder, shared=False)
         if not self._folder.is_here():
             raise _gone(self.path)
-        if access == "read" and has_commits(self._folder):  # another process has committed in between
+        if access == "read" and has_commits(self._folder):  # another process has committed since the first check
             self._folder.share(self._held)
             return True
         return False
 
     def _look(self, spec: ArraySpec) -> tuple[list[Record], list[str]]:
-        """Return the commits, see `commits`. Nothing if a new array can begin here."""
+        """Return the result of `commits`, or two empty lists if a new array can begin in the folder."""
         if not has_commits(self._folder):
             return [], []
         records, problems = commits(self._folder)
@@ -182,7 +189,7 @@ class Committed(ArrayStorage):
     def _begin(self, size: int) -> None:
         """Make the files of a new array. Files of an array that was never committed are replaced."""
         self._folder.remove(TILES)
-        self._folder.flush()  # TILES must be gone before BEGUN, which proves that Outcrop made it
+        self._folder.flush()  # TILES must be deleted before BEGUN: BEGUN proves that Outcrop made TILES
         self._folder.remove(BEGUN)
         self._folder.create(BEGUN, self._record.to_bytes(), flush=True)
         self._folder.create(TILES, size=size)
@@ -195,15 +202,16 @@ class Committed(ArrayStorage):
             status = os.fstat(handle)
             if not reads_only and status.st_nlink != 1:
                 raise StorageError(f"{tiles} has another name, too (a hard link); copy the folder and use the copy")
-            if not reads_only and status.st_size < slots_bytes(spec):  # it was only read and has one slot
+            # So far the array was only read and has one slot for each tile.
+            if not reads_only and status.st_size < slots_bytes(spec):
                 self._folder.grow(TILES, slots_bytes(spec))
-            # The core opens the file again by the same folder descriptor, without following a link.
+            # The core opens the file again through the same folder descriptor and does not follow links.
             self._identity, self._opened = (status.st_dev, status.st_ino), f"{path_of(self._folder.handle)}/{TILES}"
             with named(self._opened, tiles):
                 self._file = _core.SlotFile(self._opened, spec.nbytes, TILE_BYTES, not reads_only, transfer_threads())
 
     def _check_here(self) -> None:
-        """Raise StorageError if the path does not lead to this array any more."""
+        """Raise StorageError if the path no longer leads to this array."""
         status = self._folder.status(TILES) if self._folder.is_here() else None
         if status is None or (status.st_dev, status.st_ino) != self._identity:
             raise _gone(self.path)
@@ -218,7 +226,7 @@ class Committed(ArrayStorage):
     def _load(
         self, records: Sequence[Record], problems: list[str], load: Callable[[Record], list[tuple[int, int, int]]]
     ) -> None:
-        """Load the newest intact commit. Warn if it is not the last one."""
+        """Load the newest intact commit. Warn if a newer commit is damaged."""
         for record in records:
             damaged = load(record)
             if not damaged:
@@ -247,7 +255,7 @@ def _remove_files(folder: Directory) -> None:
 
 
 def _held(folder: Directory, shared: bool) -> int:
-    """Lock the folder. The lock may also belong to another array of this process, and the message says so."""
+    """Lock the folder. Raises InputError if another process, or another array of this process, has the lock."""
     try:
         return folder.hold(shared)
     except InputError:
@@ -261,11 +269,12 @@ def _gone(path: Path) -> StorageError:
 
 @dataclass(frozen=True)
 class Record:
-    """The values of `generation`, after `steps` steps. For each tile, `slots` has a byte with its slot, and `checksums`
-    has four bytes with its CRC32C. `persist` and `access` are the values with which the array was made.
+    """The record of one commit: number `generation`, after `steps` steps. For each tile, `slots` has one byte with the
+    number of the slot, and `checksums` has four bytes with the CRC32C. `persist` and `access` are the arguments with
+    which the array was made.
 
-    `array` is a random name that all records of one array share, to detect the record of another array. It is None in
-    records of older versions. Generation 0 is a new array without values, and its tables are empty.
+    `array` is a random name that is the same in all records of one array. It reveals a record of another array. Records
+    of older versions have None. Generation 0 is a new array without values; `slots` and `checksums` are empty.
     """
 
     array: str | None
@@ -284,7 +293,7 @@ class Record:
         return math.prod(self.shape) * self.dtype.itemsize
 
     def is_of_other_array(self, other: Record) -> bool:
-        """Return whether two records cannot be of the same array."""
+        """Return True if the two records certainly belong to different arrays."""
         if self.array and other.array and self.array != other.array:
             return True
         return (self.shape, self.dtype) != (other.shape, other.dtype)
@@ -307,7 +316,7 @@ class Record:
 
 
 class _Content(msgspec.Struct):
-    """The types and ranges of the fields in the file."""
+    """The fields of a record as they are in the file, with their types and ranges."""
 
     format: Literal[1]
     shape: Annotated[tuple[_Cells, ...], msgspec.Meta(max_length=MAX_AXES)]
@@ -323,7 +332,8 @@ class _Content(msgspec.Struct):
 
 
 def parse_record(data: bytes, path: Path) -> Record:
-    """Read a record. Raises CorruptionError if it is damaged, InputError if it has another format."""
+    """Read a record. Raises CorruptionError if the record is damaged, and InputError if the record has another
+    format."""
     content = unsealed(data, path)
     if content.get("format") != FORMAT and type(content.get("format")) is int:
         raise InputError(f"{path} is of format {content['format']}; this version of Outcrop reads {FORMAT}")
@@ -349,17 +359,17 @@ def parse_record(data: bytes, path: Path) -> Record:
 
 
 def tiles_of(nbytes: int) -> int:
-    """Return the number of tiles for this number of bytes. The last tile may be shorter."""
+    """Return the number of tiles of an array of `nbytes` bytes. The last tile may be shorter."""
     return -(-nbytes // TILE_BYTES)
 
 
 def slots_bytes(spec: ArraySpec) -> int:
-    """Return the size of the file `tiles`."""
+    """Return the size of the file `tiles` of this array, in bytes."""
     return _slots_bytes(spec.nbytes, 1 if spec.access == "read" else 2)
 
 
 def _slots_bytes(nbytes: int, slots: int) -> int:
-    """Return the size of the file `tiles` for this number of bytes, and of slots for each tile."""
+    """Return the size of the file `tiles` for an array of `nbytes` bytes with `slots` slots for each tile."""
     return slots * int(_core.SlotFile.stride_bytes(nbytes))
 
 
@@ -377,8 +387,9 @@ def holds_array(path: Path) -> bool:
 
 
 def has_commits(folder: Directory) -> bool:
-    """Return whether an array with a commit is in the folder. If not, a new array can begin there. Raises InputError if
-    the folder holds something else, StorageError if a file of the array is not a regular file."""
+    """Return whether the folder holds an array with a commit. If the result is False, a new array can begin in the
+    folder. Raises InputError if the folder holds other files, and StorageError if a file of the array is not a regular
+    file."""
     names = folder.names()
     for name in names:
         if name not in NAMES:
@@ -404,8 +415,9 @@ def _is_begun(folder: Directory) -> bool:
 
 
 def commits(folder: Directory) -> tuple[list[Record], list[str]]:
-    """Return the intact records of a folder, newest first, and messages about the damaged ones. Raises CorruptionError
-    if no record is intact, or if they belong to different arrays; InputError if one has another format."""
+    """Return the intact records of a folder, the newest first, and a message for each damaged record. Raises
+    CorruptionError if no record is intact, or if the records belong to different arrays. Raises InputError if a record
+    has another format."""
     records, problems = [], []
     status = folder.status(TILES)
     size = 0 if status is None else status.st_size
@@ -431,9 +443,9 @@ def no_commit_left(path: Path, problems: list[str]) -> CorruptionError:
 
 
 def _read_record(folder: Directory, name: str, number: int, tiles_bytes: int) -> Record | None:
-    """Read and check a record. None if there is no such file."""
+    """Read and check the record in the file `name`. Return None if the file does not exist."""
     path = folder.path / name
-    # A record of more tiles than fit into the file `tiles` is damaged, so it is not read.
+    # A record that lists more tiles than the file `tiles` can hold is damaged. It is refused before it is read.
     max_bytes = min(MAX_RECORD_BYTES, _record_bytes(tiles_bytes))
     try:
         status = folder.status(name)
@@ -456,14 +468,14 @@ def _read_record(folder: Directory, name: str, number: int, tiles_bytes: int) ->
 
 
 def last_record(path: Path) -> Record | None:
-    """Return the newest commit with an intact record. None if there is no commit. Nothing is locked or changed. Raises
-    the errors of `has_commits` and `commits`."""
+    """Return the newest intact record in a folder, or None if the array has no commit yet. No lock is taken, and no
+    file is changed. Raises the errors of `has_commits` and `commits`."""
     with storage_errors(path, "opened"), Directory.open(path) as folder:
         return commits(folder)[0][0] if has_commits(folder) else None
 
 
 def spec_of(path: Path, access: str | None = None, persist: Persist | None = None) -> ArraySpec:
-    """Return the description of the array in a folder. Raises InputError if it has no commit yet."""
+    """Return the description of the array in a folder. Raises InputError if the array has no commit yet."""
     record = last_record(path)
     if record is None:
         raise InputError(f"{path} holds an array without any commit yet; make it again with oc.array")

@@ -1,6 +1,7 @@
 """`oc.array`, `oc.open_array` and `oc.place`: plan, show and make the placement of arrays on the tiers of a machine.
 
-For each array, the plan needs the possible tiers, the bytes that it takes there, and the time of a step's transfers.
+For each array and each possible tier, the plan needs the bytes that the array takes and the time of its transfers in
+one step.
 """
 
 from __future__ import annotations
@@ -55,29 +56,31 @@ def array(
     bytes_written_per_step: float | None = None,
     seconds_per_step: float = 0.0,
 ) -> Array:
-    """Make an array of zeros on a tier, or open the array at `path` if it has the same shape and dtype.
+    """Make an array of zeros on a tier. If `path` already holds an array of the same shape and dtype, open that array
+    instead.
 
     `tier` is the name or kind of a tier ("dram", "nvme", "tmpfs", see `outcrop tiers`), or "auto". With "auto" an array
     that is updated goes to the fastest tier with room. An array that is only read goes to the slowest tier whose
-    transfers fit into the `seconds_per_step` that a step computes. An array with commits needs a `path`.
+    transfers take at most `seconds_per_step`, the computing time of a step. An array with commits needs a `path`.
 
-    See `ArraySpec` for the other arguments. Raises InputError before anything is made: if there is no such tier or no
-    room, if the tier does not keep values long enough, if the path is on another file system or holds something else.
-    Raises StorageError if a device fails, and CorruptionError if no commit at `path` is intact.
+    See `ArraySpec` for the other arguments. Raises InputError before any file is made. The causes are: the tier does
+    not exist, has no room, or does not keep values long enough; the path is on another file system or holds other
+    files. Raises StorageError if a device fails, and CorruptionError if no commit at `path` is intact.
     """
     spec = ArraySpec(shape, dtype, tier, access, persist, path, working, bytes_read_per_step, bytes_written_per_step)
     if spec.is_committed and spec.path is None:
-        possible_tiers("array", spec, find_tiers())  # raises InputError first if the tier keeps nothing
+        # Raises InputError before anything else if the tier keeps no values.
+        possible_tiers("array", spec, find_tiers())
         raise InputError(f"persist={persist!r} needs a path, by which the array is found again")
     return _make(spec, seconds_per_step)
 
 
 def open_array(path: str | os.PathLike[str], access: str | None = None, persist: Persist | None = None) -> Array:
-    """Open the array at `path`: its last intact commit, or the values of a .npy file.
+    """Open the array at `path`. The array gets the values of its last intact commit or of its .npy file.
 
-    `access` and `persist` default to the values with which the array was made. A .npy file is only read unless `access`
-    is "update". If the last commit is damaged, the commit before it is opened, with a RuntimeWarning. Raises InputError
-    if there is no array, StorageError, CorruptionError.
+    `access` and `persist` default to the values with which the array was made. A .npy file is opened for reading only,
+    unless `access` is "update". If the last commit is damaged, the commit before it is opened, with a RuntimeWarning.
+    Raises InputError if `path` holds no array. Raises StorageError and CorruptionError.
     """
     where = as_path(path, "path")
     check_name(where)
@@ -99,8 +102,8 @@ def _make(spec: ArraySpec, seconds_per_step: float) -> Array:
 
 @dataclass(frozen=True)
 class PlacedArray:
-    """The place of an array: `takes` has the bytes that it needs on each tier, by name. `transfer_seconds` is the time
-    of its transfers in one step."""
+    """The place of one array. `takes` has the names of the tiers that the array uses, with the bytes on each tier.
+    `transfer_seconds` is the time of its transfers in one step."""
 
     name: str
     spec: ArraySpec
@@ -127,12 +130,12 @@ class Placement:
 
     @property
     def dram_bytes(self) -> int:
-        """The bytes of DRAM that the arrays hold all the time, including tmpfs, but not cached pages of other files."""
+        """The bytes of DRAM that the arrays always hold. Files on tmpfs count; cached pages of other files do not."""
         return sum(self.bytes_on(tier.name) for tier in self.tiers if tier.kind in MAIN_MEMORY)
 
     def make(self) -> dict[str, Array]:
-        """Make the arrays and return them by name. An array that exists at its path is opened with its last commit.
-        Raises InputError, StorageError, CorruptionError."""
+        """Make the arrays and return them by name. If an array exists at its path already, it is opened with the values
+        of its last commit. Raises InputError, StorageError, CorruptionError."""
         made: dict[str, Array] = {}
         try:
             for one in self.arrays:
@@ -147,8 +150,8 @@ class Placement:
         return self.explain()
 
     def explain(self) -> str:
-        """Return a table with the tier, bytes, transfer time and reason of each array, and a line about a step below
-        it."""
+        """Return a table with the tier, bytes, transfer time and reason of each array. A line below the table gives the
+        time of a step."""
         rows = [
             PlacementRow(one.name, one.spec.nbytes, one.tier.name, one.takes, one.transfer_seconds, one.why)
             for one in self.arrays
@@ -169,15 +172,16 @@ def place(
     capacities: Mapping[str, str | int] | None = None,
     tiers: Sequence[Tier] | None = None,
 ) -> Placement:
-    """Plan the places of arrays. Nothing is made or changed.
+    """Plan the places of arrays. This makes and changes no files.
 
-    `seconds_per_step` is the time that a step computes with everything in memory: transfers up to this time cost
-    nothing. The default is 0, and everything goes to the fastest tier with room. `capacities` limits the bytes that may
-    be taken on tiers, by name ("2GiB", or 0); the default is all that is free. `tiers` are the tiers of this machine
-    unless given. If there is a choice between tiers of which one was never measured, the tiers are measured first, for
-    some seconds. An array that has commits but no path goes to a folder of its name in the directory of its tier.
+    `seconds_per_step` is the computing time of a step with all data in memory. Transfers that take at most this time
+    cost nothing. With the default, 0, each array goes to the fastest tier with room. `capacities` limits the bytes that
+    arrays may take on a tier, by the name of the tier ("2GiB", or 0). The default is all free bytes. `tiers` defaults
+    to the tiers of this machine. If several tiers are possible and one was never measured, all tiers are measured
+    first, which takes some seconds. An array with commits but without a path gets a folder in the directory of its
+    tier. The folder has the name of the array.
 
-    Raises InputError if no tier is possible for an array, or if there is no room.
+    Raises InputError if no tier is possible for an array, or if the arrays do not fit.
     """
     seconds_per_step = amount("seconds_per_step", seconds_per_step)
     _check_arrays(arrays)
@@ -209,7 +213,8 @@ def place(
 
 
 def _with_shared(demand: Demand, shared: Sequence[SharedRoom]) -> Demand:
-    """Return the demand, with the bytes that each choice takes of room that several tiers share."""
+    """Return the demand with additional entries: the bytes that each choice takes of each room that several tiers
+    share."""
 
     def takes(one: Choice) -> tuple[tuple[str, int], ...]:
         sums = ((room.name, sum(count for place, count in one.takes if place in room.tiers)) for room in shared)
@@ -219,8 +224,8 @@ def _with_shared(demand: Demand, shared: Sequence[SharedRoom]) -> Demand:
 
 
 def _tiers_for(arrays: Mapping[str, ArraySpec]) -> list[Tier]:
-    """Return the tiers of this machine and of the paths. They are measured if there is a choice with an unmeasured
-    tier."""
+    """Return the tiers of this machine and of the paths. Measure the tiers if an array has several possible tiers and
+    one of these was never measured."""
     parents = [nearest_existing(spec.path.absolute().parent) for spec in arrays.values() if spec.path is not None]
     folders = [folder for folder in parents if folder.is_dir()]
     tiers = find_tiers(folders)
@@ -285,7 +290,8 @@ def _check_paths(arrays: Mapping[str, ArraySpec]) -> None:
 
 
 def demand_of(name: str, spec: ArraySpec, tiers: Sequence[Tier]) -> Demand:
-    """Return the possible places of one array, regardless of room. Raises InputError if there is none on `tiers`."""
+    """Return the possible places of one array, without a check of the free room. Raises InputError if no tier is
+    possible."""
     if spec.path is not None:
         check_path(spec.path, spec)
     possible = possible_tiers(name, spec, tiers)
@@ -299,7 +305,8 @@ def demand_of(name: str, spec: ArraySpec, tiers: Sequence[Tier]) -> Demand:
 
 
 def spec_on(tier: Tier, name: str, spec: ArraySpec) -> ArraySpec:
-    """Return the spec, with a path if it needs one: a folder with the array's name in the directory of the tier."""
+    """Return the spec. If it needs a path and has none, the result has one: a folder with the array's name in the
+    directory of the tier."""
     if not spec.is_committed or spec.path is not None:
         return spec
     assert tier.directory is not None, "memory keeps nothing"
@@ -307,13 +314,13 @@ def spec_on(tier: Tier, name: str, spec: ArraySpec) -> ArraySpec:
 
 
 def measured(tier: Tier) -> bool:
-    """Return whether the rates of a tier are known."""
+    """Return whether the rates of a tier have been measured or declared."""
     return bool(tier.read_bytes_per_second and tier.write_bytes_per_second)
 
 
 def _choice(spec: ArraySpec, tier: Tier, working: Tier) -> Choice:
-    """Return the bytes and the transfer time of an array on `tier`. The program works on bytes on the tier
-    `working`."""
+    """Return the bytes and the transfer time of an array whose commits are on `tier` and whose working copy is on the
+    tier `working`."""
     exists = spec.path is not None and check_path(spec.path, spec)
     takes = {tier.name: 0, working.name: 0}
     if spec.is_committed:
@@ -330,7 +337,8 @@ def _choice(spec: ArraySpec, tier: Tier, working: Tier) -> Choice:
 
 
 def _seconds(count: float, per_second: float | None) -> float:
-    """Return the time of a transfer. It is 0 for an unmeasured tier, which was the only choice then."""
+    """Return the time of a transfer. The result is 0 for an unmeasured tier: no other tier was possible, so the time
+    has no effect."""
     return count / per_second if per_second else 0.0
 
 
@@ -342,7 +350,8 @@ def why(
     free_bytes: Mapping[str, int],
     computing_seconds: float,
 ) -> str:
-    """Return the reason for the place of demand `number`. `free_bytes` has the places, the fastest first."""
+    """Return the reason for the place of demand `number`, as text for users. `free_bytes` has the free bytes of each
+    place, the fastest place first."""
     demand, chosen = demands[number], found.chosen[number]
     if spec.path is not None:
         return "its path is there"
@@ -369,7 +378,8 @@ def _objections(
     free_bytes: Mapping[str, int],
     computing_seconds: float,
 ) -> Iterator[str]:
-    """Yield the reasons against other choices for one demand, while all other demands keep their places."""
+    """Yield the reasons against each choice in `passed` for one demand. All other demands keep their places in this
+    comparison."""
     places = tuple(free_bytes)
     now = cost(demands, found.chosen, places, computing_seconds)[0]
     for one in passed:
@@ -382,7 +392,8 @@ def _objections(
 
 
 def no_room(demands: Sequence[Demand], free_bytes: Mapping[str, int]) -> str:
-    """Return the message that one array fits nowhere, or that all arrays together do not fit, with the free bytes."""
+    """Return the error message with the free bytes. The message says that one array fits on no tier, or that the arrays
+    do not fit together."""
     for demand in demands:
         if not any(fits([one], free_bytes) for one in demand.choices):
             needs = "; ".join(_lacks(one, free_bytes) for one in demand.choices)

@@ -1,4 +1,5 @@
-"""The description of an array on a tier: shape, dtype, tier, use in a step, and commits; and the tiers that fit it."""
+"""The description of an array on a tier: shape, dtype, tier, use in a step, and commits. Also finds the tiers that fit
+it."""
 
 from __future__ import annotations
 
@@ -36,14 +37,15 @@ Persist: TypeAlias = "str | int"
 class ArraySpec:
     """An array of `shape` and `dtype` (booleans, integers, real or complex numbers), in C order.
 
-    `tier` is the name or kind of a tier, or "auto". An array with access "read" gets its values once, before the first
-    step, and then refuses writes. An array with access "update" changes at each step. `persist` says when values are
+    `tier` is the name or kind of a tier, or "auto". An array with access "read" is filled once, before the first step.
+    Later it refuses writes. An array with access "update" changes at each step. `persist` says when values are
     committed: "never", "end" (when the array is closed), "step", or an interval in steps. A later process finds
-    committed values at `path`, even after a crash. The program works on a copy: in a file on the same tier, which needs
-    little memory, or in DRAM (`working="dram"`), which is faster.
+    committed values at `path`, even after a crash. The program works on a copy of an array with commits. By default the
+    copy is in a file on the same tier, which needs little memory. With `working="dram"` the copy is in DRAM, which is
+    faster.
 
-    `bytes_read_per_step` and `bytes_written_per_step` are the bytes that one step of the program moves. The default is
-    the whole array once.
+    `bytes_read_per_step` and `bytes_written_per_step` are the bytes of the array that one step of the program reads and
+    writes. The default is the size of the array.
 
     Raises InputError for invalid values.
     """
@@ -111,7 +113,7 @@ class ArraySpec:
 
     @property
     def commit_every(self) -> int:
-        """The number of steps from one commit to the next, 0 if steps do not commit."""
+        """The number of steps from one commit to the next, or 0 if steps do not commit."""
         return {"never": 0, "end": 0, "step": 1}.get(self.persist, 0) if isinstance(self.persist, str) else self.persist
 
     def check_same(self, path: Path, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
@@ -124,7 +126,7 @@ class ArraySpec:
 
 
 def parse_shape(shape: object) -> tuple[int, ...]:
-    """Return the number of cells along each axis, at least 1. Raises InputError."""
+    """Return the shape as a tuple of whole numbers. Raises InputError unless each number is at least 1."""
     sizes = islice(shape, MAX_AXES + 1) if isinstance(shape, Iterable) else [shape]
     cells = tuple(_whole(n, shape) for n in sizes)
     if len(cells) > MAX_AXES:
@@ -147,10 +149,10 @@ def _whole(size: object, shape: object) -> int:
 
 
 def parse_dtype(dtype: Any) -> np.dtype[Any]:
-    """Return a dtype of plain numbers. Raises InputError."""
+    """Return `dtype` as a dtype of NumPy. Raises InputError unless it is a dtype of plain numbers."""
     try:
         kind: np.dtype[Any] = np.dtype(dtype)
-    except Exception:  # NumPy raises many types
+    except Exception:  # NumPy raises errors of many types
         raise InputError(f"dtype {shown(dtype)} is not known to NumPy; give for example 'float32'") from None
     if kind.kind not in "biufc":
         raise InputError(f"dtype {shown(kind)} cannot be kept as plain bytes; give numbers or booleans")
@@ -188,8 +190,8 @@ def _amount(name: str, value: float | None, default: float) -> float:
 
 
 def possible_tiers(name: str, spec: ArraySpec, tiers: Sequence[Tier]) -> list[Tier]:
-    """Return the tiers on which the array can be, at least one. `name` is for messages. Raises InputError if there is
-    none."""
+    """Return the tiers on which the array can be placed. `name` is the name of the array in messages. Raises InputError
+    if no tier is possible."""
     if not tiers:
         raise InputError(f"{name}: there are no tiers to choose from")
     found = _named(name, spec, tiers)
@@ -200,7 +202,7 @@ def possible_tiers(name: str, spec: ArraySpec, tiers: Sequence[Tier]) -> list[Ti
     if spec.is_committed:
         found = _lasting(name, spec, found, tiers)
     elif spec.tier == "auto" and spec.path is None:
-        # tmpfs takes the same memory as DRAM and costs more.
+        # Files on tmpfs take the same memory as arrays in DRAM and are slower.
         found = [tier for tier in found if tier.kind != "tmpfs"] or found
     return found
 
@@ -219,8 +221,8 @@ def _named(name: str, spec: ArraySpec, tiers: Sequence[Tier]) -> list[Tier]:
 
 
 def _holding(name: str, spec: ArraySpec, path: Path, found: Sequence[Tier], tiers: Sequence[Tier]) -> list[Tier]:
-    """Return the tier whose file system holds the path. If there are several, the tier declared for a folder above
-    it."""
+    """Return a list with the tier whose file system holds the path. If several tiers are on this file system, return
+    the tier that was declared for a folder above the path."""
     existing = nearest_existing(path)
     try:
         existing.stat()
@@ -239,8 +241,8 @@ def _holding(name: str, spec: ArraySpec, path: Path, found: Sequence[Tier], tier
 
 
 def _lasting(name: str, spec: ArraySpec, found: Sequence[Tier], tiers: Sequence[Tier]) -> list[Tier]:
-    """Return the tiers that keep values beyond the process. If the user has named neither tier nor path, beyond a
-    reboot."""
+    """Return the tiers that keep values after the process has ended. If the user has named neither tier nor path,
+    return the tiers that keep values after a reboot."""
     needed = Persistence.JOB if spec.tier == "auto" and spec.path is None else Persistence.REBOOT
     lasting = [tier for tier in found if tier.persistence >= needed]
     if not lasting:

@@ -1,9 +1,9 @@
-"""The storage of an array: the interface, memory that keeps nothing, and a mapped .npy file.
+"""The storage of an array: the interface, memory that is lost with the process, and a mapped .npy file.
 
-The system writes the pages of a mapped file at some time, and at the latest when the file is flushed. The header takes
-one page, so that the values begin on a page. If a flush does not finish, the file has old and new values; arrays with
-commits do not have this problem (committed.py). The path of a .npy file may be a link, because the user has named it.
-The link is followed once, when the file is opened.
+The system writes the pages of a mapped file at any time, at the latest when the file is flushed. The header takes one
+page, so that the values begin on a page. If a flush does not finish, the file contains a mixture of old and new values.
+Arrays with commits (committed.py) do not have this problem. The path of a .npy file may be a link, because the user has
+named it. The link is followed once, when the file is opened.
 
 Python passes open files to C++ by their descriptor, so that no name is looked up twice.
 """
@@ -51,8 +51,8 @@ Header = tuple[tuple[int, ...], np.dtype[Any], int]
 """Shape, dtype and the first byte of the values."""
 
 _IN_USE: defaultdict[str, WeakValueDictionary[int, NDArray[np.uint8]]] = defaultdict(WeakValueDictionary)
-"""The memory of arrays that is in use, by tier. The system counts a page as free until it is first touched, so without
-this table the same memory could be promised to a second array."""
+"""The memory of the open arrays, by tier. The system counts a page as free until it is first touched. This table
+prevents that the same memory is promised to two arrays."""
 
 
 def path_of(handle: int) -> str:
@@ -62,7 +62,7 @@ def path_of(handle: int) -> str:
 
 @contextmanager
 def named(opened: str, path: Path) -> Iterator[None]:
-    """Let a StorageError name `path` instead of `opened`, a path that only this process can use."""
+    """Replace `opened` by `path` in the message of a StorageError. Only this process can use the path `opened`."""
     try:
         yield
     except StorageError as error:
@@ -71,7 +71,8 @@ def named(opened: str, path: Path) -> Iterator[None]:
 
 @contextmanager
 def storage_errors(path: Path, what: str) -> Iterator[None]:
-    """Convert an OSError to a StorageError: "`path` cannot be `what`", with `what` such as "opened"."""
+    """Convert an OSError to a StorageError with the text "`path` cannot be `what`". `what` is a verb such as
+    "opened"."""
     try:
         yield
     except OSError as error:
@@ -84,12 +85,12 @@ def transfer_threads() -> int:
 
 
 class ArrayStorage(ABC):
-    """The bytes of an array, and how they are kept."""
+    """The bytes of an array, and the method that keeps them."""
 
     primitive: str
-    """How values are made durable, "none" if they are not durable."""
+    """The method that makes values durable, or "none" if values are not durable."""
     read_only = False
-    """Whether the values can only be read."""
+    """True if the values can be read but not written."""
 
     @property
     @abstractmethod
@@ -98,12 +99,12 @@ class ArrayStorage(ABC):
 
     @abstractmethod
     def flush(self, steps: int) -> int:
-        """Keep the values after step `steps` as durably as this storage can. Returns the bytes written, if known, or
-        else the bytes of the array. Raises StorageError."""
+        """Make the values after step `steps` as durable as this storage can. Return the number of bytes written, or the
+        size of the array if this number is unknown. Raises StorageError."""
 
     @property
     def generation(self) -> int:
-        """The number of the last commit, 0 if there is none."""
+        """The number of the last commit, or 0 before the first commit."""
         return 0
 
     @property
@@ -120,7 +121,7 @@ class ArrayStorage(ABC):
 
 
 class Volatile(ArrayStorage):
-    """Memory, or a file without a name. It is lost when the process ends."""
+    """Memory, or a file without a name. The values are lost when the process ends."""
 
     primitive = "none"
 
@@ -136,8 +137,9 @@ class Volatile(ArrayStorage):
 
 
 def take_memory(tier: Tier, nbytes: int) -> NDArray[np.uint8]:
-    """Zeros on a tier, until the process ends: memory of its NUMA nodes, or a mapped file without a name. DRAM comes
-    from the NUMA node of the thread that touches it first. Raises InputError, StorageError."""
+    """Return `nbytes` bytes of zeros on a tier, which exist until the process ends. They are memory of the tier's NUMA
+    nodes, or a mapped file without a name. A page of DRAM comes from the NUMA node of the thread that touches the page
+    first. Raises InputError, StorageError."""
     if tier.directory is not None:
         with storage_errors(tier.directory, "used"), Directory.open(tier.directory) as folder:
             opened = path_of(folder.handle)
@@ -149,18 +151,20 @@ def take_memory(tier: Tier, nbytes: int) -> NDArray[np.uint8]:
 
 
 def _memory_of(tier: Tier) -> str:
-    """Return the memory that a tier takes. Files in memory take main memory."""
+    """Return the name of the memory that arrays on `tier` take. Files on tmpfs take DRAM."""
     return "dram" if tier.kind in MAIN_MEMORY else tier.name
 
 
 def subtract_reserved(tiers: Sequence[Tier]) -> list[Tier]:
-    """Return the tiers, with free bytes reduced by memory that arrays of this process have reserved but not touched."""
+    """Return the tiers with fewer free bytes. The memory that arrays of this process have reserved but not touched is
+    subtracted."""
     reserved = {memory: sum(map(untouched_bytes, list(arrays.values()))) for memory, arrays in _IN_USE.items()}
     return [replace(tier, free_bytes=max(0, tier.free_bytes - reserved.get(_memory_of(tier), 0))) for tier in tiers]
 
 
 def untouched_bytes(content: NDArray[Any]) -> int:
-    """Return the untouched bytes of memory that begins on a page. 0 if the system does not tell."""
+    """Return the number of bytes in pages of `content` that were never touched, or 0 if the system does not tell.
+    `content` begins on a page."""
     pages = np.zeros(-(-content.nbytes // mmap.PAGESIZE), np.uint8)
     answer = ctypes.CDLL(None).mincore(
         ctypes.c_void_p(content.ctypes.data), ctypes.c_size_t(content.nbytes), ctypes.c_void_p(pages.ctypes.data)
@@ -172,7 +176,7 @@ class NpyFile(ArrayStorage):
     """An existing .npy file in C order."""
 
     def __init__(self, path: Path, spec: ArraySpec, tier: Tier, writable: bool) -> None:
-        """Open the file. Raises InputError if it is another kind of file, StorageError."""
+        """Open the file. Raises InputError if it is not a .npy file. Raises StorageError."""
         self.path = path
         self._place = Path(os.path.realpath(path))
         with _opened(path, os.O_RDWR if writable else os.O_RDONLY) as (folder, handle):
@@ -192,7 +196,7 @@ class NpyFile(ArrayStorage):
         return self._mapping.bytes[self._begin :]
 
     def flush(self, steps: int) -> int:
-        """Write all changed pages. The number of changed bytes is unknown, so all bytes are counted."""
+        """Write all changed pages. The number of changed bytes is unknown, so the result is the size of the array."""
         if self.read_only:
             return 0
         with named(self._opened, self.path):
@@ -207,8 +211,8 @@ class NpyFile(ArrayStorage):
 
 
 def create_npy(path: Path, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
-    """Make an allocated file of zeros, and the folders above it, completely or not at all. Raises InputError if another
-    process has made the file in the meantime, and StorageError."""
+    """Make a .npy file of zeros with its space allocated, and the missing folders above it. If this fails, no file and
+    no folder remains. Raises InputError if another process has just made the file. Raises StorageError."""
     size = HEADER_BYTES + math.prod(shape) * dtype.itemsize
     made = make_directory(path.absolute().parent)
     try:
@@ -232,14 +236,15 @@ def _header(shape: tuple[int, ...], dtype: np.dtype[Any]) -> bytes:
 
 
 def read_npy_header(path: Path) -> Header:
-    """Read the header of a .npy file. Raises InputError if it is another kind of file, or cut short."""
+    """Read the header of a .npy file. Raises InputError if the file is not a .npy file, or is cut short."""
     with _opened(path, os.O_RDONLY) as (folder, handle):
         return _header_of(path, folder, handle)
 
 
 @contextmanager
 def _opened(path: Path, flags: int) -> Iterator[tuple[Directory, int]]:
-    """Open a file and its folder. Raises InputError if it is not a regular file or cannot be opened."""
+    """Open a file and its folder, and close both when the `with` ends. Raises InputError if the file is not regular or
+    cannot be opened."""
     if not os.path.isfile(path):
         raise InputError(f"{path} is neither a file nor a folder; give another path")
     place = Path(os.path.realpath(path))
@@ -267,8 +272,8 @@ def _header_of(path: Path, folder: Directory, handle: int) -> Header:
 
 
 def _parsed(path: Path, data: bytes) -> tuple[tuple[int, ...], bool, np.dtype[Any], int]:
-    """Return shape, Fortran order and dtype from the header, and the first byte of the values. Long headers are
-    refused."""
+    """Return the shape, True for Fortran order, the dtype, and the offset of the first value in the file. Raises
+    InputError for headers longer than MAX_HEADER_BYTES."""
     readers = {(1, 0): (np.lib.format.read_array_header_1_0, 2), (2, 0): (np.lib.format.read_array_header_2_0, 4)}
     file = BytesIO(data)
     try:
@@ -277,7 +282,7 @@ def _parsed(path: Path, data: bytes) -> tuple[tuple[int, ...], bool, np.dtype[An
         if length > MAX_HEADER_BYTES:
             raise ValueError(length)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # Python may warn about the text of the header
+            warnings.simplefilter("ignore")  # Python may print a warning about the text of the header
             shape, fortran, dtype = reader(file)
     except Exception:
         raise InputError(f"{path} holds something else than an array (no .npy file); give another path") from None

@@ -1,4 +1,4 @@
-"""`Definition`: what a run computes, from its options: a stencil on a grid, or Devito's equations."""
+"""`Definition`: the computation of a run: a stencil on a grid, or Devito's equations. It is made from the options."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ MAX_VALUES_BYTES = 1 << 30
 class Definition:
     """Everything that the result of a run depends on.
 
-    `shape` is the shape of the arrays on disk. The user's grid lies `padding` cells inside them along each axis.
-    `boundary` has the three axes of the engine. `signals` are texts of `encode_signals`.
+    `shape` is the shape of the arrays on disk. The arrays extend `padding` cells beyond the user's grid at both ends of
+    each axis. `boundary` is for the three axes of the engine. `signals` are the texts that `encode_signals` returns.
     """
 
     stencil: Stencil
@@ -66,7 +66,7 @@ class Definition:
 
 
 def definition_of(options: RunOptions, shape: Shape | None = None) -> Definition:
-    """Return the definition of a run with these options. `shape` is used when they have none.
+    """Return the definition of a run with these options. `shape` is used when the options have no shape.
 
     Raises InputError for options that are wrong or contradict each other.
     """
@@ -79,14 +79,16 @@ def definition_of(options: RunOptions, shape: Shape | None = None) -> Definition
 
 
 def are_equations(given: object) -> bool:
-    """Return whether `given` is one of Devito's equations or a list of them. A stencil or its name is not."""
+    """Return True if `given` is an equation of Devito or a list of such equations. Return False for a stencil or its
+    name."""
     return not isinstance(given, (str, Stencil)) and (
         isinstance(given, (list, tuple)) or type(given).__module__.partition(".")[0] == "devito"
     )
 
 
 def as_stencil(stencil: object) -> Stencil:
-    """Return the stencil itself, or the built-in stencil of that name. Raises InputError for other values."""
+    """Return `given` if it is a stencil, or the built-in stencil with the name `given`. Raises InputError for other
+    values."""
     if isinstance(stencil, str):
         return find_stencil(stencil)
     if not isinstance(stencil, Stencil):
@@ -97,7 +99,8 @@ def as_stencil(stencil: object) -> Stencil:
 
 
 def as_shape(shape: object, stencil: Stencil) -> Shape:
-    """Return the shape of the user's grid. Raises InputError unless it has one size for each axis of the stencil."""
+    """Return the shape of the user's grid. Raises InputError unless the shape has one size for each axis of the
+    stencil."""
     sizes = list(islice(shape, 4)) if isinstance(shape, Iterable) else [shape]
     if len(sizes) != stencil.ndim:
         raise InputError(f"shape {shown(shape)}: {stencil.name} is for grids of {axes_text(stencil.ndim)}")
@@ -108,21 +111,21 @@ def as_shape(shape: object, stencil: Stencil) -> Shape:
 
 
 def as_dtype_name(dtype: DTypeLike) -> str:
-    """Return the name of a dtype. `make_layout` refuses those that are not supported."""
+    """Return the name of a dtype. `make_layout` refuses dtypes that Outcrop does not support."""
     try:
         return np.dtype("float32" if dtype is None else dtype).name
-    except Exception:  # NumPy raises many types of errors for values that are not dtypes
+    except Exception:  # NumPy raises errors of many types for values that are not dtypes
         return shown(dtype)
 
 
 def as_grid_boundary(boundary: object, stencil: Stencil) -> Boundary:
-    """Return the boundary on the three axes of the engine, from a Boundary, text, or a mapping by the stencil's own
-    axes."""
+    """Return the boundary on the three axes of the engine. The user gives a Boundary, a text, or a mapping from the
+    stencil's own axes."""
     return boundary_on_grid(as_boundary("fixed" if boundary is None else boundary), stencil.ndim)
 
 
 def as_parameters(stencil: Stencil, params: Mapping[str, float] | None, dt: float | None = None) -> dict[str, float]:
-    """Return the value of every parameter of `stencil`: the given value, or else the default."""
+    """Return the value of each parameter of `stencil`: the given value, or the default if none is given."""
     given = {} if params is None else params
     require_mapping(given, "params", "dt")
     if dt is not None:
@@ -139,7 +142,7 @@ def as_parameters(stencil: Stencil, params: Mapping[str, float] | None, dt: floa
 
 
 def as_problem(stencil: Stencil, layout: PlaneLayout, steps: int, boundary: Boundary, in_place: bool) -> Problem:
-    """Return the computation in the numbers that planning needs."""
+    """Return the `Problem`: the numbers about the computation that planning needs."""
     fields = tuple(
         FieldPlan(storage.is_static, storage.is_double, storage.history == 2, bool(copy), field.name)
         for field, storage, copy in zip(stencil.fields, stencil.storage, stencil.newest_copies(1), strict=True)
@@ -153,7 +156,8 @@ def as_problem(stencil: Stencil, layout: PlaneLayout, steps: int, boundary: Boun
 
 
 def _stage_plan(stage: Stage) -> StagePlan:
-    """What a stage reads and writes. The newest value of a target counts as read, because cells of the rim keep it."""
+    """Return the fields that a stage reads and writes. The newest value of a target counts as read, because cells of
+    the rim keep this value."""
     neighbours: dict[tuple[int, int], bool] = {(field, 0): False for field in stage.targets}
     for load in stage.program.loads:
         key = load.field, load.age
@@ -190,11 +194,12 @@ def _of_stencil(options: RunOptions, shape: Shape | None) -> Definition:
 
 
 def _acquisition(grid: Grid, options: RunOptions, more: AcquisitionDefinitions | None = None) -> AcquisitionDefinitions:
-    """Return Sources, receivers, snapshots and norms, with the points and values that are in .npy files."""
+    """Return the sources, receivers, snapshots and norms of the options. Points and values that the options give as
+    .npy files are read."""
 
     def with_values(several: Any) -> Any:
         if not isinstance(several, (list, tuple)):
-            return several  # `define` accepts or refuses it
+            return several  # `define` checks this value
         return [
             replace(one, **{name: _values(name, getattr(one, name)) for name in ("points", "values")
                             if isinstance(getattr(one, name, None), (str, Path))})
@@ -208,7 +213,8 @@ def _acquisition(grid: Grid, options: RunOptions, more: AcquisitionDefinitions |
 
 
 def _values(name: str, given: Any) -> Any:
-    """Return the given numbers, or those of the .npy file of that name. Raises InputError when it cannot be read."""
+    """Return the given numbers, or the numbers in the .npy file that `given` names. Raises InputError when the file
+    cannot be read."""
     if not isinstance(given, (str, Path)):
         return given
     path = as_path(given, name)
@@ -224,7 +230,8 @@ def _values(name: str, given: Any) -> Any:
 
 def _require_own_spacing(stencil: Stencil, params: Mapping[str, float], spacing: Sequence[float]) -> None:
     """Raise InputError when a built-in stencil would use its default for the distance between cells, but `spacing`
-    differs from it. Users who give both may use different units for each."""
+    differs from that default. A user who gives both values may use a different unit for each, so then nothing is
+    checked."""
     defaults = {one.name: one.default for one in stencil.parameters}
     for axis, step in zip(NAMES[stencil.ndim], spacing, strict=True):
         name = "h" if "h" in defaults else f"d{axis}"
@@ -236,7 +243,7 @@ def _require_own_spacing(stencil: Stencil, params: Mapping[str, float], spacing:
 
 
 def _of_equations(options: RunOptions) -> Definition:
-    """Return the definition that Devito's equations give with the time step `dt`."""
+    """Return the definition that follows from Devito's equations and the time step `dt`."""
     from outcrop.language.devito import from_devito
 
     if options.dt is None:
@@ -266,10 +273,10 @@ def _of_equations(options: RunOptions) -> Definition:
 
 
 def initial_planes(lowered: Lowered | None, manifest: Description, filled: Collection[str]) -> dict[str, PlaneSource]:
-    """Return the initial values in `.data` of Devito's functions, for arrays that have no values yet.
+    """Return the initial values for arrays that have no values yet. They come from `.data` of Devito's functions.
 
-    A function whose field has been assigned is ignored, also for the previous values of that field. Raises InputError
-    when the halos of a function's times differ.
+    If a field has been assigned, `.data` of its function is ignored, also for the previous values of the field. Raises
+    InputError when the halos of a function's times differ.
     """
 
     def planes_of(array: NDArray[Any]) -> PlaneSource:

@@ -34,7 +34,7 @@ from outcrop.units import counted
 
 @dataclass(frozen=True, eq=False)
 class AcquisitionDefinitions:
-    """The checked acquisition of a run. Cells are counted in the arrays on disk, padding included."""
+    """The checked acquisition of a run. Cell numbers refer to the arrays on disk, which include the padding."""
 
     injections: tuple[Injection, ...] = ()
     samplings: tuple[Sampling, ...] = ()
@@ -43,7 +43,7 @@ class AcquisitionDefinitions:
 
     @property
     def entries(self) -> AcquisitionEntries:
-        """The entries of the manifest for it."""
+        """The entries that describe this acquisition in the manifest."""
         sources = []
         for source in self.injections:
             scale = None if source.scale is None else source.scale.to_json()
@@ -73,7 +73,8 @@ NOTHING_DEFINED = AcquisitionDefinitions()
 
 @dataclass(frozen=True)
 class Grid:
-    """The user's grid, against which points are checked. It lies `padding` cells inside the arrays.
+    """The user's grid. Points must lie inside this grid. The arrays on disk extend `padding` cells beyond the grid on
+    each side.
 
     `parameters` are the values of the stencil's parameters. `coordinates` are those of the arrays.
     """
@@ -117,8 +118,8 @@ def define(
     norms: Norms | None = None,
     more: AcquisitionDefinitions | None = None,
 ) -> AcquisitionDefinitions:
-    """Return the acquisition that the options describe, added to `more`. Raises InputError for values that are
-    wrong."""
+    """Return the acquisition `more` together with the acquisition that the options describe. Raises InputError for
+    wrong values."""
     injections = [*(more.injections if more else ()), *(_injection(grid, *one) for one in enumerate(_list(sources)))]
     samplings = list(more.samplings if more else ())
     for one in _list(receivers):
@@ -154,7 +155,7 @@ def _injection(grid: Grid, number: int, source: Any) -> Injection:
 
 
 def _numbers(given: Any, refusal: str) -> NDArray[np.float64]:
-    """Return an array of real numbers. Raises InputError with the text `refusal` for other values."""
+    """Return `given` as an array of real numbers. Raises InputError with the text `refusal` for other values."""
     try:
         found = np.asarray(given)
         if found.dtype.kind in "uif":
@@ -165,7 +166,8 @@ def _numbers(given: Any, refusal: str) -> NDArray[np.float64]:
 
 
 def _scale(grid: Grid, what: str, given: Any) -> SourceFactor | None:
-    """Return the program of a scale. It may read only fields that nothing updates, at the cell itself."""
+    """Return the program that evaluates a scale. A scale may read only fields that no stage updates, and only at the
+    cell itself."""
     if given is None:
         return None
     import sympy
@@ -174,7 +176,7 @@ def _scale(grid: Grid, what: str, given: Any) -> SourceFactor | None:
 
     try:
         expression = sympy.sympify(given, strict=True)
-    except Exception:  # SympifyError, or any error of a user's class
+    except Exception:  # a SympifyError, or an error of any type from a user's class
         expression = None
     if not isinstance(expression, sympy.Expr) or isinstance(given, np.ndarray):
         raise InputError(f"{what}: scale {shown(given)} is neither a number nor an expression")
@@ -231,8 +233,8 @@ def _check_rim(grid: Grid, number: int, source: Injection) -> None:
 
 
 def _all_snapshots(grid: Grid, given: Sequence[Any]) -> tuple[SnapshotsEntry, ...]:
-    """Return the entries of all snapshots. Raises InputError for names that are used twice, also by arrays of the
-    group."""
+    """Return the entries of all snapshots. Raises InputError if two entries have the same name, or if a name is the
+    name of an array in the group."""
     found: dict[str, SnapshotsEntry] = {}
     for one in given:
         entry = _snapshots(grid, one)
@@ -284,7 +286,7 @@ def _fields(grid: Grid, what: str, names: Any) -> tuple[str, ...]:
 
 
 def _box(grid: Grid, box: Any) -> tuple[tuple[int, int], ...]:
-    """Return the ranges of a box, in cells of the arrays on disk."""
+    """Return the range of the box along each axis, in cells of the arrays on disk."""
     given = box if isinstance(box, Sequence) else [box]
     slices = [slice(None)] * len(grid.shape) if box is None else list(islice(given, 4))
     if len(slices) != len(grid.shape) or not all(isinstance(one, slice) for one in slices):
@@ -304,8 +306,8 @@ def _box(grid: Grid, box: Any) -> tuple[tuple[int, int], ...]:
 
 
 def read_definitions(directory: Directory, manifest: Manifest) -> AcquisitionDefinitions:
-    """Return the definitions in the files of a run. Values are mapped from their files. Raises StorageError when a file
-    is missing, and CorruptionError when a cell lies outside the grid."""
+    """Return the definitions that the files of a run contain. Values of sources stay in their files, which are mapped.
+    Raises StorageError when a file is missing, and CorruptionError when a cell lies outside the grid."""
     entries = manifest.taps
     injections, samplings = [], []
     for number, source in enumerate(entries.sources):
@@ -319,8 +321,8 @@ def read_definitions(directory: Directory, manifest: Manifest) -> AcquisitionDef
 
 
 def mapped_values(directory: Directory, manifest: Manifest, number: int) -> NDArray[np.float64]:
-    """Return the values of source `number`, shape (steps, points). They are read when they are indexed. Raises
-    StorageError."""
+    """Return the values of source `number`, of shape (steps, points). Values are read from the file when the array is
+    indexed. Raises StorageError."""
     one, name = manifest.taps.sources[number], f"source-{number}"
     if one.steps == 0:
         return np.zeros((0, one.points))
@@ -332,7 +334,8 @@ def mapped_values(directory: Directory, manifest: Manifest, number: int) -> NDAr
 def _points(
     directory: Directory, manifest: Manifest, name: str, entry: SourceEntry | SamplingEntry
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Return the cells, of shape (points, corners, 3), and the weights, of shape (points, corners)."""
+    """Read the points of a source or receiver. Return the cells, of shape (points, corners, 3), and the weights, of
+    shape (points, corners)."""
     shape = (entry.points, entry.corners)
     count = entry.points * entry.corners
     with _opened(directory, manifest, name) as handle:

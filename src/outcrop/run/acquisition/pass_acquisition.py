@@ -5,8 +5,8 @@ Steps count from 0. Each step has this order:
     samples with `before`  ►  stages; a field's injections come right after the last stage that updates it  ►
     samples, sums and snapshots
 
-"After k steps" means the state after k updates. For sums and snapshots k may be 0, the initial values. Fields are
-numbers in the stencil's order.
+"After k steps" means the state after k updates. For sums and snapshots, k = 0 means the initial values. A field is
+given by its number in the stencil's order.
 """
 
 from __future__ import annotations
@@ -43,10 +43,11 @@ RawSum: TypeAlias = tuple[bytes, float, bytes, float, float, float]
 
 @dataclass(frozen=True, eq=False)
 class PointInjection:
-    """field[cells[i]] += values[t - first_step, i] in step t, point by point, injection by injection.
+    """In step t, add values[t - first_step, i] to field[cells[i]]. The order of the additions is point by point,
+    injection by injection.
 
     `values` have shape (steps, points) and the field's dtype, for steps from `first_step` on. A point in the rim is
-    refused unless all its values are 0, because the rim keeps its values.
+    refused unless all values of the point are 0, because the rim never changes.
     """
 
     field: int
@@ -60,7 +61,8 @@ class PointInjection:
 
 @dataclass(frozen=True, eq=False)
 class PointSamples:
-    """Cells whose values are recorded at the end of each step, or before its first stage with `before`."""
+    """Cells whose values are recorded at the end of each step. With `before`, they are recorded before the first
+    stage."""
 
     field: int
     cells: Points
@@ -72,11 +74,13 @@ class PointSamples:
 
 @dataclass(frozen=True)
 class SnapshotFile:
-    """A file for a box of a field after `step` steps. It has its full size; the box begins at byte `offset_bytes`.
+    """A file for a box of a field after `step` steps. The file already has its full size. The box begins at byte
+    `offset_bytes`.
 
-    The box is in C order. With `direct`, it bypasses the page cache if the file system allows that; other parts of the
-    file may not. With `folder`, a descriptor, `path` is a regular file beneath this folder, and links are not followed.
-    The descriptor must stay open until the pass has ended. `label` names the file in messages.
+    The box is stored in C order. With `direct`, writes of the box bypass the page cache if the file system allows it.
+    The page cache may still be used for other parts of the file. If the descriptor `folder` is given, `path` is a
+    regular file beneath this folder, and links are not followed. The descriptor must stay open until the pass has
+    ended. `label` names the file in messages.
     """
 
     field: int
@@ -112,11 +116,12 @@ NO_ACQUISITION = Acquisition()
 
 @dataclass(frozen=True)
 class FieldSum:
-    """Sums over all cells of a field after `step` steps, rim included: of values and of their squares, in float64.
+    """Sums over all cells of a field after `step` steps, including the rim. The sums are those of the values and of
+    their squares, in float64.
 
-    Each group of 64 bytes along x is added up first: one half is added to the other until one number is left. The sums
-    of groups are then added without rounding, so no bit depends on the plan or the threads. `minimum` and `maximum`
-    ignore NaN; they are infinite if every cell is NaN.
+    Each group of 64 bytes along x is summed first: the second half is added to the first half until one number is left.
+    The sums of the groups are then added without rounding. Therefore no bit depends on the plan or the threads.
+    `minimum` and `maximum` ignore NaN. They are infinite if every cell is NaN.
     """
 
     step: int
@@ -159,7 +164,7 @@ def _in_rim(cells: Points, problem: Problem) -> NDArray[np.bool_]:
 
 @dataclass(frozen=True, eq=False)
 class _Injected:
-    """The values of the steps of one pass, as the core reads them."""
+    """The values that one source adds in one pass, in the form that the core reads."""
 
     field: int
     cells: Points
@@ -184,7 +189,8 @@ class _Summed:
 
 @dataclass(frozen=True, eq=False)
 class PassAcquisition:
-    """The part of `acquisition` for one pass, in the form of the core. Its steps begin with 0."""
+    """The part of `acquisition` for one pass, in the form of the core. Steps are counted from the beginning of the
+    pass."""
 
     acquisition: Acquisition
     first_step: int
@@ -198,7 +204,8 @@ class PassAcquisition:
 
     @staticmethod
     def of(acquisition: Acquisition, plan: Plan, first_step: int, steps: int) -> PassAcquisition:
-        """Return the part for steps first_step <= t < first_step + steps. Raises InputError for sources in the rim."""
+        """Return the part of `acquisition` for steps first_step <= t < first_step + steps. Raises InputError for
+        sources in the rim."""
         problem, seen = plan.problem, _steps_seen(first_step, steps)
         check_injections(acquisition, problem)
         assert plan.acquisition.staging.slots or not acquisition.snapshots, "the plan sets memory aside for snapshots"
@@ -225,7 +232,7 @@ class PassAcquisition:
         )
 
     def results(self, sums: Sequence[RawSum], snapshot_sums: Sequence[int]) -> AcquisitionResults:
-        """Return the core's results, with sums sorted by request."""
+        """Return the results of the core for this pass. Sums are grouped by request."""
         found = [
             FieldSum(self.first_step + one.step, _exact(*raw[:2]), _exact(*raw[2:4]), raw[4] + 0.0, raw[5] + 0.0)
             for one, raw in zip(self.sums, sums, strict=True)
@@ -249,12 +256,14 @@ def _injected(one: PointInjection, problem: Problem, first_step: int, steps: int
 
 
 def _steps_seen(first_step: int, steps: int) -> range:
-    """Return the steps after which a pass sees all values. The first pass also sees the initial values, as step 0."""
+    """Return the numbers of the steps whose values a pass sees. The first pass also sees the initial values, which are
+    step 0."""
     return range(first_step + 1 if first_step else 0, first_step + steps + 1)
 
 
 def _exact(integer: bytes, special: float) -> float:
-    """Return the double closest to a sum in units of 2**-1074. If `special` is inf or nan, that is the sum."""
+    """Return a sum, rounded to the closest double. `integer` is the sum in units of 2**-1074. If `special` is inf or
+    nan, return `special`."""
     if special != 0:
         return special
     value = int.from_bytes(integer, "little", signed=True)
@@ -265,7 +274,7 @@ def _exact(integer: bytes, special: float) -> float:
 
 
 def demand_of(entries: AcquisitionEntries, dtype: str) -> AcquisitionDemand:
-    """Return the memory that these entries need beside the window, on arrays of `dtype`."""
+    """Return the memory that these entries need in addition to the window. The arrays have the dtype `dtype`."""
     item_bytes = np.dtype(dtype).itemsize
     sources = sum(one.points * one.corners for one in entries.sources)
     samplings = sum(one.points * one.corners for one in entries.samplings)

@@ -4,9 +4,9 @@ before(first, steps)        files for its snapshots, values of its sources ─�
 after(first, results)       corners of receivers added up ──► rows of traces, norms and checksums, flushed
 commit                      makes these rows valid, and the snapshots visible
 
-Files of snapshots, with the indices of their planes, are made in full size before the pass that fills them. Readers do
-not see them, because the metadata ends with the manifest's step. The core fills and flushes them and computes their
-checksums. If a pass is repeated, it fills them again.
+Snapshot files, with the indices of their planes, are made in full size before the pass that fills them. Readers do not
+see these files, because the metadata ends with the manifest's step. The core fills and flushes the files and computes
+their checksums. A repeated pass fills the files again.
 """
 
 from __future__ import annotations
@@ -44,14 +44,15 @@ DIRECT_BYTES = 1 << 20
 
 
 class Recorder:
-    """Records one run from its committed step on. It reads the fields in the scales of sources when it is made."""
+    """Records the acquisition of one run from its committed step on. The constructor reads the fields that scales of
+    sources use."""
 
     def __init__(self, state: State, fields: Sequence[str], io: str = "auto") -> None:
         self._state, self._fields = state, list(fields)
         self._io = io
         self._snapshot_records: list[str] = []  # the record of each snapshot file of the current pass
         self._definitions = NOTHING_DEFINED
-        if state.manifest.taps:  # otherwise a run on devices has no folder of records
+        if state.manifest.taps:  # without an acquisition, a run on devices has no folder of records
             check_records(state.records, state.manifest)
             self._definitions = read_definitions(state.records, state.manifest)
         self._sources = tuple(self._resolved(one) for one in self._definitions.injections)
@@ -61,7 +62,8 @@ class Recorder:
         )
 
     def before(self, first_step: int, steps: int) -> Acquisition:
-        """Return the acquisition of the next pass. Raises StorageError when there is no room for its snapshots."""
+        """Return the acquisition of the next pass. Raises StorageError when the storage has no room for the snapshots
+        of the pass."""
         manifest = self._state.manifest
         if not manifest.taps:
             return NO_ACQUISITION
@@ -75,7 +77,8 @@ class Recorder:
         return Acquisition(sources, self._samples, tuple(file for _, file in made), sums)
 
     def after(self, first_step: int, results: AcquisitionResults) -> dict[str, int]:
-        """Write the results of a pass. Returns the checksums of all files, for the commit. Raises StorageError."""
+        """Write the results of a pass. Return the checksums of all files, which the commit needs. Raises
+        StorageError."""
         manifest = self._state.manifest
         if not manifest.taps:
             return manifest.sums
@@ -107,7 +110,8 @@ class Recorder:
         return tuple(SumRequest(self._fields.index(name), entry.steps(last)) for name in entry.fields)
 
     def _resolved(self, source: Injection) -> Injection:
-        """Return the source with its scale in the weights. Raises InputError when the scale is not finite."""
+        """Return the source with its weights multiplied by its scale. Raises InputError when the scale is not
+        finite."""
         whole = source.resolved(self._read_cells)
         if not np.isfinite(whole.weights).all():
             point = int(np.argmax(~np.isfinite(whole.weights).all(axis=1)))
@@ -115,7 +119,8 @@ class Recorder:
         return whole
 
     def _injection(self, number: int, first_step: int, steps: int) -> PointInjection:
-        """Return a value for every corner in each step of a pass; 0 after the last value of the source.
+        """Return the values that a source adds to each corner in each step of a pass. After the last value of the
+        source, they are 0.
 
         The file is mapped again for each pass, so that pages that were read do not stay in memory.
         """
@@ -127,7 +132,7 @@ class Recorder:
         return PointInjection(self._fields.index(source.field), source.cells.reshape(-1, 3), values, first_step)
 
     def _read_cells(self, field: str, cells: Cells) -> Weights:
-        """Return the committed values of a field at cells."""
+        """Return the committed values of `field` at `cells`."""
         layout = self._state.layout
         if ((cells < 0) | (cells >= np.array(layout.shape))).any():
             raise InputError(f"the scale of a source reads {field} outside the grid; move the source inwards")
@@ -140,7 +145,8 @@ class Recorder:
 
 
 def _interpolated(seen: NDArray[np.float64], weights: Weights) -> NDArray[np.float64]:
-    """Return the weighted sums of corners, shape (steps, points), added in the same order as in the oracle."""
+    """Return the interpolated values: for each point, the weighted sum of its corners. The shape is (steps, points).
+    The order of the additions is that of the oracle."""
     total: NDArray[np.float64] = np.zeros(seen.shape[:2])
     for corner in range(seen.shape[2]):
         total += weights[:, corner] * seen[:, :, corner]
@@ -168,8 +174,9 @@ def require_space(directory: Directory, manifest: Manifest, last_step: int) -> N
 def make_files(
     directory: Directory, manifest: Manifest, fields: list[str], first: int, steps: int
 ) -> Iterator[tuple[str, SnapshotFile]]:
-    """Make the files for the snapshots of the pass from step `first` on, and give each with the name of the record of
-    its checksum. `fields` are those of the stencil, in its order. Raises OSError and StorageError."""
+    """Make the files for the snapshots of the pass that begins with step `first`. Yield the name of the record of each
+    file's checksum together with the file. `fields` are the fields of the stencil in their order. Raises OSError and
+    StorageError."""
     itemsize = np.dtype(manifest.dtype).itemsize
     for entry in manifest.taps.snapshots:
         size, index = math.prod(entry.shape) * itemsize, snapshot_index(entry.shape, itemsize)
@@ -180,7 +187,7 @@ def make_files(
                 name = snapshot_name(entry, field, number)
                 folder = name.rpartition("/")[0]
                 directory.make_folder(folder)
-                directory.remove(name)  # a killed pass may have left it
+                directory.remove(name)  # a pass that was killed may have left this file
                 directory.create(name, size=size + len(index))
                 directory.write(name, size, index)
                 parts = folder.split("/")

@@ -18,7 +18,8 @@ from outcrop.run.disk.state import State
 
 
 class Records(Mapping[str, NDArray[Any]], ABC):
-    """Arrays by name, up to the last commit. Indexing reads an array; it raises KeyError for unknown names."""
+    """A mapping from names to arrays with the values up to the last commit. `view[name]` reads an array. It raises
+    KeyError for unknown names."""
 
     def __init__(self, state: State | None, manifest: Description) -> None:
         self._state, self._manifest = state, manifest
@@ -48,15 +49,15 @@ class Records(Mapping[str, NDArray[Any]], ABC):
 
     @abstractmethod
     def _empty(self, name: str) -> NDArray[Any]:
-        """Return the array before the first step."""
+        """Return the array `name` as it is before the first step."""
 
     @abstractmethod
     def _read(self, state: State, name: str) -> NDArray[Any]:
-        """Return the array up to the committed step."""
+        """Return the array `name` with the values up to the committed step."""
 
 
 class Traces(Records):
-    """The traces of receivers: float64, shape (steps so far, points)."""
+    """The traces of receivers by name. Each is a float64 array of shape (committed steps, points)."""
 
     @staticmethod
     def _known(manifest: Description) -> tuple[str, ...]:
@@ -71,7 +72,8 @@ class Traces(Records):
 
 
 class NormRecords(Records):
-    """Sums of fields: a row with `step`, `sum`, `squares`, `min` and `max` for each time."""
+    """The norms of fields by name. Each array has a row with `step`, `sum`, `squares`, `min` and `max` for each
+    recorded step."""
 
     @staticmethod
     def _known(manifest: Description) -> tuple[str, ...]:
@@ -96,7 +98,7 @@ class SnapshotView:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """(times, nz, ny, nx), without axes that the grid does not have."""
+        """The shape (times, nz, ny, nx), without the axes that the grid does not have."""
         return (len(self), *self._entry.shape)
 
     @property
@@ -119,8 +121,8 @@ class SnapshotView:
         return self._entry.count(self._state.manifest.step)
 
     def __getitem__(self, index: Any) -> NDArray[Any]:
-        """Return the result of the same index on an array. Raises IndexError, and StorageError when a file is
-        missing."""
+        """Return the values that the same index gives for a NumPy array. Raises IndexError. Raises StorageError when a
+        file is missing."""
         first, *rest = index if isinstance(index, tuple) else (index,)
         if first is Ellipsis:
             first, rest = slice(None), [Ellipsis, *rest]
@@ -144,8 +146,8 @@ class SnapshotView:
 
 
 def new_snapshots(state: State, first: int, last: int) -> Iterator[tuple[int, dict[str, NDArray[Any]]]]:
-    """Yield the snapshots of steps first < step <= last, all committed: each step with its arrays, by the names of
-    `SnapshotViews`."""
+    """Yield each step with first < step <= last that has snapshots, together with a mapping from names to arrays. The
+    names are those of `SnapshotViews`. All these steps must be committed."""
     found: dict[int, list[tuple[SnapshotsEntry, int]]] = {}
     for entry in state.manifest.taps.snapshots:
         for number in range(entry.count(first), entry.count(last)):
