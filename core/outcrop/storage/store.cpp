@@ -73,8 +73,8 @@ void Store::move(Transfer whole) {
 
 // --- backends -------------------------------------------------------------------------------------------------------
 
-// Defined in uring.cpp, libaio.cpp and threads.cpp. They throw StorageError if the system refuses to set the backend
-// up.
+// Defined in uring.cpp, libaio.cpp and threads.cpp, which also has mmap and memory. They throw StorageError if the system
+// refuses to set the backend up.
 using MakeStore = std::unique_ptr<Store>(std::vector<File> files, std::size_t depth);
 MakeStore make_uring_store, make_libaio_store, make_thread_store, make_mmap_store, make_memory_store;
 

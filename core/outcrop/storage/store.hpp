@@ -6,7 +6,7 @@
 // buffers the system may still write to. Transfers complete in any order and may be short, as with pread. One thread at
 // a time uses a store. Another thread may take over while nothing is in flight.
 //
-// A new backend needs one file in this folder and one line in the table of store.cpp.
+// A new backend needs one file in this folder, and a declaration and a line of the table in store.cpp.
 #pragma once
 
 #include <cstddef>
@@ -44,7 +44,9 @@ struct Transfer {
   std::uint64_t tag = 0;
 };
 
-/// `result` is the number of bytes moved (possibly fewer than requested, 0 at the end of the file) or -errno.
+/// `result` is the number of bytes moved, or -errno. It may be less than requested: the caller then asks for the rest, and
+/// asks again after EAGAIN and EINTR. 0 means the end of the file, and the caller takes it for a failure. A store may
+/// answer EAGAIN for a transfer that it has not begun.
 struct Completion {
   std::uint64_t tag = 0;
   std::int64_t result = 0;
