@@ -313,7 +313,9 @@ def test_a_uniform_flow_is_an_equilibrium(ndim: int) -> None:
 
 
 def test_fluids_keep_their_mass_in_float32() -> None:
-    """Protects the fields' meaning, what is beyond a fluid at rest: rounding is small against sound, not against 1."""
+    """Checks the mass in float32. The fields hold only the difference from a fluid at rest, so rounding errors stay
+    small.
+    """
     stencil, shape = library.lattice_boltzmann(2), (12, 1, 16)
     sound = 1e-3 * np.cos(2 * np.pi * np.arange(16) / 16)
     state = {f"f{i}": np.broadcast_to(w * sound, shape) for i, w in enumerate(library.lattice_weights(2))}
@@ -328,7 +330,7 @@ def test_fluids_keep_their_mass_in_float32() -> None:
 )
 @pytest.mark.parametrize("tau", [0.6, 1.1])
 def test_a_shear_wave_decays_by_the_viscosity(ndim: int, flow: str, axis: str, tau: float) -> None:
-    """Protects tau: a small sine of velocity across its direction decays as exp(-k^2 t (tau - 1/2)/3)."""
+    """Checks tau: a small sine of velocity, normal to its direction, decays as exp(-k^2 t (tau - 1/2)/3)."""
     stencil, cells, steps = library.lattice_boltzmann(ndim), 32, 30
     shape = tuple(cells if one == axis else 1 if ndim == 2 and one == "y" else 3 for one in "zyx")
     k = 2 * np.pi / cells
@@ -341,7 +343,9 @@ def test_a_shear_wave_decays_by_the_viscosity(ndim: int, flow: str, axis: str, t
 
 
 def test_the_stream_function_solves_laplace() -> None:
-    """Protects the flow through the box: the iteration ends at the linear system's solution, and what enters leaves."""
+    """Checks the flow through a box: the iteration ends at the solution of the linear system, and inflow equals
+    outflow.
+    """
     shape = (14, 18)
     initial = library.inlet_outlet(shape, inlet=(4, 8), outlet=(5, 10), flux=2.0)(0, 14)
     state = {"psi": initial.reshape(14, 1, 18)}

@@ -1,4 +1,4 @@
-"""Protects the planner of placements: it finds what trying everything finds, keeps to the room, and says why."""
+"""Check the planner of placements against a search of all placements, its limits of memory, and its explanations."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ GIB = 1 << 30
 
 @st.composite
 def demands(draw: st.DrawFn) -> list[Demand]:
-    """Up to five things, each with a few places, some of which take bytes of a second one, too."""
+    """Draw up to five demands with a few places each. Some places also take bytes of a second place."""
     found = []
     for number in range(draw(st.integers(0, 5))):
         places = draw(st.lists(st.sampled_from(PLACES), min_size=1, max_size=3, unique=True))
@@ -46,7 +46,7 @@ def demands(draw: st.DrawFn) -> list[Demand]:
 )
 @settings(max_examples=300)
 def test_no_other_placement_is_better(wanted: list[Demand], free: tuple[int, ...], computing: float) -> None:
-    """The search leaves out branches, but never the best placement, and it finds room whenever there is any."""
+    """Checks that the search finds the best placement, and finds a placement whenever one fits."""
     room = dict(zip(PLACES, free, strict=True))
     legal = [chosen for chosen in product(*(one.choices for one in wanted)) if fits(chosen, room)]
     found = assign(wanted, room, computing)
@@ -60,7 +60,9 @@ def test_no_other_placement_is_better(wanted: list[Demand], free: tuple[int, ...
 
 
 def test_many_equal_arrays_are_placed_in_time() -> None:
-    """Forty equal arrays have 3^40 placements; the search ends, and says so if it could not see all of them."""
+    """Checks that the search ends for 40 equal arrays with 3^40 placements. The result says if the search was
+    incomplete.
+    """
     choices = tuple(Choice(place, ((place, 1),), 1e-3 * (number + 1)) for number, place in enumerate(PLACES))
     wanted = [Demand(str(number), choices, number % 2 == 0) for number in range(40)]
     found = assign(wanted, {"fast": 10, "middle": 10, "slow": 20}, 0.0)
@@ -68,7 +70,7 @@ def test_many_equal_arrays_are_placed_in_time() -> None:
 
 
 def tier(name: str, kind: str, where: str, free: int, read: float, write: float, lasts: Persistence) -> Tier:
-    """A tier of a machine that is not here."""
+    """Return a tier of a simulated machine."""
     return Tier(
         "declared", read, write, name=name, kind=kind, where=where, capacity_bytes=free, free_bytes=free,
         persistence=lasts, primitive="none",
@@ -77,7 +79,7 @@ def tier(name: str, kind: str, where: str, free: int, read: float, write: float,
 
 @pytest.fixture
 def machine(tmp_path_factory: pytest.TempPathFactory) -> list[Tier]:
-    """HBM, DRAM and a disk, with round figures."""
+    """Return tiers of HBM, DRAM and a disk, with round figures."""
     where = str(tmp_path_factory.mktemp("disk"))
     return [
         tier("dram", "dram", "node 0", 8 * GIB, 10 * GIB, 10 * GIB, Persistence.PROCESS),
@@ -87,17 +89,17 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> list[Tier]:
 
 
 def gib(count: float, **words: object) -> oc.ArraySpec:
-    """An array of so many GiB."""
+    """Return the specification of an array of `count` GiB."""
     return oc.ArraySpec(int(count * GIB), "uint8", **words)  # type: ignore[arg-type]
 
 
 def where(placement: oc.Placement) -> dict[str, str]:
-    """The tier of each array."""
+    """Return the name of the tier of each array."""
     return {one.name: one.tier.name for one in placement.arrays}
 
 
 def test_what_is_read_goes_where_it_costs_nothing(machine: list[Tier]) -> None:
-    """2 GiB from the disk take 1 s: nothing behind 1.5 s of computing, too much behind half a second."""
+    """Checks a read of 2 GiB from disk, which takes 1 s: free during 1.5 s of computing, too slow during 0.5 s."""
     arrays = {"image": gib(2, access="read"), "result": gib(2)}
     hidden, exposed = oc.place(arrays, 1.5, tiers=machine), oc.place(arrays, 0.5, tiers=machine)
     assert where(hidden) == {"image": "disk", "result": "hbm"} and hidden.seconds_per_step == 1.5
@@ -108,7 +110,7 @@ def test_what_is_read_goes_where_it_costs_nothing(machine: list[Tier]) -> None:
 
 
 def test_what_is_updated_goes_to_the_fastest_with_room(machine: list[Tier]) -> None:
-    """Even where a slower tier would cost nothing; the one that moves most comes first."""
+    """Checks that updated arrays get the fastest tier with room. The array with the most transfers comes first."""
     arrays = {"busy": gib(2, bytes_written_per_step=8 * GIB), "calm": gib(2), "large": gib(20)}
     found = oc.place(arrays, 1000.0, tiers=machine)
     assert where(found) == {"busy": "hbm", "calm": "dram", "large": "disk"}
@@ -116,7 +118,7 @@ def test_what_is_updated_goes_to_the_fastest_with_room(machine: list[Tier]) -> N
 
 
 def test_capacities_are_kept(machine: list[Tier]) -> None:
-    """What the user leaves of a tier is all that is taken of it."""
+    """Checks that arrays never take more of a tier than the given capacity."""
     found = oc.place({"a": gib(1), "b": gib(1)}, tiers=machine, capacities={"hbm": "1GiB", "dram": "512MiB"})
     assert sorted(where(found).values()) == ["disk", "hbm"]
     with pytest.raises(InputError, match="capacities: there is no tier 'hmb'; there are hbm, dram, disk"):
@@ -124,7 +126,10 @@ def test_capacities_are_kept(machine: list[Tier]) -> None:
 
 
 def test_what_is_committed_goes_where_it_lasts(machine: list[Tier]) -> None:
-    """Both slots and the working copy count; a copy in DRAM is taken from there; commits cost time."""
+    """Checks arrays with commits: two slots and the working copy count, and commits cost time.
+
+    A working copy in DRAM takes memory of DRAM.
+    """
     found = oc.place({"a": gib(1, persist=4), "b": gib(1, persist=4, working="dram")}, tiers=machine)
     assert where(found) == {"a": "disk", "b": "disk"}
     assert (found.bytes_on("disk"), found.dram_bytes) == (5 * GIB, GIB)
@@ -144,7 +149,7 @@ def test_what_is_committed_goes_where_it_lasts(machine: list[Tier]) -> None:
     ],
 )
 def test_what_cannot_be_is_one_line(machine: list[Tier], arrays: dict[str, oc.ArraySpec], message: str) -> None:
-    """Names the array and what there is."""
+    """Checks that the error names the array and the available tiers."""
     with pytest.raises(InputError, match=message) as raised:
         oc.place(arrays, tiers=machine)
     assert "\n" not in str(raised.value)
@@ -166,28 +171,30 @@ def test_what_cannot_be_is_one_line(machine: list[Tier], arrays: dict[str, oc.Ar
     ],
 )
 def test_nonsense_is_one_line(machine: list[Tier], words: dict[str, Any], message: str) -> None:
-    """Also what has not even the right type."""
+    """Checks that wrong values, also of a wrong type, give an error of one line."""
     with pytest.raises(InputError, match=message) as raised:
         oc.place(**{"arrays": {"a": oc.ArraySpec(3)}, "tiers": machine, **words})
     assert "\n" not in str(raised.value)
 
 
 def test_planning_makes_nothing(machine: list[Tier]) -> None:
-    """A plan is a dry run."""
+    """Checks that a plan of placements creates no file and no folder."""
     found = oc.place({"a": gib(1, persist="step")}, tiers=machine)
     path = found.arrays[0].spec.path
     assert path is not None and not path.exists() and list(path.parent.iterdir()) == []
 
 
 def test_two_arrays_do_not_share_a_path(machine: list[Tier]) -> None:
-    """The second would take over the first one's commits."""
+    """Checks that two arrays with the same path are refused. Otherwise the second array continues the commits of the
+    first.
+    """
     path = machine[2].where + "/same"
     with pytest.raises(InputError, match="is the path of a, too"):
         oc.place({"a": gib(1, persist="end", path=path), "b": gib(1, persist="end", path=path)}, tiers=machine)
 
 
 def test_memory_of_a_node_is_made_there(machine: list[Tier]) -> None:
-    """Arrays in HBM or CXL memory are zeros bound to its nodes; where the system refuses, one line says so."""
+    """Checks that arrays in HBM or CXL memory are zeros bound to its nodes. If the system refuses, one line says so."""
     beside = [
         machine[0],
         replace(machine[1], where="node 0"),
@@ -205,7 +212,7 @@ def test_memory_of_a_node_is_made_there(machine: list[Tier]) -> None:
 
 
 def test_unmeasured_tiers_are_not_chosen(machine: list[Tier]) -> None:
-    """Nobody knows what they cost; but they are there for those who name them."""
+    """Checks that a tier without a measured speed is not chosen, but that users can name it."""
     unknown = replace(machine[1], read_bytes_per_second=None, write_bytes_per_second=None)
     tiers = [machine[0], unknown, machine[2]]
     assert where(oc.place({"a": gib(1)}, tiers=tiers)) == {"a": "dram"}
@@ -213,7 +220,9 @@ def test_unmeasured_tiers_are_not_chosen(machine: list[Tier]) -> None:
 
 
 def test_room_that_tiers_share_is_given_once(machine: list[Tier]) -> None:
-    """tmpfs is memory, and a directory with a quota lies on a disk: what one takes the other has no longer."""
+    """Checks that shared room is counted once: tmpfs shares memory with DRAM, and a directory with a quota shares a
+    disk.
+    """
     _, _, disk = machine
     tiers = [
         *machine,
@@ -232,13 +241,15 @@ def test_room_that_tiers_share_is_given_once(machine: list[Tier]) -> None:
 
 
 def test_memory_files_are_taken_where_there_is_nothing_else(machine: list[Tier]) -> None:
-    """Unasked arrays do not go to tmpfs, but they need not fail either."""
+    """Checks that tmpfs is used for an array only if no other tier exists or the user names tmpfs."""
     shm = tier("shm", "tmpfs", "/dev/shm", 8 * GIB, 10 * GIB, 10 * GIB, Persistence.REBOOT)
     assert where(oc.place({"a": gib(1)}, tiers=[shm])) == {"a": "shm"}
 
 
 def test_memory_that_was_given_is_given_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The system counts pages as free until they are written; an array that was made before is no less there."""
+    """Checks that memory of an array is counted before its pages are written, while the system still counts them as
+    free.
+    """
     if not untouched_bytes(_core.aligned_array(1 << 20)):
         pytest.skip("the system does not say which pages have been touched")
     monkeypatch.setattr(discover, "free_memory_bytes", lambda: 64 << 20)
@@ -246,7 +257,7 @@ def test_memory_that_was_given_is_given_once(monkeypatch: pytest.MonkeyPatch) ->
     first = oc.place(spec, capacities={"dram": np.int64(64 << 20)}).make()["a"]
     with pytest.raises(InputError, match=r"a: no room: it takes 40 MiB of dram, where 2[34].* MiB are free"):
         oc.place(spec)
-    first[...] = 1  # from now on the system knows
+    first[...] = 1  # now the system counts these pages as used
     assert oc.place(spec).dram_bytes == 40 << 20
     first.close()
     del first

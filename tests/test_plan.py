@@ -1,4 +1,4 @@
-"""Plans: every plan a scheme makes is legal, and a plan that was damaged is rejected."""
+"""Check plans: each plan of a scheme is legal, and each damaged plan is rejected."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ def plans(draw: st.DrawFn) -> Plan:
 
 @given(plans())
 def test_every_plan_of_every_scheme_is_legal(plan: Plan) -> None:
-    """Protects the ring sizes and the order of actions of each scheme, for any sizes."""
+    """Checks the ring sizes and the order of actions of each scheme, for any sizes."""
     validate(plan, budget_bytes=plan.memory_bytes)
 
 
 @given(problems(), st.integers(0, 400), st.sampled_from(["auto", *SCHEMES]))
 def test_planner_keeps_the_budget(problem: Problem, extra_planes: int, scheme: str) -> None:
-    """Protects the hard cap: whatever the budget, the chosen plan is legal and fits it."""
+    """Checks that the chosen plan is legal and fits the budget, for any budget."""
     if scheme == "overlapped":
         problem = replace(problem, in_place=False)
     budget = smallest_budget_bytes(problem, scheme) + extra_planes * problem.record_bytes
@@ -48,7 +48,7 @@ def test_planner_keeps_the_budget(problem: Problem, extra_planes: int, scheme: s
 
 @given(problems())
 def test_too_small_a_budget_names_one_that_works(problem: Problem) -> None:
-    """Protects the refusal: one byte less is refused, and the number in the message is enough."""
+    """Checks that a budget that is too small is refused, and that the budget in the message is sufficient."""
     smallest = smallest_budget_bytes(problem)
     with pytest.raises(BudgetError) as refusal:
         make_plan(problem, MACHINE, smallest - 1, "auto", assumed_rate)
@@ -57,7 +57,7 @@ def test_too_small_a_budget_names_one_that_works(problem: Problem) -> None:
 
 
 def test_memory_for_the_whole_grid_gives_one_slab() -> None:
-    """Protects that running in memory is a plan like any other, not another code path."""
+    """Checks that a grid in memory is planned like any other grid, with one slab."""
     problem = make_problem((50, 40, 30), (1, 1, 1), 20)
     plan = make_plan(problem, MACHINE, Window((50, 50, 0), problem.record_bytes).bytes, "auto", assumed_rate)
     assert len(plan.passes) == 1
@@ -69,7 +69,10 @@ def test_memory_for_the_whole_grid_gives_one_slab() -> None:
 def test_memory_for_the_whole_grid_is_never_slower_than_less(
     shape: tuple[int, int, int], bytes_per_second: float
 ) -> None:
-    """Protects that more memory is of no harm: where transfers take their time, slabs of a whole grid overlap, too."""
+    """Checks that memory for the whole grid is never slower than less memory.
+
+    If transfers take long, slabs of a grid in memory overlap with transfers too.
+    """
     problem = make_problem(shape, (1, 1 if shape[1] > 1 else 0, 1), 128)
     machine = replace(MACHINE, device=StorageRates(*(bytes_per_second,) * 3, 0.001, "declared"))
     whole = whole_window(problem).bytes
@@ -87,8 +90,8 @@ def test_memory_for_the_whole_grid_is_never_slower_than_less(
 
 @given(problems(), st.integers(0, 1000))
 def test_memory_for_the_whole_grid_gives_few_candidates_of_whole_planes(problem: Problem, extra_planes: int) -> None:
-    """Protects that such plans are made quickly, and that no window is larger than the whole grid."""
-    problem = replace(problem, record_bytes=problem.record_bytes + (16 << 20))  # so that slabs of a plane are tried
+    """Checks that such plans have few candidates, and that no window is larger than the whole grid."""
+    problem = replace(problem, record_bytes=problem.record_bytes + (16 << 20))  # so slabs of one plane are tried too
     whole = whole_window(problem)
     every = list(SCHEMES["wavefront"].candidates(problem, whole.bytes + extra_planes * problem.record_bytes))
     assert 1 <= len(every) <= 50
@@ -97,14 +100,14 @@ def test_memory_for_the_whole_grid_gives_few_candidates_of_whole_planes(problem:
 
 
 def test_unknown_scheme_is_named() -> None:
-    """Protects the message for a misspelt --scheme."""
+    """Checks the message for a misspelt --scheme."""
     with pytest.raises(InputError, match="wavefront"):
         make_plan(make_problem((9, 9, 9), (1, 1, 1), 2), MACHINE, 1 << 30, "wavfront", assumed_rate)
 
 
 @st.composite
 def streaming_plans(draw: st.DrawFn) -> Plan:
-    """Plans of whole planes, on any grid but those that are all rim in x: nothing in them is more than needed."""
+    """Draw plans of whole planes, in which no action is superfluous. The grid has cells inside the rim in x."""
     problem = draw(problems().filter(lambda problem: problem.shape[2] > 2 * problem.radii[2]))
     sizes = replace(draw(sizes_for(problem)), block_y=0)
     return build(problem, SCHEMES[draw(st.sampled_from(["wavefront", "naive"]))], sizes, MACHINE, assumed_rate)
@@ -112,8 +115,9 @@ def streaming_plans(draw: st.DrawFn) -> Plan:
 
 @st.composite
 def roomy_plans(draw: st.DrawFn) -> Plan:
-    """Plans in blocks that are wider than their fringe, for a stencil that reaches equally far along all axes: in
-    these, too, there is nothing that is not needed."""
+    """Draw plans in blocks that are wider than their fringe, in which no action is superfluous.
+
+    The stencil has the same radius along all axes."""
     radius, levels = draw(st.integers(1, 2)), draw(st.integers(1, 5))
     least = radius * (levels + 2)
     block_z, block_y = draw(st.integers(least, least + 4)), draw(st.integers(least, least + 4))
@@ -127,9 +131,9 @@ def roomy_plans(draw: st.DrawFn) -> Plan:
 
 @given(streaming_plans() | roomy_plans(), st.data())
 def test_a_dropped_action_is_rejected(plan: Plan, data: st.DataObject) -> None:
-    """Protects the validator: there is no action that a plan could do without."""
+    """Checks that the validator rejects a plan without one of its actions."""
     one = data.draw(st.sampled_from(plan.passes))
-    # Without its first Block a plan begins with a frame of whole planes, which small slots may have room for.
+    # A plan without its first Block begins with a frame of whole planes, and small slots may have room for this frame.
     index = data.draw(st.integers(isinstance(one.actions[0], Block), len(one.actions) - 1))
     rejected(plan, replace(one, actions=one.actions[:index] + one.actions[index + 1 :]))
 
@@ -139,7 +143,8 @@ def test_a_dropped_action_is_rejected(plan: Plan, data: st.DataObject) -> None:
 def test_blocks_of_rows_that_begin_within_a_page_are_legal(
     scheme: str, levels: int, block_y: int, slab: int, radius: int
 ) -> None:
-    """Protects checksums of the rim: rows move in groups that fill pages, and blocks begin anywhere in such a group."""
+    """Checks the checksums of the rim. Rows move in groups that fill pages, and a block may begin anywhere in a group.
+    """
     problem = make_problem((5, 40, 500), (1, radius, 1), 2 * levels)
     assert problem.row_group == 2
     sizes = Sizes(levels, slab, diamond=2, block_y=block_y)
@@ -148,7 +153,9 @@ def test_blocks_of_rows_that_begin_within_a_page_are_legal(
 
 @given(streaming_plans() | roomy_plans(), st.data())
 def test_a_shrunk_action_is_rejected(plan: Plan, data: st.DataObject) -> None:
-    """Protects the validator, and that schemes move no more than they must: no planes or rows too many."""
+    """Checks that the validator rejects a plan whose action has one plane or row less. Schemes transfer no superfluous
+    rows.
+    """
     one = data.draw(st.sampled_from(plan.passes))
     ranged = [index for index, action in enumerate(one.actions) if not isinstance(action, Commit | Block)]
     index = data.draw(st.sampled_from(ranged))
@@ -158,7 +165,7 @@ def test_a_shrunk_action_is_rejected(plan: Plan, data: st.DataObject) -> None:
 
 @given(streaming_plans(), st.data())
 def test_an_action_moved_across_one_it_depends_on_is_rejected(plan: Plan, data: st.DataObject) -> None:
-    """Protects the validator: an action that needs an earlier one, moved before it, does not pass."""
+    """Checks that the validator rejects a plan if an action comes before an action that it needs."""
     one = data.draw(st.sampled_from(plan.passes))
     later = data.draw(st.integers(1, len(one.actions) - 1))
     needed = [i for i in range(later) if depends(plan.problem, one.actions[later], one.actions[i])]
@@ -171,7 +178,7 @@ def test_an_action_moved_across_one_it_depends_on_is_rejected(plan: Plan, data: 
 
 @given(problems(), st.integers(1, 9), st.integers(-5, 60))
 def test_updates_below_counts_what_a_loop_counts(problem: Problem, levels: int, zeta: int) -> None:
-    """Protects the closed form the cost model rests on."""
+    """Checks the closed formula that the cost model uses."""
     counted = sum(
         problem.first_plane <= z - problem.skew_z * (level - 1) < problem.end_plane
         for level in range(1, levels + 1)
@@ -183,7 +190,7 @@ def test_updates_below_counts_what_a_loop_counts(problem: Problem, levels: int, 
 @settings(max_examples=examples(30))
 @given(streaming_plans())
 def test_predicted_bytes_are_those_of_the_actions(plan: Plan) -> None:
-    """Protects the promise that a plan says beforehand what will be moved."""
+    """Checks that the predicted bytes equal the bytes of the actions."""
     moved = plan.problem.planes * plan.problem.record_bytes * len(plan.passes)
     assert plan.predicted.bytes_read == plan.predicted.bytes_written == moved
 
@@ -205,7 +212,7 @@ def shrink(action: Action, from_below: bool, in_y: bool) -> Action:
 
 
 def depends(problem: Problem, later: Action, earlier: Action) -> bool:
-    """Whether `later` uses something that `earlier` brought, by a rule independent of the validator's."""
+    """Return whether `later` uses the result of `earlier`, by a rule that is independent of the validator."""
     match later, earlier:
         case (Commit(), Write()):
             return True
@@ -224,11 +231,11 @@ def depends(problem: Problem, later: Action, earlier: Action) -> bool:
 
 
 def touches(problem: Problem, later: Update, earlier: Update) -> bool:
-    """Whether a plane that `later` updates at level 2 or above is brought to the level before by `earlier`."""
+    """Return whether `later` updates a plane at level 2 or higher whose previous level `earlier` computes."""
     for zeta in range(later.zeta0, later.zeta1):
         for level in range(2, later.levels + 1):
             z = zeta - problem.skew_z * (level - 1)
-            needed = z + problem.skew_z * (level - 2)  # the same plane, one level down
+            needed = z + problem.skew_z * (level - 2)  # the same plane, one level lower
             if problem.first_plane <= z < problem.end_plane and earlier.zeta0 <= needed < earlier.zeta1:
                 return True
     return False

@@ -1,4 +1,4 @@
-"""Protects the picture of a plan: what it shows is what the plan does, cell by cell and second by second."""
+"""Check the picture of a plan: it shows each cell and each second as the plan uses them."""
 
 from dataclasses import replace
 from itertools import pairwise
@@ -18,13 +18,14 @@ from strategies import MACHINE, assumed_rate, make_problem, problems, sizes_for
 
 
 def area(patch: Patch) -> float:
-    """Cells times levels inside an outline (the shoelace formula)."""
+    """Return the area inside an outline, in cells times levels (shoelace formula)."""
     around = zip(patch.corners, patch.corners[1:] + patch.corners[:1], strict=True)
     return sum(x0 * y1 - x1 * y0 for (x0, y0), (x1, y1) in around) / 2
 
 
 def holds(patch: Patch, x: float, y: float) -> bool:
-    """Whether a point lies inside (a ray to the right crosses the outline an odd number of times)."""
+    """Return whether a point is inside an outline. A ray to the right then crosses the outline an odd number of times.
+    """
     inside = False
     for (x0, y0), (x1, y1) in zip(patch.corners, patch.corners[1:] + patch.corners[:1], strict=True):
         if (y0 > y) != (y1 > y) and x < x0 + (x1 - x0) * (y - y0) / (y1 - y0):
@@ -41,12 +42,12 @@ def built(draw: st.DrawFn) -> Plan:
 
 @given(built())
 def test_slabs_cover_every_update_once(plan: Plan) -> None:
-    """Protects the space-time picture: each (plane, level) lies in exactly one slab."""
+    """Checks the space-time picture: each pair of plane and level lies in exactly one slab."""
     problem = plan.problem
     for one in plan.passes:
         patches = slab_patches(problem, one)
         planes = problem.end_plane - problem.first_plane
-        if problem.shape[1] <= 2 * problem.radius_y:  # all rows are rim: there is nothing to update
+        if problem.shape[1] <= 2 * problem.radius_y:  # all rows are rim, so no update exists
             assert not patches
             continue
         assert sum(map(area, patches)) == planes * one.levels
@@ -57,7 +58,7 @@ def test_slabs_cover_every_update_once(plan: Plan) -> None:
 
 @given(built())
 def test_tiles_cover_every_row_once(plan: Plan) -> None:
-    """Protects the picture of the cache tiles: each (row, level) lies in exactly one tile."""
+    """Checks the picture of the cache tiles: each pair of row and level lies in exactly one tile."""
     problem, levels = plan.problem, plan.passes[0].levels
     patches = tile_patches(problem, replace(plan.sizes, chunk=0), levels)
     for y in range(problem.shape[1]):
@@ -68,7 +69,8 @@ def test_tiles_cover_every_row_once(plan: Plan) -> None:
 
 @given(built(), st.integers(1, 9))
 def test_chunks_cover_every_plane_of_a_slab_once(plan: Plan, chunk: int) -> None:
-    """Protects the picture of tiles of few rows: each (plane, level) of the slab that is drawn lies in exactly one."""
+    """Checks the picture of tiles in chunks: each pair of plane and level of the drawn slab lies in exactly one tile.
+    """
     problem, levels, sizes = plan.problem, plan.passes[0].levels, replace(plan.sizes, chunk=chunk)
     patches, zeta0 = tile_patches(problem, sizes, levels), drawn_zeta(problem, sizes, levels)
     assert patches or problem.first_plane == problem.end_plane
@@ -81,13 +83,15 @@ def test_chunks_cover_every_plane_of_a_slab_once(plan: Plan, chunk: int) -> None
 
 @given(built())
 def test_time_line_ends_when_the_model_says(plan: Plan) -> None:
-    """Protects the time line: it is the model that chose the plan, not another one."""
+    """Checks that the drawn time line ends at the time that the cost model predicts for the plan."""
     ends = [max(span.end for span in time_line(plan, one, MACHINE)) for one in plan.passes]
     assert sum(ends) == pytest.approx(plan.predicted.seconds, rel=1e-9)
 
 
 def test_updates_follow_each_other() -> None:
-    """Protects the time line: one bar per slab, none before its first planes are there, none overlapping."""
+    """Checks that the time line has one bar per slab. No bar overlaps another one or begins before its first planes are
+    read.
+    """
     problem = make_problem((64, 32, 32), (1, 1, 1), 8)
     sizes = Sizes(levels=4, slab=8, diamond=2)
     plan = build(problem, find_scheme("wavefront"), sizes, MACHINE, assumed_rate)
@@ -103,7 +107,7 @@ def test_updates_follow_each_other() -> None:
 def test_the_command_line_draws_and_touches_nothing_else(
     scheme: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Protects `outcrop plan --draw`: a PNG of any scheme, and no run directory beside it."""
+    """Checks `outcrop plan --draw`: it writes a PNG for each scheme and makes no run directory."""
     monkeypatch.chdir(tmp_path)
     problem = ["heat7", "-n", "32", "24", "16", "-t", "12", "-d", "run.oc", "--memory", "200KiB"]
     assert main.call(["plan", *problem, "--scheme", scheme, "--quiet", "--draw", "plan.png"]) == 0

@@ -1,4 +1,4 @@
-"""Protects what users read about several fields and stages: plans, reports and progress count steps and arrays."""
+"""Check the texts about several fields and stages: plans, reports and progress count steps and arrays correctly."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from outcrop.tiers import measure
 
 
 def plan_text(*words: str, capsys: pytest.CaptureFixture[str]) -> str:
-    """What `outcrop plan` prints."""
+    """Return the output of `outcrop plan`."""
     assert call(["plan", *words]) == 0
     return capsys.readouterr().out
 
@@ -35,7 +35,8 @@ def plan_text(*words: str, capsys: pytest.CaptureFixture[str]) -> str:
 def test_a_plan_says_what_a_run_will_have(
     stencil: str, size: list[str], fields: str, arrays: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Fields, stages and arrays are counted as they are; the run's directory has as many arrays."""
+    """Checks that the plan counts fields, stages and arrays correctly, and that the run directory has this many arrays.
+    """
     words = [stencil, "-n", *size, "-t", "6", "-d", str(tmp_path / "run.oc"), "--memory", "4MiB"]
     text = plan_text(*words, capsys=capsys)
     assert (f"fields   {fields}\n" in text) if fields else ("fields" not in text)
@@ -49,7 +50,7 @@ def test_a_plan_says_what_a_run_will_have(
 
 
 def test_a_plan_in_place_has_one_copy_of_the_state(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """What is only read is there once in any case."""
+    """Checks that a field that is only read has one copy, in place or not."""
     words = ["maxwell_2d", "-n", "40", "60", "-t", "2", "-d", str(tmp_path / "run.oc"), "--memory", "4MiB"]
     assert "(4 arrays)" in plan_text(*words, "--in-place", capsys=capsys)
 
@@ -57,7 +58,7 @@ def test_a_plan_in_place_has_one_copy_of_the_state(tmp_path: Path, capsys: pytes
 def test_figures_that_are_assumed_are_said_to_be(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Plan, report and the JSON of both give the reason for each assumed speed, and none for measured ones."""
+    """Checks that plan, report and JSON give a reason for each assumed speed, and no reason for a measured one."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     where, file = str(tmp_path / "run.oc"), tmp_path / "figures.json"
     words = ["heat7", "-n", "32", "32", "32", "-t", "4", "-d", where, "--memory", "4MiB", "--json", str(file)]
@@ -83,7 +84,7 @@ def test_figures_that_are_assumed_are_said_to_be(
 
 
 def test_candidates_are_listed_by_steps(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The table of candidates counts steps of a pass, as the plan above it does; a pass does no part of a step."""
+    """Checks that the table of candidates counts whole steps of a pass, not stages."""
     words = ["maxwell_2d", "-n", "40", "60", "-t", "9", "-d", str(tmp_path / "run.oc"), "--memory", "4MiB", "--explain"]
     lines = plan_text(*words, capsys=capsys).splitlines()
     first = next(number for number, line in enumerate(lines) if line.startswith("scheme "))
@@ -112,7 +113,7 @@ float32 = 1e9
     ("stencil", "size", "memory", "is_advised"),
     [
         ("acoustic8", [300, 60, 50], "3MiB", True),
-        ("acoustic8", [60, 50, 300], "3MiB", False),  # is streamed along the longest axis
+        ("acoustic8", [60, 50, 300], "3MiB", False),  # is streamed along its longest axis already
         ("acoustic8", [300, 60, 50], "1GiB", False),  # fits the memory
         ("heat2_2d", [8000, 1000], "500KiB", True),
     ],
@@ -120,7 +121,10 @@ float32 = 1e9
 def test_a_plan_advises_to_stream_the_longest_axis(
     stencil: str, size: list[int], memory: str, is_advised: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Where that saves much time, with sizes for -n, of which the plan itself then promises as much."""
+    """Checks the advice to stream the longest axis if this saves much time.
+
+    The plan for the advised sizes must promise the same time.
+    """
     (tmp_path / "slow.toml").write_text(SLOW_DISK)
     words = ["-t", "20", "--machine", str(tmp_path / "slow.toml"), "--memory", memory]
     text = plan_text(stencil, "-n", *map(str, size), *words, capsys=capsys)
@@ -134,7 +138,7 @@ def test_a_plan_advises_to_stream_the_longest_axis(
 
 
 def test_sides_are_named_as_on_the_users_own_axes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A grid of two axes has y and x, and may be periodic in one word."""
+    """Checks that a grid of two axes has the axes y and x, and that "periodic" alone is accepted."""
     words = ["heat_2d", "-n", "40", "60", "-t", "2", "-d", str(tmp_path / "run.oc"), "--memory", "4MiB", "--boundary"]
     assert "boundary periodic\n" in plan_text(*words, "periodic", capsys=capsys)
     mixed = plan_text(*words, "y=fixed:mirror,x=periodic", capsys=capsys)
@@ -152,7 +156,7 @@ def test_sides_are_named_as_on_the_users_own_axes(tmp_path: Path, capsys: pytest
 def test_a_plan_shows_what_a_periodic_streaming_axis_costs(
     stencil: str, size: list[str], memory: str, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The planes that the window has more than it would have for as many levels and slabs without."""
+    """Checks that the plan shows the additional planes of the window that a periodic streaming axis needs."""
     where = ["-d", str(tmp_path / "run.oc"), "--memory", memory]
     plan = [stencil, "-n", *size, "-t", "6", *where] + (["--bt", "6"] if "more" in words else [])
     found = re.findall(f"  periodic {words}", plan_text(*plan, "--boundary", "periodic", capsys=capsys))
@@ -165,17 +169,17 @@ def test_a_plan_shows_what_a_periodic_streaming_axis_costs(
 
 
 class Watched(Progress):
-    """Remembers the last fraction."""
+    """A display that stores the last fraction."""
 
     fraction = 0.0
 
     def show(self, standing: Standing) -> None:
-        """Keep it."""
+        """Store the fraction."""
         Watched.fraction = self._fraction(standing)
 
 
 def test_stages_are_no_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A step of two stages moves the run by one step, and updates each cell once; the bar ends at its end."""
+    """Checks that a step of two stages counts as one step and updates each cell once. The bar ends at 100 %."""
     monkeypatch.setattr("outcrop.run.simulation.make_progress", lambda kind, *run: Watched(*run))
     monkeypatch.setattr("outcrop.run.passes.INTERVAL_SECONDS", 1e-4)
     shape, steps = (90, 70), 40

@@ -1,4 +1,6 @@
-"""The proof of plans by intervals says of every plan, legal or damaged, what the run cell by cell says."""
+"""Check that the proof of plans by intervals gives the same verdict as the run cell by cell, for legal and damaged
+plans.
+"""
 
 from __future__ import annotations
 
@@ -60,14 +62,14 @@ FIXED = (("fixed", "fixed"),) * 3
 
 @st.composite
 def short_plans(draw: st.DrawFn) -> Plan:
-    """Any sizes on grids of every odd kind."""
+    """Draw plans with any sizes on small grids of unusual shapes."""
     problem = draw(problems(max_radius=2, max_extent=14, max_steps=8))
     return build(problem, draw(schemes_for(problem)), draw(sizes_for(problem)), MACHINE, assumed_rate)
 
 
 @st.composite
 def long_plans(draw: st.DrawFn) -> Plan:
-    """Plans of one or several fields on many planes, in thin slabs; most slabs repeat the ones before."""
+    """Draw plans of one or several fields on many planes in thin slabs. Most slabs repeat the slabs before them."""
     radii = draw(st.tuples(st.integers(0, 2), st.integers(0, 2), st.integers(0, 1)))
     shape = draw(st.tuples(st.integers(20, 45), st.sampled_from([1, 3, 9, 12]), st.integers(1, 6)))
     problem = make_problem(shape, radii, draw(st.integers(1, 5)), in_place=draw(st.booleans()))
@@ -91,21 +93,21 @@ def long_plans(draw: st.DrawFn) -> Plan:
 @settings(max_examples=examples(150), deadline=None)
 @given(short_plans(), st.integers(0, 2**32 - 1))
 def test_verdicts_are_those_of_the_run_cell_by_cell(plan: Plan, seed: int) -> None:
-    """Protects both: no legal plan is refused, and none accepted that is not."""
+    """Checks that both methods accept the same plans."""
     compare(plan, seed, turns=6)
 
 
 @settings(max_examples=examples(30), deadline=None)
 @given(long_plans(), st.integers(0, 2**32 - 1))
 def test_verdicts_on_what_repeats_are_those_of_the_run_cell_by_cell(plan: Plan, seed: int) -> None:
-    """Protects the shortcut: damage is found among periods that are not performed, too."""
+    """Checks the shortcut for repeated slabs: damage is also found in periods that the proof skips."""
     compare(plan, seed, turns=5)
 
 
 @settings(max_examples=examples(60), deadline=None)
 @given(problems(max_radius=2, max_extent=14), st.data())
 def test_verdicts_on_arrays_in_memory_are_those_of_the_run_cell_by_cell(plain: Problem, data: st.DataObject) -> None:
-    """Protects the same where a pass is updates alone."""
+    """Checks that both methods agree on passes that consist of updates only."""
     problem = one_layer.in_memory(plain, data.draw(st.booleans()))
     plan = one_layer.make_plan(problem, data.draw(sizes_for(problem)), MACHINE, assumed_rate)
     rng = random.Random(data.draw(st.integers(0, 2**32 - 1)))
@@ -116,12 +118,12 @@ def test_verdicts_on_arrays_in_memory_are_those_of_the_run_cell_by_cell(plain: P
 
 
 def compare(plan: Plan, seed: int, turns: int) -> None:
-    """One pass of a plan as it is, with less memory, and damaged in some ways."""
+    """Compare the verdicts on one pass of a plan: unchanged, with less memory, and with several kinds of damage."""
     rng, one = random.Random(seed), random.Random(seed).choice(plan.passes)
     first, second, static = (max(1, planes - rng.randint(0, 2)) for planes in plan.window.ring_planes)
     smaller = replace(plan.window, ring_planes=(first, second, static))
     if plan.passes[0] is not one and plan.sizes.keeps_statics:
-        one = plan.passes[0]  # later ones find in memory what it has read
+        one = plan.passes[0]  # later passes find the read-only fields of the first one
     for window, damaged in (
         (plan.window, one),
         (smaller, one),
@@ -150,7 +152,7 @@ def same_verdict(one: Pass, *ways: Callable[[Pass], None]) -> None:
 
 
 def damage(rng: random.Random, one: Pass) -> Pass:
-    """A pass with an action dropped, moved, swapped, repeated, or one of its numbers changed."""
+    """Return a pass in which one action is dropped, moved, swapped, repeated or changed."""
     actions = list(one.actions)
     index, other = rng.randrange(len(actions)), rng.randrange(len(actions))
     action = actions[index]
@@ -169,7 +171,7 @@ def damage(rng: random.Random, one: Pass) -> Pass:
 
 
 def changed(rng: random.Random, action: Action) -> Action:
-    """One number of it is up to two less or more, or so is an edge of a part of a plane."""
+    """Return an action with one number, or one edge of its area, changed by up to two."""
     step = rng.choice([-2, -1, 1, 2])
     values = [(one.name, getattr(action, one.name)) for one in fields(action)]
     values = [(name, value) for name, value in values if isinstance(value, int | Rectangle)]
@@ -183,7 +185,9 @@ def changed(rng: random.Random, action: Action) -> Action:
 
 
 def test_later_passes_find_what_is_only_read_in_memory() -> None:
-    """Protects plans that keep it: a pass without those reads is legal only behind one with them."""
+    """Checks plans that keep read-only fields in memory: a pass that does not read them is legal only after a pass that
+    does.
+    """
     some, updates = KINDS["second order in time"]
     problem = replace(make_problem((40, 9, 5), (1, 1, 1), 6), fields=some, updates=updates)
     sizes = Sizes(levels=2, slab=3, diamond=2, keeps_statics=True)
@@ -199,7 +203,7 @@ def test_later_passes_find_what_is_only_read_in_memory() -> None:
 
 
 def large_plan() -> Plan:
-    """4096 x 2048 x 2048 cells in 2 GiB, as the tuner plans them."""
+    """Return a plan like the tuner's for a grid of 4096 x 2048 x 2048 cells in 2 GiB."""
     problem = make_problem((2048, 2048, 4096), (1, 1, 1), 128)
     sizes = Sizes(levels=64, slab=71, diamond=8, block_y=248)
     plan = build(problem, SCHEMES["wavefront"], sizes, MACHINE, assumed_rate)
@@ -208,13 +212,13 @@ def large_plan() -> Plan:
 
 
 def test_large_plans_are_proved() -> None:
-    """Protects that the proof does not depend on cells: this takes a fraction of a second, by cells it takes hours."""
+    """Checks that the time of the proof does not depend on the number of cells. The run cell by cell takes hours."""
     validate(large_plan(), budget_bytes=2 << 30)
 
 
 @pytest.mark.parametrize("place", [0.1, 0.5, 0.9])
 def test_one_action_in_the_middle_of_a_large_plan_is_missed(place: float) -> None:
-    """Protects the shortcut on large plans: each action counts, wherever it is."""
+    """Checks that the proof of a large plan finds a missing action at any place."""
     plan = large_plan()
     one = plan.passes[0]
     first = int(place * len(one.actions))
@@ -225,7 +229,7 @@ def test_one_action_in_the_middle_of_a_large_plan_is_missed(place: float) -> Non
 
 
 def test_thousands_of_levels_in_memory_are_proved_as_few_are() -> None:
-    """Protects long runs of small grids: of levels that repeat, all but a few are skipped, and the last one counts."""
+    """Checks that the proof skips most of the levels that repeat, and still finds that the last one is missing."""
     problem = make_problem((16, 16, 16), (1, 1, 1), 10_000)
     plan = build(problem, SCHEMES["wavefront"], Sizes(10_000, 20_000, 2), MACHINE, assumed_rate)
     one = plan.passes[0]
@@ -249,7 +253,7 @@ SMALL = {"sizes": {"slab": 3}, "memory": "8MiB"}
 
 @pytest.fixture
 def begun(tmp_path: Path) -> Path:
-    """A run of three steps."""
+    """Make a run of three steps and return its directory."""
     place = tmp_path / "begun.oc"
     oc.Simulation("heat7", (60, 12, 12), directory=place, **SMALL).run(3)
     return place
@@ -257,7 +261,7 @@ def begun(tmp_path: Path) -> Path:
 
 @pytest.fixture(params=sorted(DAMAGES))
 def faulty_planner(begun: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """From now on, which is after a run has begun, plans have a fault in the middle of their first pass."""
+    """Damage the middle of the first pass of each new plan. The run `begun` exists already."""
     right = engine.choose
 
     def choose(*arguments: object, **more: object) -> TunedPlan:
@@ -271,7 +275,7 @@ def faulty_planner(begun: Path, request: pytest.FixtureRequest, monkeypatch: pyt
 
 
 def content(place: Path) -> dict[str, bytes]:
-    """The bytes of all files below a directory."""
+    """Return the bytes of all files below a directory."""
     return {
         str(path): path.read_bytes() for path in sorted(place.rglob("*")) if path.is_file() and not path.is_symlink()
     }
@@ -279,7 +283,7 @@ def content(place: Path) -> dict[str, bytes]:
 
 @pytest.mark.usefixtures("faulty_planner")
 def test_a_run_refuses_an_illegal_plan_before_it_writes(tmp_path: Path) -> None:
-    """Protects the promise itself, through Python and through the command: nothing is there afterwards."""
+    """Checks that a run with an illegal plan writes nothing, from Python and from the command line."""
     place = tmp_path / "run.oc"
     with pytest.raises(AssertionError, match=r"pass 0, action \d+, .*please report it"):
         oc.Simulation("heat7", (60, 12, 12), directory=place, **SMALL).run(9)
@@ -292,7 +296,7 @@ def test_a_run_refuses_an_illegal_plan_before_it_writes(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("faulty_planner")
 def test_a_run_that_goes_on_refuses_an_illegal_plan(begun: Path) -> None:
-    """Protects what is already there: not a byte of it changes."""
+    """Checks that an existing run is not changed if a new plan is illegal."""
     before = content(begun)
     with pytest.raises(AssertionError, match="please report it"):
         call(["resume", str(begun), "-t", "9", "--quiet"])
@@ -304,7 +308,9 @@ def test_a_run_that_goes_on_refuses_an_illegal_plan(begun: Path) -> None:
 def test_plan_says_that_it_was_proved(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Protects `plan --check`: one line with the seconds, the same in the JSON, and neither without it."""
+    """Checks that `plan --check` prints one line with the seconds and writes them to the JSON. Plain `plan` does
+    neither.
+    """
     monkeypatch.chdir(tmp_path)
     words = ["plan", "heat7", "-n", "12", "12", "60", "-t", "9", "-d", "run.oc", "--json", "plan.json"]
     assert call([*words, "--check"]) == 0

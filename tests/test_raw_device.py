@@ -1,7 +1,6 @@
-"""Protects real block devices and runs on them: what only the kernel can show.
+"""Check runs on real block devices, for behaviour that only the kernel shows.
 
-Skipped where loop devices cannot be had. They are made of sparse files and belong to these tests; no other device is
-touched.
+The tests use loop devices of their own sparse files, and no other device. Without loop devices the tests are skipped.
 """
 
 import os
@@ -41,13 +40,13 @@ def must(*words: str | Path) -> str:
 
 
 def refused(done: subprocess.CompletedProcess[str]) -> str:
-    """The one line that says why."""
+    """Return the line that explains why the command was refused."""
     assert done.returncode == 2 and done.stdout == "" and done.stderr.count("\n") == 1, (done.stdout, done.stderr)
     return done.stderr
 
 
 class Loop:
-    """Makes loop devices of new files of 64 MiB, or of others."""
+    """Makes loop devices from new files of 64 MiB, or from given files."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.made = folder, dict[Path, Path]()
@@ -67,10 +66,10 @@ class Loop:
         return device
 
     def detach(self, device: Path) -> Path:
-        """Give the device back; its file remains."""
-        call("blockdev", "--setrw", device)  # or whoever gets the name next finds it read-only
+        """Release the device and keep its file."""
+        call("blockdev", "--setrw", device)  # the next owner of the name needs to write
         must("losetup", "--detach", device)
-        return self.made.pop(device)  # the name may be someone else's from here on
+        return self.made.pop(device)  # the name may now belong to another process
 
 
 @pytest.fixture
@@ -83,7 +82,7 @@ def loop(tmp_path: Path) -> Iterator[Loop]:
 
 @pytest.fixture(scope="module")
 def expected(tmp_path_factory: pytest.TempPathFactory) -> np.ndarray:
-    """The bits of the run in a directory."""
+    """Return the final bits of the same run in a directory."""
     where = tmp_path_factory.mktemp("expected") / "run.oc"
     assert outcrop(*RUN, "-t", "60", "-d", where).returncode == 0
     return oc.open(where)["u"][:]
@@ -119,7 +118,7 @@ def test_sectors_and_backends_make_no_difference(loop: Loop, expected: np.ndarra
 
 
 def test_a_killed_run_goes_on_to_the_same_bits(loop: Loop, tmp_path: Path) -> None:
-    """The kernel gives the device free when a process dies, and what it had committed is there."""
+    """Checks that the kernel releases the device of a killed process, and that committed steps are kept."""
     device, where, chance = loop(), tmp_path / "run.oc", random.Random(4)
     steps, killed_inside = 3000, 0
     script = f"import sys, outcrop as oc; s = oc.open(sys.argv[1]); left = {steps} - s.step; s.prepare(left); "
@@ -153,7 +152,7 @@ def test_damage_is_found_where_it_is(loop: Loop) -> None:
 
 
 def test_bench_io_writes_a_device_that_holds_nothing_and_no_other(loop: Loop, tmp_path: Path) -> None:
-    """What is written leaves nothing that anybody would recognise; a run that is put there then is safe from it."""
+    """Checks that the benchmark leaves no recognisable content on a device, and that it refuses a device with a run."""
     device, bench = loop(), ["bench", "io", "--small", "--only", "raw", "-d", tmp_path, "--raw-device"]
     done = outcrop(*bench, device, "--write-device")
     assert done.returncode == 0 and "sequential write" in done.stdout, done.stderr
@@ -189,7 +188,9 @@ def test_a_file_system_is_kept_and_a_mounted_one_even_from_force(loop: Loop, tmp
 
 
 def test_a_device_that_someone_holds_is_refused(loop: Loop) -> None:
-    """Opened exclusively (as by mounts that this process cannot see), behind a loop device, or twice behind two."""
+    """Checks a device that is opened exclusively, as by an invisible mount, and a device behind one or two loop
+    devices.
+    """
     device = loop()
     run = [*RUN, "-t", "1", "-d", device, "--raw-device", "--force"]
     assert outcrop(*run).returncode == 0
@@ -209,7 +210,7 @@ def test_a_device_that_someone_holds_is_refused(loop: Loop) -> None:
 
 
 def test_nothing_else_gets_the_device_while_it_is_held(loop: Loop) -> None:
-    """The exclusive opening works both ways: whoever would mount, format or join it is refused by the kernel."""
+    """Checks that no other program can mount, format or use the device while a run holds it."""
     device = loop()
     sim = oc.Simulation("heat7", (40, 36, 50), directory=device, memory="512KiB", raw_device=True)
     refusals = []
@@ -241,7 +242,7 @@ def test_a_device_that_is_too_small_says_how_large_it_must_be(loop: Loop) -> Non
 
 
 def test_devices_are_found_under_other_names(loop: Loop) -> None:
-    """Names of devices change when a machine starts again; a run knows its own by what is on them."""
+    """Checks that a run finds its devices by their content, because device names may change at a restart."""
     devices = [loop(), loop()]
     assert outcrop(*RUN, "-t", "6", "-d", devices[0], "-d", devices[1], "--raw-device").returncode == 0
     assert "share of a run" in refused(outcrop("info", devices[1]))

@@ -1,4 +1,4 @@
-"""Protects other files from a stranger's run directory: shards in it are regular files, and no link is followed."""
+"""Check that reading a run directory of somebody else follows no links and reads only regular files."""
 
 import os
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from outcrop.run.disk.planes import DeviceRange, FileBeneath, ShardFile, place_o
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Iterator[int]:
-    """A descriptor of tmp_path/run, which has u/0; a file `outside` lies beside it."""
+    """Yield a descriptor of tmp_path/run, which contains u/0. A file `outside` lies beside this folder."""
     (tmp_path / "run" / "u").mkdir(parents=True)
     (tmp_path / "run" / "u" / "0").write_bytes(bytes(range(200)))
     (tmp_path / "outside").write_bytes(b"not yours")
@@ -24,7 +24,7 @@ def folder(tmp_path: Path) -> Iterator[int]:
 
 
 def test_each_kind_of_shard_gives_its_bytes(tmp_path: Path, folder: int) -> None:
-    """Offsets count from the beginning of a region; at the end there are fewer bytes."""
+    """Checks that offsets count from the start of a region, and that a read at the end returns fewer bytes."""
     path = str(tmp_path / "run" / "u" / "0")
     (tmp_path / "link").symlink_to(path)
     kinds: list[ShardFile] = [path, DeviceRange(path, 100, 50), FileBeneath(folder, "u/0", "run.oc/u/0")]
@@ -36,7 +36,7 @@ def test_each_kind_of_shard_gives_its_bytes(tmp_path: Path, folder: int) -> None
 
 @pytest.mark.parametrize("name", ["link", "linked/0", "../outside", "pipe", "u", ""])
 def test_what_leads_outside_or_is_no_file_is_refused(tmp_path: Path, folder: int, name: str) -> None:
-    """By reading and by stores, and at once: a pipe keeps no one waiting."""
+    """Checks that reads and stores refuse links and special files at once. A pipe must not block."""
     (tmp_path / "run" / "link").symlink_to(tmp_path / "outside")
     (tmp_path / "run" / "linked").symlink_to("u")
     os.mkfifo(tmp_path / "run" / "pipe")
@@ -50,7 +50,7 @@ def test_what_leads_outside_or_is_no_file_is_refused(tmp_path: Path, folder: int
 
 
 def test_a_path_that_is_no_regular_file_is_not_read(tmp_path: Path) -> None:
-    """The index of a shard may be asked of a path, too."""
+    """Checks that a path must be a regular file, because the index of a shard can also be read by path."""
     os.mkfifo(tmp_path / "pipe")
     for path in (tmp_path / "pipe", tmp_path, Path("/dev/zero")):
         with pytest.raises(StorageError, match="not a regular file"):
@@ -58,7 +58,9 @@ def test_a_path_that_is_no_regular_file_is_not_read(tmp_path: Path) -> None:
 
 
 def test_a_store_shows_labels_and_needs_no_descriptor_later(tmp_path: Path, folder: int) -> None:
-    """The run directory may be closed once its files are open."""
+    """Checks that a store keeps its files open when the descriptor of the run directory is closed, and shows their
+    labels.
+    """
     again = os.dup(folder)
     store = _core.Store([FileBeneath(again, "u/0", "run.oc/u/0"), str(tmp_path / "outside")], writable=True)
     os.close(again)

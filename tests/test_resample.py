@@ -1,4 +1,4 @@
-"""Protects resampling: what interpolation promises, the same bits however planes are asked for, and few planes read."""
+"""Check resampling: its accuracy, equal bits for any grouping of planes, and few reads of planes."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -20,7 +20,7 @@ targets = st.tuples(*[st.integers(2, 9)] * 3)
 
 
 def collect(source: InputArray, group: int | None = None) -> np.ndarray:
-    """All planes, `group` at a time."""
+    """Return all planes, read in groups of `group` planes."""
     count = source.shape[0]
     return np.concatenate([source.planes(z, min(z + (group or count), count)) for z in range(0, count, group or count)])
 
@@ -33,7 +33,7 @@ def values_of(shape: tuple[int, ...], dtype: str = "float64") -> np.ndarray:
 def test_planes_do_not_depend_on_their_grouping(
     shape: tuple[int, int, int], target: tuple[int, int, int], group: int, dtype: str
 ) -> None:
-    """A run asks for planes in groups that depend on sizes and shards; the bits must not."""
+    """Checks that the bits do not depend on the grouping of planes. A run chooses groups by sizes and shards."""
     values = (values_of(shape) * 100).astype(dtype)
     whole = collect(oc.resample(values, target))
     assert whole.shape == target
@@ -46,7 +46,8 @@ def test_planes_do_not_depend_on_their_grouping(
 def test_linear_functions_are_exact(
     shape: tuple[int, int, int], target: tuple[int, int, int], slopes: tuple[int, int, int]
 ) -> None:
-    """To rounding, with ends on ends; along an axis of one sample values are constant."""
+    """Checks that linear functions are exact up to rounding, with ends on ends. An axis of one sample gives constants.
+    """
 
     def plane(points: tuple[int, int, int]) -> np.ndarray:
         places = [np.linspace(0, 1, n) if size > 1 else np.zeros(n) for n, size in zip(points, shape, strict=True)]
@@ -60,7 +61,9 @@ def test_linear_functions_are_exact(
 def test_values_stay_within_their_neighbours_and_constants_stay(
     shape: tuple[int, int, int], target: tuple[int, int, int], values: st.DataObject
 ) -> None:
-    """A velocity above the model's largest would make a stable time step unstable; rounding must not do that either."""
+    """Checks that no result exceeds the samples. A velocity above the model's maximum makes a stable time step
+    unstable.
+    """
     floats = st.floats(np.float32(-1e30), np.float32(1e30), width=32)
     array = values.draw(arrays("float32", shape, elements=floats))
     result = collect(oc.resample(array, target))
@@ -70,7 +73,7 @@ def test_values_stay_within_their_neighbours_and_constants_stay(
 
 
 def test_rounding_does_not_lead_beyond_a_sample() -> None:
-    """A hair before a sample the interpolant, rounded, would pass it: a + (b - a) is not b in floating point."""
+    """Checks the rounding just before a sample, because a + (b - a) is not b in floating-point numbers."""
     pairs = np.random.default_rng(0).uniform(-1, 1, (1000, 2)).astype("float32") * np.float32([9, 0.1])
     result = collect(oc.resample(pairs, (1000, 2), spacing=1, new_spacing=(1, 0.99999999)))[:, 1]
     assert (result <= pairs.max(axis=1)).all() and (result >= pairs.min(axis=1)).all()
@@ -78,7 +81,9 @@ def test_rounding_does_not_lead_beyond_a_sample() -> None:
 
 @given(shape=st.tuples(*[st.integers(2, 5)] * 3), finer=st.tuples(*[st.integers(1, 4)] * 3))
 def test_samples_that_coincide_are_kept_bit_for_bit(shape: tuple[int, int, int], finer: tuple[int, int, int]) -> None:
-    """Whatever lies beside them, NaN and infinity too; and refining and coarsening again gives the input."""
+    """Checks that points on samples keep their bits, also beside NaN and infinity. Refining and coarsening is the
+    identity.
+    """
     values = values_of(shape)
     values[-1, -1, -1] = np.nan
     values[0, 0, 0] = np.inf
@@ -90,7 +95,7 @@ def test_samples_that_coincide_are_kept_bit_for_bit(shape: tuple[int, int, int],
 
 @given(target=targets)
 def test_results_equal_plain_interpolation_axis_by_axis(target: tuple[int, int, int]) -> None:
-    """Against NumPy's own one-dimensional interpolation along z, y and x in turn."""
+    """Checks the result against one-dimensional interpolation of NumPy along z, y and x."""
     expected = values_of((4, 3, 5))
     for axis, size in enumerate(target):
         places = np.linspace(0, expected.shape[axis] - 1, size)
@@ -99,7 +104,7 @@ def test_results_equal_plain_interpolation_axis_by_axis(target: tuple[int, int, 
 
 
 def test_large_planes_are_interpolated_in_blocks_of_rows() -> None:
-    """Rows on both sides of a block's border fit together, for finer and for coarser grids."""
+    """Checks that rows on both sides of a block border fit together, for finer and coarser grids."""
     rows = np.arange(1500.0)[:, None] + np.arange(700.0) / 1024
     for shape in [(1, 2999, 1399), (1, 500, 234)]:
         result = collect(oc.resample(rows[None], shape))
@@ -109,7 +114,7 @@ def test_large_planes_are_interpolated_in_blocks_of_rows() -> None:
 
 @pytest.mark.parametrize(("count", "expected"), [(41, list(range(5))), (3, [0, 2, 4]), (2, [0, 4])])
 def test_only_planes_that_are_needed_are_read_and_each_once(count: int, expected: list[int]) -> None:
-    """A finer grid asks for each plane of the model once, a coarser one not for those it skips."""
+    """Checks that each needed plane of the model is read once, and that a coarser grid does not read skipped planes."""
     asked: list[int] = []
 
     def planes(z0: int, z1: int) -> np.ndarray:
@@ -121,7 +126,7 @@ def test_only_planes_that_are_needed_are_read_and_each_once(count: int, expected
 
 
 def test_distances_between_samples() -> None:
-    """With spacings, samples lie where they say, in decimal: 0.1 into 1 goes ten times, exactly."""
+    """Checks the places of samples with spacings, computed in decimal: 0.1 fits into 1 exactly ten times."""
     line = np.arange(11.0) ** 2
     fine = collect(oc.resample(line, (101,), spacing=1, new_spacing=0.1))
     assert fine.shape == (101,) and np.array_equal(fine[::10], line)
@@ -134,7 +139,7 @@ def test_distances_between_samples() -> None:
 
 @pytest.mark.parametrize("axis", "zyx")
 def test_sections_are_extruded_along_every_axis(axis: str) -> None:
-    """The other two axes take the section's in the order of z, y, x, or the other way round when asked to."""
+    """Checks that the axes of a section map to the other two axes in the order z, y, x, or in the given order."""
     section = values_of((3, 4), "float32")
     place, others = "zyx".index(axis), "zyx".replace(axis, "")
     expected = np.repeat(np.expand_dims(section, place), 7, place)
@@ -152,7 +157,7 @@ def test_sections_are_extruded_along_every_axis(axis: str) -> None:
 
 
 def test_whole_numbers_stay_what_they_are_when_nothing_is_interpolated() -> None:
-    """Repeating needs no arithmetic, so large whole numbers are not rounded to floats."""
+    """Checks that large whole numbers are not rounded to floats, because repeating needs no arithmetic."""
     section = np.array([[2**62 + 1, 5]])
     result = collect(oc.extrude(section, "z", 2))
     assert result.dtype == section.dtype and (result == section).all()
@@ -161,7 +166,7 @@ def test_whole_numbers_stay_what_they_are_when_nothing_is_interpolated() -> None
 @pytest.mark.parametrize("axes", ["zyx", "zxy", "yzx", "yxz", "xzy", "xyz"])
 @pytest.mark.parametrize("cache_bytes", [0, 150, 1 << 20])
 def test_axes_in_any_order(axes: str, cache_bytes: int) -> None:
-    """Also when planes lie across those that are stored, and few of them may be kept."""
+    """Checks any order of axes, also if planes cross the stored planes and the cache holds few of these."""
     values = values_of((3, 4, 5))
     by_name = [values.shape[axes.index(letter)] for letter in "zyx"]
     for array in (values, from_array("a source", values)):
@@ -171,7 +176,7 @@ def test_axes_in_any_order(axes: str, cache_bytes: int) -> None:
 
 @pytest.mark.parametrize("target", [(7,), (1,), (7, 9), (5, 1), (4, 6, 8)])
 def test_results_have_the_grid_s_own_axes(target: tuple[int, ...]) -> None:
-    """On grids of one to three axes, however their planes, rows or cells are asked for."""
+    """Checks grids of one to three axes, for any grouping of planes, rows or cells."""
     values = values_of(tuple(1 if size == 1 else 4 for size in target))
     expected = values
     for axis, size in enumerate(target):
@@ -208,7 +213,9 @@ def test_results_have_the_grid_s_own_axes(target: tuple[int, ...]) -> None:
 def test_axes_that_only_one_side_has(
     shape: tuple[int, ...], axes: str, target: tuple[int, ...], expected: Callable[[np.ndarray], np.ndarray]
 ) -> None:
-    """Letters say which axes of the grid values have; along others they are copied, and single samples are left out."""
+    """Checks the letters of axes. Values are copied along axes that they do not have, and axes of one sample are
+    dropped.
+    """
     values = values_of(shape)
     for group in (1, 2, None):
         result = collect(oc.resample(values, target, axes=axes), group)
@@ -216,7 +223,7 @@ def test_axes_that_only_one_side_has(
 
 
 def test_a_file_is_fitted_by_its_name_alone(tmp_path: Path) -> None:
-    """What --init takes: a section with its axes named, a profile that makes layers, and a volume."""
+    """Checks texts of --init: a section with named axes, a profile that becomes layers, and a volume."""
     section, profile, volume = values_of((5, 3)), values_of((4,)), values_of((3, 4, 5))
     for name, array in [("s", section), ("p", profile), ("v", volume)]:
         np.save(tmp_path / f"{name}.npy", array)
@@ -258,7 +265,7 @@ def test_a_file_is_fitted_by_its_name_alone(tmp_path: Path) -> None:
     ],
 )
 def test_what_cannot_be_resampled_is_refused(arguments: dict[str, object], words: str) -> None:
-    """One line that names the value and the remedy; most before a single plane is read."""
+    """Checks that the one-line error names the value and says what to do. Most errors come before any plane is read."""
     given_values = {"values": values_of((3, 4, 5)), "shape": (3, 4, 5), **arguments}
     with pytest.raises(InputError, match=words) as caught:
         collect(oc.resample(given_values.pop("values"), **given_values))  # type: ignore[arg-type]
@@ -277,7 +284,7 @@ def test_what_cannot_be_resampled_is_refused(arguments: dict[str, object], words
     ],
 )
 def test_what_cannot_be_extruded_is_refused(section: np.ndarray, axis: str, axes: str, words: str) -> None:
-    """A volume has no axis to spare, and a section cannot have the axis along which it is repeated."""
+    """Checks that a volume cannot be extruded, and that a section cannot have the axis along which it is repeated."""
     with pytest.raises(InputError, match=words):
         oc.extrude(section, axis, 3, axes=axes)
 
@@ -294,7 +301,7 @@ def test_what_cannot_be_extruded_is_refused(section: np.ndarray, axis: str, axes
 def test_texts_that_cannot_be_fitted_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, shape: tuple[int, int, int] | None, words: str
 ) -> None:
-    """A wrong shape stays an error unless resampling is asked for, and the message says how to ask."""
+    """Checks that a wrong shape is an error without @resample, and that the message mentions @resample."""
     monkeypatch.chdir(tmp_path)
     np.save("a.npy", values_of((3, 4)))
     with pytest.raises(InputError, match=words):

@@ -1,4 +1,4 @@
-"""The traffic of the schemes of the literature: what their plans move is what the formulas say."""
+"""Check the traffic of the schemes of the literature: the plans move as many bytes as the formulas give."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ LARGE = make_problem((2560, 2048, 1024), (1, 1, 1), LEVELS)
 
 
 def large_plan(scheme: str, problem: Problem = LARGE) -> Plan:
-    """One pass over 8 x 8 blocks."""
+    """Return a plan of one pass over 8 x 8 blocks."""
     sizes = Sizes(LEVELS, 64, 8, block_y=BLOCK_Y, block_z=BLOCK_Z)
     return build(problem, SCHEMES[scheme], sizes, MACHINE, assumed_rate)
 
 
 def words(plan: Plan) -> float:
-    """Words moved per cell and step."""
+    """Return the number of words that a plan moves per cell and step."""
     moved = plan.predicted.bytes_read + plan.predicted.bytes_written
     return moved / plan.problem.item_bytes / (plan.problem.cells * plan.problem.steps)
 
 
 def overlap(block: int, extent: int) -> float:
-    """r bt / b, but for the first block, which has no neighbour below."""
+    """Return the relative overlap r bt / b, without the first block, which has no neighbour below it."""
     blocks = -(-(extent - 2) // block)
     return LEVELS / block * (blocks - 1) / blocks
 
 
 @pytest.mark.parametrize("scheme", ["skewed-full", "skewed-3y", "skewed-5y", "overlapped", "wavefront"])
 def test_plans_move_what_the_formulas_say(scheme: str) -> None:
-    """Within 3 % on a large problem: nothing is moved that the scheme does not need, and nothing forgotten."""
+    """Checks that the traffic on a large problem equals the formula within 3 %."""
     nz, ny, _ = LARGE.shape
     y, z = overlap(BLOCK_Y, ny), overlap(BLOCK_Z, nz)
     formula = {
@@ -48,13 +48,13 @@ def test_plans_move_what_the_formulas_say(scheme: str) -> None:
 
 
 def test_each_variant_moves_less_than_the_one_before() -> None:
-    """5y moves less than 3y, 3y less than full, and a wavefront in blocks less than all of them."""
+    """Checks the order of the traffic: 5y moves less than 3y, and 3y moves less than full."""
     assert words(large_plan("skewed-5y")) < words(large_plan("skewed-3y")) < words(large_plan("skewed-full"))
 
 
 @pytest.mark.parametrize("scheme", sorted(SCHEMES))
 def test_ranking_formulas_are_close_to_the_plans(scheme: str) -> None:
-    """The formulas that sizes are ranked by do not mislead: within a tenth of the plan's bytes and updates."""
+    """Checks that the formulas that rank sizes are within 10 % of the plan's bytes and updates."""
     plan = large_plan(scheme)
     volume = SCHEMES[scheme].volume(LARGE, plan.sizes)
     assert volume.bytes_read == pytest.approx(plan.predicted.bytes_read, rel=0.1)

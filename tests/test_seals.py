@@ -1,4 +1,4 @@
-"""Protects runs from planes that are whole but not what was last written there: swapped, misplaced, or left over."""
+"""Check that a run finds planes with a correct checksum that are swapped, misplaced or outdated."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ WHOLE = "is damaged: it is whole, but is not what was last written there: .*"
 
 
 def make_wave() -> Stencil:
-    """A field of two levels, and one that is only read."""
+    """Return a stencil with a field u that needs previous values, and a field m that is only read."""
     u, m = Field("u"), Field("m")
     return Stencil("wave", {u: m[0, 0, 0] * (u[1, 0, 0] + u[-1, 0, 0]) / 2 - u.previous[0, 0, 0] / 2})
 
 
 class Run(FileRun):
-    """One pass of two steps on files in `folder`, whose planes have the seals that it expects."""
+    """A pass of two steps on files in `folder`. The planes have the seals that the pass expects."""
 
     def __init__(self, folder: Path, block_y: int = 0, periodic: bool = False) -> None:
         stencil = make_wave()
@@ -49,7 +49,7 @@ class Run(FileRun):
 
     @property
     def sources(self) -> list[list[Path]]:
-        """The files of what the pass reads."""
+        """Return the files that the pass reads."""
         return [*self.turns[0], *self.fixed]
 
     def run(self, seeds: Seeds | None = None, checksum: bool = True) -> None:
@@ -59,7 +59,7 @@ class Run(FileRun):
 
 
 def record(files: list[Path], z: int, content: bytes | None = None) -> bytes:
-    """The record of plane z, replaced by `content` if there is any."""
+    """Return the record of plane z, and replace it by `content` if given."""
     shard, offset = LAYOUT.locate(z)
     with files[shard].open("r+b") as file:
         file.seek(offset)
@@ -71,7 +71,7 @@ def record(files: list[Path], z: int, content: bytes | None = None) -> bytes:
 
 
 def test_a_seal_is_what_the_documents_say() -> None:
-    """Other programs must be able to compute it."""
+    """Checks the seal against its definition in the documents, so that other programs can compute it."""
     expected = _core.crc32c(struct.pack("<QI", 2**40 + 5, 0xDEADBEEF), 0xFFFFFFFE)
     assert _core.plane_seal(2**40 + 5, 0xDEADBEEF, 0xFFFFFFFE) == expected
 
@@ -79,7 +79,7 @@ def test_a_seal_is_what_the_documents_say() -> None:
 @pytest.mark.parametrize("block_y", [0, 12])
 @pytest.mark.parametrize("periodic", [False, True])
 def test_planes_get_the_seals_of_their_pass(tmp_path: Path, block_y: int, periodic: bool) -> None:
-    """The number in a seal is that of the plane in its array, whatever its position is where planes are folded."""
+    """Checks that a seal contains the number of the plane in its array, not its position on a folded axis."""
     run = Run(tmp_path, block_y, periodic)
     run.run()
     right = advance_fields(run.stencil, run.state, {}, 2, boundary=run.boundary)
@@ -88,20 +88,20 @@ def test_planes_get_the_seals_of_their_pass(tmp_path: Path, block_y: int, period
 
 
 def swap_planes(run: Run) -> list[Path]:
-    """Two planes of u change places."""
+    """Swap two planes of u, and return the damaged files."""
     u = run.turns[0][0]
     record(u, 5, record(u, 9, record(u, 5)))
     return u
 
 
 def swap_arrays(run: Run) -> list[Path]:
-    """A plane of u lies where that of u.previous should be."""
+    """Put a plane of u into u.previous, and return the damaged files."""
     record(run.turns[0][1], 5, record(run.turns[0][0], 5))
     return run.turns[0][1]
 
 
 def lose_a_write(run: Run) -> list[Path]:
-    """A plane of another writing is where it was."""
+    """Put back a plane of another writing, and return the damaged files."""
     (files,) = run.fixed
     other = make_files(run.folder, "other", LAYOUT)
     put(LAYOUT, other, run.state["m"] + 1, run.seeds.statics[0] + 1)
@@ -114,7 +114,7 @@ def lose_a_write(run: Run) -> list[Path]:
 def test_whole_planes_of_another_place_or_writing_are_found(
     tmp_path: Path, harm: Callable[[Run], list[Path]], block_y: int
 ) -> None:
-    """By passes and by reading; without checksums a pass does not look at them."""
+    """Checks that passes and reads find planes of another place or writing. A pass without checksums does not."""
     run = Run(tmp_path, block_y)
     files = harm(run)
     shard, offset = LAYOUT.locate(5)
@@ -131,7 +131,7 @@ def test_whole_planes_of_another_place_or_writing_are_found(
 
 @pytest.mark.parametrize("field", ["sources", "statics"])
 def test_every_array_that_is_read_is_compared(tmp_path: Path, field: str) -> None:
-    """One seed that is not right ends the pass, and its array is named; so does the absence of seeds."""
+    """Checks that one wrong seed stops the pass, with the name of its array. Missing seeds stop it too."""
     run = Run(tmp_path)
     right: tuple[int, ...] = getattr(run.seeds, field)
     for place, name in enumerate(NAMES if field == "sources" else STATICS):
@@ -147,7 +147,7 @@ def test_every_array_that_is_read_is_compared(tmp_path: Path, field: str) -> Non
 
 @pytest.mark.parametrize("place", [0, 4])
 def test_a_flipped_bit_of_the_tail_is_named_for_what_it_is(tmp_path: Path, place: int) -> None:
-    """In the checksum it is a mismatch; in the seal, the plane could be another one's."""
+    """Checks the error for a flipped bit: a checksum mismatch, or for a bit of the seal a possibly wrong plane."""
     run = Run(tmp_path)
     u = run.turns[0][0]
     content = bytearray(record(u, 7))
@@ -164,7 +164,7 @@ def test_a_flipped_bit_of_the_tail_is_named_for_what_it_is(tmp_path: Path, place
 
 
 def test_planes_are_filled_with_the_seals_that_passes_expect(tmp_path: Path) -> None:
-    """In groups across shards and one by one: what one way writes, the other reads."""
+    """Checks that `Planes` writes planes with the seals that passes expect, in groups across shards or one by one."""
     run = Run(tmp_path)
     for name, files, seed in zip(NAMES, run.turns[0], run.seeds.sources, strict=True):
         for file in files:

@@ -1,4 +1,6 @@
-"""Protects what Outcrop keeps for its user: compiled code that is executed, and figures, whoever wrote them."""
+"""Check the user's cache: compiled code, which is executed, and measured figures. Damaged and foreign files are not
+used.
+"""
 
 import ctypes
 import json
@@ -28,14 +30,14 @@ ONE_BYTE = 0x5A
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where the cache is."""
+    """Set a new folder for the cache, and return its path."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     return tmp_path / "cache"
 
 
 @pytest.fixture(scope="session")
 def object_file(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Path]:
-    """Compiled code whose answer is a number."""
+    """Return a function that compiles code whose answer is a given number."""
 
     def make(number: int) -> Path:
         folder = tmp_path_factory.mktemp("code")
@@ -49,7 +51,7 @@ def object_file(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Pat
 
 
 class Builds:
-    """Gives a file to be kept, and counts how often it was asked for."""
+    """Copies a file into the cache when a build is requested, and counts the requests."""
 
     def __init__(self, file: Path) -> None:
         self.file, self.count = file, 0
@@ -60,7 +62,9 @@ class Builds:
 
 
 def answer_of(path: Path) -> int:
-    """In another process: what is loaded once is not read again."""
+    """Return the answer of compiled code. The code is loaded in a new process, because a process loads each file only
+    once.
+    """
     script = "import sys; from pathlib import Path; from outcrop.shared_object import load_library\n"
     script += "print(load_library(Path(sys.argv[1])).answer())"
     done = subprocess.run([sys.executable, "-c", script, str(path)], capture_output=True, text=True)
@@ -73,13 +77,13 @@ def mode_of(path: Path) -> int:
 
 
 def write_anew(path: Path, content: bytes) -> None:
-    """As another file of the same name: the old one may be mapped."""
+    """Write a new file with the same name, because the old file may be mapped."""
     path.unlink()
     path.write_bytes(content)
 
 
 def changed(content: bytes, place: int) -> bytes:
-    """With one byte in another way."""
+    """Return the content with one byte changed."""
     return content[:place] + bytes([content[place] ^ ONE_BYTE]) + content[place:][1:]
 
 
@@ -119,7 +123,7 @@ DAMAGE: dict[str, Callable[[Path], object]] = {
 def test_damaged_code_is_compiled_again(
     damage: Callable[[Path], object], home: Path, object_file: Callable[[int], Path]
 ) -> None:
-    """No bus error, and no code that others may have written: noticed before it is loaded, and made anew."""
+    """Checks that damaged code, or code that other users can write, is compiled again and never loaded."""
     build = Builds(object_file(1))
     path = shared_object("kernels", ["a"], build)
     assert path.parent == home / "outcrop" / "kernels"
@@ -133,7 +137,7 @@ def test_damaged_code_is_compiled_again(
 
 
 def test_sound_code_of_another_name_is_not_loaded(home: Path, object_file: Callable[[int], Path]) -> None:
-    """The seal is over the name and the kind, too: a file in another's place is noticed."""
+    """Checks that a file in the place of another one is refused, because the seal covers the name and the kind."""
     one, two = (shared_object("kernels", [str(number)], Builds(object_file(number))) for number in (1, 2))
     other = shared_object("transports", ["1"], Builds(object_file(2)))
     assert one != two and other.name == one.name
@@ -146,7 +150,9 @@ def test_sound_code_of_another_name_is_not_loaded(home: Path, object_file: Calla
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
 @pytest.mark.parametrize("what", ["file", "kernels", "outcrop"])
 def test_what_belongs_to_another_user_is_not_used(what: str, home: Path, object_file: Callable[[int], Path]) -> None:
-    """Files of others are replaced; in folders of others nothing is read or written, and the line says what to do."""
+    """Checks that a file of another user is replaced. A folder of another user is refused, and the message says what to
+    do.
+    """
     build = Builds(object_file(1))
     path = shared_object("kernels", ["a"], build)
     if what == "file":
@@ -163,7 +169,7 @@ def test_what_belongs_to_another_user_is_not_used(what: str, home: Path, object_
 
 @pytest.mark.parametrize("mask", [0o000, 0o022, 0o077, 0o777])
 def test_folders_are_private_whatever_the_umask(mask: int, home: Path, object_file: Callable[[int], Path]) -> None:
-    """Also those above that had to be made; nothing else stays in them."""
+    """Checks that all new folders of the cache are private for any umask, and contain no other files."""
     file = object_file(1)
     before = os.umask(mask)
     try:
@@ -178,7 +184,7 @@ def test_folders_are_private_whatever_the_umask(mask: int, home: Path, object_fi
 
 
 def test_open_folders_are_closed_to_others(home: Path, object_file: Callable[[int], Path]) -> None:
-    """Caches of earlier versions; where the mode cannot be changed, others could still put code there."""
+    """Checks that open folders of earlier versions become private, so that no other user can put code there."""
     (home / "outcrop" / "kernels").mkdir(parents=True)
     for folder in (home / "outcrop", home / "outcrop" / "kernels"):
         folder.chmod(0o777)
@@ -187,7 +193,7 @@ def test_open_folders_are_closed_to_others(home: Path, object_file: Callable[[in
 
 
 def test_folders_that_stay_open_are_refused(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a file system without modes."""
+    """Checks that a folder whose mode cannot be changed is refused, as on a file system without modes."""
     (home / "outcrop").mkdir(parents=True)
     (home / "outcrop").chmod(0o770)
     monkeypatch.setattr(os, "fchmod", lambda *_: None)
@@ -224,7 +230,10 @@ def test_a_cache_that_cannot_be_used_is_one_line(
     object_file: Callable[[int], Path],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """With the remedy, and nothing left there; figures are not kept then, and that is no error."""
+    """Checks that an unusable cache gives a one-line error that says what to do, and that no file remains.
+
+    If figures cannot be stored, no error is raised.
+    """
     file = object_file(1)
     spoil(home, monkeypatch)
     with pytest.raises(InputError, match="set XDG_CACHE_HOME") as error:
@@ -239,7 +248,7 @@ def test_a_cache_that_cannot_be_used_is_one_line(
 def test_a_variable_that_names_no_place_counts_as_unset(
     named: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As the XDG specification has it."""
+    """Checks that an invalid $XDG_CACHE_HOME counts as unset, as the XDG specification requires."""
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     if named is not None:
@@ -248,7 +257,7 @@ def test_a_variable_that_names_no_place_counts_as_unset(
 
 
 def test_code_that_the_system_does_not_load_is_one_line(home: Path, tmp_path: Path) -> None:
-    """A compiler may write anything; the next run tries again."""
+    """Checks that a file that cannot be loaded gives a one-line error, and that the next run compiles again."""
     (tmp_path / "text").write_text("no code")
     build = Builds(tmp_path / "text")
     for count in (1, 2):
@@ -259,7 +268,7 @@ def test_code_that_the_system_does_not_load_is_one_line(home: Path, tmp_path: Pa
 
 
 def test_many_processes_keep_one_file(home: Path, object_file: Callable[[int], Path]) -> None:
-    """Each process writes a whole file, and all of them load the last one."""
+    """Checks that several processes can store the same file. Each writes a complete file, and all load the last one."""
     script = (
         "import shutil, sys\nfrom pathlib import Path\n"
         "from outcrop.shared_object import load_library, shared_object\n"
@@ -282,7 +291,7 @@ COMPILERS = {
 
 @pytest.mark.parametrize(("command", "message"), COMPILERS.values(), ids=COMPILERS.keys())
 def test_a_wrong_compiler_is_one_line(command: str, message: str, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever $CC is."""
+    """Checks that a wrong $CC gives a one-line error."""
     monkeypatch.setenv("CC", command)
     find_compiler.cache_clear()
     try:
@@ -294,7 +303,10 @@ def test_a_wrong_compiler_is_one_line(command: str, message: str, home: Path, mo
 
 
 def test_a_wrapper_that_changes_is_another_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It says the same of itself, and compiles with other options; so do variables that compilers read."""
+    """Checks that a changed compiler wrapper counts as a new compiler, although its version text is the same.
+
+    Changed environment variables of compilers count too.
+    """
     wrapper, found = tmp_path / "wrapper", []
     for text in ("#!/bin/sh\necho version 1\n", "#!/bin/sh\n# -g\necho version 1\n"):
         wrapper.write_text(text)
@@ -312,7 +324,7 @@ DEVICE = StorageRates(1e9, 2e9, 1.5e9, 0.0, "measured")
 
 
 def test_figures_are_kept(home: Path) -> None:
-    """As they are, the newest of each name, and no more than there is room for."""
+    """Checks that the newest figures of each name are stored exactly."""
     for number in range(4):
         cache.keep("devices.json", f"disk {number % 3}", replace(DEVICE, seconds_flush=float(number)))
     found = cache.load("devices.json", StorageRates)
@@ -322,7 +334,7 @@ def test_figures_are_kept(home: Path) -> None:
 
 
 def test_the_oldest_figures_give_way(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that the file stays small."""
+    """Checks that the oldest figures are removed, so that the file stays small."""
     monkeypatch.setattr(cache, "MAX_ENTRIES", 3)
     for number in (0, 1, 2, 0, 3):
         cache.keep("devices.json", f"disk {number}", DEVICE)
@@ -331,7 +343,7 @@ def test_the_oldest_figures_give_way(home: Path, monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE.keys())
 def test_damaged_figures_are_measured_again(damage: Callable[[Path], object], home: Path) -> None:
-    """Rather than believed, or a traceback."""
+    """Checks that damaged figures are measured again, without a traceback."""
     cache.keep("devices.json", "disk", DEVICE)
     damage(home / "outcrop" / "devices.json")
     assert cache.load("devices.json", StorageRates) == {}
@@ -359,7 +371,9 @@ WRONG = {
 
 @pytest.mark.parametrize("wrong", WRONG.values(), ids=WRONG.keys())
 def test_figures_that_cannot_be_are_left_out(wrong: object, home: Path) -> None:
-    """Of another version, or written by something else: the others stay."""
+    """Checks that invalid figures, such as those of other versions, are ignored. Valid figures in the same file are
+    kept.
+    """
     with user_cache.open_folder(make=True) as folder:
         folder.write("devices.json", json.dumps({"wrong": wrong, "disk": GOOD}).encode())
     assert cache.load("devices.json", StorageRates) == {"disk": DEVICE}
@@ -367,19 +381,19 @@ def test_figures_that_cannot_be_are_left_out(wrong: object, home: Path) -> None:
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "3", "[" * 100_000, '{"a":' * 100_000, "\x00", '"\\ud800"'])
 def test_text_that_is_no_table_of_figures_is_nothing(text: str, home: Path) -> None:
-    """Also with a right seal."""
+    """Checks that a file with a correct seal but without a table of figures counts as empty."""
     with user_cache.open_folder(make=True) as folder:
         folder.write("devices.json", text.encode())
     assert cache.load("devices.json", StorageRates) == {}
 
 
 def test_reading_figures_makes_nothing(home: Path) -> None:
-    """Planning leaves no traces."""
+    """Checks that reading figures creates no file and no folder."""
     assert cache.load("devices.json", StorageRates) == {} and not home.exists()
 
 
 def test_kernels_are_loaded_from_what_was_checked(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The folder may get another name in between; the code is that of the checked one."""
+    """Checks that the loaded code is the checked file, even if the folder is renamed in between."""
     names: list[str] = []
     real = ctypes.CDLL
     monkeypatch.setattr(ctypes, "CDLL", lambda name: (names.append(name), real(name))[1])

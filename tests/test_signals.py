@@ -1,4 +1,4 @@
-"""Protects signals: kept with the run bit for bit, and long enough."""
+"""Check signals: the run stores their exact bits, and signals that are too short are refused."""
 
 import base64
 from pathlib import Path
@@ -14,7 +14,7 @@ from several_arrays import after, contents, make_run, make_simulation, same
 
 
 def test_signals_are_kept_bit_for_bit(tmp_path: Path) -> None:
-    """Decimal digits in a file would be another wavelet. The manifest has the doubles themselves, in base64."""
+    """Checks that the manifest stores the exact bits of a signal in base64. Decimal digits may change the bits."""
     where, wavelet = tmp_path / "run.oc", np.random.default_rng(1).standard_normal(200) * 1e-30
     make_simulation(where, signals={"w": wavelet.tolist()}).assign({"u": 1})
     (text,) = storage_at(where).read().signals.values()
@@ -22,7 +22,10 @@ def test_signals_are_kept_bit_for_bit(tmp_path: Path) -> None:
 
 
 def test_signals_given_later_are_used_and_kept(tmp_path: Path) -> None:
-    """Counted from the first step of the run: the oracle's values, also in a process that was not given them."""
+    """Checks that new signals are used and stored, counted from the first step of the run.
+
+    A later process without the signals gives the oracle's values too.
+    """
     where, longer = tmp_path / "run.oc", np.random.default_rng(2).standard_normal(9)
     simulation, start = make_run(where, signals={"w": np.ones(2)})
     simulation.run(2, progress="none")
@@ -52,7 +55,7 @@ def test_signals_that_cannot_be_are_refused(tmp_path: Path, signals: dict[str, o
 
 
 def test_signals_that_are_too_short_are_refused_before_anything_changes(tmp_path: Path) -> None:
-    """Counted from the first step of the run, not of the call."""
+    """Checks that the needed length is counted from the first step of the run, not from the call."""
     where = tmp_path / "run.oc"
     simulation, _ = make_run(where, signals={"w": np.ones(10)})
     simulation.run(4, progress="none")

@@ -1,4 +1,4 @@
-"""Protects the Python surface: what a user assigns, runs, reads and opens again."""
+"""Check the Python interface: users assign values, run, read results, and open runs again."""
 
 import json
 import subprocess
@@ -44,7 +44,7 @@ def test_the_result_is_the_oracle_s_over_several_runs_and_openings(tmp_path: Pat
 
 
 def test_parameters_and_the_user_s_own_stencil_are_kept(tmp_path: Path) -> None:
-    """A run goes on without the script that started it."""
+    """Checks that a run stores its parameters and stencil, so that it continues without the script that started it."""
     u, k = oc.Field("u"), oc.Parameter("k", 0.1)
     mine = oc.Stencil("drift", {u: u[0, 0, 0] + k * (u[0, 0, -2] - u[0, 0, 0])})
     simulation = oc.Simulation(mine, SHAPE, "float64", tmp_path / "run.oc", memory="1MiB", params={"k": 0.3})
@@ -80,7 +80,7 @@ sim["u"] = lambda z0, z1: os._exit(9)
 
 
 def test_an_opened_run_without_values_does_not_begin_with_zeros(tmp_path: Path) -> None:
-    """Protects a run that was killed while its initial values were written: zeros in their place would be wrong."""
+    """Checks a run that was killed while its initial values were written. It must not start from zeros."""
     where = tmp_path / "run.oc"
     assert subprocess.run([sys.executable, "-c", KILLED_AT_ITS_VALUES, str(where)]).returncode == 9
     opened = oc.open(where)
@@ -106,7 +106,7 @@ def test_indexing_is_numpy_s(tmp_path: Path) -> None:
 def test_what_another_process_overwrites_meanwhile_is_read_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Planes of two generations must never be mixed: each has a valid checksum."""
+    """Checks that a read never mixes planes of two generations, although each plane has a valid checksum."""
     simulation = make_run(tmp_path / "run.oc")
     other = oc.open(tmp_path / "run.oc")
     groups, calls = Planes.groups, iter(range(100))
@@ -115,8 +115,8 @@ def test_what_another_process_overwrites_meanwhile_is_read_again(
         for z in range(z0, z1):
             if z == 10 and next(calls) == 0:
                 monkeypatch.setattr(Planes, "groups", groups)
-                other["u"] = 1  # into the array that is not being read
-                other["u"] = 2  # into the one that is
+                other["u"] = 1  # this writes the array that is not being read
+                other["u"] = 2  # this writes the array that is being read
                 monkeypatch.setattr(Planes, "groups", interrupted)
             yield from groups(self, z, z + 1)
 
@@ -153,7 +153,7 @@ def test_new_values_replace_the_old_ones_as_a_transaction(tmp_path: Path) -> Non
 
 
 def test_values_that_fail_at_the_start_leave_nothing_behind(tmp_path: Path) -> None:
-    """Not even the folders made on the way; and what was there before stays."""
+    """Checks that wrong initial values leave no new files and no new folders. Older files stay."""
     simulation = oc.Simulation(HEAT, SHAPE, directory=tmp_path / "deep" / "run.oc", memory="1MiB")
     for wrong in (np.ones((3, 3, 3)), lambda z0, z1: np.ones((1, 1)), lambda z0, z1: 1 / 0):
         with pytest.raises((InputError, ZeroDivisionError)):

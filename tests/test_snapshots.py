@@ -1,4 +1,5 @@
-"""Protects snapshots of whole runs: from the first picture on, each once, and shown when they are committed."""
+"""Check snapshots of whole runs: from the initial values on, each snapshot is stored once and shown after its commit.
+"""
 
 import os
 from dataclasses import replace
@@ -17,7 +18,10 @@ from shots import BOX, DT, STEPS, make
 
 
 def test_snapshots_are_handed_over_as_they_are_committed(tmp_path: Path) -> None:
-    """Each once, in order, with its step and values; what stops in there stops the run, which can go on."""
+    """Checks the callback: it gets each committed snapshot once, in order, with its step and values.
+
+    An exception in the callback stops the run, and the run can be continued.
+    """
     seen: list[tuple[int, float]] = []
     sim = make(tmp_path / "run.oc")
 
@@ -30,13 +34,13 @@ def test_snapshots_are_handed_over_as_they_are_committed(tmp_path: Path) -> None
     with pytest.raises(RuntimeError, match="enough"):
         sim.run(STEPS, on_snapshot=look)
     assert [step for step, _ in seen] == [0, 7, 14, 21]
-    if sim.step < STEPS:  # the passes go on while snapshots are looked at
+    if sim.step < STEPS:  # the passes continue during the callback
         sim.run(STEPS - sim.step)
     assert [value for _, value in seen] == [float(one.sum()) for one in sim.snapshots["u"][:4]]
 
 
 def test_a_callback_that_would_never_be_called_is_refused(tmp_path: Path) -> None:
-    """Before the first step: for a run without snapshots, and for what is no function."""
+    """Checks that a callback is refused before the first step if the run has no snapshots or it is no function."""
     with pytest.raises(InputError, match="this run keeps no snapshots"):
         make(tmp_path / "run.oc", snapshots=None).run(3, on_snapshot=print)
     sim = make(tmp_path / "run.oc", force=True)
@@ -46,7 +50,7 @@ def test_a_callback_that_would_never_be_called_is_refused(tmp_path: Path) -> Non
 
 
 def test_snapshots_committed_but_not_shown_yet_are_shown_by_repair(tmp_path: Path) -> None:
-    """A power cut right after the manifest was renamed leaves the metadata of an earlier step."""
+    """Checks a power cut right after the commit, which leaves old metadata. A repair shows the committed snapshots."""
     sim, group = make(tmp_path / "run.oc"), tmp_path / "run.oc" / "snapshots.zarr"
     files = [group / name for name in ("zarr.json", "u/zarr.json", "step/zarr.json", "time/zarr.json")]
     early = [file.read_text() for file in files]
@@ -64,8 +68,9 @@ def test_snapshots_committed_but_not_shown_yet_are_shown_by_repair(tmp_path: Pat
 
 @pytest.mark.skipif(not (find_spec("zarr") and find_spec("xarray")), reason="needs zarr and xarray")
 def test_several_boxes_are_groups_of_their_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Two sections at other steps: the bits that each has alone, found by name in Python and in xarray, also after a
-    pass that was cut off; the callback gets what belongs to a step together."""
+    """Checks two boxes with different steps. Each has the same bits as alone, and a name in Python and xarray.
+
+    A pass that is interrupted changes nothing. The callback gets all boxes of a step together."""
     import xarray
 
     boxes = [oc.Snapshots(7, box=BOX, time_units="s"), oc.Snapshots(5, box=(slice(3, 4),) * 3, name="spot")]
@@ -76,7 +81,7 @@ def test_several_boxes_are_groups_of_their_own(tmp_path: Path, capsys: pytest.Ca
         alone.append(sim.snapshots["u"][:])
     sim, seen = make(tmp_path / "run.oc", snapshots=boxes), dict[int, list[str]]()
     sim.run(STEPS - 9, on_snapshot=lambda step, kept: seen.update({step: sorted(kept)}))
-    (tmp_path / "run.oc" / "snapshots.zarr" / "zarr.json").write_text("{}")  # as a power cut may leave it
+    (tmp_path / "run.oc" / "snapshots.zarr" / "zarr.json").write_text("{}")  # as after a power cut
     sim = oc.open(tmp_path / "run.oc")
     sim.run(9, on_snapshot=lambda step, kept: seen.update({step: sorted(kept)}))
     assert list(sim.snapshots) == ["u", "spot/u"]
@@ -108,14 +113,16 @@ def test_several_boxes_are_groups_of_their_own(tmp_path: Path, capsys: pytest.Ca
     ],
 )
 def test_names_that_cannot_be_are_refused(names: tuple[str, str], words: str, tmp_path: Path) -> None:
-    """Two groups in one folder would be one; nothing is made."""
+    """Checks that two groups of snapshots cannot have the same folder. No run is made."""
     with pytest.raises(InputError, match=words):
         make(tmp_path / "run.oc", snapshots=[oc.Snapshots(5, name=name) for name in names])
     assert not (tmp_path / "run.oc").exists()
 
 
 def test_a_movie_begins_with_the_initial_values(tmp_path: Path) -> None:
-    """Snapshot k is that of step k * every; what was assigned last before the first step is its first picture."""
+    """Checks that snapshot k belongs to step k * every. Snapshot 0 shows the last values assigned before the first
+    step.
+    """
     sim = oc.Simulation(
         oc.stencils.heat(), (12, 20, 30), directory=tmp_path / "run.oc", memory="300KiB", snapshots=oc.Snapshots(3)
     )
@@ -133,7 +140,8 @@ def test_a_movie_begins_with_the_initial_values(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not (find_spec("zarr") and find_spec("xarray")), reason="needs zarr and xarray")
 def test_xarray_shows_snapshots_with_coordinates(tmp_path: Path) -> None:
-    """Dimensions by name, places in metres, steps and seconds; also before the first and half-way."""
+    """Checks named dimensions, and coordinates in metres, steps and seconds, before the first step and during the run.
+    """
     import xarray
 
     sim = make(tmp_path / "run.oc")
@@ -153,7 +161,9 @@ def test_xarray_shows_snapshots_with_coordinates(tmp_path: Path) -> None:
 
 
 def test_snapshots_that_have_no_room_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before the first step, with how much is needed, rather than in the middle."""
+    """Checks that a run whose snapshots do not fit on the disk is refused before its first step. The error gives the
+    size.
+    """
     sim, room = make(tmp_path / "run.oc"), os.statvfs(tmp_path)
     few = SimpleNamespace(f_bavail=10, f_frsize=room.f_frsize)
     monkeypatch.setattr(os, "statvfs", lambda path: few)

@@ -1,5 +1,4 @@
-"""Protects sources and receivers: where points lie between cells, and what each step does with them, and in which
-order."""
+"""Check sources and receivers: the place of a point between cells, and the order of the operations in each step."""
 
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ DOUBLE = Stencil("double", {U: 2 * U[0, 0, 0]})
 
 
 def one_cell(*cells: tuple[int, int, int]) -> np.ndarray:
-    """Points of one corner each."""
+    """Return the cells of points with one corner each."""
     return np.array([[cell] for cell in cells])
 
 
@@ -30,8 +29,9 @@ def one_cell(*cells: tuple[int, int, int]) -> np.ndarray:
     seed=st.integers(0, 1000),
 )
 def test_linear_interpolation_is_exact_for_linear_functions(shape: tuple[int, ...], axes: int, seed: int) -> None:
-    """Cells and weights are those of the point, on grids of one cell and at the very ends too; weights are parts of
-    1."""
+    """Checks that cells and weights give the place of a point, on grids of one cell and at both ends too.
+
+    The weights of a point are not negative, and their sum is 1."""
     rng = np.random.default_rng(seed)
     extents, spacing, origin = shape[:axes], rng.uniform(0.5, 2, axes), rng.uniform(-5, 5, axes)
     ends = rng.choice([0.0, 0.3, 0.77, 1.0], size=(4, axes)) * (np.array(extents) - 1)
@@ -50,7 +50,7 @@ def test_linear_interpolation_is_exact_for_linear_functions(shape: tuple[int, ..
 
 @pytest.mark.parametrize("bad", [[0.0, -0.1, 0.0], [0.0, 0.0, 40.1], [np.nan, 0.0, 0.0], [31.0, 0.0, 0.0]])
 def test_points_outside_are_named_with_the_grid(bad: list[float]) -> None:
-    """A receiver outside the grid is a mistake of the user, which one line explains."""
+    """Checks that a point outside the grid gives a one-line error."""
     with pytest.raises(
         InputError, match=r"rec: point 1 at \(.*\) lies outside the grid, from \(0, 0, 0\) to \(30, 10, 40\)"
     ):
@@ -58,7 +58,7 @@ def test_points_outside_are_named_with_the_grid(bad: list[float]) -> None:
 
 
 def test_coordinates_rounded_to_float32_are_still_inside() -> None:
-    """A point on the last cell is inside however its coordinate was rounded."""
+    """Checks that a point on the last cell is inside the grid, for any rounding of its coordinate."""
     last = np.float32(0.1) * np.float32(999)
     cells, weights = linear("rec", np.array([[last], [-1e-7]]), (1000,), (0.1,), (0.0,))
     assert (cells[0, :, 2] <= 999).all()
@@ -67,8 +67,9 @@ def test_coordinates_rounded_to_float32_are_still_inside() -> None:
 
 
 def test_sources_are_added_one_after_the_other_and_rounded_once() -> None:
-    """The bits of sources: after all stages, points then corners, the product in float64, the sum in the field's
-    dtype."""
+    """Checks the bits of sources. They are added after all stages, point by point and corner by corner.
+
+    Each product is computed in float64, and each sum in the dtype of the field."""
     cells = np.array([[(0, 0, 1), (0, 0, 2)], [(0, 0, 1), (0, 0, 0)]])
     weights = np.array([[0.1, 0.7], [1e-8, 0.3]])
     values = np.array([[1.0, 3.0], [5.0, 7.0]])
@@ -85,7 +86,7 @@ def test_sources_are_added_one_after_the_other_and_rounded_once() -> None:
 
 
 def test_receivers_see_the_field_before_or_after_a_step() -> None:
-    """The moment of receivers, and that parts of one name are added up, in float64."""
+    """Checks the moment at which receivers read, and that parts with the same name are added in float64."""
     here, values = one_cell((0, 0, 1)), np.array([[10.0], [20.0]])
     samplings = [
         Sampling("before", "u", here, np.ones((1, 1)), before=True),
@@ -103,7 +104,7 @@ def test_receivers_see_the_field_before_or_after_a_step() -> None:
 
 
 def test_a_scale_asks_only_for_the_cells_it_needs() -> None:
-    """Factors such as dt**2/m are evaluated at each corner, neighbours included, and in float64."""
+    """Checks that a factor such as dt**2/m is evaluated in float64 at each corner, and reads only the needed cells."""
     dt, m = Parameter("dt", 0.5), Field("m")
     program = Stencil("factor", {U: dt**2 / (m[0, 0, 0] + m[0, 0, 1])}).stages[0].program
     cells = np.array([[(0, 0, 0), (0, 0, 1)]])
@@ -123,7 +124,7 @@ def test_a_scale_asks_only_for_the_cells_it_needs() -> None:
 
 
 def test_arrays_that_do_not_fit_together_are_refused() -> None:
-    """Cells, weights and values have shapes that belong together, or one line says which do not."""
+    """Checks that cells, weights and values with shapes that do not match are refused with a one-line error."""
     cells, weights = one_cell((0, 0, 0), (0, 0, 1)), np.ones((2, 1))
     with pytest.raises(InputError, match=r"sources in 'u': values have shape \(3,\); they need \(steps, points\)"):
         Injection("u", cells, weights, np.ones(3))

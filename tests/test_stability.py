@@ -1,4 +1,4 @@
-"""Protects from unstable runs: the limit is where growth begins, is found for every linear stencil, and is told."""
+"""Check the stability limit: runs grow only above it, each linear stencil has one, and an error message names it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ LINEAR: dict[str, Mapping[str, float]] = {
 
 
 def largest_after(stencil: Stencil, dt: float, known: Mapping[str, float]) -> float:
-    """The largest value of any field after many steps on a small periodic grid, in parts of the noise before."""
+    """Return the largest value of any field after many steps on a small periodic grid, relative to the initial noise.
+    """
     steps = 400 if len(stencil.fields) < 6 else 150
     shape = {1: (1, 1, 16), 2: (8, 1, 8), 3: (4, 4, 8)}[stencil.ndim]
     state = noise(stencil, shape, known)
@@ -40,7 +41,7 @@ def largest_after(stencil: Stencil, dt: float, known: Mapping[str, float]) -> fl
 
 @pytest.mark.parametrize("name", sorted(LINEAR))
 def test_a_step_below_the_limit_is_bounded_and_one_above_grows(name: str) -> None:
-    """Protects the limit from both sides: a run at 99.9 % of it stays bounded, one at 105 % grows beyond all bounds."""
+    """Checks the limit from both sides: a run at 99.9 % of it stays bounded, and a run at 105 % grows without limit."""
     stencil, known = library.find_stencil(name), LINEAR[name]
     limit = library.stable_limit(stencil, {}, [known])
     assert limit is not None
@@ -68,7 +69,7 @@ def test_a_step_below_the_limit_is_bounded_and_one_above_grows(name: str) -> Non
     ],
 )
 def test_limits_are_those_of_the_formulas(name: str, known: Mapping[str, float], formula: float) -> None:
-    """Protects the docstrings: the formulas that they give are what the analysis finds."""
+    """Checks that the analysis finds the limits that the formulas in the docstrings give."""
     found = library.stable_limit(library.find_stencil(name), {}, [known])
     assert found == pytest.approx(formula, rel=1e-5)
 
@@ -80,7 +81,7 @@ def test_limits_are_those_of_the_formulas(name: str, known: Mapping[str, float],
 )  # fmt: skip
 @pytest.mark.parametrize("factor", [0.7, 1.6])
 def test_growth_is_the_spectral_radius_of_the_whole_step(name: str, known: Mapping[str, float], factor: float) -> None:
-    """Protects the analysis: against a step of the oracle as one matrix, whose waves are all on the sampled lattice."""
+    """Checks the analysis against one step of the oracle as a matrix, on a grid whose waves are all sampled."""
     stencil, cells = library.find_stencil(name), 8
     values = {"dt": factor * (library.stable_limit(stencil, {}, [known]) or 0)}
     state = zeros(stencil, (1, 1, cells)) | {key: np.full((1, 1, cells), float(v)) for key, v in known.items()}
@@ -97,7 +98,7 @@ def test_growth_is_the_spectral_radius_of_the_whole_step(name: str, known: Mappi
 
 
 def test_an_unstable_step_is_told_with_the_largest_stable_one() -> None:
-    """Protects users: the message has a step that they can take, also where a least value is the limit."""
+    """Checks that the message gives a stable step, also if the limit is a minimum of the parameter."""
     acoustic = library.acoustic()
     assert library.stability(acoustic, {}, [{"v": 4500}]) is None
     text = library.stability(acoustic, {"dt": 0.002}, [{"v": 1500}, {"v": 4500}]) or ""
@@ -113,7 +114,7 @@ def test_an_unstable_step_is_told_with_the_largest_stable_one() -> None:
 
 
 def test_what_cannot_be_said_is_not_said() -> None:
-    """Protects from verdicts on guesses: unknown velocities, signals as coefficients, and what is not linear."""
+    """Checks that stability is not judged for unknown velocities, signals as coefficients, or nonlinear stencils."""
     u = Field("u")
     assert growth(library.acoustic(), {}) is None
     assert library.stability(library.acoustic(), {"dt": 10}) is None
@@ -129,7 +130,7 @@ def test_what_cannot_be_said_is_not_said() -> None:
 
 @pytest.mark.parametrize("state", [0.7, -0.4])
 def test_slopes_are_derivatives(state: float) -> None:
-    """Protects what is judged near a state: the slope of each operator is what differences of its values show."""
+    """Checks the slope of each operator near a state against differences of values."""
     u, v = Field("u"), Field("v")
     one, other = u[0], v[0]
     terms = [one**3, one * other, other / (one + 3), sympy.sqrt(one**2 + other), abs(one) * other, -one / other]
@@ -146,13 +147,13 @@ def test_slopes_are_derivatives(state: float) -> None:
 
 
 def test_any_step_may_be_stable() -> None:
-    """Protects steps without a limit: infinite, not a number that the search ended with."""
+    """Checks that a stencil without a limit has an infinite one, not the last number of the search."""
     still = {"vx": 0.0, "vy": 0.0, "vz": 0.0}
     assert largest_step(library.advection(), still) == math.inf
 
 
 def test_extremes_keep_cells_together() -> None:
-    """Protects elastic runs from a limit for a rock that is not there: the lightest cell is not the stiffest one."""
+    """Checks that extremes come from real cells. Combining the lightest and the stiffest cell gives a wrong limit."""
     stencil = library.elastic(ndim=2)
     found = library.extremes_of(stencil)
     assert isinstance(found, Extremes)
@@ -170,7 +171,7 @@ def test_extremes_keep_cells_together() -> None:
 
 
 def test_a_stencil_of_ones_own_may_have_any_name() -> None:
-    """Protects users who call theirs as a built-in one: what is known of that is not held against it."""
+    """Checks that a user's stencil with the name of a library stencil is not judged by the library's limits."""
     u, dt, tau = Field("u"), Parameter("dt", 0.1), Parameter("tau", 0.4)
     mine = Stencil("d2q9", {u: u[0] + dt * tau * (u[1] - 2 * u[0] + u[-1])})
     assert library.stable_limit(mine, {}) == pytest.approx(1.25, rel=1e-5)
@@ -178,7 +179,9 @@ def test_a_stencil_of_ones_own_may_have_any_name() -> None:
 
 
 def test_gray_scott_and_fluids_are_judged_near_a_uniform_state() -> None:
-    """Protects what is not linear: the limits told are those of the docstrings, and runs within them stay bounded."""
+    """Checks nonlinear stencils near a uniform state: the limits equal the docstrings, and runs below them stay
+    bounded.
+    """
     stencil = library.gray_scott(2)
     assert library.stability(stencil, {}) is None
     assert "largest stable one is 1.2" in (library.stability(stencil, {"dt": 1.4}) or "")

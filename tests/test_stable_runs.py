@@ -1,4 +1,4 @@
-"""Protects from runs that grow: judged by the values that a model has, wherever they are."""
+"""Check that an unstable run is refused. The values of the model decide, and they may come from any source."""
 
 from pathlib import Path
 
@@ -12,7 +12,9 @@ from shots import SHAPE, H, velocity
 
 @pytest.mark.parametrize("together", [False, True])
 def test_a_model_too_fast_for_the_step_is_refused_and_nothing_is_left(together: bool, tmp_path: Path) -> None:
-    """The largest velocity decides, wherever it is; with unstable=True it runs, and the report says so."""
+    """Checks that the largest velocity of the model decides. With unstable=True the run is allowed and its report
+    warns.
+    """
     fast = np.array(velocity())
     fast[20, 10, 10] = 9000
     sponge = oc.stencils.acoustic(order=4, sponge=True)
@@ -33,7 +35,8 @@ def test_a_model_too_fast_for_the_step_is_refused_and_nothing_is_left(together: 
 
 
 def test_fields_judged_together_are_not_refused_for_cells_that_are_not_there(tmp_path: Path) -> None:
-    """Light cells and stiff ones are unstable together, but each is stable where it is."""
+    """Checks that each cell is judged with its own values of several fields. The extremes may lie in different cells.
+    """
     u, a, b = oc.Field("u"), oc.Field("a"), oc.Field("b")
     dt = oc.Parameter("dt", 1.0)
     spread = u[0, 0, 1] - 2 * u[0, 0, 0] + u[0, 0, -1]
@@ -52,7 +55,10 @@ def test_fields_judged_together_are_not_refused_for_cells_that_are_not_there(tmp
 
 @pytest.mark.parametrize("wrong", [np.nan, np.inf, -np.inf])
 def test_a_model_with_a_hole_is_refused(wrong: float, tmp_path: Path) -> None:
-    """One cell that is not finite makes the whole wave so, hours later; what is fed back nowhere may have holes."""
+    """Checks that a model with an infinite value or NaN is refused, because the value spreads over the grid.
+
+    A field without feedback may have such values.
+    """
     model = np.array(velocity())
     model[20, 10, 10] = wrong
     sim = oc.Simulation("acoustic4", SHAPE, directory=tmp_path / "run.oc", memory="1MiB")
@@ -68,8 +74,9 @@ def test_a_model_with_a_hole_is_refused(wrong: float, tmp_path: Path) -> None:
 
 
 def test_coordinates_do_not_hide_another_spacing(tmp_path: Path) -> None:
-    """Cells 5 m apart in all pictures, and 10 m in the equation: refused, unless h is given; own stencils may call
-    anything h."""
+    """Checks that coordinates that differ from h in the equation are refused unless h is given.
+
+    In a user's own stencil, a parameter named h may mean anything."""
 
     def make(stencil: oc.Stencil, **options: object) -> oc.Simulation:
         return oc.Simulation(stencil, (20, 30), directory=tmp_path / "run.oc", memory="1MiB", **options)  # type: ignore[arg-type]
@@ -90,7 +97,9 @@ def test_coordinates_do_not_hide_another_spacing(tmp_path: Path) -> None:
 
 
 def test_what_divides_by_zero_is_refused(tmp_path: Path) -> None:
-    """A spacing or a permittivity of 0 makes the first step infinite; a step of 0 makes a run of nothing."""
+    """Checks that a spacing or a permittivity of 0 is refused, because an update divides by it, and a time step of 0
+    too.
+    """
     where = {"directory": tmp_path / "run.oc", "memory": "1MiB"}
     with pytest.raises(InputError, match=r"heat2 divides by zero where h = 0; .*--unstable"):
         oc.Simulation("heat2", (8, 8, 8), params={"h": 0}, **where)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Protects the state of a run on disk: all or nothing when it is made, one generation or the next when committed."""
+"""Check the state of a run on disk: it is created completely or not at all, and each commit is atomic."""
 
 import errno
 import fcntl
@@ -22,7 +22,7 @@ from outcrop.run.places import created_state, open_state, storage_at
 
 
 def create_state(directories: list[Path], manifest: Manifest, force: bool = False) -> State:
-    """A run without values, left as a crash before its first commit would leave it."""
+    """Create a run without values, as a crash before its first commit leaves it."""
     with created_state(directories, manifest, force) as state:
         return state
 
@@ -75,7 +75,8 @@ def test_a_commit_that_cannot_be_written_changes_nothing(tmp_path: Path, monkeyp
 
 
 def test_a_commit_flushes_before_and_after_its_rename(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The order of the protocol: without it a power cut could leave an empty manifest."""
+    """Checks the order of flushes and renames in a commit. Another order may leave an empty manifest after a power cut.
+    """
     where = tmp_path / "run.oc"
     state = create_state([where], make_manifest(where))
     events: list[str] = []
@@ -98,7 +99,7 @@ def test_in_place_says_that_an_interrupted_pass_lost_the_state(tmp_path: Path) -
     where = tmp_path / "run.oc"
     state = create_state([where], make_manifest(where, in_place=True))
     assert not (where / ".u.1").exists()
-    state.begin_writing()  # the first values: nothing can be lost yet
+    state.begin_writing()  # the first values: no older state can be lost
     state.commit(0)
     state.begin_writing()
     assert open_state(where).manifest.step == 0
@@ -173,7 +174,7 @@ def test_what_is_not_a_run_is_never_replaced(tmp_path: Path) -> None:
 
 
 def test_a_member_of_another_run_is_not_taken(tmp_path: Path) -> None:
-    """Two runs that share a second directory would overwrite each other's shards."""
+    """Checks that two runs cannot share a directory, because each overwrites the shards of the other."""
     first, second, shared = (tmp_path / name for name in ("first", "second", "shared"))
     create_state([first, shared], make_manifest(first, shared)).commit(0)
     before = everything_below(tmp_path)
@@ -241,7 +242,7 @@ def test_one_process_at_a_time_changes_a_run(tmp_path: Path) -> None:
             create_state([where], make_manifest(where, identity="2"), force=True)
         assert open_state(where).manifest.identity == "1", "looking at a run that is being run is allowed"
         holder.communicate(b"\n")
-    with state.locked(), state.locked():  # the same process may nest
+    with state.locked(), state.locked():  # the same process may nest locks
         handle = os.open(where, os.O_RDONLY)
         with pytest.raises(BlockingIOError):
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -249,7 +250,7 @@ def test_one_process_at_a_time_changes_a_run(tmp_path: Path) -> None:
 
 
 def test_taking_the_lock_sees_what_another_process_committed(tmp_path: Path) -> None:
-    """Otherwise two sessions on one directory would both advance the same generation."""
+    """Checks that a process reads the manifest again when it takes the lock. It must not repeat a generation."""
     where = tmp_path / "run.oc"
     state = create_state([where], make_manifest(where))
     state.commit(0)
@@ -261,7 +262,7 @@ def test_taking_the_lock_sees_what_another_process_committed(tmp_path: Path) -> 
 
 
 def test_a_run_without_values_is_replaced_without_force(tmp_path: Path) -> None:
-    """A run that died before its first values holds nothing to protect."""
+    """Checks that a run without values is replaced without `force`, because it holds no results."""
     where = tmp_path / "run.oc"
     beside = tmp_path / "beside"
     create_state([where, beside], make_manifest(where, beside))
@@ -269,7 +270,7 @@ def test_a_run_without_values_is_replaced_without_force(tmp_path: Path) -> None:
 
 
 def test_what_a_run_that_is_gone_left_elsewhere_is_replaced_by_force(tmp_path: Path) -> None:
-    """After `rm -r` of a run its share on a second device must not block that device for ever."""
+    """Checks that the share of a deleted run on another device can be replaced with `force`."""
     where, beside = tmp_path / "run.oc", tmp_path / "beside"
     create_state([where, beside], make_manifest(where, beside)).commit(0)
     shutil.rmtree(where)

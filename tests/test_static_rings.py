@@ -1,4 +1,4 @@
-"""Protects the memory of fields that are only read: no more planes than updates need, and never fewer."""
+"""Check the rings of fields that are only read. They have exactly as many planes as updates need."""
 
 from dataclasses import replace
 from itertools import pairwise
@@ -23,7 +23,10 @@ from strategies import MACHINE, assumed_rate
 
 
 def make_stencil(radius: int, beside: int, second_order: bool) -> Stencil:
-    """A field u that reaches `radius` far along z and a row along y, and m, which is read `beside` planes away."""
+    """Return a stencil with a field u, which is read `radius` planes and one row away, and a field m.
+
+    An update reads m `beside` planes away.
+    """
     u, m = Field("u"), Field("m")
     update = m[beside, 0, 0] * (u[radius, 1, 0] + u[-radius, -1, 0]) / 2
     return Stencil("static", {u: update - u.previous[0, 0, 0] / 2 if second_order else update})
@@ -40,7 +43,7 @@ def problem_of(stencil: Stencil, shape: tuple[int, int, int], boundary: Boundary
 def test_rings_of_what_is_only_read_are_as_small_as_they_can_be(
     radius: int, beside: int, levels: int, boundary: Boundary, second_order: bool
 ) -> None:
-    """Plans are legal with these rings, and not with a plane less."""
+    """Checks that a plan with these rings is legal, and that a plan with one plane less is not."""
     problem = problem_of(make_stencil(radius, beside, second_order), (60, 8, 8), boundary)
     plan = build(problem, SCHEMES["wavefront"], Sizes(levels, 3, 2), MACHINE, assumed_rate)
     validate(plan)
@@ -53,7 +56,7 @@ def test_rings_of_what_is_only_read_are_as_small_as_they_can_be(
 @pytest.mark.parametrize("block_y", [0, 16])
 @pytest.mark.parametrize(("levels", "beside"), [(1, 0), (3, 0), (6, 0), (3, 2)])
 def test_they_hold_what_updates_and_checksums_need(tmp_path: Path, levels: int, beside: int, block_y: int) -> None:
-    """On many planes, where every slot is used again: the oracle's bits, and every checksum compared."""
+    """Checks the oracle's bits and each checksum on a grid with many planes, which uses each slot several times."""
     stencil = make_stencil(2, beside, second_order=True)
     problem = problem_of(stencil, (90, 40, 20))
     sizes = Sizes(levels, 3, 2, block_y=block_y)
@@ -69,8 +72,10 @@ def test_they_hold_what_updates_and_checksums_need(tmp_path: Path, levels: int, 
 
 @pytest.mark.parametrize(("radius", "beside"), [(1, 0), (2, 0), (2, 2)])
 def test_only_the_first_slab_waits_where_the_device_is_fast_enough(radius: int, beside: int) -> None:
-    """What is read ahead, state first and then what is only read, hides behind updates that take as long as three
-    such reads: the model lets no later update wait, as the executor does not (tests/core/test_executor.cpp)."""
+    """Checks that reads in advance are hidden by updates that take three times as long: no later update waits.
+
+    The state is read first, then the fields that are only read. tests/core/test_executor.cpp checks the executor in the
+    same way."""
     problem = problem_of(make_stencil(radius, beside, True), (120, 8, 8))
     plan = build(problem, SCHEMES["wavefront"], Sizes(6, 12, 2), MACHINE, assumed_rate)
     one, device = plan.passes[0], MACHINE.device

@@ -1,4 +1,4 @@
-"""Protects who opens a directory that somebody else made: its manifest holds a stencil, or is refused in one line."""
+"""Check the stencil in a manifest of an untrusted user: it is read correctly or refused in one line."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ NONSENSE: list[Any] = [
     [], [[]], [0], [0, 0], [1, 0], [[0]], {}, {"a": 1}, ["load", 0, 0, 0, 0, 0], ["load", 0, 0, 0, 1 << 60, 0],
     ["scalar", 0], ["constant", "0x1.0000000000000p+0"], ["neg", 0], ["add", 0, 10**6], ["add", True, 0], [0] * 5000,
 ]  # fmt: skip
-"""What a node of a stencil's JSON is replaced by."""
+"""Values that replace a node in the JSON of a stencil."""
 
 
 def places(data: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """The paths of all nodes."""
+    """Yield the paths of all nodes."""
     yield path
     items = data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else ()
     for key, value in items:
@@ -56,7 +56,7 @@ def places(data: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
 
 
 def mutated(data: Any, rng: random.Random, times: int = 1) -> Any:
-    """A copy in which so many nodes are replaced, removed, doubled, moved or nudged."""
+    """Return a copy in which `times` nodes are replaced, removed, duplicated, moved or changed slightly."""
     data = copy.deepcopy(data)
     for _ in range(times):
         *way, last = rng.choice(list(places(data))[1:])
@@ -81,7 +81,7 @@ def mutated(data: Any, rng: random.Random, times: int = 1) -> Any:
 
 
 def refused(data: Any) -> Stencil | None:
-    """The stencil of the data; None where it is refused as it has to be. Any other exception fails the test."""
+    """Return the stencil of the data, or None if it is refused correctly. Any other exception fails the test."""
     try:
         return Stencil.from_json(data)
     except InputError as error:
@@ -90,7 +90,7 @@ def refused(data: Any) -> Stencil | None:
 
 
 def accepted(count: int, seed: int) -> list[Stencil]:
-    """What is left of so many mutations."""
+    """Return the stencils that are accepted among `count` mutations."""
     rng = random.Random(seed)
     found = []
     for number in range(count):
@@ -102,7 +102,9 @@ def accepted(count: int, seed: int) -> list[Stencil]:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_whatever_a_manifest_says_is_a_stencil_or_refused(seed: int) -> None:
-    """Every mutation ends in one line, or in a stencil that comes back equal and of which C can be written."""
+    """Checks that each mutation is refused in one line, or gives a stencil that survives JSON and can be written as C
+    code.
+    """
     kept = accepted(examples(500), seed)
     assert len(kept) > 25, "some mutations are harmless"
     for stencil in kept:
@@ -111,7 +113,7 @@ def test_whatever_a_manifest_says_is_a_stencil_or_refused(seed: int) -> None:
 
 
 def test_every_node_replaced_by_every_nonsense() -> None:
-    """No type at no place ends in anything but InputError or a stencil."""
+    """Checks that a value of any type at any place gives a stencil or an InputError."""
     data = Stencil("small", {U: 2 * U[0, 0, 0] + Parameter("k", 0.5) * V[0, 1, 0] + W}).to_json()
     for path in places(data):
         for value in NONSENSE:
@@ -136,8 +138,9 @@ for number, line in enumerate(sys.stdin):
 
 
 def test_what_is_accepted_computes_what_the_oracle_does_and_stays_inside() -> None:
-    """A sample of what is left of mutations, compiled and run in another process, with pages around all planes that
-    cannot be touched."""
+    """Checks that accepted mutations give the oracle's values and stay within their memory.
+
+    A sample of them is compiled and run in a separate process, with forbidden pages around all planes."""
     different = {stencil.digest(): stencil for stencil in accepted(400, 10)}
     chosen = list(different.values())[: examples(24)]
     lines = "\n".join(json.dumps(stencil.to_json()) for stencil in chosen)
@@ -148,7 +151,9 @@ def test_what_is_accepted_computes_what_the_oracle_does_and_stays_inside() -> No
 
 @pytest.mark.parametrize("boundary", ["fixed", "mirror", "periodic"])
 def test_c_does_not_know_what_things_are_called(boundary: str) -> None:
-    """Two stencils that differ in names and texts alone are the same C, so no name can be a piece of it."""
+    """Checks that stencils that differ only in names and texts give the same C code, so that no name gets into the
+    code.
+    """
     data = MIXED.to_json()
     renamed = {**data, "name": "*/ #error", "equation": "\\", "fields": ["x", "s", "b"], "parameters": [["q0", 1.0]]}
     renamed["signals"] = ["outcrop_block"]
@@ -157,7 +162,7 @@ def test_c_does_not_know_what_things_are_called(boundary: str) -> None:
 
 
 def test_reading_a_stencil_needs_neither_sympy_nor_numpy() -> None:
-    """Protects `outcrop info`, which checks manifests and is to be quick."""
+    """Checks that reading a stencil imports neither SymPy nor NumPy, so that `outcrop info` is quick."""
     script = (
         "import json, sys; from outcrop.language.stencil import Stencil;"
         "Stencil.from_json(json.load(sys.stdin)).storage;"
@@ -175,7 +180,10 @@ names = st.from_regex(r"\A[a-z][a-z0-9_]{0,20}\Z").filter(lambda name: name not 
 @settings(max_examples=examples(40), deadline=None)
 @given(data=st.data(), given=st.lists(names, min_size=5, max_size=5, unique=True), ndim=st.integers(1, 3))
 def test_what_users_make_comes_back_from_json(data: st.DataObject, given: list[str], ndim: int) -> None:
-    """Round trip of stencils with fields, previous values, signals and stages of any names, offsets and numbers."""
+    """Checks that a stencil is equal after conversion to JSON and back, for any names, offsets and numbers.
+
+    The stencils have several fields, previous values, signals and stages.
+    """
     u, v = Field(given[0]), Field(given[1])
     k = Parameter(given[2], data.draw(st.floats(allow_nan=False, allow_infinity=False)))
     offsets = st.tuples(*[st.integers(-MAX_OFFSET, MAX_OFFSET)] * ndim)
@@ -188,7 +196,7 @@ def test_what_users_make_comes_back_from_json(data: st.DataObject, given: list[s
 
 
 def many(count: int) -> dict[str, Any]:
-    """A program of one load and so many operations in all."""
+    """Return a program of one load and `count` operations in total."""
     rows: list[list[Any]] = [["load", 0, 0, 0, 0, 0], *(["add", i, i] for i in range(count - 1))]
     return {"operations": rows, "results": [count - 1]}
 
@@ -208,20 +216,22 @@ def many(count: int) -> dict[str, Any]:
     ],
 )  # fmt: skip
 def test_bounds_are_named(member: str, value: Any, message: str) -> None:
-    """A line says which bound it is."""
+    """Checks that the error names the limit that is exceeded."""
     with pytest.raises(InputError, match=message):
         Stencil.from_json({**MIXED.to_json(), member: value})
 
 
 def test_the_largest_offset_stays_within_the_guards_of_the_window() -> None:
-    """Kernels read whole 64-byte lines beyond a plane, one for each cell of the radius along x."""
+    """Checks that the guards of the window cover the largest offset. Kernels read one 64-byte line per cell of the
+    radius.
+    """
     from outcrop.plan.memory import GUARD_BYTES
 
     assert MAX_OFFSET * 64 <= GUARD_BYTES
 
 
 def test_the_factor_of_a_source_is_one_or_refused() -> None:
-    """The same for what multiplies sources, which is evaluated in the reader's process."""
+    """Checks that a mutated source factor is valid or refused, because it is evaluated when a run is opened."""
     program = Stencil("f", {U: Parameter("dt", 0.5) ** 2 / V[0, 0, 0]}).stages[0].program
     scale = SourceFactor(program, ("u", "v"), (0.5,))
     data = json.loads(json.dumps(scale.to_json()))
@@ -253,7 +263,7 @@ TEXTS = [
 
 @pytest.mark.parametrize("value", [*TEXTS, *NONSENSE, {"x": range(10**12)}, {"x": [[]]}, {5: "fixed"}, {"x": None}])
 def test_a_boundary_is_one_or_refused(value: Any) -> None:
-    """What is accepted is written as it is read."""
+    """Checks that a boundary is refused, or that its text gives the same boundary again."""
     try:
         boundary = as_boundary(value)
     except InputError as error:

@@ -1,6 +1,6 @@
-"""Protects the storage as Python sees it: nothing is copied behind the caller's back, errors are the package's own.
+"""Check the storage as Python uses it: it makes no hidden copies, and its errors are those of the package.
 
-What every backend promises is tested in tests/core, without Python in the way.
+tests/core checks the properties of each backend without Python.
 """
 
 import os
@@ -19,7 +19,7 @@ USABLE = sorted(name for name, reason in _core.probe().items() if not reason)
 
 @pytest.fixture
 def path(tmp_path: Path) -> str:
-    """A file of 16 pages."""
+    """Create a file of 16 pages and return its path."""
     _core.create_file(str(tmp_path / "file"), 16 * PAGE)
     return str(tmp_path / "file")
 
@@ -31,14 +31,14 @@ def random_page(seed: int, pages: int = 1) -> np.ndarray:
 
 
 def test_probe_names_every_backend() -> None:
-    """Protects `--io auto`: the names are fixed, and what works everywhere works here."""
+    """Checks the names of the backends for `--io auto`, and that the portable backends work here."""
     assert set(_core.probe()) == {"io_uring", "libaio", "threads", "mmap", "memory"}
     assert {"threads", "mmap", "memory"} <= set(USABLE)
 
 
 @pytest.mark.parametrize("backend", ["auto", *USABLE])
 def test_round_trip(path: str, backend: str) -> None:
-    """Protects every byte on its way out and in again."""
+    """Checks that each byte is written and read correctly."""
     store = _core.Store([path], backend, writable=True)
     written, read = random_page(1, 4), _core.aligned_array(4 * PAGE)
     store.write_from(0, PAGE, written)
@@ -51,7 +51,7 @@ def test_round_trip(path: str, backend: str) -> None:
 
 
 def test_any_dtype_and_any_shape_but_never_a_copy(path: str) -> None:
-    """Protects in-place reads: an array that would have to be copied is refused, not read into and forgotten."""
+    """Checks that an array that needs a copy is refused, because a read into a copy is lost."""
     store = _core.Store([path], writable=True)
     source = np.arange(PAGE, dtype=np.float64).reshape(4, -1)
     store.write_from(0, 0, source)
@@ -68,7 +68,7 @@ def test_any_dtype_and_any_shape_but_never_a_copy(path: str) -> None:
 
 
 def test_the_index_at_an_odd_end(tmp_path: Path) -> None:
-    """Protects the end of a shard: its index has an odd length, and direct files must take it all the same."""
+    """Checks the index at the end of a shard, which has an odd length, also on files with direct transfers."""
     name, size = str(tmp_path / "shard"), 3 * PAGE + 16 * 3 + 4
     _core.create_file(name, size)
     store = _core.Store([name], writable=True)
@@ -81,7 +81,7 @@ def test_the_index_at_an_odd_end(tmp_path: Path) -> None:
 
 
 def test_files_are_allocated(tmp_path: Path) -> None:
-    """Protects a run from a full disk: created files have no holes."""
+    """Checks that created files have no holes, so that a full disk cannot stop a run later."""
     _core.create_file(str(tmp_path / "file"), 1 << 20)
     status = os.stat(tmp_path / "file")
     assert status.st_size == 1 << 20
@@ -90,7 +90,7 @@ def test_files_are_allocated(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("size", [1 << 61, 1 << 50])
 def test_no_space_is_one_clear_line(tmp_path: Path, size: int) -> None:
-    """Protects the promise of clear errors, and leaves nothing behind."""
+    """Checks that a full disk gives a clear error of one line, and that no file remains."""
     with pytest.raises(StorageError, match="full") as caught:
         _core.create_file(str(tmp_path / "full"), size)
     assert "\n" not in str(caught.value)
@@ -98,7 +98,7 @@ def test_no_space_is_one_clear_line(tmp_path: Path, size: int) -> None:
 
 
 def test_errors_are_the_packages_own(path: str, tmp_path: Path) -> None:
-    """Protects the one line the user gets: file, offset, length and cause are in it."""
+    """Checks that the one-line error contains the file, the offset, the length and the cause."""
     with pytest.raises(StorageError, match="missing"):
         _core.Store([str(tmp_path / "missing")])
     with pytest.raises(InputError, match="tape"):
@@ -116,7 +116,7 @@ def test_errors_are_the_packages_own(path: str, tmp_path: Path) -> None:
 
 
 def test_faults_arrive(path: str) -> None:
-    """Protects the durability tests: the faults they ask for happen."""
+    """Checks that requested faults happen, because the tests of durability depend on them."""
     pages = random_page(1, 2)
     with pytest.raises(StorageError, match="Input/output error"):
         _core.Store([path], writable=True, faults={"error_at": 0}).write_from(0, 0, pages)
@@ -132,7 +132,7 @@ def test_faults_arrive(path: str) -> None:
 
 @pytest.mark.parametrize("backend", USABLE)
 def test_a_store_may_be_used_by_one_thread_after_another(path: str, backend: str) -> None:
-    """Protects a program that opens a run here and uses it there: rings that belong to a thread are made anew."""
+    """Checks a store that several threads use one after another. Rings that belong to a thread are made again."""
     store = _core.Store([path], backend, writable=True)
     failures: list[BaseException] = []
 
@@ -145,7 +145,7 @@ def test_a_store_may_be_used_by_one_thread_after_another(path: str, backend: str
         except BaseException as error:
             failures.append(error)
 
-    for seed in range(4):  # a thread that has ended leaves its identity to the next
+    for seed in range(4):  # a new thread may get the identity of an ended one
         thread = threading.Thread(target=use, args=(seed,))
         thread.start()
         thread.join()
@@ -154,7 +154,7 @@ def test_a_store_may_be_used_by_one_thread_after_another(path: str, backend: str
 
 
 def test_crc32c_is_the_one_of_zarr() -> None:
-    """Protects the reading of our files by others: zarr's codec computes the same number."""
+    """Checks that our checksum equals the checksum of zarr's codec, so that other programs can read our files."""
     codec = pytest.importorskip("google_crc32c")
     data = np.random.default_rng(0).integers(0, 256, 100_003, dtype=np.uint8)
     assert _core.crc32c(data) == codec.value(data.tobytes())
@@ -164,7 +164,7 @@ def test_crc32c_is_the_one_of_zarr() -> None:
 
 
 def test_aligned_arrays_outlive_nothing_and_leak_nothing() -> None:
-    """Protects direct transfers: addresses are aligned, bytes are zero, views keep the memory."""
+    """Checks that aligned arrays have aligned addresses and zero bytes, and that a view keeps the memory alive."""
     for nbytes in (1, PAGE, 3 << 20):
         array = _core.aligned_array(nbytes)
         assert array.ctypes.data % PAGE == 0

@@ -1,4 +1,4 @@
-"""Protects bench stream: what it reports is what was measured, by every rank, and its results are STREAM's."""
+"""Check `bench stream`: each rank reports what it measured, and the results are those of STREAM."""
 
 import json
 import subprocess
@@ -22,7 +22,8 @@ DRAM = MODES[0]
 
 
 def test_small_stream_bench_measures_every_mode(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """All modes and loops have bandwidths, results are right, a picture is drawn, and files go with the process."""
+    """Checks that all modes and loops have bandwidths and correct results, that a picture is drawn, and that files go.
+    """
     target, picture = tmp_path / "figures.json", tmp_path / "pictures" / "stream.png"
     arguments = ["-d", str(tmp_path / "new" / "below"), "--json", str(target), "--png", str(picture), "--threads", "2"]
     assert call(["bench", "stream", "--small", *arguments]) == 0
@@ -41,7 +42,7 @@ def test_small_stream_bench_measures_every_mode(tmp_path: Path, capsys: pytest.C
 
 
 def test_bandwidths_are_bytes_over_seconds() -> None:
-    """Two ranks on one node move the bytes of both, from the first one's beginning to the last one's end."""
+    """Checks two ranks on one node: the bandwidth counts the bytes of both, from the first start to the last end."""
     times = {loop.name: [LoopTime(10.0, 1.0, 1.0), LoopTime(20.0, 2.0, 2.0)] for loop in LOOPS}
     later = {name: [replace(one, begin=one.begin + 2) for one in of] for name, of in times.items()}
     ranks = [
@@ -59,7 +60,7 @@ def test_bandwidths_are_bytes_over_seconds() -> None:
 
 
 def test_values_follow_the_loops() -> None:
-    """After one repeat a is 15 times what it was: what every element is compared with."""
+    """Checks the values after one repeat: a becomes 15 times as large. All elements are compared with these values."""
     values = {"a": 2.0, "b": 2.0, "c": 0.0, "": 0.0}
     for loop in LOOPS:
         values[loop.result] = loop.value(values[loop.first], values[loop.second])
@@ -67,7 +68,7 @@ def test_values_follow_the_loops() -> None:
 
 
 def test_flushes_are_measured_only_where_they_mean_something(tmp_path: Path) -> None:
-    """What forgets at reboot has no flush to measure, whatever msync returns there."""
+    """Checks that flushes are not measured on a tier that loses its data at a reboot."""
     tier = find_tier(tmp_path, None)
     assert "forgets" in why_not_flushed(replace(tier, kind="tmpfs", persistence=Persistence.REBOOT))
     assert "memory" in why_not_flushed(replace(tier, kind="cxl", persistence=Persistence.PROCESS))
@@ -78,7 +79,7 @@ def test_flushes_are_measured_only_where_they_mean_something(tmp_path: Path) -> 
 def test_tiers_that_cannot_be_measured_are_refused(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """One line names the tier and those that there are; nothing is made."""
+    """Checks that the one-line error names the tier and the known tiers. No file is made."""
     assert call(["bench", "stream", "--small", "-d", str(tmp_path), "--tier", name]) == 2
     said = capsys.readouterr().err
     assert name in said and "there are" in said and said.count("\n") == 1
@@ -88,7 +89,7 @@ def test_tiers_that_cannot_be_measured_are_refused(
 def test_arrays_without_room_are_refused_before_they_are_made(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A tier that is nearly full is named with what is free."""
+    """Checks that a tier without enough room is refused, and that the error gives the free bytes."""
     full = replace(find_tier(tmp_path, None), free_bytes=1 << 20)
     monkeypatch.setattr("outcrop.bench.stream.find_tier", lambda directory, name: full)
     assert call(["bench", "stream", "--small", "-d", str(tmp_path)]) == 2
@@ -96,7 +97,7 @@ def test_arrays_without_room_are_refused_before_they_are_made(
 
 
 def test_a_tier_goes_by_its_kind_too(tmp_path: Path) -> None:
-    """As for arrays; where there are several of a kind, one is to be named."""
+    """Checks that a tier can be selected by its kind, unless several tiers have this kind."""
     tier = find_tier(tmp_path, None)
     others = [one for one in find_tiers((tmp_path,)) if one.kind == tier.kind and one.name != tier.name]
     if others:
@@ -107,7 +108,10 @@ def test_a_tier_goes_by_its_kind_too(tmp_path: Path) -> None:
 
 
 def test_threads_that_the_system_does_not_give_are_one_line(tmp_path: Path) -> None:
-    """Those that had been started end: no crash. A thread takes address space, of which there is little here."""
+    """Checks that too many threads give a one-line error, and that the threads that have started end.
+
+    Each thread needs address space, and the test limits it.
+    """
     program = (
         "import resource, sys; resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30)); "
         "from outcrop.cli.main import call; sys.exit(call(sys.argv[1:]))"
@@ -119,12 +123,12 @@ def test_threads_that_the_system_does_not_give_are_one_line(tmp_path: Path) -> N
 
 
 def stream(ranks: int, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """`outcrop bench stream --small` on several ranks."""
+    """Run `outcrop bench stream --small` on several ranks."""
     return mpirun(ranks, sys.executable, "-m", "outcrop.cli.main", "bench", "stream", "--small", *arguments)
 
 
 def test_all_ranks_measure_together(tmp_path: Path) -> None:
-    """Two ranks by mpirun give one table and one file, with a line for each rank and the node they share."""
+    """Checks that two ranks of mpirun give one table and one file, with a line for each rank and for their node."""
     target = tmp_path / "figures.json"
     done = stream(2, "-d", str(tmp_path), "--json", str(target))
     assert done.returncode == 0, done.stderr
@@ -138,7 +142,7 @@ def test_all_ranks_measure_together(tmp_path: Path) -> None:
 
 
 def test_trouble_of_a_rank_ends_all(tmp_path: Path) -> None:
-    """Nobody waits for a rank that has given up, and it says who it was."""
+    """Checks that an error on one rank ends all ranks, and that the message names the rank."""
     done = stream(2, "-d", str(tmp_path), "--tier", "optane")
     assert done.returncode != 0
     assert "rank" in done.stderr and "optane" in done.stderr
@@ -147,7 +151,7 @@ def test_trouble_of_a_rank_ends_all(tmp_path: Path) -> None:
 def test_ranks_of_another_mpi_are_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its mpirun starts several, and each would take itself for the only one."""
+    """Checks that an mpirun of another MPI is refused. With it, each rank takes itself for the only one."""
     world = SimpleNamespace(Get_rank=lambda: 0, Get_size=lambda: 1)
     world.Split_type = lambda kind: world
     mpi = SimpleNamespace(
@@ -167,7 +171,7 @@ def test_ranks_of_another_mpi_are_refused(
 def test_ranks_without_mpi4py_are_told_what_to_install(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Under mpirun, one process never measures as if it were alone."""
+    """Checks that mpirun without mpi4py is refused. Otherwise each process measures as if it were alone."""
     monkeypatch.setenv(LAUNCHERS[0], "2")
     monkeypatch.setitem(sys.modules, "mpi4py", None)
     assert call(["bench", "stream", "--small", "-d", str(tmp_path)]) == 2

@@ -1,4 +1,4 @@
-"""Protects sweeps over arrays in memory: the oracle's bits, wherever they lie; clear words where they do not fit."""
+"""Check sweeps over arrays in memory: they give the oracle's bits on each tier, and wrong arrays give clear errors."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,7 +14,7 @@ from outcrop.language.library import find_stencil
 
 
 def random_array(ny: int, nx: int, dtype: str, seed: int, tier: str = "dram") -> Any:
-    """Of a grid (ny, nx), with spare rows of NaN, which must not matter."""
+    """Return an array for a grid (ny, nx) with two more rows of NaN, which must not be used."""
     array = oc.array((ny + 2, nx), dtype, tier=tier)
     array[...] = np.nan
     array[1:-1] = np.random.default_rng(seed).random((ny, nx))
@@ -22,7 +22,7 @@ def random_array(ny: int, nx: int, dtype: str, seed: int, tier: str = "dram") ->
 
 
 def swept(name: str, shape: tuple[int, int], dtype: str, steps: int, tier: str) -> None:
-    """Compare all fields of a library stencil after some steps with the oracle's."""
+    """Compare all fields of a library stencil with the oracle after some steps."""
     stencil = find_stencil(name)
     arrays: dict[str, Any] = {}
     state: dict[str, Any] = {}
@@ -30,7 +30,7 @@ def swept(name: str, shape: tuple[int, int], dtype: str, steps: int, tier: str) 
         storage = stencil.storage[number]
         first = random_array(*shape, dtype, number, tier)
         state[field.name] = first[1:-1].copy()[:, None]
-        second = random_array(*shape, dtype, number)  # rims are the same
+        second = random_array(*shape, dtype, number)  # both arrays have the same rim
         arrays[field.name] = (first, second) if storage.is_double else first
     expected = advance_fields(stencil, state, {}, steps)
     with oc.Sweep(stencil, arrays, threads=3) as sweep:
@@ -44,12 +44,12 @@ def swept(name: str, shape: tuple[int, int], dtype: str, steps: int, tier: str) 
 @pytest.mark.parametrize("name", ["stream_function", "sharpen", "gray_scott_2d", "maxwell_2d"])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_sweeps_are_the_oracles(name: str, dtype: str) -> None:
-    """One stage or several, one field or several, more rows than a call takes: the same bits."""
+    """Checks the bits for one or several stages and fields, and for more rows than one call updates."""
     swept(name, (150, 144), dtype, 3, "dram")
 
 
 def test_sweeps_work_on_mapped_files(tmp_path: Path) -> None:
-    """Arrays may lie on a tier, and half of them elsewhere."""
+    """Checks that an array may lie in a file, and the second array of its field in DRAM."""
     path = tmp_path / "psi.npy"
     psi, other = oc.array((42, 64), path=path), oc.array((42, 64), tier="dram")
     psi[...] = other[...] = np.random.default_rng(0).random((42, 64))
@@ -81,13 +81,13 @@ def array(*shape: int, dtype: str = "float64") -> Any:
     ],
 )
 def test_arrays_that_do_not_fit_are_refused(stencil: str, arrays: Mapping[str, Any], says: str) -> None:
-    """Kernels check nothing: what they are given must be right."""
+    """Checks that wrong arrays are refused, because kernels check nothing."""
     with pytest.raises(InputError, match=says):
         oc.Sweep(find_stencil(stencil), arrays)
 
 
 def test_what_is_updated_may_be_written_to() -> None:
-    """A kernel that writes to a page for reading only would end the process."""
+    """Checks that a read-only array is refused, because a kernel that writes to it ends the process."""
     first, second = np.asarray(array(9, 16)), np.asarray(array(9, 16))
     second = second.view()
     second.flags.writeable = False

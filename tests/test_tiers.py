@@ -1,4 +1,4 @@
-"""Protects `outcrop tiers`: all tiers of this machine with figures, measured once, then known; nothing left behind."""
+"""Check `outcrop tiers`: it measures each tier of this machine once, stores the figures, and removes its files."""
 
 import json
 import os
@@ -19,7 +19,7 @@ FIGURES = ("read_bytes_per_second", "write_bytes_per_second", "random_read_bytes
 
 @pytest.fixture(autouse=True)
 def in_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Quick measurements whose figures mean nothing, of one directory, kept apart from the user's."""
+    """Make measurements quick and meaningless, limit them to one directory, and use a separate cache."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.delenv("OUTCROP_TIERS", raising=False)
@@ -35,13 +35,14 @@ def in_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Where scratch files go; empty before, so that what stays is seen."""
+    """Return an empty folder for scratch files, so that the test can see files that remain."""
     (tmp_path / "here").mkdir()
     return tmp_path / "here"
 
 
 def test_every_tier_is_measured_once(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The second time the figures are those of the first; --refresh measures again. No file stays."""
+    """Checks that a second call shows the figures of the first one, and that --refresh measures again. No file remains.
+    """
     report = folder.parent / "tiers.json"
     origins = []
     for words in ([], [], ["--refresh"]):
@@ -63,7 +64,7 @@ def test_every_tier_is_measured_once(folder: Path, capsys: pytest.CaptureFixture
 
 
 def test_unasked_nothing_is_measured(folder: Path) -> None:
-    """Planning looks at tiers often, and must not write."""
+    """Checks that planning measures nothing, because it looks up tiers often and must not write."""
     found = find_tiers([folder])
     assert {tier.origin for tier in found} <= {"not measured", "firmware"}
     assert len({tier.name for tier in found}) == len(found)
@@ -71,7 +72,10 @@ def test_unasked_nothing_is_measured(folder: Path) -> None:
 
 
 def test_memory_is_what_proc_says() -> None:
-    """Within the kernel's figure, and the limit of the control group; of one NUMA node it is all of that."""
+    """Checks that memory is within the kernel's figure and the limit of the control group.
+
+    On a machine with one NUMA node, the memory is exactly the kernel's figure.
+    """
     memory = [tier for tier in find_tiers() if tier.is_memory]
     for tier in memory:
         assert 0 <= tier.free_bytes <= tier.capacity_bytes <= discover.memory_bytes()
@@ -81,7 +85,8 @@ def test_memory_is_what_proc_says() -> None:
 
 
 def test_a_declared_tier_takes_measured_figures_where_it_has_none(folder: Path) -> None:
-    """What is declared stays; the device is measured once for all tiers on it."""
+    """Checks that declared figures are kept and missing ones are measured. A device is measured once for all its tiers.
+    """
     file = folder.parent / "tiers.toml"
     file.write_text(f'[mine]\ndirectory = "{folder}"\nread = 123.0\ncapacity = "1GiB"')
     (mine,) = (tier for tier in find_tiers([], file, measure=True) if tier.name == "mine")
@@ -93,7 +98,7 @@ def test_a_declared_tier_takes_measured_figures_where_it_has_none(folder: Path) 
 
 
 def test_what_cannot_be_measured_says_why(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No room, and no permission, leave a tier without figures, and the others with them."""
+    """Checks that a tier without room or permission has a note instead of figures. Other tiers keep theirs."""
     monkeypatch.setattr(measure, "MIN_SCRATCH_BYTES", 1 << 60)
     found = find_tiers([folder], measure=True)
     (storage,) = (tier for tier in found if not tier.is_memory)
@@ -105,7 +110,7 @@ def test_what_cannot_be_measured_says_why(folder: Path, monkeypatch: pytest.Monk
 
 
 def test_bad_arguments_are_one_line(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Before anything is measured."""
+    """Checks that wrong arguments give a one-line error before anything is measured."""
     for words, message in (
         (["-d", "/dev/null/below"], "/dev/null is a file"),
         (["-d", "/proc"], "/proc is on proc, which cannot store files"),
@@ -120,7 +125,7 @@ def test_bad_arguments_are_one_line(folder: Path, capsys: pytest.CaptureFixture[
 def test_a_directory_that_cannot_be_written_is_refused(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Not measured somewhere else on its file system instead."""
+    """Checks that a directory without write permission is refused, and that no other directory is measured instead."""
     monkeypatch.setattr(os, "access", lambda path, mode: not mode & os.W_OK)
     assert call(["tiers", "-d", str(folder)]) == 2
     output = capsys.readouterr()
@@ -130,7 +135,10 @@ def test_a_directory_that_cannot_be_written_is_refused(
 
 @pytest.mark.parametrize("version", [1, 2])
 def test_limits_of_control_groups_hold(version: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The lowest one around this process, less what is used there and is no cached file."""
+    """Checks the lowest limit of the control groups around this process, minus the memory that is used there.
+
+    Cached files do not count as used.
+    """
     inner = tmp_path / ("memory/job/step" if version == 1 else "job/step")
     inner.mkdir(parents=True)
     (tmp_path / "own").write_text("4:memory:/job/step\n" if version == 1 else "0::/job/step\n")
@@ -148,14 +156,14 @@ def test_limits_of_control_groups_hold(version: int, tmp_path: Path, monkeypatch
 
 
 def test_an_impossible_directory_is_refused(tmp_path: Path) -> None:
-    """A file is no place for scratch files."""
+    """Checks that a file is refused as a place for scratch files."""
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match="is a file"):
         find_tiers([tmp_path / "file"])
 
 
 def test_files_have_a_tier_where_the_kernel_lists_no_mount(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In a chroot the file system at / is in no list, and still the one that arrays and runs lie on."""
+    """Checks that the file system at / is a tier if the kernel does not list it, as in a chroot."""
     monkeypatch.setattr(storage_tiers, "all_mounts", lambda: [])
     (root,) = storage_tiers.storage_tiers()
     assert root.kind == "disk" and root.persistence is Persistence.PERMANENT

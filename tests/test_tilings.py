@@ -1,4 +1,4 @@
-"""Protects how slabs are cut for the cache: grids of few rows keep all threads busy, too, and plans say how."""
+"""Check how slabs are cut for the cache. Grids of few rows also keep all threads busy, and plans show the tiles."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from strategies import MACHINE, make_problem
 
 
 def every_tiling(problem: Problem, sizes: Sizes, threads: int, scheme: str = "wavefront") -> list[Sizes]:
-    """What would be measured."""
+    """Return all tilings that the tuner measures."""
     return list(tilings(problem, SCHEMES[scheme], sizes, replace(MACHINE, threads=threads)))
 
 
@@ -33,7 +33,10 @@ def every_tiling(problem: Problem, sizes: Sizes, threads: int, scheme: str = "wa
 def test_threads_share_the_planes_of_grids_of_one_row(
     threads: int, radius: int, planes: int, levels: int, slab: int, scheme: str
 ) -> None:
-    """Of two axes there are chunks for all threads, and bands, too, where there are levels enough; of one row only."""
+    """Checks grids of two axes: chunks for all threads, and bands too if the pass has enough levels.
+
+    Only grids of one row per plane have bands.
+    """
     problem, sizes = make_problem((planes, 1, 4000), (radius, 0, radius), levels), Sizes(levels, slab, 0)
     found = every_tiling(problem, sizes, threads, scheme)
     assert found
@@ -49,14 +52,14 @@ def test_threads_share_the_planes_of_grids_of_one_row(
 
 @given(st.integers(1, 16), st.integers(0, 4), st.integers(1, 300))
 def test_grids_of_many_rows_are_cut_into_diamonds(threads: int, radius: int, levels: int) -> None:
-    """Chunks of planes are for few rows only: where each thread can have a diamond nothing changes."""
+    """Checks that a grid with enough rows for a diamond per thread has no chunks of planes."""
     problem = make_problem((500, 2 * max(1, radius) * threads, 500), (radius, radius, radius), levels)
     assert not shares_planes(problem, threads)
     assert all(one.chunk == 0 and one.diamond > 0 for one in every_tiling(problem, Sizes(levels, 30, 0), threads))
 
 
 def test_a_given_height_is_that_of_bands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """On two axes --diamond is about bands, and the plan says what will be done."""
+    """Checks that --diamond sets the height of bands on two axes, and that the plan shows them."""
     words = ["plan", "heat_2d", "-n", "400", "600", "-t", "60", "-d", str(tmp_path / "run.oc"), "--threads", "2"]
     assert main.call([*words, "--diamond", "4", "--draw", str(tmp_path / "plan.png")]) == 0
     assert "bands of 8 levels" in capsys.readouterr().out

@@ -1,4 +1,4 @@
-"""Protects what users see of NUMA nodes: how many there are, how threads are laid out, what is refused."""
+"""Check NUMA nodes as users see them: their number, the layout of threads, and refusals."""
 
 import os
 import subprocess
@@ -19,7 +19,7 @@ needs_hwloc = pytest.mark.skipif(not _core.has_hwloc(), reason="built without hw
 
 @needs_hwloc
 def test_nodes_hold_the_processors_of_this_process() -> None:
-    """All that the process may use, and nothing else."""
+    """Checks that the nodes contain exactly the processors that this process may use."""
     nodes = discover.numa_nodes()
     assert sum(node.processors for node in nodes) == available_cores()
     assert all(1 <= node.cores <= node.processors for node in nodes)
@@ -36,13 +36,14 @@ def test_nodes_hold_the_processors_of_this_process() -> None:
     ],
 )
 def test_threads_are_spread_over_nodes(machine: str, threads: int, expected: list[int]) -> None:
-    """Cores first, in proportion."""
+    """Checks that threads are spread over nodes in proportion to their cores. Cores are used before second processors.
+    """
     assert _core.threads_on_nodes(threads, "auto", machine) == expected
     assert _core.threads_on_nodes(threads, "none", machine) == [threads]
 
 
 def test_words_for_a_layout() -> None:
-    """One node needs no words; what is not as it should be does."""
+    """Checks that the text does not mention a single node, and mentions threads that are not placed."""
     assert str(discover.ThreadLayout((16,))) == "16 threads"
     assert str(discover.ThreadLayout((8, 8))) == "16 threads on 2 NUMA nodes"
     assert str(discover.ThreadLayout((4,), "not placed")) == "4 threads, not placed"
@@ -62,7 +63,7 @@ def test_words_for_a_layout() -> None:
 def test_threads_on_one_node_of_several_are_told(
     threads_on_nodes: tuple[int, ...], bind: str, nodes: int, is_told: bool
 ) -> None:
-    """Say so where two sockets are treated as one. Say nothing where the user asked for that, or loses nothing."""
+    """Checks that users learn if two sockets are treated as one, unless they asked for it or lose nothing."""
     layout = discover.layout_of(threads_on_nodes, bind, nodes, "the obstacle")
     assert layout.threads_on_nodes == threads_on_nodes
     assert ("the obstacle" in str(layout), f"{nodes} NUMA nodes" in str(layout)) == (is_told, is_told)
@@ -72,7 +73,7 @@ def test_threads_on_one_node_of_several_are_told(
     ("text", "nodes"), [("0-1,4\n", 3), ("0\n", 1), ("1,3\n", 2), ("", 1), ("2-1", 1), ("many", 1), (None, 1)]
 )
 def test_nodes_are_counted_without_hwloc(tmp_path: Path, text: str | None, nodes: int) -> None:
-    """As Linux lists them; one where there is no list, or none that can be read."""
+    """Checks that nodes are counted from the list of Linux. Without a readable list, the number is 1."""
     if text is not None:
         (tmp_path / "has_cpu").write_text(text)
     assert discover.nodes_with_processors(tmp_path / "has_cpu") == nodes
@@ -92,14 +93,16 @@ if libc.prctl(22, 2, ctypes.byref(program), 0, 0) != 0:
     sys.exit(77)
 sys.exit(call(sys.argv[1:]))
 """
-"""The command line behind a filter of system calls (seccomp) that refuses sched_setaffinity, as containers have."""
+"""Runs the command line with a filter of system calls (seccomp) that refuses sched_setaffinity, as in containers."""
 
 
 @needs_hwloc
 @pytest.mark.skipif(os.uname().machine not in ("x86_64", "aarch64"), reason="system calls have other numbers here")
 @pytest.mark.skipif(available_cores() < 2, reason="one processor cannot be on two nodes")
 def test_a_refusal_to_bind_is_said(tmp_path: Path) -> None:
-    """A container that forbids binding costs speed on several nodes; where binding was asked for, it is an error."""
+    """Checks that a container that forbids binding gives a note on several nodes, and an error if binding was
+    requested.
+    """
     first, second, *_ = sorted(os.sched_getaffinity(0))
     two_nodes = {"HWLOC_SYNTHETIC": f"numa:2 core:1 pu:1(indexes={first},{second})", "HWLOC_THISSYSTEM": "1"}
     plan = ["plan", "heat7", "-n", "40", "24", "20", "-t", "6", "--threads", "2", "-d", str(tmp_path / "run.oc")]
@@ -120,14 +123,14 @@ def test_a_refusal_to_bind_is_said(tmp_path: Path) -> None:
 
 
 def test_unknown_ways_to_bind_are_refused(tmp_path: Path) -> None:
-    """The value is named, and what there is."""
+    """Checks that the error names the wrong value and the known values."""
     with pytest.raises(InputError, match=r"bind 'sockets' is unknown; there are auto, cores, none"):
         oc.Simulation("heat7", (8, 8, 8), directory=tmp_path / "run.oc", bind="sockets")
 
 
 @needs_hwloc
 def test_a_run_bound_to_cores_gives_the_same_bits_and_gives_them_back(tmp_path: Path) -> None:
-    """On one node this is what --bind cores is for; the caller's own threads stay where they were."""
+    """Checks that `bind="cores"` gives the same bits on one node, and that the caller's threads stay unbound."""
     before = os.sched_getaffinity(0)
     results: list[Any] = []
     for bind in ("none", "cores"):
@@ -144,7 +147,7 @@ def test_a_run_bound_to_cores_gives_the_same_bits_and_gives_them_back(tmp_path: 
 
 @needs_hwloc
 def test_the_layout_of_another_machine_can_be_tried(tmp_path: Path) -> None:
-    """Plan and report say on how many nodes, and the bits stay the same."""
+    """Checks that plan and report show the number of simulated nodes, and that the bits stay the same."""
     common = [sys.executable, "-m", "outcrop.cli.main"]
     size = ["heat7", "-n", "40", "24", "20", "-t", "6", "--init", "random:3", "--threads", "4"]
     said = {}
@@ -156,7 +159,7 @@ def test_the_layout_of_another_machine_can_be_tried(tmp_path: Path) -> None:
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
         said[name] = done.stdout
-    assert said["four"].count("4 threads on 4 NUMA nodes") == 2  # in the plan and in the report
+    assert said["four"].count("4 threads on 4 NUMA nodes") == 2  # in plan and report
     assert "NUMA" not in said["one"] or len(discover.numa_nodes()) > 1
     assert '"numa_nodes": 4' in (tmp_path / "four.json").read_text()
     assert (oc.open(tmp_path / "one.oc")["u"][:] == oc.open(tmp_path / "four.oc")["u"][:]).all()

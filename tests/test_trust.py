@@ -1,4 +1,4 @@
-"""Protects users from directories of strangers, and results from writes that were lost, misplaced or damaged."""
+"""Check directories from untrusted users, and results with writes that were lost, misplaced or damaged."""
 
 import json
 import os
@@ -23,7 +23,7 @@ SHAPE = (12, 10, 8)
 
 
 def make_run(where: Path, *others: Path) -> oc.Simulation:
-    """Two generations of a wave with previous values, traces, norms, snapshots and a source."""
+    """Make two generations of a wave with previous values, traces, norms, snapshots and a source."""
     sim = oc.Simulation(
         "acoustic2", SHAPE, directory=[where, *others], memory="1MiB", params={"dt": 1e-4, "h": 1.0},
         sources=[oc.Source("u", [5.0, 5.0, 4.0], np.linspace(1, 2, 40))],
@@ -62,7 +62,7 @@ def take_the_other_turn(where: Path) -> None:
 
 
 def lose_a_write(where: Path) -> None:
-    """A plane keeps the values that it had two generations before, as the other turn of a lost write would."""
+    """Put back the values of a plane from two generations before, as a lost write leaves them."""
     current = os.readlink(where / "u")
     size = record_bytes(where)
     older = (where / (current[:-1] + str(1 - int(current[-1]))) / "c/0/0/0").read_bytes()
@@ -116,7 +116,10 @@ def test_verify_finds_what_is_not_what_was_written(damage: Callable[[Path], None
 
 @pytest.mark.parametrize("damage", [*PLANES, *RECORDS], ids=lambda damage: damage.__name__)
 def test_resume_does_not_go_on_from_what_is_damaged(damage: Callable[[Path], None], tmp_path: Path) -> None:
-    """Planes of all arrays, records, points and values: a pass reads them, or a run tests them before it goes on."""
+    """Checks that a run does not continue from damaged planes, records, points or values.
+
+    A pass reads them, or the run tests them before it continues.
+    """
     where = tmp_path / "run.oc"
     make_run(where)
     damage(where)
@@ -127,7 +130,8 @@ def test_resume_does_not_go_on_from_what_is_damaged(damage: Callable[[Path], Non
 
 
 def test_repair_mends_links_and_keeps_damaged_records(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Links and metadata are written again, traces are taken as they are; planes stay damaged."""
+    """Checks that --repair writes links and metadata again and accepts traces as they are. Damaged planes stay damaged.
+    """
     where = tmp_path / "run.oc"
     make_run(where)
     (where / "u").unlink()
@@ -151,7 +155,7 @@ def test_repair_mends_links_and_keeps_damaged_records(tmp_path: Path, capsys: py
 
 
 def test_reading_changes_nothing(tmp_path: Path) -> None:
-    """Not even what a crash has left unfinished."""
+    """Checks that reading changes no file, not even one that a crash left unfinished."""
     where = tmp_path / "run.oc"
     make_run(where)
     (where / "u").unlink()
@@ -166,14 +170,15 @@ def test_reading_changes_nothing(tmp_path: Path) -> None:
 
 
 def rewrite(path: Path, **changes: object) -> None:
-    """Change keys of a sealed file, with a right checksum."""
+    """Change keys of a sealed file and update its checksum."""
     content = json.loads(path.read_text())
     del content["crc32c"]
     path.write_bytes(sealed({**content, **changes}))
 
 
 def test_names_of_a_manifest_lead_nowhere_else(tmp_path: Path) -> None:
-    """By its arrays, its member or its records: `--force` deletes nothing outside."""
+    """Checks that `--force` deletes nothing outside a run, for any names of arrays, members or records in a manifest.
+    """
     where, mine = tmp_path / "run.oc", tmp_path / "mine"
     mine.mkdir()
     (mine / "thesis.tex").write_text("years of work")
@@ -216,7 +221,11 @@ def test_nothing_is_written_through_links(name: str, tmp_path: Path) -> None:
 
 
 def test_a_copy_of_a_run_cannot_overwrite_further_directories(tmp_path: Path) -> None:
-    """They belong to the run that they name, as long as that is there; a run that was moved takes them along."""
+    """Checks that further directories belong to the run that they name, while this run exists. A copy cannot write to
+    them.
+
+    A run that was moved keeps its further directories.
+    """
     first, second, copy = (tmp_path / name for name in ("run.oc", "further", "copy.oc"))
     make_run(first, second)
     shutil.copytree(first, copy, symlinks=True)
@@ -231,7 +240,8 @@ def test_a_copy_of_a_run_cannot_overwrite_further_directories(tmp_path: Path) ->
 
 @pytest.mark.parametrize("is_moved", [False, True])
 def test_a_directory_that_goes_during_a_run_is_noticed(is_moved: bool, tmp_path: Path) -> None:
-    """At the next commit at the latest; the line claims no step that is not there."""
+    """Checks that a run whose directory was moved or deleted fails at its next commit. The error names no missing step.
+    """
     where = tmp_path / "run.oc"
     oc.Simulation("heat7", SHAPE, directory=where, memory="1MiB", sizes={"bt": 1})["u"] = 1.0
     sim = oc.open(where)
@@ -241,7 +251,7 @@ def test_a_directory_that_goes_during_a_run_is_noticed(is_moved: bool, tmp_path:
             time.sleep(0.001)
         if is_moved:
             where.rename(tmp_path / "elsewhere")
-        while where.exists():  # a commit may put a file there meanwhile
+        while where.exists():  # a commit may create a file here again
             shutil.rmtree(where, ignore_errors=True)
 
     ended: list[bool] = []
@@ -261,7 +271,9 @@ def test_a_directory_that_goes_during_a_run_is_noticed(is_moved: bool, tmp_path:
 
 
 def test_force_keeps_files_that_are_not_of_the_run(tmp_path: Path) -> None:
-    """Beside the run they stay; inside one of its folders they stop it."""
+    """Checks that `force` keeps the user's files beside a run, and is refused if such a file is inside a folder of the
+    run.
+    """
     where = tmp_path / "run.oc"
     make_run(where)
     (where / "notes.txt").write_text("mine")
@@ -275,7 +287,7 @@ def test_force_keeps_files_that_are_not_of_the_run(tmp_path: Path) -> None:
 
 
 def test_a_manifest_that_was_changed_by_chance_is_refused(tmp_path: Path) -> None:
-    """A number that stays a number: only the checksum shows it."""
+    """Checks that a changed number in the manifest is found by its checksum."""
     where = tmp_path / "run.oc"
     make_run(where)
     path = where / "manifest.json"

@@ -1,5 +1,6 @@
-"""Protects users of the command line from themselves and from their shells: options without a meaning, files of
-other kinds, readers that go away. Every refusal is one line and exit code 2, and no run is lost when its reader goes.
+"""Check unusual uses of the command line: wrong options, files of other kinds, and readers that close their pipe.
+
+Each refusal is one line with exit code 2. A run is completed even if its reader goes away.
 """
 
 import contextlib
@@ -28,7 +29,7 @@ DIGITS = "9" * 5000
 
 @pytest.fixture(autouse=True)
 def in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With what is no regular file, under names of those that are."""
+    """Work in a folder with special files whose names look like names of regular files."""
     monkeypatch.chdir(tmp_path)
     for suffix in ("npy", "npz", "nc", "sgy", "json"):
         os.mkfifo(f"fifo.{suffix}")
@@ -39,7 +40,7 @@ def in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
-    """The one line with which a command is refused; nothing is there afterwards that was not before."""
+    """Return the one line with which a command is refused. The command must not create any file."""
     before = sorted(os.listdir())
     capsys.readouterr()
     assert call(words) == 2
@@ -53,7 +54,7 @@ def refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
 
 
 def changed(option: str, value: str) -> list[str]:
-    """RUN with an option replaced or added."""
+    """Return RUN with an option replaced or added."""
     words = list(RUN)
     if option in words:
         place = words.index(option)
@@ -81,17 +82,17 @@ NONSENSE = {
 
 @pytest.mark.parametrize("option", NONSENSE)
 def test_words_nobody_means_are_one_line(option: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """By `run` and by `plan`, which take the same; at once, however large a number is."""
+    """Checks that `run` and `plan` refuse senseless options in one line and at once, even for very large numbers."""
     for value in NONSENSE[option]:
         refused(changed(option, value), capsys)
-        if option != "-d":  # plan looks at places only as far as it must
+        if option != "-d":  # plan does not check all places
             refused(["plan", *changed(option, value)[1:]], capsys)
     if option.startswith("--"):
         refused([*RUN, f"{option}="], capsys)
 
 
 def test_other_commands_say_it_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    """Orders of stencils, places that hold no run, output that is none."""
+    """Checks that unknown orders of stencils, places without a run, and invalid output files are refused."""
     for name in (f"heat{DIGITS}x", "heat99999", "\udcff", "", "x" * 5000):
         refused(["run", name, *RUN[2:]], capsys)
     for where in ("", "\udcff", "x" * 300, "fifo.npy", "loop.npy", "zero.npy", "folder.npy"):
@@ -105,12 +106,15 @@ def test_other_commands_say_it_in_one_line(capsys: pytest.CaptureFixture[str]) -
 
 
 def test_messages_do_not_change_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
-    """A name may hold what clears the screen."""
+    """Checks that control characters in a name do not reach the terminal."""
     assert "\x1b" not in refused(["info", "a\x1b[2Jb"], capsys)
 
 
 def piped(words: list[str], taken: Callable[[int], object], **given: int) -> tuple[int, str]:
-    """Exit code and standard error of a command whose standard output is a pipe; `taken` is what its reader does."""
+    """Run a command with its standard output in a pipe, and return its exit code and standard error.
+
+    `taken` is called with the reading end of the pipe.
+    """
     begin, end = os.pipe()
     with subprocess.Popen([*COMMAND, *words], stdout=end, stderr=subprocess.PIPE, text=True, **given) as process:  # type: ignore[call-overload]
         os.close(end)
@@ -122,21 +126,21 @@ def piped(words: list[str], taken: Callable[[int], object], **given: int) -> tup
 
 
 def shell(text: str) -> tuple[int, str]:
-    """Exit code and standard error of a command line for the shell, in which $outcrop is the command."""
+    """Run a line in the shell, in which $outcrop is the command, and return its exit code and standard error."""
     text = text.replace("$outcrop", " ".join(COMMAND)).replace("$run", " ".join(RUN))
     done = subprocess.run(["bash", "-c", text], capture_output=True, text=True, timeout=120, check=False)
     return done.returncode, done.stderr
 
 
 def test_commands_end_by_sigpipe_when_their_reader_goes() -> None:
-    """As other programs do: killed by the signal, without a word, at the end of Python, too."""
+    """Checks that commands end silently by SIGPIPE when their reader closes the pipe, as other programs do."""
     assert call([*RUN, "--quiet"]) == 0
     for words in (["info", "run.oc"], ["verify", "run.oc"], ["--help"], ["run", "--help"], ["plan", *RUN[1:]]):
         assert piped(words, os.close) == (-signal.SIGPIPE, ""), words
 
 
 def test_a_run_goes_on_when_nobody_reads() -> None:
-    """It is complete, and says so by its exit code; what it would have printed is dropped."""
+    """Checks that a run is completed when its reader closes the pipe. The exit code is 0, and output is dropped."""
     assert piped(RUN, os.close) == (0, "")
     assert oc.open("run.oc").step == 4
     assert piped(["resume", "run.oc", "-t", "3"], os.close) == (0, "")
@@ -147,7 +151,7 @@ def test_a_run_goes_on_when_nobody_reads() -> None:
 
 @pytest.mark.parametrize("closing", [">&-", "2>&-", ">&- 2>&- <&-", "2>&1 | true; exit ${PIPESTATUS[0]}"])
 def test_closed_descriptors_lose_no_run(closing: str) -> None:
-    """Files that are opened instead of them must not get messages between their data."""
+    """Checks closed standard descriptors: data files get their numbers, and messages must not go into these files."""
     code, errors = shell(f"$outcrop $run {closing}")
     assert (code, errors) == (0, "")
     assert call(["verify", "run.oc", "--quiet"]) == 0
@@ -155,26 +159,26 @@ def test_closed_descriptors_lose_no_run(closing: str) -> None:
 
 
 def test_a_run_on_a_terminal_that_goes_away_is_complete() -> None:
-    """A run completes even if nothing can be written to standard error any more."""
+    """Checks that a run is completed even if standard error cannot be written any more."""
     outer, inner = pty.openpty()
     with subprocess.Popen(
         [*COMMAND, *changed("-t", "400")], stdout=inner, stderr=inner, start_new_session=True
     ) as process:
         os.close(inner)
         os.close(outer)
-        assert process.wait(timeout=120) == 2  # standard output could not be written, and the run says so, to nobody
+        assert process.wait(timeout=120) == 2  # 2: standard output could not be written
     assert oc.open("run.oc").step == 400
 
 
 class Full(io.StringIO):
-    """A log on a disk that is full."""
+    """A log on a full disk."""
 
     def write(self, text: str) -> int:
         raise OSError(28, "No space left on device")
 
 
 def test_lines_of_progress_are_dropped_when_they_cannot_be_written(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run must not end because of them; and a program may have no standard error at all."""
+    """Checks that a run does not end if its progress cannot be written, or if standard error does not exist."""
     monkeypatch.setattr("outcrop.run.progress.LINE_SECONDS", 0.0)
     monkeypatch.setattr(sys, "stderr", Full())
     with make_progress("lines", 1, 0, 4, 100) as display:
@@ -188,7 +192,7 @@ def test_lines_of_progress_are_dropped_when_they_cannot_be_written(monkeypatch: 
 
 
 def test_a_full_disk_is_said_once_the_run_is_complete(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On standard output, and where the report goes, which was writable before the run."""
+    """Checks that a full disk for standard output or for the report is reported after the run is complete."""
     code, errors = shell("$outcrop $run > /dev/full")
     assert code == 2
     assert errors == "outcrop: standard output: No space left on device; the run itself is complete, at step 4\n"
@@ -206,7 +210,7 @@ def test_a_full_disk_is_said_once_the_run_is_complete(monkeypatch: pytest.Monkey
 
 
 def test_reports_go_where_shells_send_them(capfd: pytest.CaptureFixture[str]) -> None:
-    """To standard output, to nowhere, to a process of the shell's."""
+    """Checks that a report may go to standard output, to /dev/null, or to a process of the shell."""
     assert call([*RUN, "--quiet", "--json", "/dev/null"]) == 0
     code, out = (
         0,
@@ -221,7 +225,7 @@ def test_reports_go_where_shells_send_them(capfd: pytest.CaptureFixture[str]) ->
     assert (code, json.loads(out)["step"]) == (0, 4)
     assert shell("set -o pipefail; $outcrop $run --force --quiet --json >(cat > kept.json); sleep 0.1; wait")[0] == 0
     lines = threading.Event()
-    for _ in range(100):  # the shell's process may still be writing
+    for _ in range(100):  # the process of the shell may still write
         if Path("kept.json").exists() and Path("kept.json").read_text().endswith("}\n"):
             lines.set()
             break
@@ -231,5 +235,5 @@ def test_reports_go_where_shells_send_them(capfd: pytest.CaptureFixture[str]) ->
 
 @pytest.mark.parametrize("words", [[*RUN[:-6], "-d", "s3://bucket/run.oc"], [*RUN, "--json", "s3://bucket/report.json"]])
 def test_urls_are_not_taken_for_directories(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    """Users who mean an object store get no directory called s3: instead."""
+    """Checks that a URL is refused, so that no directory named s3: is made."""
     assert "looks like a URL" in refused(words, capsys)

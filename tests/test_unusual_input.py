@@ -1,6 +1,6 @@
-"""Protects Python programs from values nobody meant: each is refused with an InputError of one line; nothing is made.
+"""Check unusual values in Python: each gives an InputError of one line, and no file is made.
 
-Files that are read are regular files, and damaged ones are found out; sizes are bounded before loops and allocations.
+Only regular files are read, and damaged files are found. Sizes are limited before loops and allocations.
 """
 
 import os
@@ -29,13 +29,13 @@ from saves import (
     save_zarr,
 )
 
-HUGE = 10**400  # more than a double
+HUGE = 10**400  # larger than any double
 LONG = 10**5000  # more digits than Python prints
-NAME = "x" * 300  # more than file systems take
+NAME = "x" * 300  # longer than file systems allow
 
 
 class NoText:
-    """Raises from everything a message could ask it."""
+    """An object whose conversion to text raises an exception."""
 
     def __repr__(self) -> str:
         raise RuntimeError
@@ -43,12 +43,12 @@ class NoText:
 
 @pytest.fixture(autouse=True)
 def in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where `nothing_is_left` looks."""
+    """Work in an empty folder, so that `refused` can see new files."""
     monkeypatch.chdir(tmp_path)
 
 
 def refused(call: Callable[[], object]) -> str:
-    """The message of one line with which `call` is refused, after which nothing is there that was not before."""
+    """Return the one-line message with which `call` is refused. The call must not create any file."""
     before = sorted(os.listdir())
     with pytest.raises(InputError) as raised:
         call()
@@ -61,7 +61,7 @@ def refused(call: Callable[[], object]) -> str:
 
 
 def simulation(**given: Any) -> oc.Simulation:
-    """A small one, with arguments replaced."""
+    """Return a small simulation with some arguments replaced."""
     usual: dict[str, Any] = {"stencil": "heat7", "shape": (6, 8, 10), "directory": "run.oc", "memory": "8MiB"}
     return oc.Simulation(**{"threads": 1, **usual, **given})
 
@@ -121,13 +121,13 @@ WRONG: dict[str, tuple[Any, ...]] = {
 
 @pytest.mark.parametrize("name", WRONG)
 def test_a_simulation_refuses_what_cannot_be(name: str) -> None:
-    """Before anything is made, and without looking at all of what is too large."""
+    """Checks that wrong arguments are refused before anything is made, and quickly even if they are very large."""
     for value in WRONG[name]:
         refused(lambda value=value: simulation(**{name: value}))  # type: ignore[misc]
 
 
 def test_runs_and_values_are_refused_alike() -> None:
-    """What methods are given: steps without end, values that are no numbers, fields that are not by name."""
+    """Checks that methods refuse endless steps, values that are not numbers, and fields without names."""
     sim = simulation()
     for steps in (*NO_COUNTS, 2**31, 10**8):
         refused(lambda steps=steps: sim.run(steps, "none"))  # type: ignore[misc]
@@ -165,7 +165,7 @@ RESAMPLED: dict[str, tuple[Any, ...]] = {
 
 @pytest.mark.parametrize("name", RESAMPLED)
 def test_resampling_refuses_what_cannot_be(name: str) -> None:
-    """Sizes are bounded before the places of all samples are listed."""
+    """Checks that sizes are limited before the places of all samples are computed."""
     usual: dict[str, Any] = {"values": np.zeros((3, 4, 5)), "shape": (6, 8, 10)}
     if name in ("spacing", "new_spacing", "origin"):
         usual |= {"spacing": 1.0, "new_spacing": 0.25}
@@ -189,14 +189,14 @@ ARRAYS: dict[str, tuple[Any, ...]] = {
 
 @pytest.mark.parametrize("name", ARRAYS)
 def test_arrays_on_tiers_refuse_what_cannot_be(name: str) -> None:
-    """The product of sizes, too, is bounded: it must not overflow."""
+    """Checks that each size and the product of all sizes are limited, so that the product cannot overflow."""
     usual: dict[str, Any] = {"shape": (4, 8), "tier": "dram"}
     for value in ARRAYS[name]:
         refused(lambda value=value: oc.array(**{**usual, name: value}))  # type: ignore[misc]
 
 
 def test_sweeps_refuse_arrays_that_share_memory() -> None:
-    """A step would read what it has just written."""
+    """Checks that arrays that share memory are refused, because a step reads values that it has just overwritten."""
     stencil, array = oc.stencils.heat(ndim=2), oc.array((20, 32), "float64", tier="dram")
     lower, upper = array.values[:18], array.values[2:]
     for pair in ((array, array), (array, array.values), (lower, upper)):
@@ -215,7 +215,7 @@ def test_sweeps_refuse_arrays_that_share_memory() -> None:
 
 @pytest.mark.parametrize("suffix", [suffix for kind in FORMATS for suffix in kind.suffixes])
 def test_what_is_no_regular_file_is_refused(suffix: str) -> None:
-    """At once: a FIFO has no writer, /dev/zero has no end."""
+    """Checks that special files are refused at once. A FIFO may have no writer, and /dev/zero has no end."""
     os.mkfifo(f"fifo{suffix}")
     Path(f"zero{suffix}").symlink_to("/dev/zero")
     Path(f"loop{suffix}").symlink_to(f"loop{suffix}")
@@ -235,7 +235,9 @@ SAVES = (save_npy, save_fortran, save_npz, save_xz, save_fortran_gz, save_netcdf
 
 @pytest.mark.parametrize("save", SAVES, ids=lambda save: save.__name__)
 def test_damaged_files_are_values_or_refused(tmp_path: Path, save: Callable[[Path, np.ndarray], str]) -> None:
-    """Bits flipped, bytes replaced and ends cut off, in headers most of all: never another exception."""
+    """Checks files with flipped bits, replaced bytes and missing ends, mostly in headers. Only an InputError is
+    allowed.
+    """
     text, refusals = save(tmp_path, VOLUME), 0
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
     for seed in range(40):
@@ -249,7 +251,7 @@ def test_damaged_files_are_values_or_refused(tmp_path: Path, save: Callable[[Pat
         path.write_bytes(damaged[: chance.choice((len(damaged), len(damaged), chance.randrange(len(damaged))))])
         try:
             source = open_file(text, 1 << 20)
-            if source.shape == VOLUME.shape:  # what a run would ask for
+            if source.shape == VOLUME.shape:  # as a run reads them
                 collect(source)
         except InputError as error:
             assert len(str(error).splitlines()) == 1

@@ -1,7 +1,6 @@
-"""Protects runs in bad weather: full disks, failing devices, flipped bytes end in one clear error, not in wrong bits.
+"""Check runs with full disks, failing devices and flipped bytes. They end in a clear error, never in wrong bits.
 
-Devices fail by way of the storage that is made to misbehave; a full disk is a real one where the system lets the test
-mount it.
+The storage simulates failing devices. The full disk is a real one if the system allows the test to mount it.
 """
 
 import subprocess
@@ -23,12 +22,12 @@ SHAPE = (40, 33, 50)
 MEMORY = 256 << 10
 STEPS = 24
 
-# Kept, because tests replace it by one with faults.
+# The original class, because tests replace it by one with faults.
 STORE = _core.Store
 
 
 def make_run(where: Path, in_place: bool = False) -> oc.Simulation:
-    """A run with random initial values and no steps done."""
+    """Make a run with random initial values and no steps."""
     simulation = oc.Simulation(
         oc.stencils.heat(ndim=3),
         shape=SHAPE,
@@ -44,7 +43,8 @@ def make_run(where: Path, in_place: bool = False) -> oc.Simulation:
 
 @pytest.fixture
 def storage_with(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Call it with faults to make every store that is opened from then on have them; with none to mend all."""
+    """Return a function that gives faults to each store that is opened later. Without arguments it removes all faults.
+    """
 
     def replace(**faults: float) -> None:
         monkeypatch.setattr(_core, "Store", partial(STORE, faults=faults) if faults else STORE)
@@ -54,7 +54,7 @@ def storage_with(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
 @pytest.fixture(scope="module")
 def expected(tmp_path_factory: pytest.TempPathFactory) -> np.ndarray:
-    """The values after all steps in good weather."""
+    """Return the values after all steps without faults."""
     simulation = make_run(tmp_path_factory.mktemp("good") / "run.oc")
     simulation.run(steps=STEPS, progress="none")
     return simulation["u"][:]
@@ -73,7 +73,9 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> np.ndarray:
 def test_a_failing_device_stops_the_run_and_loses_nothing(
     faults: dict[str, float], words: str, storage_with: Callable[..., None], expected: np.ndarray, tmp_path: Path
 ) -> None:
-    """The error names a file, the committed state is whole, and a mended device ends with the right bits."""
+    """Checks that the error names a file, that the committed state is complete, and that a repaired device gives
+    correct bits.
+    """
     where = tmp_path / "run.oc"
     simulation = make_run(where)
     storage_with(**faults)
@@ -89,7 +91,7 @@ def test_a_failing_device_stops_the_run_and_loses_nothing(
 
 
 def test_a_failed_pass_in_place_says_that_the_state_is_lost(storage_with: Callable[..., None], tmp_path: Path) -> None:
-    """With one array a pass that fails leaves a mixture of steps: nobody may read it or go on from it unawares."""
+    """Checks that a failed pass in place marks the state as lost. The array then holds a mixture of steps."""
     where = tmp_path / "run.oc"
     simulation = make_run(where, in_place=True)
     storage_with(error_at=60)
@@ -104,7 +106,7 @@ def test_a_failed_pass_in_place_says_that_the_state_is_lost(storage_with: Callab
 def test_short_transfers_and_retries_change_nothing(
     storage_with: Callable[..., None], expected: np.ndarray, tmp_path: Path
 ) -> None:
-    """Systems may move less than asked, or ask to try again; a run goes on and ends with the same bits."""
+    """Checks that short transfers and retries change no bit of the result."""
     simulation = make_run(tmp_path / "run.oc")
     storage_with(short_rate=0.2, again_rate=0.2, seed=9)
     simulation.run(steps=STEPS, progress="none")
@@ -113,7 +115,7 @@ def test_short_transfers_and_retries_change_nothing(
 
 
 def test_a_bit_flipped_on_the_way_is_found(storage_with: Callable[..., None], tmp_path: Path) -> None:
-    """A device that returns other bytes than were written stops the run, naming plane, file and offset."""
+    """Checks that a device that returns wrong bytes stops the run. The error names plane, file and offset."""
     simulation = make_run(tmp_path / "run.oc")
     storage_with(flip_at=21)
     with pytest.raises(CorruptionError, match=r"plane \d+.*offset \d+"):
@@ -121,7 +123,7 @@ def test_a_bit_flipped_on_the_way_is_found(storage_with: Callable[..., None], tm
 
 
 def flip_byte(simulation: oc.Simulation, plane: int) -> None:
-    """Change one byte of a plane of the committed array, as a failing medium would."""
+    """Change one byte of a plane of the committed array, as a failing medium does."""
     state = open_state(simulation.directory)
     shard, offset = state.layout.locate(plane)
     with open(str(state.current_files_of("u")[shard]), "r+b") as file:
@@ -134,7 +136,7 @@ def flip_byte(simulation: oc.Simulation, plane: int) -> None:
 def test_a_byte_flipped_on_disk_is_found_by_everything_that_reads_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Running on, reading the plane, `outcrop verify` and zarr itself all refuse; other planes stay readable."""
+    """Checks that running, reading, `outcrop verify` and zarr all refuse a damaged plane. Other planes can be read."""
     where = tmp_path / "run.oc"
     simulation = make_run(where)
     simulation.run(steps=3, progress="none")
@@ -155,20 +157,21 @@ def test_a_byte_flipped_on_disk_is_found_by_everything_that_reads_it(
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 2 MiB of its own."""
+    """Mount a file system of 2 MiB, and yield its folder."""
     where = tmp_path / "small"
     where.mkdir()
     mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "outcrop-test", str(where)], capture_output=True)
     if mounted.returncode != 0:
         pytest.skip("may not mount a small file system here")
     yield where
-    subprocess.run(["umount", "--lazy", str(where)], check=True)  # an error that was caught may hold the run still
+    subprocess.run(["umount", "--lazy", str(where)], check=True)  # a caught error may still hold the run
 
 
 def test_a_disk_that_is_too_small_is_refused_before_the_first_byte(
     small_disk: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Two arrays do not fit: one line with both sizes, exit code 2, nothing created."""
+    """Checks that a disk without room for two arrays gives one line with both sizes and exit code 2. No file is made.
+    """
     where = small_disk / "run.oc"
     code = call(["run", "heat7", "-n", "64", "64", "64", "-t", "5", "-d", str(where), "--memory", "1MiB", "--quiet"])
     said = capsys.readouterr().err
@@ -177,7 +180,7 @@ def test_a_disk_that_is_too_small_is_refused_before_the_first_byte(
 
 
 def test_a_disk_that_others_fill_meanwhile_does_not_stop_a_run(small_disk: Path) -> None:
-    """All files are allocated beforehand, so a run needs no space later, and its commits a page at most."""
+    """Checks that a run needs no space after its files are allocated, except for one page per commit."""
     where = small_disk / "run.oc"
     simulation = oc.Simulation(
         oc.stencils.heat(ndim=3), shape=(32, 32, 32), dtype="float32", directory=where, memory="512KiB"
@@ -193,7 +196,7 @@ def test_a_disk_that_others_fill_meanwhile_does_not_stop_a_run(small_disk: Path)
 
 
 def test_a_commit_without_space_loses_nothing(small_disk: Path) -> None:
-    """When not even the manifest can be written, the error says so and the state before stays."""
+    """Checks that a failed write of the manifest gives an error and keeps the previous state."""
     where = small_disk / "run.oc"
     simulation = oc.Simulation(
         oc.stencils.heat(ndim=3), shape=(32, 32, 32), dtype="float32", directory=where, memory="512KiB"

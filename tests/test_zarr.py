@@ -1,4 +1,4 @@
-"""Protects the promise that a result is a standard, self-checking Zarr array, readable without this package."""
+"""Check that a result is a standard Zarr array with checksums, which can be read without this package."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ SHAPES = [(5, 4, 3), (1, 1, 1), (7, 33, 17), (9, 16, 64)]
 
 
 def make_run(places: list[Path], shape: tuple[int, int, int], dtype: str = "float32") -> np.ndarray:
-    """Initial values of a new run in `places`."""
+    """Make a new run in `places` and return its initial values."""
     values = np.random.default_rng(1).random(shape).astype(dtype)
     simulation = oc.Simulation("heat7", shape, dtype=dtype, directory=places, memory="16MiB")
     simulation["u"] = values
@@ -25,7 +25,9 @@ def make_run(places: list[Path], shape: tuple[int, int, int], dtype: str = "floa
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("shape", SHAPES)
 def test_zarr_reads_the_same_bits(tmp_path: Path, shape: tuple[int, int, int], dtype: str) -> None:
-    """Padding of rows, planes and records must not show through, for odd sizes and for a single cell."""
+    """Checks that readers do not see the padding of rows, planes and records, for irregular sizes and for a single
+    cell.
+    """
     values = make_run([tmp_path / "run.oc"], shape, dtype)
     group = zarr.open_group(str(tmp_path / "run.oc"), mode="r")
     assert list(group.array_keys()) == ["u"]
@@ -34,7 +36,8 @@ def test_zarr_reads_the_same_bits(tmp_path: Path, shape: tuple[int, int, int], d
 
 
 def test_xarray_reads_the_same_bits_with_named_axes(tmp_path: Path) -> None:
-    """The group must open without warnings (they are errors here) though it holds links and a manifest."""
+    """Checks that the group opens without warnings, which are errors here, although it contains links and a manifest.
+    """
     values = make_run([tmp_path / "run.oc"], (6, 5, 7))
     dataset = xarray.open_zarr(str(tmp_path / "run.oc"), chunks=None)
     assert dataset["u"].dims == ("z", "y", "x")
@@ -42,9 +45,9 @@ def test_xarray_reads_the_same_bits_with_named_axes(tmp_path: Path) -> None:
 
 
 def test_shards_over_directories_are_one_array(tmp_path: Path) -> None:
-    """Shards that alternate over devices, the last one short, must look like one array to any reader."""
+    """Checks that shards on several devices, with a shorter last shard, look like one array."""
     places = [tmp_path / name for name in ("a", "b", "c")]
-    shape = (25, 256, 1024)  # 1 MiB a plane, so shards of a few planes and a short last one
+    shape = (25, 256, 1024)  # 1 MiB per plane, so shards of a few planes and a short last one
     layout = make_layout(shape, "float32", stripe_planes(shape, "float32", len(places)))
     assert layout.shards > 3 and layout.records(layout.shards - 1) < layout.shard_planes
     values = make_run(places, shape)
@@ -54,7 +57,7 @@ def test_shards_over_directories_are_one_array(tmp_path: Path) -> None:
 
 
 def test_zarr_reports_a_flipped_bit(tmp_path: Path) -> None:
-    """The checksums must be where Zarr looks for them: a reader without this package notices damage."""
+    """Checks that Zarr finds the checksums, so that a reader without this package notices damage."""
     make_run([tmp_path / "run.oc"], (5, 6, 7))
     state = open_state(tmp_path / "run.oc")
     with open(str(state.current_files_of("u")[0]), "r+b") as file:
@@ -69,7 +72,7 @@ def test_zarr_reports_a_flipped_bit(tmp_path: Path) -> None:
 
 
 def test_the_run_after_a_pass_is_what_zarr_shows(tmp_path: Path) -> None:
-    """The link must follow the committed generation, here to the second array and back."""
+    """Checks that the link points to the committed generation, here the second array and then the first one again."""
     make_run([tmp_path / "run.oc"], (8, 8, 8))
     simulation = oc.open(tmp_path / "run.oc")
     for _ in range(2):
