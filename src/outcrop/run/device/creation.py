@@ -1,10 +1,10 @@
-"""Create a new run on block devices: all of it, or nothing.
+"""Create a new run on block devices. If the creation fails, no part of the run remains.
 
     check and hold ──► slot: the new manifest ──► superblock ──► zeros over signatures ──► indices ──► first values
 
-Writing the superblock of the first device replaces an older run by the new one, which has no values yet. A process that
-finds it after a crash knows that the run has no values to lose. The zeros remove signatures that other programs could
-recognise, at both ends of the device. Checks change nothing.
+Writing the superblock of the first device replaces an older run by the new run, which has no values yet. A process that
+finds the new run after a crash knows that it has no values to lose. The zeros at both ends of the device remove
+signatures that other programs could recognise. The checks change nothing on the devices.
 
 A run on block devices keeps its acquisition (points, traces, norms and snapshots) in a folder beside them:
 
@@ -14,7 +14,7 @@ A run on block devices keeps its acquisition (points, traces, norms and snapshot
       snapshots.zarr/
 
 The manifest on the first device names the folder, and its step says which rows and snapshots are valid. A process that
-holds the devices holds the folder, too.
+holds the devices also holds this folder.
 """
 
 from __future__ import annotations
@@ -76,8 +76,8 @@ _TAIL_BYTES = 1 << 20
 
 
 def are_devices(places: list[Path], raw_device: bool) -> bool:
-    """Return whether the places of a new run are block devices. Raises InputError unless `raw_device` is right for
-    all."""
+    """Return True if the places of a new run are block devices. Raises InputError unless `raw_device` says the same for
+    each place."""
     devices = [place for place in places if device_use.is_block_device(place)]
     others = [place for place in places if place not in devices]
     if raw_device and others:
@@ -93,19 +93,21 @@ def are_devices(places: list[Path], raw_device: bool) -> bool:
 
 
 def check_devices(devices: list[Path], description: Description, force: bool) -> None:
-    """Raise InputError unless the run can be created on these devices and in its folder of records."""
+    """Raise InputError if the run cannot be created on these devices and in its folder of records."""
     check_records_folder(devices, description, force)
     release(hold_devices(devices, description, force))
 
 
 def hold_devices(devices: list[Path], description: Description, force: bool) -> list[int]:
-    """Descriptors that hold the devices until they are closed. Raises InputError unless the run can be created there.
+    """Open and hold the devices, and return their descriptors. Closing a descriptor releases its device. Raises
+    InputError if the run cannot be created on the devices.
 
-    It checks duplicates, use by others, permission, size and, without `force`, that no known content is on them.
+    The checks are: duplicates, use by other programs, permission and size. Without `force`, the devices must also have
+    no known content.
     """
     manifest = new_manifest(description)
     longest = manifest.to_bytes().decode() + " " * SLACK_BYTES
-    encode_slot(Header(RUN, manifest.identity, longest))  # raises if the manifest does not fit
+    encode_slot(Header(RUN, manifest.identity, longest))  # raises InputError if the manifest is too long for a slot
     seen: dict[str, Path] = {}
     for device in devices:
         if (identity := device_use.identity_of(device)) in seen:
@@ -135,7 +137,8 @@ def hold_devices(devices: list[Path], description: Description, force: bool) -> 
 
 
 def hold_empty(device: Path) -> int:
-    """Return a descriptor that holds a device until it is closed. Raises InputError if the device has known content."""
+    """Open and hold a device, and return its descriptor. Closing the descriptor releases the device. Raises InputError
+    if the device has known content."""
     device_use.require_writable(device)
     handle = device_use.claim(device)
     try:
@@ -158,8 +161,8 @@ def _check_size(device: Path, handle: int, needed: int) -> None:
 
 
 def _read(device: Path, handle: int, force: bool) -> Header | None:
-    """Return the header of the device, or None. With `force`, the result is also None for a header that is damaged or
-    of another version; otherwise it raises InputError."""
+    """Return the header of the device, or None if the device has no run. A header that is damaged or of another version
+    gives None with `force`. Without `force` it raises InputError."""
     try:
         return read_header(handle, device)
     except OSError as error:
@@ -182,7 +185,7 @@ def _check_member(device: Path, header: Header, force: bool) -> None:
 
 
 def _run_at(device: Path, identity: object) -> Manifest | None:
-    """Return the manifest of the run on a device if it has this identity, else None."""
+    """Return the manifest of the run on a device if the run has this identity, else None."""
     try:
         found = Device(device).read()
     except InputError:
@@ -194,11 +197,12 @@ def _run_at(device: Path, identity: object) -> Manifest | None:
 def created_on_devices(
     devices: list[Path], manifest: Manifest, force: bool, definitions: Definitions
 ) -> Iterator[State]:
-    """Create a run without values on the devices, and `definitions`, the points and values of its sources and
-    receivers, in the folder beside them. The caller commits the first values inside the `with`.
+    """Create a run without values on the devices, and a folder of records for its acquisition. `definitions` are the
+    points and values of its sources and receivers, which are written to this folder. The caller commits the first
+    values inside the `with`.
 
-    The devices are held until the `with` ends. InputError leaves everything unchanged. If the `with` ends before the
-    first commit, the run is removed; earlier content of the devices is lost then.
+    The devices are held until the `with` ends. If InputError is raised, the devices are unchanged. If the `with` ends
+    before the first commit, the run is removed. In this case the earlier content of the devices is lost.
     """
     check_records_folder(devices, manifest, force)
     handles = hold_devices(devices, manifest, force)
@@ -228,7 +232,7 @@ def _write_header(device: Path, header: Header) -> None:
     with _errors_named(device), opened(device, os.O_RDWR) as handle:
         try:
             old = read_header(handle, device)
-        except InputError:  # it is damaged or of another version, and is replaced
+        except InputError:  # the old header is damaged or of another version; it is replaced
             old = None
         new = replace(header, sequence=old.sequence + 1 if old else 0)
         write_slot(handle, new)
@@ -238,7 +242,7 @@ def _write_header(device: Path, header: Header) -> None:
 
 
 def _clean(handle: int, keep: int) -> None:
-    """Write zeros to the header, except the superblock and the slot at `keep`, and to the end of the device."""
+    """Write zeros to the header and to the end of the device. Keep the superblock and the slot at offset `keep`."""
     _write_zeros(handle, BLOCK_BYTES, keep)
     _write_zeros(handle, keep + SLOT_BYTES, HEADER_BYTES)
     size = device_use.size_of(handle)
@@ -251,7 +255,7 @@ def _write_zeros(handle: int, begin: int, end: int) -> None:
 
 
 def _write_indices(device: Path, manifest: Manifest, index: int) -> None:
-    # Indices are flushed together with the first values, before these are committed.
+    # The indices are not flushed here: they are flushed with the first values, before the first commit.
     layout = manifest.layout
     with _errors_named(device), opened(device, os.O_RDWR) as handle:
         for (_, _, shard), place in ranges_on(manifest, index, str(device)).items():
@@ -262,7 +266,7 @@ def _write_indices(device: Path, manifest: Manifest, index: int) -> None:
 
 
 def _forget(devices: list[Path], identity: str) -> None:
-    """Remove the run from the devices that it was written to. Devices that cannot be written are skipped."""
+    """Remove the run with this identity from the devices. Devices that cannot be written are skipped."""
     for device in devices:
         with contextlib.suppress(OSError, InputError), opened(device, os.O_RDWR) as handle:
             header = read_header(handle, device)
@@ -280,8 +284,9 @@ def _errors_named(device: Path) -> Iterator[None]:
 
 
 def check_records_folder(devices: list[Path], manifest: Description, force: bool) -> None:
-    """Raise InputError unless `records` is given exactly when the run needs it, and names a new or empty folder. With
-    `force` it may be the folder of a run that no longer exists, or of the run on these devices."""
+    """Raise InputError if the run needs a folder of records and has none, or has one and does not need it. The folder
+    must be new or empty. With `force`, it may also be the folder of a run that no longer exists, or of the run on these
+    devices."""
     if bool(manifest.taps) != bool(manifest.records):
         raise InputError(
             f"{devices[0]}: block devices hold arrays only; give records=DIRECTORY for the files of sources, "

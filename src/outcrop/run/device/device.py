@@ -1,18 +1,19 @@
-"""`Device`: a run on raw block devices. Each device has a header of 4 MiB and then its shards, array by array.
+"""`Device`: a run on raw block devices. Each device has a header of 4 MiB. Its shards follow, array by array.
 
-The first copies of the state come first, then the second copies, then the arrays that are only read. Shards alternate
-over the devices. Their bytes are those of the files in a directory, and each begins at a multiple of 4096. The header
-identifies the run and has two copies of its manifest, which are written alternately.
+The first copies of the state come first, then the second copies, then the arrays that are only read. Successive shards
+are on successive devices. A shard has the same bytes as its file in a directory has, and begins at a multiple of 4096.
+The header identifies the run and has two copies of its manifest. Commits write the two copies alternately.
 
          0   superblock: magic, version, kind, identity of the run, CRC32C
      1 MiB   slot 0:     magic, identity, sequence number, length, CRC32C, text
      2 MiB   slot 1:     the same
      4 MiB   the shards
 
-The text is the manifest or, on a further device of a run, the name of the run. Of the slots with the right checksum and
-identity, the one with the higher sequence number is valid. A commit writes the other slot, so a torn commit leaves the
-earlier manifest. The superblock is the first sector, where nearly every program that formats a disk writes. Therefore
-the remains of an overwritten run are not taken for a run. Writing another identity there replaces a run in one step.
+The text is the manifest or, on a further device of a run, the name of the run. A slot counts if its checksum and
+identity are right. If both slots count, the slot with the higher sequence number is valid. A commit writes the slot
+that is not valid, so a torn commit leaves the earlier manifest intact. The superblock is the first sector, which nearly
+every program that formats a disk overwrites. Therefore Outcrop does not mistake the remains of an overwritten run for a
+run. Writing a superblock with another identity replaces a run in one step.
 """
 
 from __future__ import annotations
@@ -57,8 +58,8 @@ _CHECKSUM = struct.Struct("<I")
 
 @dataclass(frozen=True)
 class Header:
-    """The header of a device: kind, identity of the run (32 hexadecimal digits), text, and the number of the
-    writing."""
+    """The header of a device: its kind, the identity of the run (32 hexadecimal digits), and a text. `sequence` counts
+    how often the header was written."""
 
     kind: str
     identity: str
@@ -67,12 +68,13 @@ class Header:
 
     @property
     def slot_offset(self) -> int:
-        """The offset of the slot for this writing. The slots alternate."""
+        """The offset of the slot for this sequence number. The slots alternate."""
         return SLOT_OFFSETS[self.sequence % 2]
 
 
 class Device(RunStorage):
-    """A run on block devices. The manifest is in the header; the kernel's exclusive opening is the lock."""
+    """A run on block devices. The manifest is in the header. The lock of the run is that the kernel lets only one
+    process open a device exclusively."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
@@ -112,13 +114,14 @@ class Device(RunStorage):
             check_sizes(self.records(manifest), manifest)
 
     def records(self, manifest: Manifest) -> Directory:
-        """Return the folder beside the devices. Its MEMBER file must name this run."""
+        """Return the folder of records. Raises StorageError unless the MEMBER file in the folder names this run."""
         if self._records is None or not self._records.is_here():
             self._records = _records_of(manifest, self.path)
         return self._records
 
     def hold(self, shared: bool = False) -> list[int]:
-        """Lock the devices. Raises InputError, too, if a device has got other content. The lock is never shared."""
+        """Lock the devices and return their descriptors. The lock is never shared. Raises InputError if a device is in
+        use, or if another program has written its content to a device."""
         handles: list[int] = []
         self._found.clear()
         try:
@@ -145,7 +148,8 @@ class Device(RunStorage):
 
     @contextmanager
     def scratch(self, manifest: Manifest, count: int) -> Iterator[Sequence[DeviceRange]]:
-        """Yield the space after the shards of the first device."""
+        """Yield `count` bytes after the shards of the first device as temporary space. Raises StorageError if the
+        device is too small."""
         begin = needed_bytes(manifest, 0)
         with opened(self.path, os.O_RDONLY) as handle:
             size = device_use.size_of(handle)
@@ -184,8 +188,8 @@ class Device(RunStorage):
         return parse_manifest(header.text.encode(), self.path)
 
     def _others(self, manifest: Manifest) -> list[Path]:
-        """Return the further devices. They are found by their headers, because names may change when a machine
-        restarts."""
+        """Return all devices except the first. The devices are found by their headers, because the names of devices may
+        change when a machine restarts."""
         paths = []
         for index, name in enumerate(manifest.directories[1:], start=1):
             share = (manifest.identity, index)
@@ -196,7 +200,7 @@ class Device(RunStorage):
 
 
 def ranges_on(manifest: Description, index: int, device: str) -> dict[tuple[str, int, int], DeviceRange]:
-    """Return the ranges of the shards on device number `index` of a run, by (array, copy, shard)."""
+    """Return the ranges of the shards on device number `index` of a run. The keys are (array, copy, shard)."""
     layout, begin, places = manifest.layout, HEADER_BYTES, {}
     for entry, copy in manifest.copies:
         for shard in range(index, layout.shards, len(manifest.directories)):
@@ -206,24 +210,26 @@ def ranges_on(manifest: Description, index: int, device: str) -> dict[tuple[str,
 
 
 def needed_bytes(manifest: Description, index: int) -> int:
-    """Return the bytes that device number `index` of the run must have."""
+    """Return the minimum size, in bytes, of device number `index` of the run."""
     ends = [one.begin + one.size for one in ranges_on(manifest, index, "").values()]
     return round_up(max(ends, default=HEADER_BYTES), RECORD_BYTES)
 
 
 def member_text(manifest: Manifest, index: int) -> str:
-    """Return the text in the header of further device number `index`."""
+    """Return the text for the header of device number `index`, which is not the first device."""
     return json.dumps({"run": manifest.directories[0], "identity": manifest.identity, "index": index}) + "\n"
 
 
 def member_of(header: Header) -> dict[str, object]:
-    """Return the values that `member_text` wrote. The result is empty for the first device of a run."""
+    """Return the values in a text of `member_text`. The result is empty for the first device of a run, whose header has
+    the manifest."""
     content = json.loads(header.text) if header.kind == SHARE else {}
     return content if isinstance(content, dict) else {}
 
 
 def signature_on(path: Path, handle: int) -> str:
-    """Return the known content of an open device other than a run, or "". Raises InputError when it cannot be read."""
+    """Return a text that names the content of an open device, or "" if no known content is found. A run does not count.
+    Raises InputError when the device cannot be read."""
     try:
         return device_use.find_signature(path, handle, device_use.size_of(handle))
     except OSError as error:
@@ -231,7 +237,8 @@ def signature_on(path: Path, handle: int) -> str:
 
 
 def _records_of(manifest: Manifest, device: Path) -> Directory:
-    """Return the folder of records of the run on `device`. Raises StorageError unless its MEMBER file names the run."""
+    """Open the folder of records of the run on `device`, and return it. Raises StorageError unless the MEMBER file in
+    the folder names the run."""
     assert manifest.records is not None
     what = f"{manifest.records}, records of the run on {device},"
     try:
@@ -246,7 +253,8 @@ def _records_of(manifest: Manifest, device: Path) -> Directory:
 
 @contextmanager
 def opened(path: Path, flags: int) -> Iterator[int]:
-    """Yield a descriptor of the device, closed when the `with` ends. Raises InputError when it cannot be opened."""
+    """Open a device and yield its descriptor, which is closed when the `with` ends. Raises InputError when the device
+    cannot be opened."""
     handle = device_use.open_device(path, flags)
     try:
         yield handle
@@ -255,7 +263,8 @@ def opened(path: Path, flags: int) -> Iterator[int]:
 
 
 def _find_share(share: tuple[str, int], name: Path) -> Path:
-    """Return the device with this share (identity of the run, index): the device of that name or any other device."""
+    """Return the device whose header has this share (identity of the run, index). The device `name` is tried first,
+    then all other devices. Raises StorageError if no device has the share."""
     for path in (name, *device_use.all_devices()):
         with suppress(InputError), opened(path, os.O_RDONLY) as handle:
             header = header_of(path, handle)
@@ -265,8 +274,8 @@ def _find_share(share: tuple[str, int], name: Path) -> Path:
 
 
 def header_of(path: Path, handle: int) -> Header | None:
-    """Return the header of an open device, or None without a run. Raises InputError when it is damaged or cannot be
-    read."""
+    """Return the header of an open device, or None if the device has no run. Raises InputError when the header is
+    damaged or cannot be read."""
     try:
         return read_header(handle, path)
     except OSError as error:
@@ -274,13 +283,14 @@ def header_of(path: Path, handle: int) -> Header | None:
 
 
 def encode_superblock(kind: str, identity: str) -> bytes:
-    """Return the first block of a device."""
+    """Return the content of the first block of a device."""
     body = _SUPERBLOCK.pack(_MAGIC, VERSION, kind.encode(), identity.encode())
     return _padded(body + _CHECKSUM.pack(_core.crc32c(body)))
 
 
 def decode_superblock(block: bytes, path: object) -> tuple[str, str] | None:
-    """Return (kind, identity), or None without a run. Raises InputError when it is damaged or of another version."""
+    """Return (kind, identity) from the first block of a device, or None if it is not the superblock of a run. Raises
+    InputError when the superblock is damaged or of another version."""
     magic, version, kind, identity = _SUPERBLOCK.unpack_from(block)
     if magic != _MAGIC:
         return None
@@ -319,8 +329,8 @@ def decode_slot(slot: bytes, kind: str, identity: str) -> Header | None:
 
 
 def read_header(handle: int, path: object) -> Header | None:
-    """Return the header of an open device, or None without a run. Raises InputError when it is damaged or of another
-    version, and OSError."""
+    """Return the header of an open device, or None if the device has no run. Raises InputError when the header is
+    damaged or of another version. Raises OSError."""
     block = os.pread(handle, BLOCK_BYTES, 0)
     found = decode_superblock(block, path) if len(block) == BLOCK_BYTES else None
     if found is None:
@@ -333,13 +343,13 @@ def read_header(handle: int, path: object) -> Header | None:
 
 
 def write_slot(handle: int, header: Header) -> None:
-    """Write the slot for this writing and flush it. Raises OSError."""
+    """Write the header to the slot that its sequence number selects, and flush it. Raises OSError."""
     write_all(handle, encode_slot(header), header.slot_offset)
     os.fsync(handle)
 
 
 def write_superblock(handle: int, header: Header) -> None:
-    """Write the superblock and flush it. From then on the device belongs to this run. Raises OSError."""
+    """Write the superblock and flush it. After this, the device belongs to the run. Raises OSError."""
     write_all(handle, encode_superblock(header.kind, header.identity), 0)
     os.fsync(handle)
 
@@ -352,7 +362,7 @@ def write_all(handle: int, content: bytes, offset: int) -> None:
 
 
 def _read_slot(handle: int, offset: int) -> bytes:
-    """Return the used part of a slot."""
+    """Read and return the used part of the slot at `offset`."""
     first = os.pread(handle, BLOCK_BYTES, offset)
     _, _, _, length = _SLOT.unpack_from(first.ljust(BLOCK_BYTES, b"\0"))
     rest = min(_SLOT.size + _CHECKSUM.size + length, SLOT_BYTES) - len(first)

@@ -1,10 +1,11 @@
-"""Find out who uses a block device, and whether it holds content that other programs would recognise.
+"""Find out which program uses a block device, and whether the device holds content that other programs recognise.
 
-The kernel grants O_EXCL on a device to one user at a time: a file system, swap, a volume manager or a program. This
-includes partitions and their disk. O_EXCL decides whether a device is free; the other checks only name the user.
+The kernel grants O_EXCL on a device to one user at a time: a file system, swap, a volume manager or a program. A user
+of a partition also blocks the disk, and the reverse. O_EXCL decides whether a device is free. The other checks only
+find the name of the user for messages.
 
-File systems, partition tables, swap and arrays of disks are recognised by their signatures. `blkid` knows nearly all of
-them. The most common ones are also listed here, for machines without blkid.
+File systems, partition tables, swap and arrays of disks are recognised by their signatures. `blkid` knows nearly all
+signatures. The most common signatures are also listed here, for machines without blkid.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ _ZFS_UBERBLOCK = b"\x0c\xb1\xba\0\0\0\0\0"
 
 
 def is_block_device(path: Path) -> bool:
-    """Return whether `path` is a block device, or a link to one."""
+    """Return True if `path` is a block device or a link to a block device."""
     try:
         return stat.S_ISBLK(path.stat().st_mode)
     except OSError:
@@ -70,23 +71,25 @@ def is_block_device(path: Path) -> bool:
 
 
 def size_of(handle: int) -> int:
-    """Return the bytes of an open device."""
+    """Return the size of an open device in bytes."""
     return os.lseek(handle, 0, os.SEEK_END)
 
 
 def claim(path: Path) -> int:
-    """Return a descriptor that keeps others from mounting or claiming the device until it is closed.
+    """Open a device exclusively and return the descriptor. Until the descriptor is closed, no other process can mount
+    or claim the device.
 
     Raises InputError when the device is in use or cannot be opened.
     """
     number = _number(path)
-    if number and not (SYS / "dev" / "block").is_dir():  # O_EXCL does not find a loop device that uses this device
+    # O_EXCL does not detect a loop device whose file is this device.
+    if number and not (SYS / "dev" / "block").is_dir():
         raise InputError(f"{path} may be in use: nothing says who uses it while {SYS} is not mounted; mount it first")
     if number and (use := find_use(number)):
         raise InputError(f"{path} is in use: {use}; a device must be free")
     handle = open_device(path, os.O_RDONLY | os.O_EXCL)
     try:
-        # This lock keeps udev from reading the device, which O_EXCL does not. udev may hold it at this moment.
+        # This lock keeps udev from reading the device; O_EXCL does not. The lock may fail because udev is reading now.
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         if not number:
@@ -96,7 +99,7 @@ def claim(path: Path) -> int:
 
 
 def open_device(path: Path, flags: int) -> int:
-    """Return a descriptor of the device. Raises InputError."""
+    """Open a device and return its descriptor. Raises InputError."""
     try:
         return os.open(path, flags | os.O_CLOEXEC)
     except OSError as error:
@@ -120,12 +123,13 @@ def identity_of(path: Path) -> str:
 
 
 def all_devices() -> list[Path]:
-    """Return the block devices of this machine, by name."""
+    """Return the paths of the block devices of this machine, sorted by name."""
     return [Path("/dev") / name.replace("!", "/") for name in sorted(_names(SYS / "class" / "block"))]
 
 
 def find_use(number: str) -> str:
-    """Return the user of the device with `number` ("major:minor") or of one of its partitions, or ""."""
+    """Return a text about the use of a device or of one of its partitions, or "" if neither is in use. `number` is
+    "major:minor"."""
     disk = SYS / "dev" / "block" / number
     for part in (disk, *sorted(_partitions(disk))):
         own = _read(part / "dev") or number
@@ -150,8 +154,8 @@ def _partitions(disk: Path) -> Iterator[Path]:
 
 
 def _mount_point(number: str) -> str:
-    """Return the mount point of the device in the view of this process, or "". btrfs is found by the name of the
-    device."""
+    """Return the path where this process sees the device mounted, or "" if the device is not mounted. btrfs is found by
+    the name of the device."""
     for line in (_read(PROC / "self" / "mountinfo") or "").splitlines():
         before, _, after = line.partition(" - ")
         fields, source = before.split(), after.split()[1:2]
@@ -170,7 +174,7 @@ def _loops() -> list[Path]:
 
 
 def _loop_on(number: str) -> str:
-    """Return the loop device whose backing file is this device, or ""."""
+    """Return the name of the loop device whose backing file is this device, or "" if no loop device uses it."""
     for loop in _loops():
         behind = _read(loop / "loop" / "backing_file")
         if behind and _number(Path(behind)) == number:
@@ -204,12 +208,14 @@ def _read(path: Path) -> str:
 
 
 def find_signature(path: Path, handle: int, size: int) -> str:
-    """Return the known content of the device of `size` bytes at `path`, open as `handle`, or "". Raises OSError."""
+    """Return a text that names the content of a device, or "" if no known content is found. The device at `path` has
+    `size` bytes and is open as `handle`. Raises OSError."""
     return by_blkid(path) or by_magic(handle, size)
 
 
 def by_blkid(path: Path) -> str:
-    """Return the content that blkid finds on the device, or "". Without blkid, the result is ""."""
+    """Return a text about the content that blkid finds on the device. The result is "" if blkid finds nothing or is not
+    installed."""
     program = shutil.which("blkid", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
     if program is None:
         return ""
@@ -226,7 +232,7 @@ def by_blkid(path: Path) -> str:
 
 
 def _in_words(export: str) -> str:
-    """Return the output of `blkid -o export` in words."""
+    """Return a text for users that describes the output of `blkid -o export`."""
     facts = dict(line.partition("=")[::2] for line in export.splitlines())
     if name := facts.get("TYPE"):
         kind = SWAP if name.startswith("sw") else _KINDS.get(facts.get("USAGE", ""), "data")
@@ -236,7 +242,8 @@ def _in_words(export: str) -> str:
 
 
 def by_magic(handle: int, size: int) -> str:
-    """Return the content of the device by the most common signatures, or "". Raises OSError."""
+    """Search a device for the most common signatures. Return a text about the content, or "" if no signature is found.
+    Raises OSError."""
     for kind, name, offset, magic in (*_MAGICS, *_at_end(size)):
         place = offset if offset >= 0 else size + offset
         if place >= 0 and os.pread(handle, len(magic), place) == magic:
@@ -248,7 +255,7 @@ def by_magic(handle: int, size: int) -> str:
 
 
 def _at_end(size: int) -> Iterator[tuple[str, str, int, bytes]]:
-    """Yield the places of the metadata of md 0.90 and 1.0, which depend on the size of the device."""
+    """Yield signatures of md 0.90 and 1.0. Their offsets depend on the size of the device."""
     for place in ((size & ~0xFFFF) - 0x10000, ((size >> 9) - 16 & ~7) << 9):
         if place >= 0:
             yield GROUP, "md", place, _MD_AT_END
