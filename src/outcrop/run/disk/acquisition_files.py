@@ -1,5 +1,5 @@
-"""The files of acquisition. Below ACQUISITION are definitions (points and values), which are written once, and records,
-which grow with the run. Below SNAPSHOTS are the snapshots.
+"""The files of acquisition. The folder ACQUISITION contains definitions and records. Definitions (points and values)
+are written once. Records grow with the run. The folder SNAPSHOTS contains the snapshots.
 
     run.oc/.taps/source-0       cells, weights, values
     run.oc/.taps/receivers-0    cells, weights
@@ -10,10 +10,10 @@ which grow with the run. Below SNAPSHOTS are the snapshots.
 Points and values are little endian in C order. They are written and flushed before the first commit. The manifest has
 their checksums and shapes.
 
-If norms leave out the initial values, their first row is that of step `every`. The rows of a pass are written and
-flushed before its commit. Rows after the manifest's step are not valid. A repeated pass writes them again, so no row is
+If norms leave out the initial values, the first row is for step `every`. The rows of a pass are written and flushed
+before its commit. Rows after the manifest's step are not valid. A repeated pass overwrites these rows, so no row is
 stored twice. The manifest has the checksum of the valid rows of each file. The checksum also covers the identity of the
-run and the name of the file, so rows that are damaged, lost, misplaced or from another run are found.
+run and the name of the file. Therefore it detects rows that are damaged, lost, misplaced or from another run.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _PART_BYTES = 4 << 20
 
 
 def first_sums(manifest: Manifest, definitions: Definitions) -> dict[str, int]:
-    """Return the checksums of all files below ACQUISITION before the first step, by name."""
+    """Return the checksum of each file below ACQUISITION before the first step. The keys are the names of the files."""
     sums = {name: manifest.seed(name, 0) for name in manifest.taps.files}
     for name, parts in definitions.items():
         for part in parts:
@@ -71,12 +71,13 @@ def write_rows(directory: Directory, name: str, first_row: int, rows: NDArray[An
 
 
 def continued(checksum: int, rows: NDArray[Any]) -> int:
-    """Return the checksum of a file after rows have been added."""
+    """Return the checksum of a file to which `rows` are added. `checksum` is the checksum before that."""
     return int(_core.crc32c(np.ascontiguousarray(rows).reshape(-1).view(np.uint8), checksum))
 
 
 def check_records(directory: Directory, manifest: Manifest) -> None:
-    """Raise CorruptionError when a file has changed since the commit, and StorageError when it cannot be read."""
+    """Raise CorruptionError when a file below ACQUISITION has changed since the commit. Raise StorageError when a file
+    cannot be read."""
     for name in manifest.taps.files:
         if damage := damage_of(directory, manifest, name):
             repair = f", or accept its content with: outcrop verify --repair {directory.path}"
@@ -100,7 +101,8 @@ def check_sizes(directory: Directory, manifest: Manifest) -> None:
 
 
 def damage_of(directory: Directory, manifest: Manifest, name: str) -> str:
-    """Return a description of the damage of a file, or "". Raises StorageError when it cannot be read."""
+    """Return a description of the damage of a file, or "" if the file is intact. Raises StorageError when the file
+    cannot be read."""
     count, path = _valid_bytes(manifest)[name], directory.path / ACQUISITION / name
     found, checksum = checksum_of(directory, manifest, name)
     if found < count:
@@ -123,7 +125,7 @@ def fill_up(directory: Directory, manifest: Manifest, name: str) -> None:
 
 
 def checksum_of(directory: Directory, manifest: Manifest, name: str) -> tuple[int, int]:
-    """Return the number of valid bytes that a file below ACQUISITION has, and their checksum."""
+    """Read the valid part of a file below ACQUISITION. Return the number of bytes that exist, and their checksum."""
     count, done, checksum = _valid_bytes(manifest)[name], 0, manifest.seed(name, 0)
     try:
         with directory.opened(f"{ACQUISITION}/{name}") as handle:
@@ -149,20 +151,21 @@ def read_rows(directory: Directory, manifest: Manifest, name: str) -> bytes:
 
 
 def _valid_bytes(manifest: Manifest) -> dict[str, int]:
-    """Return the valid bytes of each file at the manifest's step."""
+    """Return the number of valid bytes of each file at the manifest's step."""
     rows = manifest.taps.records(manifest.step)
     return manifest.taps.definitions | {name: row_bytes * count for name, (row_bytes, count) in rows.items()}
 
 
 def snapshot_name(entry: SnapshotsEntry, field: str, number: int) -> str:
-    """Return the file of a snapshot in the run's directory. Snapshots are counted from 0."""
+    """Return the path of snapshot `number` of a field, relative to the run's directory. Snapshots are counted from
+    0."""
     return "/".join([SNAPSHOTS, f"{entry.prefix}{field}", "c", str(number), *["0"] * len(entry.box)])
 
 
 def damaged_snapshots(directory: Directory, manifest: Manifest) -> Iterator[tuple[str, str]]:
-    """Yield the file of each valid snapshot with a description of its damage, or "".
+    """Yield the path of each valid snapshot and a description of its damage, or "" if the snapshot is intact.
 
-    The records of checksums must be complete. Raises StorageError when one cannot be read.
+    The records with the checksums of snapshots must be complete. Raises StorageError when a record cannot be read.
     """
     itemsize = np.dtype(manifest.dtype).itemsize
     for entry in manifest.taps.snapshots:

@@ -16,9 +16,9 @@ Files with other names are never removed, even if a manifest lists them.
 
 On three axes the file of a snapshot is a shard whose inner chunks are planes. On fewer axes it is a plain chunk.
 
-Derived files are the metadata and coordinates for readers of Zarr. They are created with the run; those of snapshots
-grow with its steps. Outcrop computes nothing from them. `outcrop verify` compares them with their expected content, and
-`--repair` writes them again.
+Derived files are the metadata and coordinates for readers of Zarr. They are created with the run. The derived files of
+snapshots grow with the steps of the run. Outcrop itself computes nothing from derived files. `outcrop verify` compares
+derived files with their expected content, and `--repair` writes them again.
 """
 
 from __future__ import annotations
@@ -64,38 +64,41 @@ _PATTERNS = {
 
 
 def array_folder(entry: ArrayEntry, copy: int) -> str:
-    """Return the folder of one copy of an array. A static array has one copy, in the folder of its own name."""
+    """Return the name of the folder for one copy of an array. A static array has one copy, whose folder has the array's
+    name."""
     return entry.name if entry.is_static else f".{entry.name}.{copy}"
 
 
 def array_folders(manifest: Description) -> list[str]:
-    """Return the folders of all arrays, in each directory of the run."""
+    """Return the names of the folders of all arrays. Each directory of the run has these folders."""
     return [array_folder(entry, copy) for entry, copy in manifest.copies]
 
 
 def coordinate_folders(manifest: Description) -> list[str]:
-    """Return the folders of the coordinates, in the run's own directory."""
+    """Return the names of the folders of the coordinates, which are in the run's own directory."""
     return list(NAMES[len(manifest.shape)]) if manifest.coordinates else []
 
 
 def acquisition_folders(manifest: Description) -> list[str]:
-    """Return the folders of acquisition, in the run's own directory or beside devices."""
+    """Return the names of the folders of acquisition. They are in the run's own directory or in the folder of
+    records."""
     return ([ACQUISITION] if manifest.taps else []) + ([SNAPSHOTS] if manifest.taps.snapshots else [])
 
 
 def shard_name(shard: int, ndim: int) -> str:
-    """Return the path of a shard below the folder of its array of `ndim` axes."""
+    """Return the path of a shard, relative to the folder of its array. The array has `ndim` axes."""
     return "/".join(["c", str(shard), *["0"] * (ndim - 1)])
 
 
 def top_names(manifest: Description) -> set[str]:
-    """Return the names of arrays, coordinates and acquisition in the run's own directory."""
+    """Return the names of all folders and links of arrays, coordinates and acquisition in the run's own directory."""
     state = (entry.name for entry in manifest.state)
     return {*array_folders(manifest), *coordinate_folders(manifest), *acquisition_folders(manifest), *state}
 
 
 def files_of_run(directory: Directory, manifest: Manifest) -> tuple[list[str], list[str]]:
-    """Return the files and links of a run in its own directory, without its manifest, and other files in its folders.
+    """Search the own directory of a run. Return the files and links of the run, without the manifest, and a list of the
+    other files in its folders.
 
     Raises OSError.
     """
@@ -111,7 +114,7 @@ def files_of_run(directory: Directory, manifest: Manifest) -> tuple[list[str], l
 
 
 def files_below(directory: Directory, folders: Iterable[str]) -> tuple[list[str], list[str]]:
-    """Return the files in these folders that have the name of a file of a run, and all others. Raises OSError."""
+    """Return two lists: the files in these folders whose names belong to a run, and all other files. Raises OSError."""
     ours: list[str] = []
     foreign: list[str] = []
     for folder in folders:
@@ -122,7 +125,7 @@ def files_below(directory: Directory, folders: Iterable[str]) -> tuple[list[str]
 
 
 def _below(directory: Directory, name: str, depth: int) -> Iterator[str]:
-    """Yield the files in the folder `name` and in its folders, or `name` itself if it is a file."""
+    """Yield the files in the folder `name` and in its subfolders. If `name` is a file, yield `name`."""
     status = directory.status(name)
     if status is None:
         return
@@ -134,7 +137,7 @@ def _below(directory: Directory, name: str, depth: int) -> Iterator[str]:
 
 
 def derived_files(manifest: Manifest) -> dict[str, bytes]:
-    """Return the content of all derived files in the run's own directory, by name."""
+    """Return the content of each derived file in the run's own directory. The keys are the paths of the files."""
     attributes = _attributes(manifest)
     metadata = array_metadata(manifest.layout, len(manifest.shape), attributes)
     files = {f"{array_folder(entry, copy)}/{GROUP}": to_json(metadata) for entry, copy in manifest.copies}
@@ -148,8 +151,8 @@ def derived_files(manifest: Manifest) -> dict[str, bytes]:
 
 
 def snapshot_files(manifest: Manifest) -> dict[str, bytes]:
-    """Return the content of the derived files of snapshots at the manifest's step. The group that lists the others is
-    last."""
+    """Return the content of the derived files of snapshots at the manifest's step. The group that lists all other
+    groups and arrays is the last item."""
     files: dict[str, bytes] = {}
     below: dict[str, dict[str, Any]] = {}
     for entry in manifest.taps.snapshots:
@@ -178,7 +181,7 @@ def show_snapshots(directory: Directory, manifest: Manifest) -> None:
 
 
 def outdated(directory: Directory, files: dict[str, bytes]) -> dict[str, bytes]:
-    """Return the files, of those given, that are missing or have other content."""
+    """Return the items of `files` whose file is missing or has other content."""
     found = {}
     for name, content in files.items():
         try:
@@ -195,10 +198,11 @@ def _attributes(manifest: Manifest) -> dict[str, Any]:
 
 
 def _snapshot_metadata(manifest: Manifest, entry: SnapshotsEntry) -> dict[str, dict[str, Any]]:
-    """Return the content of zarr.json of every array of a group at the manifest's step, by name."""
+    """Return the content of zarr.json for each array of a group at the manifest's step. The keys are the names of the
+    arrays."""
     count, axes, box = entry.count(manifest.step), NAMES[len(manifest.shape)], entry.shape
     inner = (1, 1, *box[1:]) if len(box) == 3 else None
-    # With "coordinates", xarray treats step as a coordinate of these cells, as it treats time.
+    # The attribute "coordinates" makes xarray treat step as a coordinate, like time.
     belongs = {"coordinates": "step"}
     found = {
         name: plain_metadata((count, *box), (1, *box), manifest.dtype, ("time", *axes), belongs, inner)
@@ -216,8 +220,8 @@ def _coordinate(axis: str, count: int, chunk: int, dtype: str, units: str) -> di
 
 
 def _box_coordinates(manifest: Manifest, entry: SnapshotsEntry) -> dict[str, NDArray[np.float64]]:
-    """Return the coordinates of the cells of the box along each axis. Without coordinates, these are the cells'
-    numbers."""
+    """Return the coordinates of the box's cells along each axis. If the run has no coordinates, return the numbers of
+    the cells."""
     found = {}
     for axis, name in enumerate(NAMES[len(manifest.shape)]):
         begin, end = entry.box[axis]
@@ -229,7 +233,7 @@ def _box_coordinates(manifest: Manifest, entry: SnapshotsEntry) -> dict[str, NDA
 
 
 def _times(manifest: Manifest, entry: SnapshotsEntry) -> dict[str, bytes]:
-    """Return the chunks of step and time, each complete."""
+    """Return the content of the chunks of step and time. Each chunk has its full size."""
     files = {}
     for chunk in range(-(-entry.count(manifest.step) // TIMES_PER_CHUNK)):
         first = chunk * TIMES_PER_CHUNK

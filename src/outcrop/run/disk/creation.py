@@ -1,4 +1,4 @@
-"""Create the directories and files of a new run: all of them, or nothing.
+"""Create the directories and files of a new run. If the creation fails, none of them remains.
 
     check ──► make directories ──► hold ──► check again ──► manifest ──► clear the old run ──► files ──► first values
                                    └──────────────────────── until the caller is done ────────────────────────────┘
@@ -7,9 +7,10 @@
     hold      make missing directories, and lock all of them                a process without the lock changes nothing
     clear     remove the files of an older run, by their names (contents)
 
-A directory is locked before anything in it is changed. A process that does not get the lock removes nothing. The first
-change is a manifest without values: it replaces the manifest of an older run in one step. A process that finds it after
-a crash knows that the run has no values to lose. Files get their full size here and are never extended later.
+A directory is locked before anything in it is changed. A process that does not get the lock removes no files. The first
+change is to write a manifest without values. This replaces the manifest of an older run in one step. A process that
+finds the new manifest after a crash knows that the run has no values to lose. Files are created with their full size
+and are never extended.
 """
 
 from __future__ import annotations
@@ -67,9 +68,9 @@ def created_in(
     """Create the directories and files of a run without values. `definitions` are the points and values of its sources
     and receivers. The caller commits the first values inside the `with`, during which this process holds the run.
 
-    Only the contents of the directories are checked here. With `force`, an older run is replaced. InputError leaves
-    everything unchanged. If the `with` ends before the first commit, everything that was created is removed. Raises
-    StorageError when the system refuses an operation that the checks allowed.
+    This function checks only the contents of the directories. With `force`, an older run is replaced. If InputError is
+    raised, nothing was changed. If the `with` ends before the first commit, everything that was created is removed.
+    Raises StorageError when the system refuses an operation that the checks allowed.
     """
     with hold_directories(directories) as (taken, locks, made):
         own = taken[0]
@@ -107,9 +108,10 @@ def created_in(
 
 
 def check_creation(directories: list[Path], description: Description, force: bool) -> None:
-    """Raise InputError unless `created_in` would work. Changes nothing.
+    """Raise InputError if `created_in` cannot create the run. This changes nothing on storage.
 
-    It checks kinds, duplicates, contents, permission, and free space, which includes the files that `force` replaces.
+    The checks are: kind of each path, duplicates, contents, permission and free space. The space of files that `force`
+    replaces counts as free.
     """
     if description.records:
         raise InputError(f"records {description.records}: a run in a directory keeps them there; leave it out")
@@ -173,14 +175,14 @@ def _make_shards(directories: list[Directory], manifest: Manifest, folder: str) 
             offset = layout.records(shard) * layout.record_bytes
             for part in index_parts(layout, shard):
                 offset += place.write_to(handle, offset, part)
-            place.flush_file(handle)  # its size must be durable, because it may have no values for a long time
+            place.flush_file(handle)  # the size must be durable now, because values may be written much later
         if place is not own:
             own.link(name, str(place.path.absolute() / name))
 
 
 def check_contents(there: dict[int, Directory], description: Description, force: bool) -> None:
-    """Raise InputError unless the existing directories `there`, by their numbers, are empty or hold only files that
-    the run may replace."""
+    """Raise InputError unless each existing directory is empty or holds only files that the run may replace. The keys
+    of `there` are the numbers of the directories."""
     own = there.get(0)
     old = read_manifest(own) if own is not None and own.status(MANIFEST) else None
     if own is not None and old is not None and old.phase != NEW and not force:
@@ -212,7 +214,7 @@ def hold_directories(directories: Sequence[Path]) -> Iterator[tuple[list[Directo
                 made += [one for one in make_directory(path) if one not in made]
                 try:
                     directory = open_directory(path)
-                except InputError:  # the process that made it has removed it
+                except InputError:  # the process that made the directory has just removed it
                     continue
                 lock = directory.hold()
                 if directory.is_here():
@@ -236,19 +238,20 @@ def open_directory(path: Path) -> Directory:
 
 
 def seal_member(member: Member) -> bytes:
-    """Return the bytes of MEMBER."""
+    """Return the content of the file MEMBER."""
     return sealed(msgspec.to_builtins(member))
 
 
 def clear(directory: Directory, old: Manifest) -> None:
-    """Remove the files of the run `old`, except its manifest, from its own directory. This process holds it."""
+    """Remove the files of the run `old`, except its manifest, from its own directory. The calling process must hold the
+    directory."""
     directory.remove_files(files_of_run(directory, old)[0])
     for name in sorted(top_names(old)):
         directory.remove_empty(name)
 
 
 def clear_share(directory: Directory) -> None:
-    """Remove the files of a run from one of its further directories, if it has any."""
+    """Remove the files of a run from one of its further directories. Without a MEMBER file, do nothing."""
     if member := read_member(directory):
         directory.remove_files(files_below(directory, member.folders)[0])
         for name in member.folders:
@@ -258,8 +261,8 @@ def clear_share(directory: Directory) -> None:
 
 
 def _check_further(directory: Directory, force: bool, replaced: str) -> None:
-    """Raise InputError when a directory holds anything except a share of the run `replaced` or, with `force`, of a run
-    that no longer exists."""
+    """Raise InputError when a directory holds files that may not be replaced. A share of the run `replaced` may be
+    replaced. With `force`, a share of a run that no longer exists may be replaced, too."""
     try:
         names = [name for name in directory.names() if name not in _BEGUN]
     except OSError as error:
@@ -282,7 +285,7 @@ def _check_further(directory: Directory, force: bool, replaced: str) -> None:
 
 
 def _is_alive(member: Member) -> bool:
-    """Return whether the run that a member names still exists. A run on a device counts as existing."""
+    """Return True if the run that `member` names still exists. A run on a device counts as existing."""
     if os.path.exists(member.run) and not os.path.isdir(member.run):
         return True
     try:
@@ -293,7 +296,7 @@ def _is_alive(member: Member) -> bool:
 
 
 def what_is_there(place: Path, old: Manifest) -> str:
-    """Return a message that `place` holds the run `old`, with a remedy."""
+    """Return a message for users: `place` holds the run `old`, and how to continue or replace it."""
     name = old.stencil.get("name", "a stencil")
     if old.step < old.target_step:
         what = f"an unfinished run of {name} (step {old.step} of {old.target_step}); continue it with 'outcrop resume"
@@ -303,7 +306,8 @@ def what_is_there(place: Path, old: Manifest) -> str:
 
 
 def _freed_bytes(there: dict[int, Directory]) -> dict[int, int]:
-    """Return the bytes that replacing the files in these directories frees, by device."""
+    """Return the number of bytes that become free when the files in these directories are replaced. The keys are
+    numbers of devices."""
     total: dict[int, int] = {}
     for index, directory in there.items():
         member = read_member(directory)

@@ -50,14 +50,15 @@ NORMS_BYTES, SUM_BYTES = 5 * 8, 4
 
 @dataclass(frozen=True)
 class ArrayEntry:
-    """One array of cells. Passes only read a static array. They write the next values of other arrays, the state."""
+    """One array of cells. Passes only read a static array. All other arrays belong to the state, whose next values
+    passes write."""
 
     name: ArrayName
     is_static: bool
 
     @property
     def field(self) -> str:
-        """The field that has these values or previous values."""
+        """The field whose values or previous values are in this array."""
         return self.name.partition(".")[0]
 
     @property
@@ -95,7 +96,7 @@ class SourceEntry:
 
 @dataclass(frozen=True)
 class SamplingEntry:
-    """Receivers of a field. Entries of the same name are added up to one trace."""
+    """Receivers of a field. The values of entries with the same name are added and give one trace."""
 
     name: Name
     field: Name
@@ -106,10 +107,10 @@ class SamplingEntry:
 
 @dataclass(frozen=True)
 class SnapshotsEntry:
-    """Boxes of fields after every `every` steps, in cells of the arrays on disk.
+    """Snapshots of fields after every `every` steps. `box` is counted in cells of the arrays on disk.
 
-    With `initial`, the initial values are kept, too. `name` is the name of their group inside snapshots.zarr; "" is
-    that group itself.
+    With `initial`, the initial values are kept, too. `name` is the name of the group for these snapshots inside
+    snapshots.zarr. If `name` is "", they are in snapshots.zarr itself.
     """
 
     every: Positive
@@ -121,41 +122,43 @@ class SnapshotsEntry:
 
     @property
     def prefix(self) -> str:
-        """The text before names of fields, such as "side/" for snapshots with the name "side"."""
+        """The text that precedes the names of fields, such as "side/" for snapshots with the name "side"."""
         return f"{self.name}/" if self.name else ""
 
     def record(self, field: str) -> str:
-        """Return the file with the checksums of the snapshots of a field."""
+        """Return the name of the file with the checksums of the snapshots of a field."""
         return "-".join(["snapshots", *([self.name] if self.name else []), field])
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Cells of the box along the grid's own axes."""
+        """The number of cells of the box along each of the grid's own axes."""
         return tuple(end - begin for begin, end in self.box)
 
     def count(self, step: int) -> int:
-        """Return the number of snapshots of a field after `step` steps. The first pass keeps the initial values."""
+        """Return the number of snapshots of a field after `step` steps. Initial values count only after the first pass,
+        which keeps them."""
         return step // self.every + self.initial if step > 0 else 0
 
     def step_of(self, number: int) -> int:
-        """Return the step of a snapshot. Snapshots are counted from 0."""
+        """Return the step of snapshot `number`. Snapshots are counted from 0."""
         return (number + (not self.initial)) * self.every
 
 
 @dataclass(frozen=True)
 class NormsEntry:
-    """Sums of fields after every `every` steps and, with `initial`, of the initial values."""
+    """Norms of fields after every `every` steps. With `initial`, the norms of the initial values are computed, too."""
 
     every: Positive
     fields: Several
     initial: bool = False
 
     def count(self, step: int) -> int:
-        """Return the number of sums of a field after `step` steps. The first pass adds up the initial values."""
+        """Return the number of rows of norms of a field after `step` steps. Initial values count only after the first
+        pass, which computes their norms."""
         return step // self.every + self.initial if step > 0 else 0
 
     def steps(self, last: int) -> range:
-        """Return the steps after which sums are computed, up to `last`."""
+        """Return the steps after which norms are computed, up to step `last`."""
         return range(0 if self.initial else self.every, last + 1, self.every)
 
 
@@ -173,27 +176,27 @@ class AcquisitionEntries:
 
     @property
     def traces(self) -> dict[str, int]:
-        """The number of points of each trace, by name."""
+        """The names of the traces, with the number of points of each."""
         return {one.name: one.points for one in self.samplings}
 
     @property
     def fields(self) -> set[str]:
-        """The fields of all entries."""
+        """The fields that any entry uses."""
         found = {one.field for one in self.sources} | {one.field for one in self.samplings}
         found |= {name for one in self.snapshots for name in one.fields}
         return found | set(self.norms.fields if self.norms else ())
 
     @property
     def definitions(self) -> dict[str, int]:
-        """The bytes of each file with points and values, by name. These files are written once."""
+        """The names of the files with points and values, with the size of each. These files are written once."""
         found = {f"source-{i}": _points_bytes(one) + 8 * one.steps * one.points for i, one in enumerate(self.sources)}
         return found | {f"receivers-{i}": _points_bytes(one) for i, one in enumerate(self.samplings)}
 
     def records(self, step: int) -> dict[str, tuple[int, int]]:
-        """Return the bytes of a row and the number of valid rows after `step` steps, by name, of files that grow with
-        the run.
+        """Return (bytes of a row, number of valid rows) after `step` steps for each file that grows with the run. The
+        keys are the names of the files.
 
-        A row for snapshots is the checksum of one file.
+        In a file for snapshots, a row is the checksum of one snapshot.
         """
         found = {f"trace-{name}": (8 * points, step) for name, points in self.traces.items()}
         if self.norms:
@@ -212,5 +215,5 @@ NO_ENTRIES = AcquisitionEntries()
 
 
 def _points_bytes(one: SourceEntry | SamplingEntry) -> int:
-    """Return the bytes of cells, three numbers each, and of weights."""
+    """Return the bytes that the points need in a file. Each corner has three numbers for its cell, and one weight."""
     return (3 + 1) * 8 * one.points * one.corners

@@ -5,11 +5,12 @@ A plane is stored as a record. A slot of the window has the same layout, so a re
     record:  | ny rows of pitch_bytes | CRC32C | seal | zeros to a multiple of 4096 |
     shard:   | record 0 | record 1 | ... | record S-1 | index: S x (offset, length), CRC32C |
 
-The seal (core/outcrop/storage/checksums.hpp) identifies the plane, its array, its run and the writing of the plane.
+The seal (core/outcrop/storage/checksums.hpp) identifies the plane, its array, its run, and the writing that stored it.
 
 Shard s holds planes s*S .. s*S + S-1. The last shard ends with the grid, but its index also has S entries. For Zarr, a
-shard is a chunk of shape (S, ny, pitch) and a plane is an inner chunk (1, ny, pitch), wider than the array by the
-padding. On two axes, a row takes the place of a plane. On one axis, there is a single inner chunk.
+shard is a chunk of shape (S, ny, pitch), and a plane is an inner chunk of shape (1, ny, pitch). Chunks are wider than
+the array by the padding. On a grid of two axes, each row is stored like a plane. On one axis, the array has a single
+inner chunk.
 
     run.oc/zarr.json          group, with the metadata of its arrays inlined (readers need not list the folder)
     run.oc/u/zarr.json        array: shards, inner chunk = one plane, codecs bytes (little) + crc32c, index at the end
@@ -76,7 +77,7 @@ class PlaneLayout:
 
     @property
     def pitch_cells(self) -> int:
-        """The cells from one row to the next."""
+        """The distance from one row to the next, in cells."""
         return self.pitch_bytes // np.dtype(self.dtype).itemsize
 
     @property
@@ -98,12 +99,13 @@ class PlaneLayout:
         return self.records(shard) * self.record_bytes + self.index_bytes
 
     def locate(self, z: int) -> tuple[int, int]:
-        """Return the shard and the byte offset of the record of plane z."""
+        """Return the number of the shard that holds plane z, and the byte offset of the plane's record in this
+        shard."""
         return z // self.shard_planes, z % self.shard_planes * self.record_bytes
 
 
 def make_layout(shape: tuple[int, int, int], dtype: str, shard_planes: int | None = None) -> PlaneLayout:
-    """Return the layout for a grid. Without `shard_planes`, one shard holds all planes.
+    """Return the layout of an array on a grid of this shape. Without `shard_planes`, one shard holds all planes.
 
     Raises InputError for sizes below 1, a dtype that is not in DTYPES, or a grid that is too large for files.
     """
@@ -121,7 +123,8 @@ def make_layout(shape: tuple[int, int, int], dtype: str, shard_planes: int | Non
 
 
 def stripe_planes(shape: tuple[int, int, int], dtype: str, directories: int) -> int:
-    """Return the planes of a shard, so that concurrent transfers use all `directories`, without thousands of files."""
+    """Return the number of planes for a shard. It is small enough that concurrent transfers use all `directories`, and
+    large enough to avoid thousands of files."""
     layout = make_layout(shape, dtype)
     if directories == 1:
         return shape[0]
@@ -137,7 +140,8 @@ def index_parts(layout: PlaneLayout, shard: int) -> Iterator[bytes]:
 
 
 def snapshot_index(shape: tuple[int, ...], itemsize: int) -> bytes:
-    """Return the index of the planes of a snapshot, which follows its rows. It is empty on fewer than three axes."""
+    """Return the index of the planes of a snapshot. In the file, the index follows the cells. It is empty on fewer than
+    three axes."""
     if len(shape) < 3:
         return b""
     plane_bytes = shape[1] * shape[2] * itemsize
@@ -145,7 +149,8 @@ def snapshot_index(shape: tuple[int, ...], itemsize: int) -> bytes:
 
 
 def _index(count: int, present: int, stride: int, length: int) -> Iterator[bytes]:
-    """Yield an index of `count` entries. The first `present` are chunks of `length` bytes, `stride` bytes apart."""
+    """Yield the parts of an index of `count` entries. The first `present` entries are chunks of `length` bytes whose
+    offsets are `stride` bytes apart."""
     checksum = 0
     for first in range(0, count, _PART_PLANES):
         entries = np.full((min(_PART_PLANES, count - first), 2), _NO_CHUNK, dtype="<u8")
@@ -174,8 +179,8 @@ def plain_metadata(
     shape: Sequence[int], chunk: Sequence[int], dtype: str, axes: Sequence[str], attributes: dict[str, Any],
     inner: Sequence[int] | None = None,
 ) -> dict[str, Any]:  # fmt: skip
-    """Return the content of the zarr.json of an array whose chunks are plain bytes. With `inner`, a chunk is a shard of
-    such chunks, with its index at the end."""
+    """Return the content of the zarr.json of an array whose chunks are plain bytes. With `inner`, each chunk is a
+    shard: it contains inner chunks of this shape and an index at its end."""
     return _array(shape, chunk, dtype, axes, [_BYTES] if inner is None else _sharding(inner, [_BYTES]), attributes)
 
 
@@ -190,7 +195,7 @@ def group_metadata(arrays: dict[str, dict[str, Any]], attributes: dict[str, Any]
 
 
 def to_json(metadata: dict[str, Any]) -> bytes:
-    """Return the bytes of metadata on disk."""
+    """Return metadata as JSON, in the bytes that are stored on disk."""
     return (json.dumps(metadata, indent=2) + "\n").encode()
 
 
@@ -208,7 +213,8 @@ def _array(
     shape: Sequence[int], chunk: Sequence[int], dtype: str, axes: Sequence[str], codecs: list[dict[str, Any]],
     attributes: dict[str, Any],
 ) -> dict[str, Any]:  # fmt: skip
-    """Return the metadata of an array. The order of keys must not change, because files are compared byte by byte."""
+    """Return the metadata of an array. The order of keys must not change, because `verify` compares the files byte by
+    byte."""
     return {
         "zarr_format": 3,
         "node_type": "array",
