@@ -25,7 +25,7 @@ struct Record {
 
 std::uint32_t checksum_of(const std::string &line) { return crc32c(std::as_bytes(std::span(line))); }
 
-// A line of numbers, and a line with its checksum.
+// Returns the text of a record: a line of numbers, and a line with the checksum of the first line.
 std::string text_of(const Record &record) {
   std::ostringstream line;
   line << record.generation << ' ' << record.attempt;
@@ -59,7 +59,8 @@ std::string read_text(Folder &folder, const std::string &name) {
   return text;
 }
 
-// Writes a temporary file, makes it durable, renames it, and makes the folder durable, like the commit of an array.
+// Writes a temporary file, makes the file durable, renames the file, and makes the folder durable. The commit of an
+// array does the same.
 void write_durably(Folder &folder, const std::string &name, const std::string &text) {
   const std::string beside = name + ".tmp";
   folder.remove(beside);
@@ -105,13 +106,14 @@ class Life {
 
   static std::string name_of(std::uint64_t generation) { return "commit." + std::to_string(generation % 2); }
 
-  // Opens the array with its last commit; nothing if another process holds the array.
+  // Opens the array with its last commit. Returns nothing if another process holds the lock of the array.
   std::optional<Open> open(Files &files) {
     Open opened;
     opened.folder = files.own_folder(folder_name, false);
     opened.held = opened.folder->hold("lock", 0);
     if (!opened.held) return {};
-    opened.folder->flush();  // this commit must be durable before the slots of the commit before are overwritten
+    // the last commit must be durable before a process overwrites the slots of the commit before it
+    opened.folder->flush();
     opened.slots = std::make_unique<SlotFile>(std::string(folder_name) + "/tiles", array_bytes, tile_bytes, true, 1,
                                               SlotFile::Way::best, files);
     std::vector<Record> records;
@@ -135,7 +137,7 @@ class Life {
       return opened;
     }
     if (announced_ > 0) throw Wrong{"no commit is whole, generation " + std::to_string(announced_) + " was announced"};
-    return opened;  // the first commit failed and was being repeated
+    return opened;  // the first commit failed, and a process was repeating it
   }
 
   void check(const Record &found, const Bytes &content) {

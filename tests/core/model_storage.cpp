@@ -234,7 +234,8 @@ class ModelFiles final : public Files {
 
 // ---------------------------------------------------------------------------------------------- processes
 
-// Lets another process run. Only one thread runs at a time, and only here does it give way to another one.
+// Lets the process `next` run, and waits until this process gets its turn again. Only one thread runs at a time. The
+// running thread changes only in this function.
 void Storage::let_go_on(Process &next) {
   if (next.has_ended || next.number == turn_) return;
   std::unique_lock lock(mutex_);
@@ -244,7 +245,7 @@ void Storage::let_go_on(Process &next) {
   changed_.wait(lock, [&] { return turn_ == own; });
 }
 
-// OUTCROP_TRACE=1 prints all operations.
+// Prints an operation if OUTCROP_TRACE is set.
 void Storage::note(const Process &process, const char *what, const std::string &path) const {
   static const bool is_shown = std::getenv("OUTCROP_TRACE") != nullptr;
   if (is_shown) std::printf("%8lu  process %d  %s %s\n", operations_, process.number, what, path.c_str());
@@ -365,7 +366,7 @@ void Storage::flush(Inode &inode) {
   inode.sizes.clear();
 }
 
-// Like real systems, it treats sectors that could not be written as written from now on.
+// Flushes only some sectors. From now on, the model treats all sectors as flushed, as real systems do.
 void Storage::flush_badly(Inode &inode) {
   inode.durable.resize(inode.seen.size());
   for (const auto &[sector, versions] : inode.dirty)
@@ -409,7 +410,7 @@ void Storage::cut_power() {
     lose(each);
     for (const auto &[name, inode] : each.seen) inodes.insert(inode);
   }
-  std::vector<InodeRef> in_order;  // ordered by name, because addresses differ from run to run
+  std::vector<InodeRef> in_order;  // in the order of their names, because addresses differ from run to run
   for (auto &[path, each] : directories_)
     for (const auto &[name, inode] : each.seen)
       if (inodes.erase(inode) > 0) in_order.push_back(inode);

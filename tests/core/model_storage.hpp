@@ -1,16 +1,16 @@
 // A model of storage, for tests of protocols that must survive power cuts, kills and errors. A seed determines all
-// events.
+// events. The model has these parts:
 //
-//     a file      has the bytes that programs see, and the bytes on the device. After a power cut, a sector that was
+//     a file      has bytes that programs see, and bytes on the device. After a power cut, a sector that was
 //                 not flushed has one of these two contents, or a content in between. A flush that fails may write only
-//                 some sectors, and later flushes do not write the others
-//     a folder    has the names that programs see, and the names on the device. Of the changes that were not flushed, a
-//                 power cut keeps the first ones (as journals do), or any that do not depend on a lost one (as POSIX
+//                 some sectors. Later flushes do not write the other sectors
+//     a folder    has names that programs see, and names on the device. If changes of names were not flushed, a
+//                 power cut keeps the first changes (as journals do), or any changes that need no lost change (as POSIX
 //                 allows)
-//     a process   may be killed before, during or after any operation. Two processes alternate at any operation
-//     an error    any operation may fail after it has done nothing, a part, or all of its work
+//     a process   may be killed before, during or after any operation. At any operation, another process may continue
+//     an error    may occur in any operation, after nothing, a part or all of the operation is done
 //
-// Mutations are deliberate mistakes, with which a test checks that the model detects them.
+// Mutations are deliberate mistakes in protocols. A test checks that the model detects each of these mistakes.
 #pragma once
 
 #include <condition_variable>
@@ -31,24 +31,24 @@ namespace outcrop::model {
 
 using Bytes = std::vector<std::byte>;
 
-/// Ends a process. Code that handles errors does not catch it.
+/// Thrown to end a process. Code that handles errors does not catch this type.
 struct Killed {};
 
 enum class Mutation {
   none,
   no_flush_before_rename,     ///< a file is renamed before its bytes are on the device
-  flush_of_the_wrong_file,    ///< a flush writes another file of the folder
+  flush_of_the_wrong_file,    ///< a flush writes a different file of the folder than requested
   clean_up_without_the_lock,  ///< every process gets every lock
-  overwrite_of_current_slot,  ///< both slots of a tile are at the same place
-  record_before_data,         ///< data are flushed after the record that refers to them
+  overwrite_of_current_slot,  ///< both slots of a tile are at the same place in the file
+  record_before_data,         ///< data are flushed only after the record that refers to these data
 };
 
 /// The faults that may happen.
 struct Weather {
-  bool power_cuts = false;        ///< true: the power fails; false: processes are killed, and their changes stay
-  bool keeps_order = true;        ///< a power cut keeps the first changes of names
+  bool power_cuts = false;        ///< true: the power fails; false: processes are killed, and changes made by them stay
+  bool keeps_order = true;        ///< whether a power cut keeps the first changes of names (otherwise any changes)
   double error_rate = 0;          ///< probability that an operation fails
-  std::uint64_t kill_within = 0;  ///< a process ends within this number of operations; 0: it is not killed
+  std::uint64_t kill_within = 0;  ///< each process is killed within this number of operations; 0: never
 };
 
 class Random {
@@ -65,14 +65,14 @@ class Storage {
  public:
   Storage(std::uint64_t seed, Mutation mutation) : random(seed), mutation_(mutation) {}
 
-  /// Runs one program as a process, or two programs as alternating processes. Returns when all have ended. Throws the
-  /// first exception other than Killed again.
+  /// Runs one program as a process, or two programs as alternating processes. Returns when all processes have ended. If
+  /// a process ends with an exception other than Killed, throws the first such exception again.
   void run(const std::vector<std::function<void(Files &)>> &programs, const Weather &weather);
 
   /// Runs a program without faults.
   void run_well(const std::function<void(Files &)> &program) { run({program}, {}); }
 
-  /// The names and the bytes that programs would see.
+  /// Return the names and the bytes that programs see.
   std::set<std::string> names_in(const std::string &folder) const;
   Bytes content(const std::string &folder, const std::string &name) const;
 
@@ -91,27 +91,27 @@ class Storage {
 
   struct Inode {
     Bytes seen, durable;
-    std::map<std::size_t, std::vector<Bytes>> dirty;  // contents of each sector since the last flush
-    std::vector<std::size_t> sizes;                   // sizes since the last flush
+    std::map<std::size_t, std::vector<Bytes>> dirty;  // all contents of each sector since the last flush
+    std::vector<std::size_t> sizes;                   // all sizes since the last flush
   };
   using InodeRef = std::shared_ptr<Inode>;
   using Names = std::map<std::string, InodeRef>;
   struct Change {
-    std::string from, to;  // both: a rename; only `to`: a creation; only `from`: a removal
+    std::string from, to;  // both set: a rename; only `to` set: a creation; only `from` set: a removal
     InodeRef inode;
   };
   struct Directory {
     Names seen, durable;
-    std::vector<Change> changes;  // changes that are not flushed
+    std::vector<Change> changes;  // changes of names that are not flushed
   };
   struct Process {
     int number = 0;
-    std::uint64_t left = 0;  // number of operations until it is killed; 0: it is not killed
+    std::uint64_t left = 0;  // the process is killed after this number of operations; 0: never
     bool is_dead = false, has_ended = false;
   };
 
-  // Begins an operation. Another process may run first, and this process may end here. Returns whether the process ends
-  // after the operation.
+  // Begins an operation. Another process may run first. This process may be killed here. Returns true if the process
+  // must be killed after the operation.
   bool begin(Process &process, const char *what, const std::string &path);
   void note(const Process &process, const char *what, const std::string &path) const;
   void end(Process &process, bool is_last);
@@ -130,12 +130,12 @@ class Storage {
   const Mutation mutation_;
   Weather weather_;
   std::map<std::string, Directory> directories_;
-  std::map<std::string, int> held_;  // the process that holds each lock
+  std::map<std::string, int> held_;  // for each lock, the process that holds it
   std::vector<InodeRef> flushed_late_;
   std::uint64_t operations_ = 0;
   bool had_errors_ = false, is_off_ = false;
 
-  // Each process is a thread. Only the process `turn_` runs.
+  // Each process is a thread. Only the process with the number `turn_` runs.
   std::vector<std::unique_ptr<Process>> processes_;
   std::mutex mutex_;
   std::condition_variable changed_;

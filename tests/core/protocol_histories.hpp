@@ -1,5 +1,5 @@
-// Histories of protocols over a model of storage: processes begin, recover the state that others have left, write, and
-// end at any point.
+// Runs histories of protocols over a model of storage. In a history, processes begin, recover the state that earlier
+// processes have left, and write. They may be killed at any point.
 #pragma once
 
 #include <cstdint>
@@ -12,23 +12,23 @@
 namespace outcrop::model {
 
 struct History {
-  std::string trouble;  ///< the first mistake that was found; empty if there is none
+  std::string trouble;  ///< the first mistake that was found; empty if no mistake was found
   std::uint64_t operations = 0;
 };
 
-/// A history of an array in slots with two alternating records, like a committed array.
+/// Runs a history of an array in slots with two alternating records, like a committed array.
 History live_of_slots(std::uint64_t seed, Mutation mutation);
-/// A history of steps that two writers stage for a target, drain and recover.
+/// Runs a history of steps that two writers stage for a target, drain and recover.
 History live_of_stages(std::uint64_t seed, Mutation mutation);
-/// A history of the files of nodes, their index, and the single file that is made of them.
+/// Runs a history of the files of nodes, their index, and the single file that is made from them.
 History live_of_listings(std::uint64_t seed, Mutation mutation);
 
-/// Thrown if a protocol makes a mistake. Errors of the modelled storage are StorageErrors instead.
+/// Thrown if a protocol makes a mistake. Errors of the modelled storage are of type StorageError instead.
 struct Wrong {
   std::string what;
 };
 
-/// Runs `live` on this storage. An exception that it throws is the trouble of the history.
+/// Runs `live` on this storage. If `live` throws an exception, its message is stored in `trouble` of the history.
 inline History history_of(Storage &storage, const std::function<void()> &live) {
   History history;
   try {
@@ -42,7 +42,7 @@ inline History history_of(Storage &storage, const std::function<void()> &live) {
   return history;
 }
 
-/// The faults that the next processes meet.
+/// Returns random faults for the next processes.
 inline Weather weather_of(Random &random) {
   Weather weather;
   weather.power_cuts = random.below(2) == 0;

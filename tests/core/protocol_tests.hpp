@@ -1,10 +1,10 @@
-// Protects protocols against power cuts, kills and errors, by random histories over a model of storage
-// (model_storage.hpp). After each history, the storage must hold the last announced state, or a later one, completely.
-// Lost data must be named.
+// These tests check that protocols survive power cuts, kills and errors. They run random histories over a model of
+// storage (model_storage.hpp). After each history, the storage must contain the last announced state or a later state
+// completely. Lost data must be reported by name.
 //
 // The tests of each library include this file and name the protocols of the library.
 //
-// OUTCROP_SOAK=n runs n times as many histories, OUTCROP_SEED=n begins with seed n, OUTCROP_TRACE=1 prints all
+// OUTCROP_SOAK=n multiplies the number of histories by n. OUTCROP_SEED=n begins with seed n. OUTCROP_TRACE=1 prints all
 // operations.
 #pragma once
 
@@ -52,7 +52,7 @@ TEST_P(Protocols, AreRightInEveryHistory) {
   EXPECT_GT(operations, 10 * seeds);
 }
 
-// The same seed gives the same history, so that a mistake that was found once is found again.
+// The same seed must give the same history. Otherwise a mistake that was found cannot be reproduced.
 TEST_P(Protocols, FollowFromTheSeed) {
   for (const std::uint64_t seed : {3, 17, 40}) {
     const History one = GetParam().live(seed, Mutation::none), other = GetParam().live(seed, Mutation::none);

@@ -1,5 +1,5 @@
-// A store for tests of the pump and its users. The test decides about each completion: it may delay or shorten it, or
-// make it an error.
+// A store for tests of the pump and of code that uses the pump. The test controls each completion. It can delay a
+// completion, shorten a transfer, or return an error.
 #pragma once
 
 #include <algorithm>
@@ -14,10 +14,10 @@
 
 namespace outcrop {
 
-/// A store with one file "scripted" of `size` bytes. Byte i is i * 7 + i / 256 at the beginning.
+/// A store with one file "scripted" of `size` bytes. At the beginning, byte i is i * 7 + i / 256.
 class ScriptedStore final : public Store {
  public:
-  /// The result of a transfer, given its number from 0: the maximum number of bytes to move, or -errno.
+  /// Returns the maximum number of bytes that a transfer moves, or -errno. Transfers are numbered from 0.
   using Script = std::function<std::int64_t(const Transfer &, std::size_t number)>;
 
   explicit ScriptedStore(std::size_t size, std::size_t depth = 64, Script script = {})
@@ -56,7 +56,7 @@ class ScriptedStore final : public Store {
     return count;
   }
 
-  /// From now on no transfer completes until allow() permits it.
+  /// Holds back all completions until allow() is called.
   void hold() {
     const std::lock_guard lock(mutex_);
     permits_ = 0;
@@ -67,7 +67,7 @@ class ScriptedStore final : public Store {
     changed_.notify_all();
   }
 
-  /// Waits until `count` transfers in all have been submitted, and returns them.
+  /// Waits until at least `count` transfers have been submitted. Returns all submitted transfers.
   std::vector<Transfer> started(std::size_t count) {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return started_.size() >= count; });

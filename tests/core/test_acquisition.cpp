@@ -1,5 +1,5 @@
-// Protects the work between updates: sources, samples, sums and snapshots by several threads must give the same values
-// as plain sweeps over whole arrays. Under the thread sanitizer, a missing wait is a race.
+// These tests check sources, samples, sums and snapshots. With several threads, they must give the same values as plain
+// sweeps over whole arrays. The thread sanitizer reports a missing wait as a data race.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -58,7 +58,7 @@ std::vector<Cell> points() {
   std::vector<Cell> cells;
   for (long z = 1; z < nz - 1; z += 3)
     for (long y = 1; y < ny - 1; y += 5) cells.push_back({z, y, (3 * z + y) % nx});
-  cells.push_back(cells.front());  // the same cell twice
+  cells.push_back(cells.front());  // two sources in the same cell
   return cells;
 }
 
@@ -74,7 +74,7 @@ Array step(const Array &before, const std::vector<Cell> &cells, const float *val
   return after;
 }
 
-// A file of zeros that the destructor deletes.
+// A file of zeros. The destructor deletes the file.
 struct Scratch {
   std::string path = "/tmp/outcrop-acquisition-XXXXXX";
   explicit Scratch(std::size_t size) {

@@ -1,5 +1,5 @@
-// Protects the checksums: every other reader of CRC32C, on every processor, must accept the planes that are written
-// here. The fingerprint of a tile must change when the tile changes.
+// These tests check the checksums. Every other program that computes CRC32C must accept the planes that this code
+// writes, on every processor. The fingerprint of a tile must change if the tile changes.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -18,7 +18,7 @@ std::vector<std::byte> bytes_of(const std::string &text) {
   return bytes;
 }
 
-// One bit at a time, straight from the definition.
+// Computes the CRC one bit at a time, directly from the definition.
 std::uint32_t by_definition(std::uint32_t state, const std::byte *data, std::size_t length) {
   for (std::size_t i = 0; i < length; ++i) {
     state ^= std::to_integer<std::uint32_t>(data[i]);
@@ -73,7 +73,7 @@ TEST(Fingerprint, ChangesWithEveryByteAndLength) {
   const std::uint64_t before = fingerprint(bytes);
   EXPECT_EQ(fingerprint(bytes), before);
   for (std::byte &byte : bytes) {
-    byte = std::byte{128};  // the sign of a number
+    byte = std::byte{128};  // a change of the sign of a number
     EXPECT_NE(fingerprint(bytes), before);
     byte = std::byte{0};
   }

@@ -1,15 +1,15 @@
-// Protects reading ahead: an update waits for all planes that it reads, and for no plane that is read for the next
-// slab.
+// These tests check that planes are read ahead. An update must wait for all planes that it reads, and must not wait for
+// planes that are read for the next slab.
 //
-// Planes arrive in the order of their requests, and static fields come behind the whole state. So an update that waits
-// for one static plane too many waits for everything that is read ahead:
+// Planes arrive in the order of their requests. Static fields arrive after the whole state of the same slab. So an
+// update that waits for a static plane it does not need waits for all planes that are read ahead:
 //
 //     requests      state of slab 1 | statics of slab 1 | update of slab 0
-//                                     ^ an update that waits for this plane waits for all planes before it
+//                                     ^ an update that waits for this plane also waits for all planes before it
 //
 // In this test, a store holds back the planes that the current update does not read, until the kernel of the update is
-// called. An update that waits for more planes would never call its kernel, so the store gives up after a while and
-// notes it. The planes that the update reads arrive in any order.
+// called. An update that waits for more planes never calls its kernel. So the store stops holding back planes after
+// some time, and records this. The planes that the update reads arrive in any order.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -37,7 +37,8 @@ static_assert(5 * nz <= depth, "transfers that are held back keep others from th
 static_assert(nz <= 16, "number_of() tells no more planes apart");
 enum Number : std::uint32_t { newest, previous, newest_target, previous_target, statics };  // numbers of files
 
-// A grid for a field of two levels and a static field, which is read at a distance of `statics_z` planes.
+// Returns a grid for a field with its previous value, and for a static field. Updates read the static field at a
+// distance of up to `statics_z` planes.
 Grid grid_of(long statics_z) {
   Grid grid;
   grid.nz = nz, grid.ny = 4, grid.nx = 16;
@@ -48,7 +49,8 @@ Grid grid_of(long statics_z) {
   return grid;
 }
 
-// Completes a read, sooner or later, once the slab before the one that needs it is being updated.
+// Controls the completion of reads. A read completes only when the update of the slab before the slab that needs it has
+// begun. Even then, it may need several tries.
 struct Gate {
   const Grid grid;
   std::mt19937 random;
@@ -62,7 +64,7 @@ struct Gate {
     return z < zeta1 + (transfer.file == statics ? grid.statics_z : grid.skew_z);
   }
 
-  // The number of bytes to move, or -EAGAIN, after which the pump repeats the transfer.
+  // Returns the number of bytes to move, or -EAGAIN. After -EAGAIN the pump repeats the transfer.
   std::int64_t script(const Transfer &transfer) {
     const auto all = static_cast<std::int64_t>(transfer.length);
     if (transfer.write || slab_given_up >= 0) return all;
@@ -73,8 +75,8 @@ struct Gate {
   }
 };
 
-// The planes of all arrays begin with their number times 16 (scripted_store.hpp). The kernel of this test does not
-// change that.
+// Returns the number of a plane. Each plane of each array begins with its number times 16 (scripted_store.hpp). The
+// kernel of this test does not change the planes.
 long number_of(const void *plane) { return *static_cast<const unsigned char *>(plane) / 16; }
 
 void looking_kernel(const outcrop_block *block) {
@@ -88,7 +90,7 @@ void looking_kernel(const outcrop_block *block) {
   gate.slabs_begun = std::max(gate.slabs_begun.load(), (last - gate.grid.first_plane()) / slab + 1);
 }
 
-// One pass, with the order of actions of plan/schemes/wavefront.py.
+// Returns one pass, with the order of actions of plan/schemes/wavefront.py.
 Pass pass_of(const Grid &grid) {
   std::vector<Action> actions;
   const Rectangle whole = whole_plane(grid);

@@ -1,4 +1,5 @@
-// Protects the tests of durability: the faults on which they rely happen, and happen again with the same seed.
+// These tests check the faults that tests of durability use. The faults must occur, and must occur again with the same
+// seed.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -21,7 +22,7 @@ std::unique_ptr<Store> store_with(const Faults &faults) {
   return open_store("memory", {{"nowhere", true}}, {.direct = true, .depth = 16, .faults = faults});
 }
 
-// Writes `pages` times 4 pages, one after the other, and reads them back. Returns the results in order.
+// Writes `pages` blocks of 4 pages, one after another, and reads them back. Returns the results in order.
 std::vector<std::int64_t> results_of(Store &store, std::byte *data) {
   std::vector<std::int64_t> results;
   for (const bool write : {true, false})

@@ -1,4 +1,5 @@
-// Protects the promises about space and clear errors: a file is allocated completely, or an error says that it is not.
+// These tests check the allocation of files. A file is allocated completely, or an error says that the file was not
+// allocated.
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -31,7 +32,8 @@ class FileTest : public testing::Test {
 };
 
 TEST_F(FileTest, AllocatesEveryByte) {
-  constexpr std::uint64_t size = (std::uint64_t{1} << 20) + 100;  // an index makes sizes odd
+  // files with an index have sizes that are not multiples of a page
+  constexpr std::uint64_t size = (std::uint64_t{1} << 20) + 100;
   File::create(path("a"), size);
   struct stat status {};
   ASSERT_EQ(stat(path("a").c_str(), &status), 0);
@@ -69,7 +71,7 @@ TEST_F(FileTest, AlignmentIsAPowerOfTwoThatRecordsMeet) {
   File::create(path("a"), 1 << 16);
   const File direct = File::open(path("a"), true, true);
   EXPECT_EQ(direct.alignment() & (direct.alignment() - 1), 0u);
-  EXPECT_LE(direct.alignment(), 4096u);  // records are multiples of this
+  EXPECT_LE(direct.alignment(), 4096u);  // the size of a record is a multiple of this number
   EXPECT_EQ(File::open(path("a"), true, false).alignment(), 1u);
 }
 

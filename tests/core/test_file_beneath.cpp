@@ -1,5 +1,6 @@
-// Protects files outside a folder with untrusted content: no link, pipe or ".." in the folder leads a transfer outside.
-// That holds both if the system opens the whole path at once, and if this library opens it name by name.
+// These tests check that transfers stay inside a folder with untrusted content. No link, pipe or ".." in the folder may
+// lead a transfer outside. This must hold for both ways to open a file: if the system opens the whole path at once, and
+// if this library opens the path name by name.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
@@ -24,7 +25,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A folder `run` with the file u/c/0, and a file beside the folder.
+// Makes a folder `run` with the file u/c/0, and a file next to the folder.
 class Beneath : public testing::Test {
  protected:
   Beneath() : name_((fs::current_path() / "outcrop_beneath_XXXXXX").string()) {

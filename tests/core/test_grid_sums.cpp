@@ -1,4 +1,4 @@
-// Protects exact sums: their bits must not depend on the order of the terms.
+// These tests check exact sums. The bits of a sum must not depend on the order of its terms.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -19,7 +19,7 @@ ExactSum sum_of(const std::vector<double> &values) {
   return sum;
 }
 
-// Numbers of every size and sign, subnormal ones too.
+// Returns numbers of every size and sign, subnormal numbers included.
 std::vector<double> wild_numbers(std::size_t count) {
   std::mt19937_64 random(3);
   std::vector<double> values;
@@ -58,7 +58,7 @@ TEST(ExactSum, OrderAndPartsDoNotMatter) {
   }
 }
 
-// Adds the values in groups of at most `at_once`.
+// Adds the values in groups of at most `at_once` values.
 ExactSum sum_at_once(std::vector<double> values, std::size_t at_once) {
   ExactSum sum;
   for (std::size_t first = 0; first < values.size(); first += at_once)

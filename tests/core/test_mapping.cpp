@@ -1,5 +1,5 @@
-// Protects mapped files: placed parts show the right bytes of the file, flushed bytes are in the file, and every
-// instruction of the processor that writes cache lines back leaves their content unchanged.
+// These tests check mapped files. Placed parts must show the right bytes of the file. Flushed bytes must be in the
+// file. Every instruction that writes cache lines back must leave their content unchanged.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -36,7 +36,8 @@ class MappingTest : public testing::Test {
 };
 
 TEST_F(MappingTest, WhatIsFlushedIsInTheFile) {
-  constexpr std::size_t size = (std::size_t{33} << 20) + 5;  // more than two parts of the flush, and a part of a page
+  // more than two parts of the parallel flush, and an incomplete page
+  constexpr std::size_t size = (std::size_t{33} << 20) + 5;
   File::create(path("a"), size);
   {
     const Mapping mapping(File::open(path("a"), true, false), true);
@@ -44,7 +45,7 @@ TEST_F(MappingTest, WhatIsFlushedIsInTheFile) {
     EXPECT_TRUE(mapping.writable());
     for (const std::size_t at : {std::size_t{0}, size / 2, size - 1}) mapping.data()[at] = std::byte{7};
     flush_in_parallel(mapping, 0, size, 3);
-    mapping.flush(size - 3, 2);  // in the middle of a page
+    mapping.flush(size - 3, 2);  // the flush begins in the middle of a page
   }
   std::ifstream file(path("a"), std::ios::binary);
   const std::vector<char> found{std::istreambuf_iterator<char>(file), {}};

@@ -1,5 +1,5 @@
-// Protects the measurements: they make the requested number of transfers, stay within their span and report errors. The
-// tests do not check speeds, only that a measurement took time.
+// These tests check the measurements of storage. They must make the requested number of transfers, stay within their
+// span and report errors. Measured speeds are not checked, only that a measurement takes time.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -30,8 +30,8 @@ class Meters : public testing::Test {
     std::ifstream file(path_, std::ios::binary);
     return {std::istreambuf_iterator<char>(file), {}};
   }
-  // Whether all of the file before `end` was written, and nothing behind it. 8 zero bytes in a row count as not
-  // written.
+  // Returns whether all of the file before `end` was written, and no byte after `end`. Eight successive zero bytes
+  // count as not written.
   bool is_written_up_to(std::size_t end) const {
     const std::vector<char> bytes = content();
     const auto is_zero = [](char byte) { return byte == 0; };

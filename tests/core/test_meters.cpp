@@ -1,5 +1,5 @@
-// Protects the loops of STREAM: each computes the same as McCalpin's, for every number of threads and every way to
-// flush, and flushed bytes are in the file. The meter of memory runs each of its loops.
+// These tests check the loops of STREAM. Each loop must compute the same values as McCalpin's, for every number of
+// threads and every kind of flush. Flushed bytes must be in the file. The meter of memory must run each of its loops.
 #include <gtest/gtest.h>
 
 #include <cstddef>

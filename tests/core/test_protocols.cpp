@@ -1,4 +1,5 @@
-// Protects committed arrays: their slots and records survive power cuts, kills and errors (protocol_tests.hpp).
+// These tests check committed arrays. Their slots and records must survive power cuts, kills and errors
+// (protocol_tests.hpp).
 #include "protocol_tests.hpp"
 
 namespace outcrop::model {

@@ -1,5 +1,5 @@
-// Protects the pump: every byte arrives whatever the store does, requests wait for those that they name, and the first
-// error stops the pump and names its place.
+// These tests check the pump. Every byte must arrive, whatever results the store returns. A request must wait for the
+// request that it names. The first error must stop the pump, and its message must name the place.
 #include <gtest/gtest.h>
 
 #include <cerrno>
@@ -31,8 +31,8 @@ std::vector<std::byte> part(const std::vector<std::byte> &bytes, std::size_t beg
   return {first, first + static_cast<std::ptrdiff_t>(length)};
 }
 
-// Reads and writes at random places, each after the last request for its place, and compares the result with a plain
-// copy.
+// Reads and writes at random places. Each request waits for the last request at the same place. The test compares the
+// result with a plain copy.
 void move_at_random(ScriptedStore &store, const PumpOptions &options) {
   constexpr std::size_t places = 8, place_bytes = file_bytes / places;
   std::vector<std::byte> expected = store.bytes();
@@ -97,10 +97,11 @@ TEST(Pump, JoinsShortRequestsThatFollowEachOther) {
   };
   Pump pump(store, {.chunk_bytes = 4096, .in_flight_bytes = 1 << 15, .capacity = 16});
   const Ticket first = pump.submit(read_of(blocker, 0));
-  store.started(1);  // the pump takes the following requests together
-  for (std::size_t i = 0; i < 5; ++i) pump.submit(short_read(i * 1024, i * 1024));  // four of them make one chunk
-  pump.submit(short_read(5 * 1024 + 512, 5 * 1024));                                // not next in the file
-  pump.submit(short_read(6 * 1024 + 512, 7 * 1024));                                // not next in memory
+  store.started(1);  // while `first` is in flight, the pump collects the following requests
+  // four of them are joined into one chunk
+  for (std::size_t i = 0; i < 5; ++i) pump.submit(short_read(i * 1024, i * 1024));
+  pump.submit(short_read(5 * 1024 + 512, 5 * 1024));  // not adjacent in the file
+  pump.submit(short_read(6 * 1024 + 512, 7 * 1024));  // not adjacent in memory
   pump.submit(short_read(7 * 1024 + 512, 6 * 1024, first));
   store.allow();
   pump.drain();
@@ -153,7 +154,7 @@ TEST(Pump, StartsNothingBeforeWhatItMustFollow) {
   const Ticket write = pump.submit(write_of(out, 0));
   store.started(1);
   const Ticket read = pump.submit(read_of(in, 0, write));
-  const Ticket next = pump.submit(write_of(other, 8192));  // does not wait for the read before it
+  const Ticket next = pump.submit(write_of(other, 8192));  // does not wait for the read submitted before it
   store.allow(1);
   pump.wait(write);
   store.allow();
@@ -168,7 +169,8 @@ TEST(Pump, StartsNothingBeforeWhatItMustFollow) {
 TEST(Pump, ABlockedReadLetsWritesPass) {
   ScriptedStore store(file_bytes);
   std::vector<std::byte> first(4096), read(4096), second(4096);
-  Pump pump(store, {.chunk_bytes = 4096, .in_flight_bytes = 4096, .capacity = 8});  // one at a time
+  // only one transfer is in flight at a time
+  Pump pump(store, {.chunk_bytes = 4096, .in_flight_bytes = 4096, .capacity = 8});
   store.hold();
   const Ticket blocker = pump.submit(write_of(first, 0));
   pump.submit(read_of(read, 0, blocker));
@@ -245,10 +247,10 @@ TEST(Pump, CancelWakesWaitersAtOnce) {
   store.started(2);
   auto waiter = std::async(std::launch::async, [&] { pump.wait(ticket); });
   pump.cancel();
-  EXPECT_THROW(waiter.get(), Cancelled);  // although nothing has completed
+  EXPECT_THROW(waiter.get(), Cancelled);  // wait() ends although no transfer has completed
   EXPECT_THROW(pump.submit(read_of(memory, 0)), Cancelled);
   store.allow();
-  pump.cancel();  // twice does no harm
+  pump.cancel();  // a second call has no effect
   EXPECT_THROW(pump.drain(), Cancelled);
   EXPECT_LE(store.started().size(), 2u) << "transfers were started after cancelling";
 }

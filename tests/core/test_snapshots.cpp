@@ -1,6 +1,6 @@
-// Protects files whose bytes come in parts. All bytes arrive, in every order and with few slots. Neighbours are written
-// together if they come in time. No page is written both past the page cache and through it. The checksum is that of
-// the file. A failure ends all waiting.
+// These tests check files whose bytes arrive in parts. All bytes must arrive, in every order and with few slots.
+// Neighbours must be written together if they arrive in time. No page may be written both past the page cache and
+// through it. The checksum must be that of the file. A failure must end all waits.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -31,7 +31,7 @@ struct Scratch {
   static inline std::atomic<int> count = 0;
 };
 
-// Records the transfers past the page cache.
+// A store that records the transfers that bypass the page cache.
 class Recorded final : public Store {
  public:
   explicit Recorded(std::unique_ptr<Store> inside) : Store({}), inside_(std::move(inside)) {}
@@ -76,7 +76,7 @@ void hand_on(StagingBuffer &staging, std::uint32_t file, std::uint64_t begin, st
   }
 }
 
-// Expects the right bytes in the file, and that the sum is the checksum of these bytes.
+// Expects that the file has the right bytes and that `sum` is the checksum of these bytes.
 void expect_written(const Store &store, std::uint32_t file, ByteRange range, std::uint32_t sum) {
   std::vector<std::byte> found(range.end);
   const int descriptor = store.files()[file].buffered_descriptor();
@@ -147,14 +147,14 @@ TEST(Staging, WhereTooManySlotsAreOpenTheLongestUntouchedGoes) {
   const Scratch scratch(8 * slot);
   Recorded store = open({scratch.path});
   if (!store.direct()) GTEST_SKIP() << "no direct I/O here";
-  StagingBuffer staging(store, {{0, 8 * slot}}, {4, slot});  // three may be open
+  StagingBuffer staging(store, {{0, 8 * slot}}, {4, slot});  // three slots may be open
   hand_on(staging, 0, 0, 2 * page + 5);
   hand_on(staging, 0, slot, slot + 5);
   hand_on(staging, 0, 2 * slot, 2 * slot + 5);
   hand_on(staging, 0, slot + 5, slot + 6);
-  hand_on(staging, 0, 3 * slot, 3 * slot + 5);  // sends slot 0: two pages, and five bytes
-  hand_on(staging, 0, 2 * page + 5, slot);      // sends slot 2; the rest of slot 0 is one page and a part of another
-  hand_on(staging, 0, slot + 6, 2 * slot);      // slot 1 was open all the time
+  hand_on(staging, 0, 3 * slot, 3 * slot + 5);  // sends slot 0, which has two pages and five bytes
+  hand_on(staging, 0, 2 * page + 5, slot);      // sends slot 2; slot 0 still lacks one page and a part of another page
+  hand_on(staging, 0, slot + 6, 2 * slot);      // slot 1 stayed open until now
   hand_on(staging, 0, 2 * slot + 5, 3 * slot);
   hand_on(staging, 0, 3 * slot + 5, 8 * slot);
   staging.flush();

@@ -1,5 +1,5 @@
-// Protects the promise of one interface: every backend, with the page cache and past it, and the faulty store without
-// faults, keep the same contract. A backend that this machine does not support is skipped, with the reason.
+// These tests check that all backends behave in the same way, with the page cache and past it. The faulty store without
+// faults must also behave so. A backend that this machine does not support is skipped, and the reason is printed.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -32,13 +32,14 @@ std::filesystem::path fresh_folder() {
   return name;
 }
 
-using Case = std::tuple<std::string, bool, bool>;  // backend, direct, wrapped in a faulty store without faults
+// name of the backend, direct, wrapped in a faulty store without faults
+using Case = std::tuple<std::string, bool, bool>;
 
 class Contract : public testing::TestWithParam<Case> {
  protected:
   void SetUp() override {
     const auto &[backend, direct, wrapped] = GetParam();
-    static const std::vector<Probe> probes = probe_backends();  // only once, because closing libaio takes a while
+    static const std::vector<Probe> probes = probe_backends();  // only once, because closing libaio takes a long time
     for (const Probe &probe : probes)
       if (probe.name == backend && !probe.reason.empty()) GTEST_SKIP() << backend << ": " << probe.reason;
     for (const char *name : {"a", "b"}) {
@@ -184,7 +185,7 @@ TEST_P(Contract, ReportsEveryTransferOnce) {
 TEST_P(Contract, ReapsNothingWhenNothingIsInFlight) {
   std::array<Completion, 2> completions;
   EXPECT_EQ(store_->reap(completions, false), 0u);
-  EXPECT_EQ(store_->reap(completions, true), 0u);  // it does not wait forever
+  EXPECT_EQ(store_->reap(completions, true), 0u);  // this call must return although it waits
 }
 
 TEST_P(Contract, MayChangeHands) {

@@ -1,5 +1,5 @@
-// Protects the team of threads: every member runs every job once, and the results of a job are visible when `run`
-// returns.
+// These tests check the team of threads. Every member must run every job once. The results of a job must be visible
+// when run() returns.
 #include <gtest/gtest.h>
 #if defined(__SSE__)
 #include <xmmintrin.h>
@@ -19,7 +19,8 @@ TEST(Team, EveryMemberRunsEveryJobOnce) {
   for (unsigned size : {1u, 2u, 3u, 5u}) {
     Team team(size);
     ASSERT_EQ(team.size(), size);
-    std::vector<long> runs(size, 0);  // needs no atomics: each member writes its own, and run() makes it visible
+    // no atomics are needed: each member writes its own element, and run() makes the elements visible
+    std::vector<long> runs(size, 0);
     constexpr long jobs = 500;
     for (long job = 1; job <= jobs; ++job) {
       team.run([&](unsigned member) { ++runs[member]; });
@@ -37,7 +38,7 @@ TEST(Team, TheCallerIsMemberZero) {
   EXPECT_EQ(zero, std::this_thread::get_id());
 }
 
-// Members fall asleep if no job comes for a while. The next job must wake them.
+// Members fall asleep if no job arrives for some time. The next job must wake them.
 TEST(Team, WakesUpAfterAPause) {
   Team team(3);
   for (int round = 0; round < 3; ++round) {
@@ -48,7 +49,7 @@ TEST(Team, WakesUpAfterAPause) {
   }
 }
 
-// The caller falls asleep if another member takes long. The last member to finish must wake it.
+// The caller falls asleep if another member takes a long time. The last member to finish must wake the caller.
 TEST(Team, WaitsForASlowMember) {
   Team team(2);
   bool finished = false;
@@ -84,10 +85,11 @@ TEST(Team, TouchesEveryByteAndNoOther) {
 }
 
 #if defined(__SSE__)
-// A library linked with fast-math options, loaded by the caller's thread, must not change results.
+// The caller's thread may load a library that was linked with fast-math options. Such a library must not change
+// results.
 TEST(Team, ComputesWithSubnormalNumbersWhateverTheCallerDoes) {
   const unsigned before = _mm_getcsr();
-  _mm_setcsr(before | 0x8040);  // flush to zero, subnormals are zero
+  _mm_setcsr(before | 0x8040);  // flush subnormal results to zero, and read subnormal numbers as zero
   Team team(3);
   std::atomic<int> kept{0};
   team.run([&](unsigned) {

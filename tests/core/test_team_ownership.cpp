@@ -1,5 +1,5 @@
-// Protects the parts of nodes: rows and memory are divided without gaps, in proportion to threads, and agree with each
-// other. Each item of a queue is taken once, first by its own node.
+// These tests check the parts that nodes own. Rows and memory must be divided without gaps, in proportion to threads,
+// and in the same way. Each item of a queue must be taken once, first by threads of its own node.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -63,19 +63,21 @@ TEST(Ownership, RowsOfAPlaneAddUp) {
       }
 }
 
-// The rows of a block begin anywhere, and are shorter than those of the grid. Only their place in the slot counts.
+// The rows of a block may begin anywhere in the grid, and may be shorter than rows of the grid. The owner of a row
+// depends only on the place of the row in its slot.
 TEST(Ownership, RowsOfAFrameGoByTheirPlaceInTheSlot) {
   const Grid grid = grid_of(1000, 4096);
   Window window(grid, std::vector<RingSpec>(2, {3, 401 * 4096, false}));
   window.set_frame({300, 700, 0, 1024});
   EXPECT_EQ(first_rows(window, {1, 1}), (std::vector<long>{300, 501, 700}));
-  window.set_frame({900, 1000, 0, 1024});  // the last block may have few rows and not use the part of the second node
+  // the last block may have few rows, so that the part of the second node is not used
+  window.set_frame({900, 1000, 0, 1024});
   EXPECT_EQ(first_rows(window, {1, 1}), (std::vector<long>{900, 1000, 1000}));
   window.set_frame({100, 900, 0, 512});
   EXPECT_EQ(first_rows(window, {1, 1}), (std::vector<long>{100, 501, 900}));
 }
 
-// Nothing touches these windows, so they take no memory.
+// The test does not touch the memory of these windows, so the system allocates none.
 TEST(Ownership, MemoryIsCutAtHugePagesWithoutGaps) {
   for (const long ny : {4096L, 4099L, 10000L})
     for (const Counts &threads : all_nodes) {
@@ -91,12 +93,12 @@ TEST(Ownership, MemoryIsCutAtHugePagesWithoutGaps) {
       }
       ASSERT_EQ(next, window.data() + window.size());
       const double sum = std::accumulate(threads.begin(), threads.end(), 0.0);
-      for (std::size_t i = 0; i < threads.size(); ++i)  // each slot may be off by half a page at both ends
+      for (std::size_t i = 0; i < threads.size(); ++i)  // in each slot, both ends may differ by half a page
         EXPECT_NEAR(bytes[i], static_cast<double>(window.size()) * threads[i] / sum, 9.0 * 2 * mebibyte);
     }
 }
 
-// Otherwise the threads of a node would work in the memory of another node.
+// If a row were not in the memory of its owner, threads of the owner would access the memory of another node.
 TEST(Ownership, RowsLieInTheMemoryOfTheirOwner) {
   const Window window(grid_of(5000, 8192), rings_of(grid_of(5000, 8192), {5, 3}));
   for (const Counts &threads : all_nodes) {
@@ -124,8 +126,8 @@ TEST(Ownership, PartsSmallerThanAHugePageAreNotCut) {
   EXPECT_FALSE(memory_parts(Window(grid_of(4096, 4096), rings_of(grid_of(4096, 4096), {3, 3})), Counts(8, 1)).empty());
 }
 
-// In both ways: in parts, and from all nodes in turn. The memory of synthetic nodes comes from the node of this
-// machine.
+// Windows are placed in two ways: in parts, and with pages from all nodes in turn. The memory of synthetic nodes comes
+// from the real node of this machine.
 TEST(Ownership, EveryByteOfAPlacedWindowIsZeroAndUsable) {
   for (const std::size_t pitch : {std::size_t{64}, std::size_t{4096}})
     for (const Counts &threads : all_nodes) {
@@ -141,7 +143,7 @@ TEST(Ownership, EveryByteOfAPlacedWindowIsZeroAndUsable) {
     }
 }
 
-// On one node this is always true. On several nodes it is the purpose of the placement.
+// On a machine with one node this test always passes. On several nodes it checks the purpose of the placement.
 TEST(Ownership, PagesLieOnTheirOwnersNode) {
   ThreadPlacement placement;
   try {
@@ -158,8 +160,8 @@ TEST(Ownership, PagesLieOnTheirOwnersNode) {
       ASSERT_EQ(node_of_page(part.data + at), static_cast<int>(placement.node_indices[part.node]));
 }
 
-// The time until the last tile is finished, if a tile takes one unit of time, as a multiple of the time without
-// waiting.
+// Returns the time until the last tile is finished if each tile takes one unit of time. The result is a multiple of the
+// time without waiting.
 double time_taken(const std::vector<Tile> &tiles, const std::vector<long> &rows, const Counts &node_threads) {
   std::vector<unsigned> owners, node_of;
   for (const Tile &tile : tiles) owners.push_back(owner_of((tile.y_low + tile.y_high) / 2, rows));
@@ -183,7 +185,8 @@ double time_taken(const std::vector<Tile> &tiles, const std::vector<long> &rows,
   return static_cast<double>(time * item.size()) / static_cast<double>(tiles.size());
 }
 
-// If diagonals began at row 0, a node would wait at its lower edge until the node below has almost finished.
+// Diagonals must not all begin at row 0. If they do, a node waits at its lower edge until the node below has almost
+// finished.
 TEST(Ownership, NodesDoNotWaitForEachOther) {
   for (const Counts &threads : {Counts{2, 2}, Counts{8, 8}, Counts{4, 4, 4}, Counts(4, 8), Counts(8, 8), Counts{6, 4}})
     for (const long levels : {16, 48, 128}) {

@@ -1,5 +1,5 @@
-// Protects the division of a slab into tiles: every row of every level is updated exactly once, and the few tiles for
-// which a tile waits are enough for all rows that it reads and overwrites.
+// These tests check how a slab is divided into tiles. Every row of every level must be updated exactly once. The few
+// tiles for which a tile waits must be enough for all rows that the tile reads and overwrites.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -46,7 +46,7 @@ bool holds(const Tile &tile, long level, long y) {
   return level >= tile.level_first && level <= tile.level_last && y >= tile.y_low + inset && y < tile.y_high - inset;
 }
 
-// owners[level][row] is the tile that updates the row, or -1 if there is none.
+// owners[level][row] is the tile that updates the row, or -1 if no tile updates it.
 std::vector<std::vector<long>> owners_of(const Cut &cut) {
   const auto rows = static_cast<std::size_t>(cut.rows), levels = static_cast<std::size_t>(cut.levels);
   std::vector<std::vector<long>> owners(levels + 1, std::vector<long>(rows, -1));
@@ -68,16 +68,16 @@ TEST(Tiles, CoverEveryRowOfEveryLevelOnce) {
       }
 }
 
-// Threads take tiles in ascending order, so a tile that waits for a later one would wait forever.
+// Threads take tiles in ascending order. If a tile waited for a later tile, it would wait forever.
 TEST(Tiles, NeedOnlyEarlierTiles) {
   for (const Cut &cut : all_cuts())
     for (std::size_t i = 0; i < cut.tiles.size(); ++i)
       for (const std::size_t need : cut.tiles[i].needs) ASSERT_LT(need, i) << cut.name;
 }
 
-// Row y of level t reads rows y - r .. y + r of level t - 1. These rows are also the last readers of level t - 2 of row
-// y, which it overwrites. So one condition covers both hazards: the tiles of these rows are this tile, or are finished
-// before it begins.
+// Row y of level t reads the rows y - r .. y + r of level t - 1, and overwrites row y of level t - 2. The same rows of
+// level t - 1 are the last readers of the overwritten row. So one condition covers both hazards: the tiles of these
+// rows are this tile, or tiles that are finished before this tile begins.
 TEST(Tiles, WaitForAllTheyReadAndOverwrite) {
   for (const Cut &cut : all_cuts()) {
     std::vector<std::vector<bool>> before(cut.tiles.size(), std::vector<bool>(cut.tiles.size(), false));
@@ -101,12 +101,12 @@ TEST(Tiles, WaitForAllTheyReadAndOverwrite) {
   }
 }
 
-// Tiles can run at the same time because a diamond waits for at most the two tiles below it.
+// A diamond waits for at most the two tiles below it. So many tiles can run at the same time.
 TEST(Tiles, DiamondsWaitForTwoAtMost) {
   for (const Tile &tile : diamond_tiles(40, 200, 2, 5, 4)) EXPECT_LE(tile.needs.size(), 2u);
 }
 
-// When a thread takes a tile, the tiles that it needs should be finished, and not in the hands of another thread.
+// When a thread takes a tile, no other thread should still be working on the tiles that it needs.
 TEST(Tiles, DiamondsComeLongAfterThoseTheyNeed) {
   for (const unsigned threads : {1u, 2u, 4u, 16u}) {
     const auto tiles = diamond_tiles(30, 4000, 1, 8, threads);
@@ -115,8 +115,8 @@ TEST(Tiles, DiamondsComeLongAfterThoseTheyNeed) {
   }
 }
 
-// One node starts at row 500 and works downwards, another works upwards from there. They must not wait for each other.
-// So the tiles on both sides of the edge come at about the same time.
+// One node begins at row 500 and moves to lower rows. Another node begins there and moves to higher rows. They must not
+// wait for each other, so both must update the tiles next to row 500 at about the same time.
 TEST(Tiles, NeighboursAreEquallyFarFromTheirEdge) {
   const auto tiles = diamond_tiles(30, 1000, 1, 8, 4, {500});
   long low = 0, high = 0, most = 0;

@@ -1,5 +1,5 @@
-// Protects the division of a slab of few rows into chunks of zeta: every zeta of every level is updated exactly once,
-// and tiles wait for all tiles whose values they read or overwrite, and for no others.
+// These tests check how a slab of few rows is divided into chunks of zeta. Every zeta of every level must be updated
+// exactly once. A tile must wait for all tiles whose values it reads or overwrites, and for no other tiles.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -41,7 +41,7 @@ bool holds(const Tile &tile, long level, long zeta) {
   return level >= tile.level_first && level <= tile.level_last && zeta >= tile.zeta_low && zeta < tile.zeta_high;
 }
 
-// before[i][j]: tile j is finished before tile i begins.
+// before[i][j] is true if tile j is finished before tile i begins.
 std::vector<std::vector<bool>> orders_of(const std::vector<Tile> &tiles) {
   std::vector<std::vector<bool>> before(tiles.size(), std::vector<bool>(tiles.size(), false));
   for (std::size_t i = 0; i < tiles.size(); ++i)
@@ -59,8 +59,8 @@ long owner_of(const std::vector<Tile> &tiles, long level, long zeta) {
   return -1;
 }
 
-// Whether every update waits for all updates whose values it reads, and for all updates that read a value it
-// overwrites. If two such updates are k levels apart, their planes are at most one skew apart, so their zetas differ by
+// Returns whether every update waits for all updates whose values it reads, and for all updates that read a value it
+// overwrites. Two such updates may be k levels apart. Their planes are at most one skew apart, so their zetas differ by
 // skew*(k - 1) to skew*(k + 1). Any k is possible, because a copy of a field may be written at every second level, or
 // once in many stages.
 bool waits_for_all(const ChunkCut &cut) {
@@ -92,7 +92,7 @@ TEST(BandTiles, CoverEveryZetaOfEveryLevelOnce) {
       }
 }
 
-// Threads take tiles in ascending order, so a tile that waits for a later one would wait forever.
+// Threads take tiles in ascending order. If a tile waited for a later tile, it would wait forever.
 TEST(BandTiles, NeedOnlyEarlierTiles) {
   for (const ChunkCut &cut : all_cuts())
     for (std::size_t i = 0; i < cut.tiles.size(); ++i)
@@ -103,8 +103,8 @@ TEST(BandTiles, WaitForAllTheyReadAndOverwrite) {
   for (const ChunkCut &cut : all_cuts()) ASSERT_TRUE(waits_for_all(cut)) << cut.name;
 }
 
-// A tile of a band waits for at most two tiles, and needs both: without any one of these needs, some update comes too
-// early.
+// A tile of a band waits for at most two tiles, and both are necessary. If the tile waits for only one of them, some
+// update comes too early.
 TEST(BandTiles, WaitForNothingInVain) {
   const ChunkCut whole{"", 6, 12, 1, band_tiles(6, 1, 2, Chunks{3, 4, 3}, 2)};
   ASSERT_TRUE(waits_for_all(whole));
@@ -119,7 +119,7 @@ TEST(BandTiles, WaitForNothingInVain) {
   }
 }
 
-// When a thread takes a tile, the tiles that it needs should be finished, and not in the hands of another thread.
+// When a thread takes a tile, no other thread should still be working on the tiles that it needs.
 TEST(BandTiles, ComeLongAfterThoseTheyNeed) {
   for (const unsigned threads : {1u, 2u, 4u, 16u}) {
     const auto tiles = band_tiles(8 * 64, 1, 8, Chunks{100, 32, 100}, threads);
@@ -128,7 +128,7 @@ TEST(BandTiles, ComeLongAfterThoseTheyNeed) {
   }
 }
 
-// The time that threads need for all tiles if each tile takes one unit of time.
+// Returns the time that threads need for all tiles if each tile takes one unit of time.
 long units_of_time(const std::vector<Tile> &tiles, unsigned threads) {
   std::vector<long> free_at(threads, 0), finished;
   for (const Tile &tile : tiles) {
@@ -139,7 +139,8 @@ long units_of_time(const std::vector<Tile> &tiles, unsigned threads) {
   return *std::max_element(free_at.begin(), free_at.end());
 }
 
-// The purpose of bands: with as many bands as threads, all threads are busy, except at the beginning and at the end.
+// This is the purpose of bands. If the grid has at least as many bands as threads, all threads are busy, except at the
+// beginning and at the end.
 TEST(BandTiles, KeepAllThreadsBusy) {
   for (const unsigned threads : {1u, 2u, 4u, 16u})
     for (const long bands : {1L, 2L, 5L}) {

@@ -1,5 +1,5 @@
-// Protects the nodes and cores that are found, with synthetic machines of many kinds, and the binding to this machine,
-// which must work and be undone.
+// These tests check the nodes and cores that are found on synthetic machines of many kinds. They also check that
+// threads can be bound to this machine, and that the binding is undone.
 #include <gtest/gtest.h>
 #include <sched.h>
 #include <unistd.h>
@@ -43,7 +43,7 @@ TEST(Topology, FindsNodesAndCores) {
   EXPECT_EQ(cores_of(synthetic_topology("numa:2 l3:1 core:4 pu:2")), (Counts{4, 4}));
   EXPECT_EQ(cores_of(synthetic_topology("pack:2 numa:4 core:3 pu:1")), (Counts(8, 3)));
   EXPECT_EQ(cores_of(synthetic_topology("numa:4 l3:2 core:4 pu:1")),
-            (Counts(4, 8)));  // several last-level caches in a node
+            (Counts(4, 8)));  // a node with several last-level caches
   EXPECT_FALSE(synthetic_topology("numa:2 core:1 pu:1").this_system);
 }
 
@@ -65,7 +65,8 @@ TEST(Topology, KeepsToTheProcessorsAllowed) {
   EXPECT_EQ(processors_of(synthetic_topology(machine, "999")).size(), 16u) << "not a processor of this machine";
 }
 
-// HBM beside the ordinary memory of a socket, and memory that all sockets share, have no processors of their own.
+// HBM next to the ordinary memory of a socket has no processors of its own. The same holds for memory that all sockets
+// share.
 TEST(Topology, MemoryAloneIsNoNode) {
   REQUIRE_HWLOC();
   const Topology with_hbm = synthetic_topology("pack:2 [numa] [numa] core:4 pu:1");

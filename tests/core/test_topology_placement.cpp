@@ -1,5 +1,5 @@
-// Protects the placement of threads: every thread has a processor, no two threads share a core while another core is
-// free, and each node gets threads in proportion to its cores.
+// These tests check the placement of threads. Every thread must have a processor. Two threads must not share a core
+// while another core is free. Each node must get threads in proportion to its cores.
 #include <gtest/gtest.h>
 #include <sched.h>
 
@@ -25,7 +25,7 @@ NumaNode make_node(unsigned os_index, unsigned first, unsigned cores, unsigned t
   return node;
 }
 
-// A topology whose nodes have these numbers of cores.
+// Returns a topology whose nodes have these numbers of cores.
 Topology machine(const Counts &cores, unsigned threads_per_core = 1) {
   Topology topology;
   unsigned first = 0;
@@ -94,7 +94,8 @@ TEST(Placement, SpreadsInProportionToCores) {
   EXPECT_EQ(spread(machine({2, 2}), 9).node_threads, (Counts{5, 4})) << "more threads than processors";
 }
 
-// A node of which only some hyperthreads may be used.
+// This process may use both hardware threads of each core of node 0, but only one hardware thread of each core of node
+// 1.
 TEST(Placement, NoProcessorIsSharedWhileAnotherIsFree) {
   const Topology topology{{make_node(0, 0, 4, 2), make_node(1, 8, 4, 1)}, false};
   EXPECT_EQ(spread(topology, 8).node_threads, (Counts{4, 4}));
@@ -135,7 +136,7 @@ TEST(Placement, SeveralNodesAreUsedUnlessForbidden) {
   EXPECT_THROW(place_threads(6, Bind::cores, two), InputError);
 }
 
-// Each member runs on its processor. The caller is bound only while it holds the result of bind_caller().
+// Each member must run on its processor. The caller is bound only while the result of bind_caller() exists.
 TEST(Placement, TeamsRunWhereTheyArePlaced) {
   if (!has_hwloc()) GTEST_SKIP() << "built without hwloc";
   const auto processors = static_cast<unsigned>(system_topology().nodes[0].processors.size());

@@ -1,5 +1,5 @@
-// Protects checksums taken in parts: for every division of the rows, the joined checksums must equal that of the whole
-// plane.
+// These tests check checksums that are computed in parts. For every division of the rows, the joined checksums of the
+// parts must equal the checksum of the whole plane.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -40,7 +40,7 @@ TEST(Crc32cJoin, EqualsTheSumOfBothParts) {
   }
 }
 
-// A random division of the plane into disjoint rectangles whose widths are whole vectors.
+// Returns a random division of the plane into disjoint rectangles. Their widths are multiples of a vector.
 std::vector<Rectangle> random_cover(const Grid &grid, std::mt19937 &random) {
   std::vector<Rectangle> cover;
   for (long y = 0; y < grid.ny;) {
@@ -52,7 +52,7 @@ std::vector<Rectangle> random_cover(const Grid &grid, std::mt19937 &random) {
     }
     y = y_end;
   }
-  std::shuffle(cover.begin(), cover.end(), random);  // tiles finish in any order
+  std::shuffle(cover.begin(), cover.end(), random);  // because tiles finish in any order
   return cover;
 }
 
@@ -74,7 +74,7 @@ TEST(PlaneSums, EqualTheSumOfTheWholePlaneForEveryPartition) {
     }
 }
 
-// Blocks keep narrow rows in memory. Only the place of the cells in the plane counts.
+// Blocks keep narrow rows in memory. The checksum must depend only on the place of the cells in the plane.
 TEST(PlaneSums, TakeRowsThatLieCloserInMemory) {
   const Grid grid = grid_of(6, 48);
   const std::vector<std::byte> plane = noise(grid.plane_bytes, 3);

@@ -1,7 +1,8 @@
-// Protects the order of updates. Rows hold a stamp instead of values: their plane, their row and the level that they
-// have reached. The kernel computes nothing. It checks that each row that it would read has exactly the level before
-// its own, and that the row it overwrites is two levels back. Then it stamps that row. A wrong order, a wrong address
-// or a missing wait leads to a wrong stamp, and under the thread sanitizer to a race.
+// These tests check the order of updates. Rows contain a stamp instead of values: the plane, the row and the last level
+// of the row. The kernel computes no values. It checks the stamps of the rows that it reads: each must have the level
+// before the level of the call. It also checks that the row which it overwrites is two levels back. Then it stamps this
+// row. A wrong order, a wrong address or a missing wait leads to a wrong stamp. The thread sanitizer also reports it as
+// a data race.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -23,7 +24,7 @@ struct Stamp {
 
 constexpr std::int32_t guard_value = 12345;
 
-// The data of the checking kernel, passed in place of the parameters of a stencil.
+// The data of the checking kernel. A pointer to them is passed in place of the parameters of a stencil.
 struct Check {
   Grid grid;
   long planes_most;
@@ -35,7 +36,7 @@ bool is_rim(const Grid &grid, long z, long y) {
 }
 
 void checking_kernel(const outcrop_block *block) {
-  // Only in this test is the parameter of a kernel a pointer.
+  // In this test only, the parameter of the kernel is a pointer.
   Check &check = **static_cast<Check *const *>(block->scalars);
   const Grid &grid = check.grid;
   if (block->planes < 1 || block->planes > check.planes_most || block->y0 >= block->y1 || block->x0 != 0 ||
@@ -56,7 +57,7 @@ void checking_kernel(const outcrop_block *block) {
           good = good && other.z == centre.z + dz && other.y == y + dy && (rim || other.level == centre.level);
         }
       Stamp *target = const_cast<Stamp *>(row(block->target[0][k], y));
-      // Level 1 may overwrite any stamp: its slot belonged to a plane that has left the window.
+      // Level 1 may overwrite any stamp, because its slot belonged to a plane that has left the window.
       if (centre.level >= 1)
         good = good && target->z == centre.z && target->y == y && target->level == centre.level - 1;
       *target = Stamp{centre.level + 1, centre.z, centre.y, guard_value};
@@ -78,7 +79,7 @@ std::ostream &operator<<(std::ostream &out, const Case &c) {
              << " chunk " << c.tiling.chunk << " threads " << c.threads << " nodes " << c.node_threads.size();
 }
 
-// Threads of synthetic nodes; they are not bound.
+// Returns threads on synthetic nodes. They are not bound.
 ThreadPlacement placement_of(const Case &c) {
   ThreadPlacement placement{{}, c.node_threads, std::vector<unsigned>(c.node_threads.size(), 0), false};
   for (unsigned node = 0; node < c.node_threads.size(); ++node)
@@ -102,7 +103,7 @@ std::vector<RingSpec> two_rings(const Grid &grid, long planes) {
   return std::vector<RingSpec>(2, {planes, grid.record_bytes, false});
 }
 
-// One stage, which uses two rings alternately.
+// Returns one stage that uses two rings alternately.
 Stages stages_of(Check *check) {
   Stages stages{{{checking_kernel, {0}, {1}}, {checking_kernel, {1}, {0}}}, std::vector<std::byte>(sizeof check), 0};
   std::memcpy(stages.scalars.data(), &check, sizeof check);
@@ -115,10 +116,11 @@ void stamp_plane(const Grid &grid, std::byte *plane, long z, std::int32_t level)
         Stamp{level, static_cast<std::int32_t>(z), static_cast<std::int32_t>(y), guard_value};
 }
 
-// The odd ring gets the rim, as from a Copy, and in this test also the stamps of all rows.
+// Runs one case. The second ring gets the rim, as from a Copy action. In this test it also gets the stamps of all rows.
 void run_case(const Case &c) {
   const Grid grid = grid_of(c);
-  const long planes = std::min(grid.nz, c.slab + c.skew * (c.levels + 1));  // the minimum for a slab and its reach
+  // the minimum number of planes for a slab and the planes that it reads
+  const long planes = std::min(grid.nz, c.slab + c.skew * (c.levels + 1));
   const Window window(grid, two_rings(grid, planes));
   Check check{grid, c.tiling.planes, {}, {}, {}};
   Team team(placement_of(c));
@@ -161,8 +163,8 @@ TEST(Traverse, UpdatesInALegalOrder) {
             run_case({17, 23, radius[0], radius[1], radius[2], levels, slab, {diamond, 4, planes}, 2});
 }
 
-// Threads share a slab of few rows along its zetas. The chunks have from one plane to more planes than the slab. Groups
-// of planes end inside of chunks.
+// Threads divide a slab of few rows along zeta. A chunk has one plane, several planes, or more planes than the slab.
+// Groups of planes end inside chunks.
 TEST(Traverse, ChunksOfFewRowsKeepTheOrder) {
   const long radii[][3] = {{1, 0, 1}, {2, 1, 2}, {1, 0, 2}, {0, 0, 1}};
   for (const auto &radius : radii)
@@ -186,7 +188,7 @@ TEST(Traverse, ManyThreadsShareManyTiles) {
   for (unsigned threads : {1u, 2u, 4u, 7u}) run_case({30, 120, 1, 1, 1, 12, 11, {3, 16, 2}, threads});
 }
 
-// Each node takes its own tiles first and waits for tiles of other nodes. A mistake leads to a wrong order or a
+// Each node takes its own tiles first, and waits for tiles of other nodes. A mistake leads to a wrong order or a
 // deadlock.
 TEST(Traverse, NodesTakeTheirOwnRowsFirst) {
   for (const auto &node_threads :
@@ -219,7 +221,7 @@ TEST(Traverse, FewerLevelsThanPrepared) {
   }
 }
 
-// Ctrl-C must not wait for a slab, and tiles must not wait for tiles that are skipped.
+// After Ctrl-C, the run must not wait for the end of a slab. Tiles must not wait for tiles that are skipped.
 TEST(Traverse, StopsAtOnceWhenCancelled) {
   for (const long chunk : {0, 8}) {
     const Case c{40, 200, 1, 1, 1, 20, 50, {2, 16, 2, chunk}, 3};

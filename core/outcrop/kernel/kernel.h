@@ -1,9 +1,9 @@
 /* The signature of every update kernel: generated, hand-written or linked in. A stage of a step has one kernel.
  *
- * A call updates rows y0 <= y < y1, cells x0 <= x < x1 of `planes` consecutive planes of the grid.
+ * A call updates the cells x0 <= x < x1 in the rows y0 <= y < y1 of `planes` consecutive planes of the grid.
  *
- *     source[i][k + dz]   first cell of plane (z + k + dz) of operand i, which the kernel reads, |dz| <= radius
- *     target[j][k]        first cell of plane (z + k) of updated field j, k = 0 .. planes-1
+ *     source[i][k + dz]   first cell of plane (z + k + dz) of operand i, |dz| <= radius; the kernel reads this plane
+ *     target[j][k]        first cell of plane (z + k) of updated field j, k = 0 .. planes-1; it writes this plane
  *
  *           x0                     x1
  *       y0  +----------------------+      pitch: elements from one row to the next, a multiple of 64 bytes
@@ -14,16 +14,16 @@
  * of one of the operands: a field with one copy is updated in place, and a field with two copies overwrites its older
  * value.
  *
- * x0 and x1 are multiples of 64 bytes. Boundaries:
- *   x   If the boundary is fixed, the cells within the x radius of it take the value of the same cell of the newest
- *       operand. Otherwise the kernel finds the cells beyond the boundary in the same row.
+ * x0 and x1 are multiples of 64 bytes. The boundaries of the grid are handled as follows:
+ *   x   If the boundary is fixed, cells closer to the boundary than the radius in x get the value of the same cell of
+ *       the newest operand. Otherwise the kernel finds the cells beyond the boundary in the same row.
  *   y   If the boundary is fixed, no call asks for rows of the rim. Otherwise the kernel finds the rows beyond the
  *       boundary in the same plane.
  *   z   If the boundary is fixed, no call asks for planes of the rim. Otherwise the sources include the planes beyond
  *       the boundary.
  *
- * A kernel may read up to 64 bytes per unit of x radius, rounded up to whole vectors, before the first and behind the
- * last cell of a plane. The window keeps that memory readable.
+ * A kernel may read memory before the first cell and behind the last cell of a plane: up to 64 bytes for each unit of
+ * the radius in x, rounded up to whole vectors. The window keeps this memory readable.
  *
  * A kernel never allocates, locks or fails.
  */

@@ -1,11 +1,11 @@
-// CRC32C is computed in one of three ways, chosen at run time:
+// Computes CRC32C in one of three ways. The processor at run time decides which one is used:
 //
 //   fold         x86 with AVX-512 and VPCLMULQDQ: 512 bytes are folded onto the next 512 by carry-less products
-//   instruction  the CRC instruction of x86 (SSE4.2) or ARMv8, three streams at once because it takes three cycles
+//   instruction  the CRC instruction of x86 (SSE4.2) or ARMv8. It takes three cycles: three streams alternate
 //   table        all other processors: tables process eight bytes in a step
 //
-// Polynomials over GF(2) are stored reflected, as the CRC instruction requires: in 32 bits, bit i is x^(31-i).
-// All constants are computed at compile time from the polynomial alone.
+// Polynomials over GF(2) are stored with reversed bits, as the CRC instruction requires: in 32 bits, bit i stands for
+// x^(31-i). All constants are computed at compile time from the polynomial alone.
 #include "outcrop/storage/checksums.hpp"
 
 #include <array>
@@ -52,7 +52,7 @@ std::uint64_t load64(const std::byte *data) {
 
 using Tables = std::array<std::array<std::uint32_t, 256>, 8>;
 
-// tables[k][b]: the register after byte b and k zero bytes.
+// tables[k][b] is the register after byte b and k zero bytes.
 constexpr Tables make_tables() {
   Tables tables{};
   for (std::uint32_t byte = 0; byte < 256; ++byte) {
@@ -83,12 +83,12 @@ std::uint32_t update_table(std::uint32_t state, const std::byte *data, std::size
 
 // --- instruction ---------------------------------------------------------------------------------------------------
 
-// Three streams of this length are processed at the same time and then joined.
+// Three streams of this length are processed at the same time. Afterwards their checksums are joined.
 constexpr std::size_t stream_bytes = 2048;
 
 using Shift = std::array<std::array<std::uint32_t, 256>, 4>;
 
-// For each byte of the register: its contribution to the register after `stream_bytes` zero bytes.
+// Returns, for each byte of the register, what it contributes to the register after `stream_bytes` zero bytes.
 constexpr Shift make_shift() {
   Shift shift{};
   const std::uint32_t factor = power_of_x(8 * stream_bytes);
@@ -104,7 +104,7 @@ constexpr Shift make_shift() {
          shift_stream[3][state >> 24];
 }
 
-// The body is the same for both families of instructions, but it must be compiled for the target of each.
+// The body is the same for the instructions of x86 and ARM, but each target needs a compiled copy.
 #define OUTCROP_UPDATE_BY_INSTRUCTION(STEP64, STEP8)                                               \
   for (; length >= 3 * stream_bytes; data += 3 * stream_bytes, length -= 3 * stream_bytes) {       \
     std::uint32_t second = 0, third = 0;                                                           \
@@ -136,9 +136,9 @@ __attribute__((target("+crc"))) std::uint32_t update_instruction(std::uint32_t s
 
 #if defined(__x86_64__)
 
-// The 16 bytes of a lane are the polynomial A x^64 + B. `distance` bits further on, their value is A K1 + B K2. The
-// product of a 64-bit half (bit i is x^(63-i)) and a 32-bit constant, read as 128 bits, is too large by a factor of
-// x^33. So the constants contain x^-33.
+// The 16 bytes of a lane are the polynomial A x^64 + B. After `distance` more bits, its value is A K1 + B K2. The
+// constants K1 and K2 contain the factor x^-33. Without this factor, the product of a 64-bit half (bit i is x^(63-i))
+// and a 32-bit constant, read as 128 bits, is too large by x^33.
 constexpr std::uint32_t fold_first(std::uint64_t distance) { return power_of_x(distance + 64 - 33); }
 constexpr std::uint32_t fold_second(std::uint64_t distance) { return power_of_x(distance - 33); }
 
@@ -148,7 +148,7 @@ constexpr std::uint32_t fold_second(std::uint64_t distance) { return power_of_x(
 OUTCROP_FOLD_INLINE __m512i fold(__m512i value, __m512i constants, __m512i next) {
   const __m512i first = _mm512_clmulepi64_epi128(value, constants, 0x00);
   const __m512i second = _mm512_clmulepi64_epi128(value, constants, 0x11);
-  return _mm512_ternarylogic_epi64(first, second, next, 0x96);  // the sum of the three
+  return _mm512_ternarylogic_epi64(first, second, next, 0x96);  // the sum of all three
 }
 
 template <std::uint64_t distance>
@@ -166,8 +166,8 @@ OUTCROP_FOLD_TARGET std::uint32_t update_fold(std::uint32_t state, const std::by
   const __m512i by_step = fold_constants<8 * step>();
   for (data += step, length -= step; length >= step; data += step, length -= step)
     for (std::size_t i = 0; i < lanes; ++i) sums[i] = fold(sums[i], by_step, _mm512_loadu_si512(data + 64 * i));
-  // Fold eight registers onto one, fold that one onto the following 64 bytes until fewer are left, and then process its
-  // 64 bytes like a message.
+  // First fold eight registers into one. Then fold this register into the following 64 bytes, repeatedly, until fewer
+  // than 64 bytes are left. Then process the 64 bytes of the register like a message.
   const __m512i by_register = fold_constants<512>();
   __m512i sum = sums[0];
   for (std::size_t i = 1; i < lanes; ++i) sum = fold(sum, by_register, sums[i]);
@@ -206,7 +206,8 @@ std::span<const Crc32cVariant> crc32c_variants() {
 
 std::uint32_t crc32c_factor(std::uint64_t length_bytes) { return power_of_x(8 * length_bytes); }
 
-// Appending n zero bits multiplies the polynomial of a message by x^n. The complements before and after cancel out.
+// Appending n zero bits multiplies the polynomial of a message by x^n. The bit complements of the register before and
+// after the message cancel out.
 std::uint32_t crc32c_join(std::uint32_t first, std::uint32_t second, std::uint32_t second_factor) {
   return multiply(first, second_factor) ^ second;
 }
@@ -239,9 +240,11 @@ std::string plane_damage(long z, bool is_whole, const std::string &path, std::ui
 namespace {
 
 constexpr std::uint64_t golden_ratio = 0x9E3779B97F4A7C15;
-constexpr std::size_t chains = 8;  // words at once, because each step of a chain waits for the step before
+// several words are processed at once, because each step of a chain waits for the step before it
+constexpr std::size_t chains = 8;
 
-// A one-to-one function of each argument, so that a change of a single word always changes the result.
+// If one argument is fixed, different values of the other argument give different results. So a change of a single word
+// always changes the fingerprint.
 constexpr std::uint64_t mix(std::uint64_t state, std::uint64_t word) {
   const std::uint64_t product = (state ^ word) * golden_ratio;
   return product ^ (product >> 32);

@@ -1,4 +1,4 @@
-// A store with deliberate faults that a seed repeats, for tests of all code that uses a store.
+// A store with deliberate faults, for tests of all code that uses a store. The same seed gives the same faults.
 #include "outcrop/storage/store.hpp"
 
 #include <algorithm>
@@ -17,7 +17,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// A random word that depends only on seed, transfer and question, not on the order of completions.
+// Returns a random word that depends only on the seed, the transfer and the question. It does not depend on the order
+// of completions.
 std::uint64_t random_word(std::uint64_t seed, std::uint64_t number, std::uint64_t question) {
   std::uint64_t word = seed * 0x9E3779B97F4A7C15 + number * 0xBF58476D1CE4E5B9 + question * 0x94D049BB133111EB;
   for (int round = 0; round < 2; ++round) {  // the finaliser of splitmix64
@@ -92,7 +93,7 @@ class FaultyStore final : public Store {
     assert(!free_.empty());
     const std::size_t slot = free_.back();
     free_.pop_back();
-    // Reads are counted separately, because the number of writes between them differs from run to run.
+    // Reads are counted separately, because the number of writes between two reads differs from run to run.
     const std::uint64_t read = transfer.write ? reads_ : reads_++;
     const bool flips = !transfer.write && (read == faults_.flip_at || happens(faults_.flip_rate, read, flip));
     pending_[slot] = Pending{transfer, due, flips, read};
@@ -111,7 +112,7 @@ class FaultyStore final : public Store {
     return 0;
   }
 
-  // A smaller number of bytes than requested, but at least one unit of the file's alignment.
+  // Returns a number of bytes that is smaller than requested, but at least one unit of the file's alignment.
   std::size_t shortened(const Transfer &transfer, std::uint64_t number) const {
     const std::size_t unit = inside_->alignment();
     if (transfer.length <= unit) return transfer.length;

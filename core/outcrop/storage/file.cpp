@@ -29,8 +29,8 @@ namespace {
 constexpr std::size_t usual_alignment = 4096;
 constexpr std::size_t min_memory_alignment = 512;
 
-// The alignment that the file reports for O_DIRECT: 0 if O_DIRECT cannot be used, the usual one if the file reports
-// none.
+// Returns the alignment that the file reports for O_DIRECT. Returns 0 if O_DIRECT cannot be used, and the usual
+// alignment if the file reports none.
 std::size_t direct_alignment([[maybe_unused]] int descriptor) {
 #ifdef STATX_DIOALIGN
   struct statx status {};
@@ -40,8 +40,8 @@ std::size_t direct_alignment([[maybe_unused]] int descriptor) {
   return usual_alignment;
 }
 
-// Whether the file accepts a direct read into memory with this alignment. Some file systems accept O_DIRECT and refuse
-// the first transfer. Some need a larger alignment of the memory.
+// Returns whether the file accepts a direct read into memory with this alignment. Some file systems accept O_DIRECT and
+// then refuse the first transfer. Some file systems need a larger alignment of the memory.
 bool direct_reads_work(int descriptor, std::size_t alignment) {
   const AlignedMemory pages(2 * usual_alignment);
   return pread(descriptor, pages.data() + alignment % usual_alignment, usual_alignment, 0) >= 0 || errno != EINVAL;
@@ -55,7 +55,8 @@ int allocate(int descriptor, std::uint64_t size) {
   do {
     error = fallocate(descriptor, 0, 0, static_cast<off_t>(size)) == 0 ? 0 : errno;
   } while (error == EINTR);
-  if (error == EOPNOTSUPP) error = posix_fallocate(descriptor, 0, static_cast<off_t>(size));  // it writes to each block
+  // posix_fallocate() writes to each block
+  if (error == EOPNOTSUPP) error = posix_fallocate(descriptor, 0, static_cast<off_t>(size));
   return error;
 }
 
@@ -149,8 +150,8 @@ void File::write(std::uint64_t offset, const std::byte *data, std::size_t length
   move(true, offset, const_cast<std::byte *>(data), length);  // a write only reads the memory
 }
 
-// Moves the bytes up to a page boundary, then whole pages, then the rest, so that whole pages can bypass the page
-// cache.
+// Transfers the bytes up to a page boundary, then whole pages, then the remaining bytes. So the whole pages can bypass
+// the page cache.
 void File::move(bool write, std::uint64_t offset, std::byte *data, std::size_t length) const {
   while (length > 0) {
     std::size_t part = length;
@@ -179,8 +180,8 @@ void File::flush() const {
 
 int File::descriptor(std::uint64_t offset, const std::byte *data, std::size_t length) const {
   if (!direct()) return buffered_.get();
-  // Only whole pages are direct, even if the device accepts less: if a page is written directly and through the page
-  // cache at the same time, it may keep old bytes.
+  // Only whole pages are transferred directly, even if the device accepts smaller units. If a page is written directly
+  // and through the page cache at the same time, it may keep old bytes.
   const std::uint64_t range = (begin_ + offset) | length;
   const bool is_direct = range % AlignedMemory::page_bytes == 0 && range % alignment_ == 0 &&
                          reinterpret_cast<std::uintptr_t>(data) % memory_alignment_ == 0;
@@ -191,14 +192,14 @@ int File::descriptor(std::uint64_t offset, const std::byte *data, std::size_t le
 
 namespace {
 
-constexpr int max_tries = 16;  // openat2 fails with EAGAIN if a folder is moved at the same time
+constexpr int max_tries = 16;  // openat2 fails with EAGAIN if another process moves a folder at the same time
 
 int refuse(int error) {
   errno = error;
   return -1;
 }
 
-// The names in a path; empty if one of them is empty, "." or "..".
+// Returns the names in a path. The result is empty if a name is empty, "." or "..".
 std::vector<std::string> components(const std::string &path) {
   std::vector<std::string> names;
   std::istringstream text(path);
@@ -209,7 +210,8 @@ std::vector<std::string> components(const std::string &path) {
   return path.ends_with('/') || path.find('\0') != std::string::npos ? std::vector<std::string>() : names;
 }
 
-// O_NONBLOCK is needed only while opening. If it stays, transfers of regular files fail with EAGAIN on some systems.
+// Clears O_NONBLOCK, which is needed only while the file is opened. If O_NONBLOCK stays set, transfers of regular files
+// fail with EAGAIN on some systems.
 bool make_blocking(int descriptor) {
   const int flags = fcntl(descriptor, F_GETFL);
   return flags >= 0 && fcntl(descriptor, F_SETFL, flags & ~O_NONBLOCK) == 0;
@@ -241,7 +243,7 @@ int open_by_components(int folder, const std::string &path, int flags) {
     Descriptor next(openat(i == 0 ? folder : inside.get(), names[i].c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
     struct stat status {};
     if (next.get() < 0 || fstat(next.get(), &status) != 0) return -1;
-    if (S_ISLNK(status.st_mode)) return refuse(ELOOP);  // O_PATH opens the link itself
+    if (S_ISLNK(status.st_mode)) return refuse(ELOOP);  // O_PATH opens a link itself instead of its target
     inside = std::move(next);
   }
   return openat(names.size() == 1 ? folder : inside.get(), names.back().c_str(), flags | O_NOFOLLOW | O_CLOEXEC);
@@ -255,7 +257,7 @@ Descriptor open_beneath(int folder, const std::string &path, int flags, const st
   const int error = errno;
   if (file.get() < 0 && (error == ELOOP || error == EXDEV))
     throw StorageError("open", label, "links and paths that lead out of the folder are not followed", error);
-  if (file.get() < 0 && (error == ENXIO || error == EISDIR))  // a pipe without a reader, a socket, a folder
+  if (file.get() < 0 && (error == ENXIO || error == EISDIR))  // a pipe without a reader, a socket or a folder
     throw StorageError("open", label, "it is not a regular file", error);
   if (file.get() < 0) throw StorageError("open", label, 0, 0, error);
   struct stat status {};
@@ -265,7 +267,8 @@ Descriptor open_beneath(int folder, const std::string &path, int flags, const st
   return file;
 }
 
-// O_PATH gives the type of a file without opening it: open() of a pipe would wait for the other end.
+// O_PATH gives the type of a file without a normal open(). A normal open() of a pipe waits until another process opens
+// the pipe.
 File open_named(const std::string &path, bool writable, bool direct) {
   const Descriptor seen(::open(path.c_str(), O_PATH | O_CLOEXEC));
   if (seen.get() < 0) throw StorageError("open", path, 0, 0, errno);

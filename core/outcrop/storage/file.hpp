@@ -1,14 +1,17 @@
-// An open file, read and written at offsets, with O_DIRECT where the file system supports it; and safe ways to open it.
+// An open file that is read and written at given offsets, and safe ways to open files. Transfers use O_DIRECT if the
+// file system supports it.
 //
-// A direct file also keeps a buffered descriptor. It serves transfers that do not consist of whole pages (the tail of a
-// short transfer, an index at the end of a file, some rows of a plane) or are not aligned in memory. Direct and
-// buffered transfers never share a page, because the system does not order their writes to it.
+// A direct file also has a second, buffered descriptor. The buffered descriptor is used if a transfer does not consist
+// of whole pages (the tail of a short transfer, an index at the end of a file, some rows of a plane). It is also used
+// if the memory is not aligned. Direct and buffered transfers never write to the same page, because the system does not
+// keep the order of such writes.
 //
-// A file may be narrowed to a part of itself. A raw block device has no file names, so each shard is a part of it.
+// A file may be restricted to a part of itself. A raw block device has no file names, so each shard is a part of the
+// device.
 //
-// The content of a folder may be untrusted. A name in it may be a symbolic link, lead outside by "..", or belong to a
-// pipe, whose open() blocks. A path can therefore be given relative to the descriptor of a folder that the caller
-// trusts. Then only a regular file beneath that folder is opened:
+// The content of a folder may be untrusted. A name in the folder may be a symbolic link, may lead outside by "..", or
+// may belong to a pipe. Opening a pipe blocks the program. A path can therefore be relative to the descriptor of a
+// folder that the caller trusts. Then only a regular file beneath this folder is opened, by one of two system calls:
 //
 //     openat2(RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS)     Linux 5.6 and later
 //     openat(O_NOFOLLOW) for each component                                      if openat2 is missing or forbidden
@@ -21,7 +24,7 @@
 
 namespace outcrop {
 
-/// An open descriptor, closed by the destructor.
+/// An open file descriptor. The destructor closes it.
 class Descriptor {
  public:
   explicit Descriptor(int number = -1) : number_(number) {}
@@ -42,58 +45,64 @@ class Descriptor {
   int number_;
 };
 
-/// Allocates all of the first `size` bytes of an open file. Returns 0 or an errno.
+/// Allocates storage for all of the first `size` bytes of an open file. Returns 0 or an errno.
 int allocate(int descriptor, std::uint64_t size);
 
 class File {
  public:
   /// Opens an existing file. If `folder` is not -1, the path is relative to this open folder, and the file must be a
-  /// regular one beneath it; only this call needs the descriptor. Messages name the file by `label` if it is not empty.
-  /// Throws StorageError.
+  /// regular file beneath the folder. The descriptor `folder` may be closed after the call. If `label` is not empty,
+  /// messages contain `label` instead of the path. Throws StorageError.
   static File open(const std::string &path, bool writable, bool direct, int folder = -1, const std::string &label = "");
 
-  /// Creates a file of `size` bytes, allocates all of them, and closes the file. Replaces an existing file. On failure
-  /// (no space, no permission) throws StorageError and leaves no file behind.
+  /// Creates a file of `size` bytes, allocates storage for all of them, and closes the file. Replaces an existing file.
+  /// If this fails (no space, no permission), throws StorageError and leaves no file behind.
   static void create(const std::string &path, std::uint64_t size);
 
-  /// An unnamed file in memory, deleted when it is closed. It starts with `size` bytes of zeros; writes extend it.
+  /// Makes an unnamed file in memory, which is deleted when it is closed. The file begins with `size` bytes of zeros.
+  /// Writes behind the end extend the file.
   static File anonymous(const std::string &label, std::uint64_t size, bool writable = true);
 
-  /// An unnamed file in `folder`, deleted when it is closed. All `size` bytes are allocated. Throws StorageError.
+  /// Makes an unnamed file in `folder`, which is deleted when it is closed. Storage for all `size` bytes is allocated.
+  /// Throws StorageError.
   static File unnamed(const std::string &folder, std::uint64_t size);
 
-  /// Restricts this to the `size` bytes from byte `begin` on. Offsets count from there, and no other byte is reachable.
+  /// Restricts this file to the `size` bytes from byte `begin` on. Offsets then count from `begin`, and no other bytes
+  /// can be read or written.
   void narrow(std::uint64_t begin, std::uint64_t size);
 
-  /// The path or the label, followed by the first byte if this is a part.
+  /// Returns the path or the label. If this is a part of a file, the first byte of the part follows.
   const std::string &path() const { return path_; }
-  /// The path or the label alone.
+  /// Returns the path or the label alone.
   const std::string &whole_path() const { return whole_path_; }
 
-  /// A store does not flush a scratch file, because its content is not needed after the run.
+  /// A store does not flush a scratch file, because the content of the file is not needed after the run.
   void set_scratch(bool scratch) { scratch_ = scratch; }
   bool scratch() const { return scratch_; }
 
   bool is_part() const { return part_size_ > 0; }
 
-  /// The byte of the whole file at offset 0 of this part.
+  /// Returns where this part begins in the whole file, in bytes.
   std::uint64_t begin() const { return begin_; }
 
-  /// Whether a transfer stays inside this part. Always true for a whole file, which may grow.
+  /// Returns whether a transfer stays inside this part. The result is always true for a whole file, because a whole
+  /// file may grow.
   bool holds(std::uint64_t offset, std::size_t length) const;
 
   bool writable() const { return writable_; }
   bool direct() const { return direct_.get() >= 0; }
-  /// Bytes to which offset, length and address of a direct transfer must be aligned; 1 if the file is not direct.
+  /// Returns the number of bytes to which offset, length and address of a direct transfer must be aligned. Returns 1 if
+  /// the file is not direct.
   std::size_t alignment() const { return direct() ? alignment_ : 1; }
-  /// The alignment of the address alone, which may be smaller.
+  /// Returns the alignment for the address alone, which may be smaller.
   std::size_t memory_alignment() const { return direct() ? memory_alignment_ : 1; }
 
-  /// The current size of the file, or the size of the part. Throws StorageError.
+  /// Returns the current size of the file, or the size of the part. Throws StorageError.
   std::uint64_t size() const;
 
-  /// Move all `length` bytes and wait for them. If the file is direct and the memory is aligned, whole pages bypass the
-  /// page cache; the bytes before and after them use it. Throw StorageError, with error 0 if the file ends early.
+  /// Transfer all `length` bytes and wait until they are transferred. If the file is direct and the memory is aligned,
+  /// whole pages bypass the page cache. The bytes before and after these pages go through the page cache. Throw
+  /// StorageError. Its error is 0 if the file ends too early.
   void read(std::uint64_t offset, std::byte *data, std::size_t length) const;
   void write(std::uint64_t offset, const std::byte *data, std::size_t length) const;
 
@@ -102,8 +111,8 @@ class File {
 
   int buffered_descriptor() const { return buffered_.get(); }
 
-  /// The descriptor for a transfer: the direct one if the file is direct and the transfer consists of whole, aligned
-  /// pages.
+  /// Returns the descriptor for a transfer: the direct one if the file is direct and the transfer consists of whole,
+  /// aligned pages. Otherwise returns the buffered one.
   int descriptor(std::uint64_t offset, const std::byte *data, std::size_t length) const;
 
  private:
@@ -123,16 +132,16 @@ File open_named(const std::string &path, bool writable, bool direct);
 /// Opens a regular file that is not a link. The path of its folder may contain links. Throws StorageError.
 File open_without_links(const std::string &path, bool writable, bool direct);
 
-/// Opens an existing regular file beneath `folder` with the `flags` of open(2). `label` names it in messages. Throws
-/// StorageError.
+/// Opens an existing regular file beneath `folder` with the `flags` of open(2). Messages contain `label` instead of the
+/// path. Throws StorageError.
 Descriptor open_beneath(int folder, const std::string &path, int flags, const std::string &label);
 
-// open_beneath() uses the first of these functions if the system supports it, and otherwise the second. They return a
-// descriptor, or -1 with errno: ELOOP for a link, EXDEV for a path that leads outside.
+// open_beneath() uses open_at_once() if the system supports openat2, and open_by_components() otherwise. Both functions
+// return a descriptor, or -1 with an errno. The errno is ELOOP for a link, and EXDEV for a path that leads outside.
 int open_at_once(int folder, const std::string &path, int flags);
 int open_by_components(int folder, const std::string &path, int flags);
 
-/// The folder of a path ("." if it has none), and the name in that folder.
+/// Returns the folder of a path ("." if the path has none), and the name in this folder.
 std::string folder_of(const std::string &path);
 std::string name_in_folder(const std::string &path);
 

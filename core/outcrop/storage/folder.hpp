@@ -1,12 +1,12 @@
-// Open folders and the files in them: the interface for protocols that survive a power cut. Files::system() is the file
-// system of this machine. Tests use a model of storage instead, which loses unflushed bytes and kills processes at any
-// point.
+// Open folders, and the files in these folders. Protocols that survive a power cut use this interface. Files::system()
+// is the file system of this machine. Tests use a model of storage instead. The model loses unflushed bytes and kills
+// processes at any point.
 //
 //     Files ──► open Folder ──► OpenFile          a name is the plain name of a file in the folder, never a path
 //
-// The content of a folder may be untrusted. Only regular files are opened in it: no links, pipes or devices. create()
-// only makes new files. Names are removed and renamed in the folder that was opened, even if its path changes
-// meanwhile.
+// The content of a folder may be untrusted. Only regular files in the folder are opened, and no links, pipes or
+// devices. create() only makes new files. Names are removed and renamed in the folder that was opened, even if the path
+// of the folder changes meanwhile.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +19,7 @@
 
 namespace outcrop {
 
-/// The functions have the same meaning as those of File. All of them throw StorageError.
+/// An open file in a folder. The functions work like those of File. All of them throw StorageError.
 class OpenFile {
  public:
   virtual ~OpenFile() = default;
@@ -29,17 +29,17 @@ class OpenFile {
   virtual void write(std::uint64_t offset, const std::byte *data, std::size_t length) = 0;
   virtual void flush() = 0;
 
-  /// The file itself, for mappings; null in a model of storage.
+  /// Returns the file itself, for mappings. Returns null in a model of storage.
   virtual const File *file() const { return nullptr; }
 };
 
-/// A lock. The destructor, or the end of the process, releases it.
+/// A lock. It is released by the destructor or by the end of the process.
 class FolderLock {
  public:
   virtual ~FolderLock() = default;
 };
 
-/// When the blocks of a new file are allocated.
+/// Says when the blocks of a new file are allocated.
 enum class Allocation { at_once, as_written };
 
 /// All functions throw StorageError if the system refuses.
@@ -50,17 +50,17 @@ class Folder {
 
   /// Opens an existing file.
   virtual std::unique_ptr<OpenFile> open(const std::string &name, bool writable, bool direct) = 0;
-  /// Creates a file of `size` bytes. Fails if the name exists, and leaves no file behind if it fails.
+  /// Creates a file of `size` bytes. Fails if the name exists. After a failure, no new file exists.
   virtual void create(const std::string &name, std::uint64_t size, Allocation allocation = Allocation::at_once) = 0;
-  /// Replaces an existing file with the new name.
+  /// Renames a file. If a file named `to` exists, it is replaced.
   virtual void rename(const std::string &from, const std::string &to) = 0;
-  /// Returns whether the file existed.
+  /// Removes a file. Returns whether the file existed.
   virtual bool remove(const std::string &name) = 0;
   virtual std::vector<std::string> names() = 0;
   /// Makes all created, renamed and removed names durable.
   virtual void flush() = 0;
-  /// Locks the file `name`. Creates it if it is missing; nothing removes it. Returns null if another process still
-  /// holds the lock after `seconds`.
+  /// Locks the file `name`. Creates the file if it is missing. The file is never removed. Returns null if another
+  /// process still holds the lock after `seconds`.
   virtual std::unique_ptr<FolderLock> hold(const std::string &name, double seconds) = 0;
 };
 
@@ -68,12 +68,13 @@ class Files {
  public:
   virtual ~Files() = default;
 
-  /// Opens a folder of the user. Throws StorageError.
+  /// Opens a folder that the user has named. Throws StorageError.
   virtual std::unique_ptr<Folder> folder(const std::string &path) = 0;
-  /// Opens a folder that only this program uses: not a link, owned by this user, without permissions for others. If the
-  /// folder is missing, `make` creates it; without `make` the result is null. Throws StorageError, InputError.
+  /// Opens a folder that only this program uses. The folder must not be a link, must be owned by this user, and must
+  /// have no permissions for others. If the folder is missing and `make` is true, creates the folder. If it is missing
+  /// and `make` is false, returns null. Throws StorageError or InputError.
   virtual std::unique_ptr<Folder> own_folder(const std::string &path, bool make) = 0;
-  /// Opens a file that the user has named, see open_named(). Throws StorageError.
+  /// Opens a file that the user has named (see open_named()). Throws StorageError.
   virtual std::unique_ptr<OpenFile> open(const std::string &path, bool writable, bool direct) = 0;
 
   static Files &system();

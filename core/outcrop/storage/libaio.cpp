@@ -1,5 +1,5 @@
-// libaio: the older asynchronous I/O of the kernel. Most containers that forbid io_uring allow it. It is asynchronous
-// only with O_DIRECT. With the page cache io_submit blocks, which is correct but slow.
+// libaio is the older asynchronous I/O of the kernel. Most containers that forbid io_uring allow libaio. Transfers are
+// asynchronous only with O_DIRECT. If a transfer uses the page cache, io_submit blocks, which is correct but slow.
 #include "outcrop/storage/store.hpp"
 
 #ifdef OUTCROP_HAVE_LIBAIO
@@ -73,8 +73,8 @@ class LibaioStore final : public Store {
     waiting_.push_back(block);
   }
 
-  // Hands prepared blocks to the kernel. The kernel stops at the first block that it refuses, and returns the reason
-  // only if that block is the first of the call.
+  // Submits prepared blocks to the kernel. The kernel stops at the first block that it refuses. It returns the reason
+  // only if this block is the first of the call.
   void push() {
     std::size_t next = 0;
     while (next < waiting_.size()) {
@@ -85,7 +85,7 @@ class LibaioStore final : public Store {
         in_kernel_ += static_cast<std::size_t>(result);
         continue;
       }
-      if ((result == 0 || result == -EAGAIN) && in_kernel_ > 0) break;  // a completion will make room
+      if ((result == 0 || result == -EAGAIN) && in_kernel_ > 0) break;  // the next completion makes room
       refused_.push_back({tag_of(waiting_[next]), result == 0 ? -EAGAIN : result});
       free_.push_back(waiting_[next++]);
     }
@@ -95,7 +95,7 @@ class LibaioStore final : public Store {
   io_context_t context_{};
   std::vector<iocb> blocks_;
   std::vector<iocb *> free_;
-  std::vector<iocb *> waiting_;  // prepared blocks that the kernel has not taken, in order
+  std::vector<iocb *> waiting_;  // prepared blocks that the kernel has not accepted yet, in order
   std::vector<Completion> refused_;
   std::vector<io_event> events_;
   std::size_t in_kernel_ = 0;

@@ -84,7 +84,7 @@ namespace {
 
 constexpr std::uintptr_t line_bytes = 64;  // bytes of a cache line of x86-64
 
-// The address of the first cache line, and the address behind the last byte.
+// The address of the first cache line of some bytes, and the address behind their last byte.
 struct Lines {
   Lines(const std::byte *data, std::size_t length)
       : first(reinterpret_cast<std::uintptr_t>(data) / line_bytes * line_bytes),
@@ -92,7 +92,7 @@ struct Lines {
   std::uintptr_t first, end;
 };
 
-// The intrinsics take pointers to void. They do not change the memory.
+// The intrinsics take a pointer to void, but they do not change the memory.
 void *address(std::uintptr_t line) { return reinterpret_cast<void *>(line); }
 
 __attribute__((target("clwb"))) void by_clwb(const std::byte *data, std::size_t length) {
@@ -123,7 +123,7 @@ std::vector<WriteBackVariant> find_variants() {
 
 #elif defined(__aarch64__) && defined(__linux__) && defined(HWCAP_DCPOP)
 
-// The smallest line size of all data caches, from the register CTR_EL0.
+// Returns the smallest line size of all data caches, from the register CTR_EL0.
 std::uintptr_t smallest_line_bytes() {
   std::uint64_t type;
   asm("mrs %0, ctr_el0" : "=r"(type));

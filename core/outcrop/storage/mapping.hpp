@@ -1,10 +1,10 @@
-// Files mapped into memory, and how writes to the mapped memory become durable.
+// Maps files into memory, and makes writes to the mapped memory durable. A mapping has one of two kinds:
 //
-//     synchronous   a file on persistent memory (DAX), mapped with MAP_SYNC: a cache line is durable once written back
+//     synchronous   a file on persistent memory (DAX), mapped with MAP_SYNC: written-back cache lines are durable
 //     otherwise     pages of the page cache, which msync makes durable
 //
-// The system refuses MAP_SYNC if it cannot guarantee that, so the kind of a mapping is known after mmap. A device error
-// in a mapping is a signal (SIGBUS), not a result.
+// The system refuses MAP_SYNC if it cannot guarantee that written-back cache lines are durable. So the kind of a
+// mapping is known after mmap. A device error in a mapping raises the signal SIGBUS instead of returning an error.
 #pragma once
 
 #include <cstddef>
@@ -21,16 +21,18 @@ class Mapping {
  public:
   Mapping() = default;
 
-  /// Maps an open file, or the part that it is narrowed to. The mapping is writable if the file was opened for writing.
-  /// With `tries_sync` it is synchronous if file system and processor support that. Throws StorageError.
+  /// Maps an open file, or the part to which the file is restricted. The mapping is writable if the file was opened for
+  /// writing. If `tries_sync` is true, the mapping is synchronous if the file system and the processor support this.
+  /// Throws StorageError.
   explicit Mapping(const File &file, bool tries_sync = false);
 
-  /// Reserves addresses for `size` bytes. They are usable only after place() has mapped files there. Throws
+  /// Reserves addresses for `size` bytes. An address is usable only after place() has mapped a file to it. Throws
   /// StorageError.
   static Mapping reserve(std::size_t size);
 
-  /// Maps `length` bytes of the file, from `offset` on, to the addresses from byte `at` of this mapping on, for
-  /// reading. All three are multiples of a page, but `length` may end with the file. Throws StorageError.
+  /// Maps `length` bytes of the file, from byte `offset` on, for reading. Their addresses begin at byte `at` of this
+  /// mapping. All three numbers are multiples of a page, except that `length` may end with the file. Throws
+  /// StorageError.
   void place(std::size_t at, const File &file, std::uint64_t offset, std::size_t length);
 
   Mapping(Mapping &&other) noexcept { swap(other); }
@@ -48,7 +50,7 @@ class Mapping {
   bool writable() const { return writable_; }
   bool synchronous() const { return synchronous_; }
 
-  /// Makes the `length` bytes from `begin` on durable. Throws StorageError.
+  /// Makes `length` bytes durable, from byte `begin` on. Throws StorageError.
   void flush(std::size_t begin, std::size_t length) const;
 
  private:
@@ -60,15 +62,15 @@ class Mapping {
   bool writable_ = false, synchronous_ = false;
 };
 
-// An instruction that is chosen at run time writes cache lines back. The best, clwb, keeps the line in the cache; the
-// others drop it.
+// The instruction that writes cache lines back is chosen at run time. The best one, clwb, keeps the line in the cache.
+// The other instructions remove the line from the cache.
 
 struct WriteBackVariant {
   const char *name;
   void (*write_back)(const std::byte *data, std::size_t length);
 };
 
-/// The instructions of this processor, best first; empty if it has none.
+/// Returns the instructions that this processor has, best first. The result is empty if it has none.
 std::span<const WriteBackVariant> write_back_variants();
 
 inline bool can_write_back() { return !write_back_variants().empty(); }

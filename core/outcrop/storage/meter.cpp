@@ -24,7 +24,7 @@ using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
-// SplitMix64 (Steele, Lea, Flood 2014): a generator whose every seed is as good as any other.
+// Returns the next number of SplitMix64 (Steele, Lea, Flood 2014). This generator gives good numbers for every seed.
 std::uint64_t next_random(std::uint64_t &state) {
   std::uint64_t z = state += 0x9E3779B97F4A7C15;
   z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9;
@@ -32,7 +32,7 @@ std::uint64_t next_random(std::uint64_t &state) {
   return z ^ (z >> 31);
 }
 
-// Noise is needed because devices and file systems may be faster with zeros or repeated blocks.
+// Fills a buffer with noise, because devices and file systems may be faster with zeros or repeated blocks.
 void fill_with_noise(std::byte *data, std::size_t size) {
   std::uint64_t state = 1;
   for (std::size_t i = 0; i + sizeof state <= size; i += sizeof state) {
@@ -41,7 +41,7 @@ void fill_with_noise(std::byte *data, std::size_t size) {
   }
 }
 
-// The offsets of successive requests.
+// Computes the offsets of successive requests.
 class Offsets {
  public:
   Offsets(const Workload &workload, std::uint64_t begin, std::uint64_t size, std::uint64_t seed)
@@ -69,14 +69,14 @@ void check(const Workload &workload, std::size_t max_depth) {
     throw InputError("depth " + std::to_string(workload.depth) + " must be from 1 to " + std::to_string(max_depth));
 }
 
-// The result of one thread.
+// The results of one thread.
 struct Share {
   std::uint64_t requests = 0;
   int error = 0;
 };
 
-// Makes the requests of one thread with `move`, which returns 0 or an errno. Several small requests share one reading
-// of the clock, because a reading takes as long as one of them.
+// Runs the requests of one thread. `move` makes one request and returns 0 or an errno. Several small requests share one
+// reading of the clock, because reading the clock takes as long as a small request.
 template <typename Move>
 Share move_requests(const Workload &workload, Offsets offsets, Clock::time_point start, const Move &move) {
   constexpr std::size_t bytes_per_reading = std::size_t{64} << 10;
@@ -130,7 +130,7 @@ Moved measure_transfers(Store &store, const Workload &workload) {
         asked += workload.request_bytes;
         transfer = request_in(one.tag);
       }
-      store.submit({&transfer, 1});  // not in batches, because the device would then idle before each batch
+      store.submit({&transfer, 1});  // not in batches, because the device is idle before each batch
     }
   }
   if (error != 0)
@@ -150,7 +150,8 @@ Moved measure_threads(const std::string &path, bool mapped, const Workload &work
     file.narrow(0, workload.span_bytes);
     mapping.emplace(file);
   }
-  // At a page fault the system reads this many bytes around it. That is useless if the next request is elsewhere.
+  // At a page fault the system reads this number of bytes around the address. This is useless if the next request is at
+  // a different place.
   constexpr std::size_t read_ahead_bytes = std::size_t{128} << 10;
   if (mapping && workload.random && workload.request_bytes < read_ahead_bytes)
     madvise(mapping->data(), mapping->size(), MADV_RANDOM);

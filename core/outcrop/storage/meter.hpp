@@ -1,8 +1,9 @@
-// Measures the speed of a store, and the speed of a file with plain system calls or mapped into memory.
+// Measures the speed of a store. Also measures the speed of a file that is accessed by plain system calls or through a
+// mapping.
 //
-//     request   ├──┤                       sequential: one request after the other; from the start again after the end
+//     request   ├──┤                       sequential: one request after another; the first follows the last
 //     span      ├──┬──┬──┬── … ──┬──┤      random: each request of the span with the same probability
-//     depth     the number of requests in flight; with 1, the time of a request is the latency
+//     depth     the number of requests in flight; if it is 1, the time of a request is the latency
 #pragma once
 
 #include <cstddef>
@@ -13,13 +14,14 @@
 
 namespace outcrop {
 
-/// Transfers within the first `span_bytes` of a file, until `total_bytes` are moved or `max_seconds` have passed.
+/// Transfers within the first `span_bytes` of a file. They end when `total_bytes` are transferred or `max_seconds` have
+/// passed.
 struct Workload {
   bool write = false;
   bool random = false;
-  bool flush = false;  ///< flush at the end, and include its time
+  bool flush = false;  ///< flush at the end, and include the time of the flush
   std::size_t request_bytes = 4096;
-  std::size_t depth = 1;  ///< number of requests in flight, or of threads with one request each
+  std::size_t depth = 1;  ///< number of requests in flight, or number of threads with one request each
   std::uint64_t span_bytes = 0;
   std::uint64_t total_bytes = 0;
   double max_seconds = 0;
@@ -31,13 +33,13 @@ struct Moved {
   double seconds = 0;
 };
 
-/// Measures transfers of the first file of a store. Writes fill it with noise. At least one request is made. Throws
-/// InputError if the span is too small or the depth is larger than the store's, and StorageError.
+/// Measures transfers of the first file of a store. Writes fill the file with noise. At least one request is made.
+/// Throws InputError if the span is too small or the depth is larger than the store's depth. Throws StorageError.
 Moved measure_transfers(Store &store, const Workload &workload);
 
-/// Measures transfers through the page cache by independent threads that share the span: with pread and pwrite, or, if
-/// the file is `mapped`, with loads and stores. A flush is fdatasync or msync. Throws the same errors as
-/// measure_transfers().
+/// Measures transfers through the page cache by independent threads that share the span. If `mapped` is true, the
+/// threads use loads and stores, and a flush is msync. Otherwise they use pread and pwrite, and a flush is fdatasync.
+/// Throws the same errors as measure_transfers().
 Moved measure_threads(const std::string &path, bool mapped, const Workload &workload);
 
 }  // namespace outcrop

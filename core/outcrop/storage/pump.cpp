@@ -10,7 +10,7 @@
 namespace outcrop {
 namespace {
 
-// The wait after EAGAIN if no transfer in flight could free resources.
+// The waiting time after EAGAIN if no transfer is in flight that could free resources.
 constexpr std::chrono::milliseconds pause_again{1};
 
 }  // namespace
@@ -20,7 +20,8 @@ Pump::Pump(Store &store, const PumpOptions &options)
   assert(options.chunk_bytes > 0);
   for (TicketQueue &queue : queues_) queue.ring.resize(requests_.size());
   const std::size_t by_bytes = std::max<std::size_t>(options.in_flight_bytes / options.chunk_bytes, 1);
-  // A small request is a chunk of its own, so there may be more chunks in flight than full-size chunks would allow.
+  // A small request is a separate chunk. So more chunks may be in flight than `in_flight_bytes` allows for chunks of
+  // full size.
   chunks_.resize(std::min(store.depth(), std::max<std::size_t>(4 * by_bytes, 32)));
   free_chunks_.reserve(chunks_.size());
   for (std::size_t i = chunks_.size(); i > 0; --i) free_chunks_.push_back(i - 1);
@@ -41,7 +42,7 @@ Pump::~Pump() {
 
 Ticket Pump::submit(const Request &request) {
   std::unique_lock lock(mutex_);
-  // This wait ends, because the former request of the entry never waits for a later one.
+  // This wait always ends, because the previous request of the entry never waits for a later request.
   finished_.wait(lock, [&] {
     const Ticket next = last_ + 1;
     return stopped() || next <= requests_.size() || complete(next - requests_.size());
@@ -89,7 +90,7 @@ void Pump::cancel() {
 
 // --- with the lock held --------------------------------------------------------------------------------------------
 
-// If the entry holds a later request, the former one was complete before.
+// If the entry contains a later request, the request of `ticket` is complete, because an entry is reused only then.
 bool Pump::complete(Ticket ticket) const {
   if (ticket == no_ticket) return true;
   const QueuedRequest &found = queued(ticket);
@@ -106,7 +107,7 @@ void Pump::throw_if_stopped() const {
   if (cancelled_) throw Cancelled("the transfers were cancelled");
 }
 
-// Whether gather() would find something.
+// Returns whether gather() can start a transfer.
 bool Pump::startable() const {
   if (free_chunks_.empty()) return false;
   return std::ranges::any_of(queues_, [this](const TicketQueue &queue) {
@@ -114,7 +115,7 @@ bool Pump::startable() const {
   });
 }
 
-// Cuts the next chunk off the first request of a queue. Returns false if that request may not start.
+// Takes the next chunk from the first request of a queue. Returns false if this request may not start yet.
 bool Pump::gather_from(TicketQueue &queue) {
   if (queue.count == 0) return false;
   const Ticket ticket = queue.front();
@@ -122,8 +123,8 @@ bool Pump::gather_from(TicketQueue &queue) {
   if (!complete(next.request.after)) return false;
   const Request &request = next.request;
   const std::size_t row = next.issued / request.length, done = next.issued % request.length;
-  // A rest of less than half a chunk is added to the last chunk: records are often a few KiB longer than a power of
-  // two.
+  // If less than half a chunk remains, these bytes are added to the last chunk. Records are often a few KiB longer than
+  // a power of two.
   const std::size_t rest = request.length - done;
   const std::size_t length = rest <= options_.chunk_bytes + options_.chunk_bytes / 2 ? rest : options_.chunk_bytes;
   if (in_flight_ > 0 && in_flight_bytes_ + length > options_.in_flight_bytes) return false;
@@ -143,8 +144,8 @@ bool Pump::gather_from(TicketQueue &queue) {
   return true;
 }
 
-// Extends a chunk that is a whole request by the requests behind it in the queue. Only requests that may start are
-// added, so no request waits for another one of the same chunk.
+// Adds the following requests of the queue to a chunk that is a whole request. Only requests that may start are added,
+// so no request waits for another request of the same chunk.
 void Pump::join(TicketQueue &queue, Chunk &chunk) {
   Transfer &whole = chunk.transfer;
   for (Ticket last = chunk.ticket; queue.count > 0; queue.pop()) {
@@ -164,10 +165,10 @@ void Pump::join(TicketQueue &queue, Chunk &chunk) {
   }
 }
 
-// Fills batch_ with the transfers to submit now.
+// Fills batch_ with the transfers that must be submitted now.
 void Pump::gather() {
   batch_.clear();
-  if (stopped()) {  // chunks to retry count as in flight; drop them here
+  if (stopped()) {  // chunks that wait for a retry count as in flight, so release them here
     for (const std::size_t number : retries_) release(number);
     retries_.clear();
     return;
@@ -216,7 +217,7 @@ void Pump::settle(const Completion &completion) {
   retries_.push_back(number);
 }
 
-// Assigns the moved bytes of a chunk to its requests, in order.
+// Credits the transferred bytes of a chunk to its requests, in order.
 void Pump::credit(Chunk &chunk, std::size_t moved) {
   while (moved > 0) {
     QueuedRequest &whole = queued(chunk.ticket);

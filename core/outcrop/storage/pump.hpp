@@ -1,19 +1,21 @@
-// The I/O thread. It submits transfers to a store, so that compute threads never block in the system.
+// The pump is the I/O thread. It submits transfers to a store, so that compute threads are never blocked by system
+// calls.
 //
 //     compute ──submit──► ring of requests ──┬─► reads, in order  ──┐   chunks of 2 MiB,
 //             ◄──wait───                     └─► writes, in order ──┴─► at most 32 MiB in flight ──► Store
 //
-// Long requests are cut into chunks. Short requests that are neighbours in the queue, in the file and in memory are
-// joined, because even a short transfer costs time in the system.
+// Long requests are divided into chunks. Short requests that are neighbours in the queue, in the file and in memory are
+// joined, because each system call takes time.
 //
 // A request may name another request that must be complete before it starts. For example, a read into a slot starts
-// after the write from that slot. Meanwhile requests of the other direction continue. Reads and writes that can start
-// alternate, chunk by chunk. After a short transfer the pump moves the rest; after EAGAIN or EINTR it repeats the
-// transfer. The first failure stops the pump: it starts no new transfer, reaps the transfers in flight, and every
-// waiter gets the error. After construction nothing is allocated.
+// after the write from that slot. While a read waits for another request, writes continue. While a write waits, reads
+// continue. Reads and writes that can start alternate, chunk by chunk. After a short transfer, the pump transfers the
+// remaining bytes. After EAGAIN or EINTR, the pump repeats the transfer. The first failure stops the pump. Then the
+// pump starts no new transfer and reaps the transfers in flight. Every thread that waits gets the error. The pump
+// allocates no memory after its construction.
 //
-// Request number t is in entry t mod capacity. An entry is reused only after its former request is complete, so a
-// ticket older than `capacity` is complete.
+// Request number t is in entry t mod capacity. An entry is reused only after its previous request is complete. So the
+// request t - capacity is complete when request t is in the entry.
 #pragma once
 
 #include <array>
@@ -33,8 +35,8 @@ namespace outcrop {
 using Ticket = std::uint64_t;
 constexpr Ticket no_ticket = 0;
 
-/// Moves `rows` times `length` bytes between memory and a file of the store, once request `after` is complete. The rows
-/// are a stride apart in the file and in memory.
+/// Transfers `rows` times `length` bytes between memory and a file of the store. Starts once request `after` is
+/// complete. `file_stride` and `data_stride` are the distances between rows in the file and in memory.
 struct Request {
   bool write = false;
   std::uint32_t file = 0;
@@ -49,25 +51,25 @@ struct Request {
 struct PumpOptions {
   std::size_t chunk_bytes = std::size_t{2} << 20;
   std::size_t in_flight_bytes = std::size_t{32} << 20;
-  std::size_t capacity = 1024;  ///< maximum number of unfinished requests; at the maximum, submit() waits
+  std::size_t capacity = 1024;  ///< maximum number of unfinished requests; submit() waits if it is reached
 };
 
-/// The store must outlive the pump. While the pump exists, no other code may use the store. All functions are
-/// thread-safe.
+/// Runs the I/O thread. The store must outlive the pump. While the pump exists, no other code may use the store. All
+/// functions are thread-safe.
 class Pump {
  public:
   explicit Pump(Store &store, const PumpOptions &options = {});
 
-  /// Waits for the transfers in flight and drops the other requests.
+  /// Waits for the transfers in flight and drops all other requests.
   ~Pump();
   Pump(const Pump &) = delete;
   Pump &operator=(const Pump &) = delete;
 
-  /// Queues a request. Its memory must stay valid until it is complete or the pump is destroyed. Throws StorageError or
-  /// Cancelled if the pump has stopped.
+  /// Puts a request into the queue. The memory of the request must stay valid until the request is complete or the pump
+  /// is destroyed. Throws StorageError or Cancelled if the pump has stopped.
   Ticket submit(const Request &request);
 
-  /// Waits until the request is complete; no_ticket is always complete. Throws StorageError or Cancelled if the pump
+  /// Waits until the request is complete. `no_ticket` counts as complete. Throws StorageError or Cancelled if the pump
   /// has stopped.
   void wait(Ticket ticket);
 
@@ -76,27 +78,28 @@ class Pump {
 
   bool done(Ticket ticket) const;
 
-  /// Stops starting transfers, and makes all waiters throw Cancelled.
+  /// Starts no more transfers, and makes all waiting threads throw Cancelled.
   void cancel();
 
   std::uint64_t bytes_read() const { return bytes_read_; }
   std::uint64_t bytes_written() const { return bytes_written_; }
 
  private:
-  // An entry of the ring: a request, of which `issued` bytes have been cut into chunks and `remaining` bytes are not
-  // moved.
+  // An entry of the ring: a request and its progress. `issued` bytes of the request have been divided into chunks.
+  // `remaining` bytes have not been transferred yet.
   struct QueuedRequest {
     Request request;
     Ticket ticket = no_ticket;
     std::size_t issued = 0, remaining = 0;
     Ticket joined = no_ticket;  // the next request in the same chunk
   };
-  // A transfer in flight, or the rest of a short transfer. `ticket` is the first request with bytes in it.
+  // A transfer in flight, or the remaining bytes of a short transfer. `ticket` is the first request whose bytes are in
+  // the chunk.
   struct Chunk {
     Ticket ticket = no_ticket;
     Transfer transfer;
   };
-  // The requests of one direction that are not fully issued, in order.
+  // The requests of one direction, in order, that are not completely divided into chunks yet.
   struct TicketQueue {
     std::vector<Ticket> ring;
     std::size_t first = 0, count = 0;
@@ -140,14 +143,14 @@ class Pump {
   bool stopping_ = false, cancelled_ = false;
   std::optional<FailedTransfer> failure_;  // the first failure
 
-  // Only the I/O thread uses these.
+  // Only the I/O thread uses the following members.
   std::vector<Chunk> chunks_;
-  std::vector<std::size_t> free_chunks_, retries_;  // numbers of chunks; retries count as in flight
+  std::vector<std::size_t> free_chunks_, retries_;  // numbers of chunks; chunks in retries_ count as in flight
   std::vector<Transfer> batch_;
   std::vector<Completion> completions_;
   std::size_t in_flight_ = 0, in_flight_bytes_ = 0;
-  std::size_t turn_ = 0;  // the queue from which the next chunk comes
-  bool again_ = false;    // a transfer got EAGAIN
+  std::size_t turn_ = 0;  // the number of the queue from which the next chunk comes
+  bool again_ = false;    // whether a transfer got EAGAIN
 
   std::atomic<std::uint64_t> bytes_read_{0}, bytes_written_{0};
   std::thread thread_;

@@ -13,13 +13,14 @@
 namespace outcrop {
 namespace {
 
-// The maximum size of a transfer by read() and write(). It is larger than the pump's, because only one is in flight.
+// The maximum size of a transfer by read() and write(). It is larger than the chunks of the pump, because only one such
+// transfer is in flight.
 constexpr std::size_t max_transfer_bytes = std::size_t{64} << 20;
 
 }  // namespace
 
 void Store::flush() {
-  std::set<std::string> flushed;  // one flush makes all parts of a device durable
+  std::set<std::string> flushed;  // a single flush makes all parts of a device durable
   for (const File &file : files())
     if (file.writable() && !file.scratch() && (!file.is_part() || flushed.insert(file.whole_path()).second))
       file.flush();
@@ -73,8 +74,8 @@ void Store::move(Transfer whole) {
 
 // --- backends -------------------------------------------------------------------------------------------------------
 
-// Defined in uring.cpp, libaio.cpp and threads.cpp, which also has mmap and memory. They throw StorageError if the system
-// refuses to set the backend up.
+// uring.cpp and libaio.cpp each define one of these functions. threads.cpp defines the other three. All of them throw
+// StorageError if the system refuses to set up the backend.
 using MakeStore = std::unique_ptr<Store>(std::vector<File> files, std::size_t depth);
 MakeStore make_uring_store, make_libaio_store, make_thread_store, make_mmap_store, make_memory_store;
 
@@ -94,9 +95,10 @@ namespace {
 struct Backend {
   const char *name;
   MakeStore *make;
-  bool automatic;  // "auto" may choose it
-  bool direct;     // it can bypass the page cache
-  bool on_disk;    // it opens the files of the FileSpecs; otherwise they only give the first size of files in memory
+  bool automatic;  // whether "auto" may choose this backend
+  bool direct;     // whether this backend can bypass the page cache
+  // whether the files of the FileSpecs are opened; if not, they only give the first size of files in memory
+  bool on_disk;
 };
 
 // "auto" takes the first backend that works.
@@ -108,8 +110,8 @@ constexpr std::array backends{
     Backend{"memory", make_memory_store, false, false, false},  //
 };
 
-// The reason why a backend does not work here; empty if it works. The trial moves bytes, because some sandboxes allow
-// only the set-up.
+// Returns the reason why a backend does not work here. The result is empty if it works. This function tries a transfer,
+// because some sandboxes allow the set-up of a backend and forbid its transfers.
 std::string reason_against(const Backend &backend) {
   constexpr std::size_t length = 4096;
   try {
@@ -131,7 +133,7 @@ std::uint64_t size_of(const FileSpec &spec) {
   if (spec.size > 0) return spec.size;
   try {
     return File::open(spec.path, false, false, spec.folder, spec.label).size();
-  } catch (const StorageError &) {  // the file does not exist: the file in memory starts empty and grows
+  } catch (const StorageError &) {  // the file does not exist, so the file in memory begins empty and grows
     return 0;
   }
 }

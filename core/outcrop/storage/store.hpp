@@ -1,12 +1,13 @@
-// The interface between planes in memory and bytes in files.
+// A store transfers bytes between memory and files.
 //
 //     submit(transfers) ──► at most depth() in flight ──► reap(completions)
 //
-// submit() and reap() of a store never throw. A failure is the result of a completion, so the caller always knows which
-// buffers the system may still write to. Transfers complete in any order and may be short, as with pread. One thread at
-// a time uses a store. Another thread may take over while nothing is in flight.
+// submit() and reap() of a store never throw. A failure is reported as the result of a completion. So the caller always
+// knows to which buffers the system may still write. Transfers complete in any order. A transfer may be short, as with
+// pread. Only one thread may use a store at a time. Another thread may begin to use the store while no transfer is in
+// flight.
 //
-// A new backend needs one file in this folder, and a declaration and a line of the table in store.cpp.
+// A new backend needs one file in this folder. store.cpp needs a declaration of the backend and a line in its table.
 #pragma once
 
 #include <cstddef>
@@ -22,19 +23,21 @@
 
 namespace outcrop {
 
-/// A file for a store to open, or its `size` bytes from byte `begin` on. The file must exist and have its final size.
+/// A file for a store to open. If `size` is not 0, only the `size` bytes from byte `begin` on are used. The file must
+/// exist and have its final size.
 struct FileSpec {
   std::string path;
   bool writable = false;
   std::uint64_t begin = 0;
-  std::uint64_t size = 0;  ///< 0: the whole file
+  std::uint64_t size = 0;  ///< 0 means the whole file
   bool scratch = false;    ///< never flushed, because its content is not needed after the run
   bool direct = true;      ///< transfers may bypass the page cache
-  int folder = -1;         ///< if not -1, the path is relative to this open folder and must not leave it
+  int folder = -1;         ///< if not -1, the path is relative to this open folder and must not lead outside
   std::string label = "";  ///< names the file in messages instead of the path
 };
 
-/// Moves `length` bytes between memory at `data` and file number `file` at `offset`. The completion has the same `tag`.
+/// A transfer of `length` bytes between memory at `data` and file number `file` at `offset`. The completion of the
+/// transfer has the same `tag`.
 struct Transfer {
   bool write = false;
   std::uint32_t file = 0;
@@ -44,9 +47,10 @@ struct Transfer {
   std::uint64_t tag = 0;
 };
 
-/// `result` is the number of bytes moved, or -errno. It may be less than requested: the caller then asks for the rest, and
-/// asks again after EAGAIN and EINTR. 0 means the end of the file, and the caller takes it for a failure. A store may
-/// answer EAGAIN for a transfer that it has not begun.
+/// The end of a transfer. `result` is the number of bytes transferred, or -errno. If fewer bytes than requested are
+/// transferred, the caller submits the remaining bytes again. The caller also repeats a transfer after EAGAIN and EINTR.
+/// A store may return EAGAIN for a transfer that has not begun. A result of 0 means the end of the file, and the caller
+/// treats it as a failure.
 struct Completion {
   std::uint64_t tag = 0;
   std::int64_t result = 0;
@@ -59,47 +63,47 @@ class Store {
   Store(const Store &) = delete;
   Store &operator=(const Store &) = delete;
 
-  /// The name of the backend in the table of store.cpp.
+  /// Returns the name of the backend in the table of store.cpp.
   virtual const char *name() const = 0;
 
-  /// The maximum number of transfers in flight. The caller must not submit more.
+  /// Returns the maximum number of transfers in flight. The caller must not submit more.
   virtual std::size_t depth() const = 0;
 
   /// Starts the transfers. reap() reports each of them exactly once.
   virtual void submit(std::span<const Transfer> transfers) = 0;
 
-  /// Stores up to completions.size() results and returns their number. With `wait` it blocks until there is at least
-  /// one result, unless nothing is in flight.
+  /// Writes up to completions.size() results to `completions` and returns their number. If `wait` is true, waits until
+  /// at least one result exists. Does not wait if no transfer is in flight.
   virtual std::size_t reap(std::span<Completion> completions, bool wait) = 0;
 
-  /// Makes all completed writes durable. Nothing may be in flight. Throws StorageError.
+  /// Makes all completed writes durable. No transfer may be in flight. Throws StorageError.
   virtual void flush();
 
-  /// Closes all files. Nothing may be in flight. Later transfers fail with EBADF.
+  /// Closes all files. No transfer may be in flight. Later transfers fail with EBADF.
   virtual void close() { files_.clear(); }
 
   virtual const std::vector<File> &files() const { return files_; }
   const std::string &path(std::uint32_t file) const { return files().at(file).path(); }
 
-  /// True if aligned transfers of every file bypass the page cache.
+  /// Returns true if aligned transfers of every file bypass the page cache.
   bool direct() const;
 
-  /// Alignment in bytes of offset, length and address for O_DIRECT; 1 if no file is direct.
+  /// Returns the alignment, in bytes, of offset, length and address for O_DIRECT. Returns 1 if no file is direct.
   std::size_t alignment() const;
 
-  /// The reason why this is not the preferred backend or mode; empty if it is.
+  /// Returns the reason why this is not the preferred backend or mode. The result is empty if it is preferred.
   const std::string &note() const { return note_; }
   void add_note(const std::string &text) { note_ += (note_.empty() ? "" : "; ") + text; }
 
-  /// Move `length` bytes and wait for them. Any thread may call these, but not while a pump uses the store. Throw
-  /// StorageError.
+  /// Transfer `length` bytes and wait until they are transferred. Any thread may call these functions, except while a
+  /// pump uses the store. Throw StorageError.
   void read(std::uint32_t file, std::uint64_t offset, std::byte *data, std::size_t length);
   void write(std::uint32_t file, std::uint64_t offset, const std::byte *data, std::size_t length);
 
  protected:
-  /// The descriptor and the offset for the system call of a transfer. The descriptor is -1, which leads to EBADF, if
-  /// the store has no such file, if a write needs a file that was not opened for writing, or if the transfer would
-  /// leave the part of the file.
+  /// Returns the descriptor and the offset for the system call of a transfer. The descriptor is -1, which leads to
+  /// EBADF, in three cases. The store may have no such file. The transfer may write to a file that was not opened for
+  /// writing. The transfer may leave the part of the file.
   struct Location {
     int descriptor = -1;
     std::uint64_t offset = 0;
@@ -116,18 +120,19 @@ class Store {
 
 // --- opening --------------------------------------------------------------------------------------------------------
 
-/// Deliberate faults for tests. The same seed gives the same faults. Rates are probabilities per transfer, from 0 to 1.
+/// Deliberate faults for tests. The same seed gives the same faults. A rate is the probability of a fault for each
+/// transfer, from 0 to 1.
 struct Faults {
   static constexpr std::uint64_t never = std::numeric_limits<std::uint64_t>::max();
 
   std::uint64_t seed = 0;
-  double error_rate = 0;                   ///< the transfer fails with EIO
-  double again_rate = 0;                   ///< the transfer fails with EAGAIN
-  double short_rate = 0;                   ///< the transfer moves fewer bytes than requested
-  double flip_rate = 0;                    ///< one bit of the data is flipped after a read
-  std::uint64_t full_after_bytes = never;  ///< writes fail with ENOSPC once they have written this number of bytes
+  double error_rate = 0;                   ///< rate of transfers that fail with EIO
+  double again_rate = 0;                   ///< rate of transfers that fail with EAGAIN
+  double short_rate = 0;                   ///< rate of transfers that move fewer bytes than requested
+  double flip_rate = 0;                    ///< rate of reads after which one bit of the data is flipped
+  std::uint64_t full_after_bytes = never;  ///< after this number of written bytes, writes fail with ENOSPC
   std::uint64_t error_at = never;          ///< the transfer with this number (from 0) fails with EIO
-  std::uint64_t flip_at = never;           ///< the read with this number (from 0) has one bit flipped
+  std::uint64_t flip_at = never;           ///< one bit is flipped in the read with this number (from 0)
   std::uint64_t flush_error_at = never;    ///< the flush with this number (from 0) fails with EIO
   std::uint64_t latency_microseconds = 0;  ///< minimum delay of each completion
 
@@ -136,27 +141,29 @@ struct Faults {
 };
 
 struct StoreOptions {
-  bool direct = true;      ///< bypass the page cache where files support it
+  bool direct = true;      ///< bypass the page cache for files that support this
   std::size_t depth = 64;  ///< maximum number of transfers in flight
   Faults faults;
 };
 
-/// The result of a trial of a backend. `reason` says why the backend does not work on this machine; empty if it works.
+/// The result of a trial of a backend. `reason` says why the backend does not work on this machine. It is empty if the
+/// backend works.
 struct Probe {
   std::string name;
   std::string reason;
 };
 
-/// Tries each backend with a transfer of a few bytes, in the order of preference of "auto".
+/// Tries each backend with a transfer of a few bytes. The order of the results is the order in which "auto" prefers the
+/// backends.
 std::vector<Probe> probe_backends();
 
-/// Opens the files with the named backend; "auto" takes the first backend that works. The store's note() names the
-/// backends that do not work and a file for which O_DIRECT is refused. Throws InputError for an unknown or unavailable
-/// backend, StorageError for a file that cannot be opened.
+/// Opens the files with the backend of this name. "auto" takes the first backend that works. The store's note() names
+/// the backends that do not work, and a file for which O_DIRECT is refused. Throws InputError for a backend that is
+/// unknown or does not work, and StorageError for a file that cannot be opened.
 std::unique_ptr<Store> open_store(const std::string &backend, const std::vector<FileSpec> &files,
                                   const StoreOptions &options = {});
 
-/// Wraps a store and adds faults. Without faults the result behaves exactly like the wrapped store.
+/// Wraps a store and adds faults. If no faults are set, the result behaves exactly like the wrapped store.
 std::unique_ptr<Store> make_faulty_store(std::unique_ptr<Store> inside, const Faults &faults);
 
 }  // namespace outcrop

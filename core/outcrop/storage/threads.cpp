@@ -1,13 +1,13 @@
-// Backends with blocking calls, made by a pool of threads:
+// These backends make blocking calls from a pool of threads:
 //
 //     submit ──► todo ──► threads: move() ──► ready ──► reap
 //
 //     threads   pread and pwrite; works on every file system
 //     memory    pread and pwrite on files in memory, for tests and for runs without a disk. A file in memory begins as
-//               zeros with the size of the file that it replaces (0 if there is none). Writes extend it. It is deleted
+//               zeros with the size of the file that it replaces (0 if none exists). Writes extend it. It is deleted
 //               with the store
-//     mmap      copies from and to mapped files, always through the page cache. A device error in a mapping is a signal
-//               (SIGBUS), not a result, so this backend is for comparison and for file systems without a better one
+//     mmap      copies from and to mapped files, always through the page cache. A device error in a mapping raises
+//               SIGBUS. So this backend is only for comparison, or for file systems where no other backend works
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -30,8 +30,8 @@
 namespace outcrop {
 namespace {
 
-// Enough threads to keep a device busy with transfers of megabytes. The threads sleep in the kernel nearly all the
-// time.
+// This number of threads keeps a device busy with transfers of megabytes. The threads sleep in the kernel nearly all
+// the time.
 constexpr std::size_t max_threads = 8;
 
 class PoolStore : public Store {
@@ -45,15 +45,15 @@ class PoolStore : public Store {
   std::size_t reap(std::span<Completion> completions, bool wait) override;
 
  protected:
-  // Makes one transfer on a thread of the pool, by pread or pwrite. Returns the bytes moved or -errno.
+  // Runs one transfer by pread or pwrite, on a thread of the pool. Returns the number of bytes transferred, or -errno.
   virtual std::int64_t move(const Transfer &transfer);
 
-  // Finishes the submitted transfers and ends the threads. A derived class with its own move() must call it in its
-  // destructor, because the threads call move().
+  // Finishes the submitted transfers and ends the threads. A derived class that overrides move() must call this
+  // function in its destructor, because the threads call move().
   void stop();
 
  private:
-  // A queue of at most `size` elements that never allocates.
+  // A queue of at most `size` elements. It allocates no memory after its construction.
   template <typename T>
   class BoundedQueue {
    public:
@@ -81,7 +81,7 @@ class PoolStore : public Store {
   std::condition_variable todo_changed_, ready_changed_;
   BoundedQueue<Transfer> todo_;
   BoundedQueue<Completion> ready_;
-  std::size_t in_flight_ = 0;  // number of transfers that are submitted and not reaped
+  std::size_t in_flight_ = 0;  // number of transfers that are submitted but not reaped
   bool stopping_ = false;
   std::vector<std::thread> threads_;
 };
@@ -112,12 +112,13 @@ void PoolStore::submit(std::span<const Transfer> transfers) {
   todo_changed_.notify_all();
 }
 
-// Threads start at the first transfer, when the derived class is constructed. There are no more threads than transfers.
+// Threads start when the first transfer is submitted, because the derived class is complete only then. No more threads
+// start than transfers are in flight.
 void PoolStore::start_threads() {
   try {
     while (threads_.size() < threads_.capacity() && threads_.size() < in_flight_)
       threads_.emplace_back([this] { work(); });
-  } catch (const std::system_error &) {  // one thread is enough to continue; without any, the caller tries again
+  } catch (const std::system_error &) {  // one thread is enough; without any thread, the caller tries again
     while (threads_.empty() && todo_.count() > 0) ready_.push(Completion{todo_.pop().tag, -EAGAIN});
   }
 }
@@ -187,7 +188,8 @@ class MmapStore final : public PoolStore {
   }
 
  private:
-  // Drops mapped pages, which count as memory of this process. Their content stays in the page cache.
+  // Removes mapped pages from the memory of this process, because they count as its memory. Their content stays in the
+  // page cache.
   static void forget(std::byte *place, std::size_t length) {
     const std::size_t into_page = reinterpret_cast<std::uintptr_t>(place) % AlignedMemory::page_bytes;
     madvise(place - into_page, length + into_page, MADV_DONTNEED);

@@ -1,4 +1,6 @@
-// io_uring: transfers go to the kernel in batches, through one ring that one thread uses.
+// io_uring passes transfers to the kernel in batches, through a ring. Only the thread that has created the ring may use
+// it, because the cheaper modes SINGLE_ISSUER and DEFER_TASKRUN require this. One thread opens a store and another
+// thread uses it. So the store creates a new ring when the thread changes.
 //
 // Only the thread that set the ring up may use it: the cheaper modes SINGLE_ISSUER and DEFER_TASKRUN require that. One
 // thread opens a store and another one uses it, so the store makes a new ring when the thread changes.
@@ -21,7 +23,7 @@ namespace {
 // The kernel splits longer transfers.
 constexpr std::size_t max_transfer_bytes = std::size_t{1} << 30;
 
-// A number that no other thread ever gets. The thread numbers of the system are reused.
+// Returns a number that no other thread ever gets. The system reuses its own thread numbers, so they cannot serve here.
 std::uint64_t thread_number() {
   static std::atomic<std::uint64_t> last{0};
   thread_local const std::uint64_t number = ++last;
@@ -95,10 +97,10 @@ class UringStore final : public Store {
     owner_ = thread_number();
   }
 
-  // Makes sure that this thread has a working ring. Returns 0 or an errno.
+  // Makes sure that the calling thread has a working ring. Returns 0 or an errno.
   int ensure_ring() {
     if (ring_ && owner_ == thread_number()) return 0;
-    if (in_kernel_ > 0) return EAGAIN;  // a broken ring is replaced once it is empty
+    if (in_kernel_ > 0) return EAGAIN;  // a broken ring is replaced when no transfers are left in it
     try {
       make_ring();
     } catch (const StorageError &error) {
@@ -120,7 +122,8 @@ class UringStore final : public Store {
     waiting_.push_back(transfer.tag);
   }
 
-  // Hands prepared entries to the kernel. The kernel may take only some of them; the others follow after a completion.
+  // Submits prepared entries to the kernel. The kernel may accept only some of them. The remaining entries are
+  // submitted after a completion.
   void push() {
     while (!waiting_.empty()) {
       const int result = io_uring_submit(ring_->get());
@@ -132,8 +135,8 @@ class UringStore final : public Store {
       }
       const bool later = result == 0 || result == -EAGAIN || result == -EBUSY;
       if (later && in_kernel_ > 0) return;
-      // The kernel refuses the entries, or no transfer in flight could make room for them. They have not begun, but the
-      // ring still holds them, so it must not be used again.
+      // The kernel refuses the entries, or no transfer is in flight that could make room for the entries. They have not
+      // begun, but the ring still contains them. So this ring must not be used again.
       for (const std::uint64_t tag : waiting_) refused_.push_back({tag, later ? -EAGAIN : result});
       waiting_.clear();
       owner_ = no_thread;
@@ -144,10 +147,10 @@ class UringStore final : public Store {
 
   const std::size_t depth_;
   std::unique_ptr<Uring> ring_;
-  std::uint64_t owner_ = no_thread;     // the thread of the ring; no_thread if the ring is broken
-  std::size_t in_kernel_ = 0;           // number of transfers that the kernel has taken and that are not reaped
-  std::vector<std::uint64_t> waiting_;  // tags of prepared entries that the kernel has not taken, in order
-  std::vector<Completion> refused_;     // transfers that never began
+  std::uint64_t owner_ = no_thread;     // the thread that created the ring; no_thread if the ring is broken
+  std::size_t in_kernel_ = 0;           // number of transfers that the kernel has accepted and that are not reaped
+  std::vector<std::uint64_t> waiting_;  // tags of prepared entries that the kernel has not accepted, in order
+  std::vector<Completion> refused_;     // transfers that the kernel has refused
 };
 
 }  // namespace
