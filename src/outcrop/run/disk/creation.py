@@ -201,10 +201,11 @@ def check_contents(there: dict[int, Directory], description: Description, force:
 
 @contextlib.contextmanager
 def hold_directories(directories: Sequence[Path]) -> Iterator[tuple[list[Directory], list[int], list[Path]]]:
-    """Make missing directories and lock all of them until the `with` ends.
+    """Make missing directories, and lock all directories until the `with` ends.
 
-    Gives the directories, the descriptors of the locks, and the paths that were made, parents first. Raises InputError
-    when a directory cannot be made, or another process holds it."""
+    Yields the directories, the descriptors of the locks, and the paths that were made (parents first). Raises
+    InputError when a directory cannot be made, or another process holds it.
+    """
     made: list[Path] = []
     with contextlib.ExitStack() as stack:
         taken: list[Directory] = []

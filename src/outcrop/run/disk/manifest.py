@@ -1,7 +1,7 @@
 """The manifest of a run, manifest.json: everything about a run except its cells.
 
 A manifest may come from an untrusted source. Its types, ranges and names are checked against the annotations here
-before any other file of the run is opened. Values that can be derived from other values are compared with them.
+before any other file of the run is opened. Values that follow from other values are compared with the derived values.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ NEW, READY, IN_FLIGHT = "new", "ready", "in flight"
 
 @dataclass(frozen=True)
 class Settings:
-    """The settings of a run, so that resuming it needs no arguments."""
+    """The settings of a run. They are kept, so that `outcrop resume` needs no arguments."""
 
     memory_bytes: Positive
     threads: Annotated[int, Meta(ge=1, le=1 << 20)]
@@ -65,7 +65,7 @@ class Settings:
 
     @property
     def given(self) -> GivenSizes:
-        """The sizes that the tuner must keep."""
+        """The sizes that the user has given. The tuner must not change them."""
         return GivenSizes(**self.sizes)
 
 
@@ -73,8 +73,9 @@ class Settings:
 class Member:
     """The content of MEMBER in a further directory of a run, or in the folder of records beside a device.
 
-    `identity` and `run` are the identity and the place of the run. `index` is the number of this directory, and
-    `folders` are the folders with its share of the run."""
+    `identity` and `run` are the identity and the place of the run. `index` is the number of this directory. `folders`
+    are the folders in this directory that belong to the run.
+    """
 
     identity: Identity
     run: Text
@@ -84,15 +85,15 @@ class Member:
 
 @dataclass(frozen=True, kw_only=True)
 class Description:
-    """The description of a run: what it computes, how, and where it is kept.
+    """The description of a run: the computation, the settings and the places on storage.
 
     `arrays` have the order of `arrays_of` and the same `shape`, which has the stencil's own axes. `stencil` is the
     JSON form of the stencil, `boundary` the text of a boundary on the engine's three axes, and `signals` are texts of
     `encode_signals`.
 
-    The user's grid lies `padding` cells inside the arrays, on both sides of each axis. `rim` has the same numbers, or
-    is empty without padding. With `unstable`, the user accepts parameters that let waves grow. `records` is the folder
-    of acquisition if that is not the run's own directory.
+    The arrays extend `padding` cells beyond the user's grid at both ends of each axis. `rim` has the same numbers as
+    `padding`, or is empty if there is no padding. With `unstable`, the user accepts parameters that let waves grow.
+    `records` is the folder of acquisition of a run on block devices, and None for a run in directories.
     """
 
     stencil: dict[str, Any]
@@ -119,7 +120,7 @@ class Description:
 
     @property
     def padding(self) -> tuple[int, ...]:
-        """The cells of the arrays outside the user's grid, at both ends of each axis."""
+        """The number of cells by which the arrays extend beyond the user's grid, at both ends of each axis."""
         return self.rim or (0,) * len(self.shape)
 
     @property
@@ -138,7 +139,7 @@ class Description:
 
     @property
     def state(self) -> tuple[ArrayEntry, ...]:
-        """The arrays that passes read and write."""
+        """The arrays of the state, which passes read and write."""
         return tuple(entry for entry in self.arrays if not entry.is_static)
 
     @property
@@ -148,13 +149,13 @@ class Description:
 
     @property
     def copies(self) -> tuple[tuple[ArrayEntry, int], ...]:
-        """Each array on disk with the number of its copy: all first copies of the state, all second copies, and then
-        the arrays that are only read."""
+        """All stored copies of arrays, as (array, number of the copy). The order is: all first copies of the state, all
+        second copies, the arrays that are only read."""
         copies = (0,) if self.in_place else (0, 1)
         return (*((entry, copy) for copy in copies for entry in self.state), *((entry, 0) for entry in self.static))
 
     def entry(self, name: str) -> ArrayEntry:
-        """Return the array with this name. Raises InputError, which lists the names, if there is none."""
+        """Return the array with this name. If no array has the name, raise InputError with a list of the names."""
         for entry in self.arrays:
             if isinstance(name, str) and entry.name == name:
                 return entry
@@ -167,10 +168,10 @@ class Manifest(Description):
     """One committed state of an existing run.
 
     The state has two copies on disk, which alternate. Copy `current` holds generation `generation`, after `step` steps.
-    The run is finished when `step` has reached `target_step`. `filled` lists the arrays that have values, each with the
-    stamp of the writing that gave it these values. Other arrays may get values before the first step. `ranges` has the
-    known minimum and maximum of fields that are only read. `sums` has the checksums of the valid content of the files
-    of acquisition.
+    The run is finished when `step` has reached `target_step`. `filled` maps the names of the arrays that have values to
+    stamps. A stamp is the number of the writing that stored these values. Arrays that are not in `filled` may get
+    values before the first step. `ranges` has the minimum and maximum of each field that is only read, if they are
+    known. `sums` has the checksum of the valid content of each file of acquisition.
     """
 
     identity: Identity
@@ -178,20 +179,21 @@ class Manifest(Description):
     step: Count = 0
     target_step: Count = 0
     generation: Count = 0
-    current: Annotated[int, Meta(ge=0, le=1)] = 1  # so that the first values go to copy 0
+    current: Annotated[int, Meta(ge=0, le=1)] = 1  # the first commit switches to copy 0
     filled: dict[Shown, Checksum] = field(default_factory=dict)
     ranges: dict[Name, tuple[float, float]] = field(default_factory=dict)
     sums: dict[Shown, Checksum] = field(default_factory=dict)
     format: int = field(default=FORMAT)
 
     def seed(self, name: str, stamp: int | None = None) -> int:
-        """Return the seed of a seal or a checksum: a checksum of the run, the name and a stamp, by default that of
-        `filled`."""
+        """Return the seed of a seal or a checksum: a checksum of the run's identity, `name` and `stamp`. The default of
+        `stamp` is the stamp in `filled`."""
         stamp = self.filled.get(name, 0) if stamp is None else stamp
         return _core.crc32c(f"{self.identity} {name} {stamp}".encode())
 
     def to_bytes(self) -> bytes:
-        """Return the manifest as JSON with its checksum. Raises InputError when it would be too long to read again."""
+        """Return the manifest as JSON with its checksum. Raises InputError when the manifest is longer than a reader
+        accepts."""
         data = sealed(msgspec.to_builtins(self))
         if len(data) > MAX_TEXT_BYTES:
             raise InputError(f"the description of the run takes {len(data)} bytes; shorten its signals")
@@ -205,8 +207,8 @@ def new_manifest(description: Description, target_step: int = 0) -> Manifest:
 
 
 def require_readable(description: Description) -> None:
-    """Raise InputError when a run with this description could not be opened again, because the schema does not allow
-    its names or paths."""
+    """Raise InputError when the schema does not allow the names or paths in this description. A run with such a
+    description could be created but not opened again."""
     manifest = replace(new_manifest(description), sums=dict.fromkeys(description.taps.files, 0))
     try:
         parse_manifest(manifest.to_bytes(), Path("this run"))
@@ -215,13 +217,13 @@ def require_readable(description: Description) -> None:
 
 
 def new_stamp() -> int:
-    """Return a random number that identifies a writing."""
+    """Return a random number that identifies one writing of planes."""
     return secrets.randbits(32)
 
 
 def parse_manifest(data: bytes, path: Path) -> Manifest:
-    """Return the manifest in `data`, read from `path`. Raises InputError when it is damaged, foreign or of another
-    version."""
+    """Return the manifest in `data`, which was read from `path`. Raises InputError when the data are damaged, of
+    another version, or not a manifest."""
     try:
         content = msgspec.json.decode(data)
         version = content["format"]
@@ -245,7 +247,7 @@ def parse_manifest(data: bytes, path: Path) -> Manifest:
 
 
 def _check_derived(manifest: Manifest) -> None:
-    """Raise ValueError when parts of a manifest contradict each other, and InputError for an impossible grid."""
+    """Raise ValueError when parts of a manifest contradict each other. Raise InputError for an impossible grid."""
     names = [entry.name for entry in manifest.arrays]
     state = {entry.name for entry in manifest.state}
     ndim, shards = len(manifest.shape), manifest.layout.shards
@@ -288,7 +290,7 @@ def _one_line(error: Exception) -> str:
 
 
 def read_manifest(directory: Directory) -> Manifest:
-    """Return the manifest of the run in `directory`. Raises InputError when there is no run."""
+    """Return the manifest of the run in `directory`. Raises InputError when the directory holds no run."""
     path = directory.path / MANIFEST
     try:
         return parse_manifest(directory.read(MANIFEST), path)
@@ -305,7 +307,7 @@ def read_manifest(directory: Directory) -> Manifest:
 
 
 def read_member(directory: Directory) -> Member | None:
-    """Return the content of MEMBER in the directory, or None if it is missing or invalid."""
+    """Return the content of the file MEMBER in the directory, or None if the file is missing or invalid."""
     try:
         return msgspec.convert(unsealed(directory.read(MEMBER, 1 << 16), MEMBER), Member)
     except (OSError, ValueError, StorageError):

@@ -1,7 +1,8 @@
 """`Planes`: read and write the planes of an array with NumPy, a few at a time, with checksums and seals.
 
-A shard is a file, a file beneath an open folder, or a range of a block device. `_core.Store` opens each of them: a
-path, (descriptor, path in that folder, label), or (path, first byte, bytes).
+A shard is a file, a file beneath an open folder, or a range of a block device. `_core.Store` opens each kind. A file is
+given by its path. A file beneath a folder is (descriptor of the folder, path in the folder, label). A range is (path of
+the device, first byte, bytes).
 
     record:  | plane | CRC32C | seal | zeros |          the seal identifies the plane (storage/checksums.hpp)
 
@@ -39,8 +40,9 @@ class DeviceRange(NamedTuple):
 class FileBeneath(NamedTuple):
     """A regular file beneath a folder, opened without following links.
 
-    `folder` is a descriptor, which must be open only while the file is opened. `name` is the path in that folder, and
-    `label` names the file in messages."""
+    `folder` is the descriptor of the folder. It must stay open until the file has been opened. `name` is the path of
+    the file in the folder. `label` is the name of the file in messages.
+    """
 
     folder: int
     name: str
@@ -55,8 +57,8 @@ ShardFile: TypeAlias = str | DeviceRange | FileBeneath
 
 
 def read_bytes(file: ShardFile, offset: int, count: int) -> bytes:
-    """Up to `count` bytes of a shard from `offset` on, read through the page cache. Raises StorageError, also when the
-    shard is neither a regular file nor a range of a device."""
+    """Read up to `count` bytes of a shard from `offset` on, through the page cache, and return them. Raises
+    StorageError when reading fails, or when the shard is neither a regular file nor a range of a device."""
     try:
         descriptor = _opened(file)
         with open(descriptor, "rb") as opened:
@@ -67,7 +69,7 @@ def read_bytes(file: ShardFile, offset: int, count: int) -> bytes:
 
 
 def place_of(file: ShardFile) -> str:
-    """Return the name of a shard for messages, with links resolved."""
+    """Return the path of a shard for messages. Links in the path are resolved."""
     return os.path.realpath(file) if isinstance(file, str) else str(file)
 
 
@@ -76,7 +78,8 @@ def _path(file: ShardFile) -> str:
 
 
 def _opened(file: ShardFile) -> int:
-    """Return a descriptor of the shard. Opening a pipe does not wait for its other end."""
+    """Open a shard for reading and return its descriptor. If the path is a pipe, this does not wait; it raises
+    StorageError."""
     if isinstance(file, FileBeneath):
         return _core.open_beneath(*file)
     descriptor = os.open(_path(file), os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
@@ -89,7 +92,7 @@ def _opened(file: ShardFile) -> int:
 
 
 class Planes:
-    """The open files of one array, for one thread."""
+    """The open files of one array. Only one thread may use an object."""
 
     def __init__(
         self,
@@ -100,8 +103,8 @@ class Planes:
         first_file: int = 0,
         seed: int = 0,
     ) -> None:
-        """`files` may be an open store, in which the array's files begin with number `first_file`. `seed` is the seed
-        of the seals of its planes."""
+        """Open the files of an array. `files` may also be an open store; the array's files in the store begin with
+        number `first_file`. `seed` is the seed of the seals of the planes."""
         self._layout, self._first_file, self._seed = layout, first_file, seed
         if isinstance(files, _core.Store):
             self._store = files
@@ -120,8 +123,8 @@ class Planes:
         return result
 
     def groups(self, z0: int, z1: int) -> Iterator[tuple[int, np.ndarray[Any, Any]]]:
-        """Yield pairs (first plane, planes), with verified checksums. The planes are valid until the next pair is
-        read."""
+        """Read planes z0 <= z < z1 in groups and verify their checksums. Yield pairs (number of the first plane,
+        planes). The planes are valid until the next pair is read."""
         layout = self._layout
         for first, count in self._runs(z0, z1):
             shard, offset = layout.locate(first)
@@ -136,7 +139,8 @@ class Planes:
             yield first, self._cells(records, count)
 
     def fill(self, source: Callable[[int, int], np.ndarray[Any, Any]], z0: int = 0, z1: int | None = None) -> None:
-        """Write planes z0 <= z < z1, by default all. `source(a, b)` gives planes a <= z < b, shape (b - a, ny, nx)."""
+        """Write planes z0 <= z < z1, by default all planes. `source(a, b)` returns planes a <= z < b in an array of
+        shape (b - a, ny, nx)."""
         layout = self._layout
         self._buffer[:] = 0
         for first, count in self._runs(z0, layout.shape[0] if z1 is None else z1):
@@ -150,7 +154,7 @@ class Planes:
             self._store.write_from(self._first_file + shard, offset, records)
 
     def flush(self) -> None:
-        """Make everything written durable."""
+        """Make all written planes durable."""
         self._store.flush()
 
     def close(self) -> None:
@@ -164,7 +168,8 @@ class Planes:
         self.close()
 
     def _runs(self, z0: int, z1: int) -> Iterator[tuple[int, int]]:
-        """Yield groups (first plane, count) within one shard each."""
+        """Divide planes z0 <= z < z1 into groups. Yield (first plane, number of planes) for each group. All planes of a
+        group are in the same shard."""
         while z0 < z1:
             shard_end = (z0 // self._layout.shard_planes + 1) * self._layout.shard_planes
             count = min(z1, shard_end, z0 + self.group_planes) - z0
@@ -172,7 +177,7 @@ class Planes:
             z0 += count
 
     def _cells(self, records: np.ndarray[Any, Any], count: int) -> np.ndarray[Any, Any]:
-        """Return a view of the cells inside records, without padding, shape (count, ny, nx)."""
+        """Return a view of the cells in `count` records. The view has no padding, and its shape is (count, ny, nx)."""
         layout = self._layout
         _, ny, nx = layout.shape
         planes = records.reshape(count, layout.record_bytes)[:, : layout.plane_bytes]

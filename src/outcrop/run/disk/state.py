@@ -7,9 +7,9 @@
       .u.0/  .u.1/       zarr.json and the shards c/S/0/0 (links, if the run has further directories)
       m/                 an array that is only read: one copy
 
-The state has one array for each updated field, and one for its previous values if steps need them. Each array has two
-copies, 0 and 1. A pass is a transaction. It reads the current copies of all arrays, generation g, and writes generation
-g+1 into the other copies:
+The state has one array for each updated field, and a second array for the previous values if steps need them. Each
+array has two copies, 0 and 1. A pass is a transaction. It reads the current copies of all arrays, generation g, and
+writes generation g+1 into the other copies:
 
     engine:  read .u.0 ──► update ──► write .u.1 ──► fdatasync .u.1      killed here: still generation g
     commit:  manifest.json.tmp ──► fsync ──► rename ──► fsync folder     the rename commits all arrays at once
@@ -17,14 +17,14 @@ g+1 into the other copies:
 
 On a block device the protocol is the same. Arrays and manifest are ranges of the device, see `device.py`.
 
-A run in place has one copy, so its manifest is marked "in flight" before the first write. If it is killed after that,
-the state is lost, and opening the run reports it. A process that changes a run holds its lock. Readers do not need the
-lock and write nothing.
+A run in place has one copy, so its manifest is marked "in flight" before the first write. If the pass is killed after
+this, the state is lost. Opening the run then raises an error that says so. A process that changes a run holds its lock.
+Readers do not need the lock and write nothing.
 
-The manifest lists the arrays that have values (`filled`), each with a stamp: a random number for the writing that gave
-it these values. The seal of each plane on disk is a checksum of the plane's checksum, its place, the stamp, the array
-and the run (`Manifest.seed`). So a plane that a lost or misplaced write has left is found like a flipped bit. An array
-without values may be written in place, because it has nothing to lose.
+The manifest lists the arrays that have values (`filled`). Each has a stamp, a random number that identifies the writing
+that stored these values. The seal of each plane on disk is a checksum of the plane's checksum, its place, the stamp,
+the array and the run (`Manifest.seed`). Therefore a lost or misplaced write is detected in the same way as a flipped
+bit. An array without values may be written in place, because it has no values to lose.
 """
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ class State:
         """The stamp of the current writing, of the next generation or of arrays that are filled in place."""
 
     def reader(self) -> State:
-        """Return the same run for reading only, because another thread may be executing a pass."""
+        """Return a second `State` of this run, for reading only. It has its own descriptors, because another thread may
+        be executing a pass."""
         return State(self._storage.reopened(), self.manifest)
 
     @property
@@ -62,7 +63,8 @@ class State:
 
     @property
     def records(self) -> Directory:
-        """The directory of acquisition: the run's own, or one beside block devices. Raises StorageError."""
+        """The directory that contains the files of acquisition: the run's own directory, or the folder of records of a
+        run on block devices. Raises StorageError."""
         return self._storage.records(self.manifest)
 
     @property
@@ -72,7 +74,7 @@ class State:
 
     def files(self, copy: int) -> Sequence[Sequence[ShardFile]]:
         """Return the shards of copy 0 or 1 of each array of the state, in the order of their planes. A run in place has
-        one copy, which is returned for both."""
+        one copy, which is returned for 0 and for 1."""
         return [self.files_of(entry.name, copy) for entry in self.manifest.state]
 
     def static_files(self) -> Sequence[Sequence[ShardFile]]:
@@ -80,7 +82,7 @@ class State:
         return [self.files_of(entry.name, 0) for entry in self.manifest.static]
 
     def files_of(self, name: str, copy: int) -> Sequence[ShardFile]:
-        """Return the shards of a copy of the array `name`. Raises InputError when there is no such array."""
+        """Return the shards of a copy of the array `name`. Raises InputError when no array has this name."""
         entry = self.manifest.entry(name)
         return self._storage.files(self.manifest, entry, 0 if entry.is_static or self.manifest.in_place else copy)
 
@@ -94,18 +96,18 @@ class State:
         return self.files_of(name, self.manifest.current)
 
     def planes_of(self, name: str, io: str = "auto") -> Planes:
-        """Return the planes with the committed values of one array, for reading. Raises the errors of
+        """Return the planes of the committed values of one array, opened for reading. Raises the errors of
         `current_files_of`."""
         return Planes(self.current_files_of(name), self.layout, io=io, seed=self.manifest.seed(name))
 
     def target_planes(self, name: str, copy: int, io: str = "auto") -> Planes:
-        """Return the planes of a copy of one array, for the current writing."""
+        """Return the planes of a copy of one array, opened for writing with the current stamp."""
         seed = self.manifest.seed(name, self.stamp)
         return Planes(self.files_of(name, copy), self.layout, writable=True, io=io, seed=seed)
 
     def seeds(self) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
-        """Return the seeds of the seals of a pass: of arrays that it reads, of arrays that it writes, and of static
-        arrays."""
+        """Return the seeds of the seals for the next pass, as three tuples: for the arrays that it reads, for the
+        arrays that it writes, and for static arrays."""
         manifest = self.manifest
         return (
             tuple(manifest.seed(entry.name) for entry in manifest.state),
@@ -114,12 +116,13 @@ class State:
         )
 
     def scratch(self, count: int) -> contextlib.AbstractContextManager[Sequence[ShardFile]]:
-        """Temporary space of `count` bytes for a pass. Raises StorageError when there is not enough."""
+        """Return a context manager that yields temporary space of `count` bytes for a pass. It raises StorageError when
+        the storage has less free space."""
         return self._storage.scratch(self.manifest, count)
 
     def require_whole(self) -> None:
-        """Raise StorageError when an interrupted pass in place has destroyed the state, and InputError while another
-        process executes one."""
+        """Raise StorageError when an interrupted pass in place has destroyed the state. Raise InputError while another
+        process executes a pass in place."""
         if self.manifest.phase == IN_FLIGHT:
             if self._lock_depth == 0:
                 release(self._storage.hold(shared=True))  # raises while another process executes a pass
@@ -129,7 +132,8 @@ class State:
             )
 
     def begin_writing(self) -> None:
-        """Prepare the first write of a pass."""
+        """Prepare the first write of a pass: take a new stamp and, for a run in place, mark the manifest "in
+        flight"."""
         self.stamp = new_stamp()
         if self.manifest.in_place and self.has_values:
             self._store(replace(self.manifest, phase=IN_FLIGHT))
@@ -141,10 +145,11 @@ class State:
         lost: Iterable[str] = (),
         sums: Mapping[str, int] | None = None,
     ) -> None:
-        """Commit the written copies, which are already flushed, as the next generation, after `step` steps.
+        """Commit the written copies as the next generation, after `step` steps. The copies must be flushed before.
 
-        `written` are the arrays that got values, by default the whole state. Other arrays keep their values, except
-        those that are `lost`. `sums` are the new checksums of records, if these have grown.
+        `written` are the arrays that were written, by default the whole state. Arrays in `lost` have no values after
+        the commit. All other arrays keep their values. `sums` are the new checksums of records, if the records have
+        grown.
         """
         manifest = self.manifest
         names = [entry.name for entry in manifest.state] if written is None else written
@@ -164,14 +169,15 @@ class State:
         self._storage.tidy(self.manifest)
 
     def begin_filling(self, names: Sequence[str]) -> None:
-        """Prepare the first write in place to these arrays. From now on they have no values."""
+        """Prepare the first write in place to these arrays. Until `end_filling`, the arrays count as having no
+        values."""
         self.stamp = new_stamp()
         left = {name: stamp for name, stamp in self.manifest.filled.items() if name not in names}
         if left != self.manifest.filled:
             self.change(filled=left)
 
     def end_filling(self, names: Sequence[str]) -> None:
-        """Commit the values of these arrays, which are already flushed."""
+        """Commit the values of these arrays. The values must be flushed before."""
         self.change(filled=_in_order(self.manifest, self.manifest.filled | dict.fromkeys(names, self.stamp)))
         self._storage.tidy(self.manifest)
 
@@ -180,8 +186,8 @@ class State:
         self._store(replace(self.manifest, **values))  # type: ignore[arg-type]
 
     def refresh(self) -> None:
-        """Read the last commit, which another process may have made. Raises InputError if another run is in its
-        place."""
+        """Read the last commit, which another process may have made. Raises InputError if the storage now holds another
+        run."""
         manifest = self._storage.read()
         if manifest.identity != self.manifest.identity:
             raise InputError(f"{self.path} now holds another run; open it again")
@@ -191,10 +197,10 @@ class State:
     def locked(
         self, held: Sequence[int] | None = None, shared: bool = False, check: bool = True
     ) -> Iterator[None]:
-        """Hold the run in order to change it or, with `shared`, to keep other processes from changing it.
+        """Lock the run for changes. With `shared`, only keep other processes from changing the run.
 
-        `held` are the descriptors of a caller that holds the run already; the caller closes them. Without `check`,
-        files may be missing or too short. Raises InputError when another process holds the run.
+        `held` are the descriptors of a caller that already holds the run. The caller closes these descriptors. Without
+        `check`, files may be missing or too short. Raises InputError when another process holds the run.
         """
         if self._lock_depth == 0:
             self._held = self._storage.hold(shared) if held is None else []
@@ -212,7 +218,8 @@ class State:
                 release(self._held)
 
     def check(self) -> None:
-        """Raise StorageError when files of the run are missing or too short, or when its directory is gone."""
+        """Raise StorageError when files of the run are missing or too short, or when its directory was moved or
+        deleted."""
         self._storage.check(self.manifest)
 
     def untidy(self) -> list[str]:

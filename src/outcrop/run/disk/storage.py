@@ -5,13 +5,14 @@
     records         the directory of acquisition
     hold            keep other processes from changing the run
 
-In a directory, the manifest is a file that is replaced by renaming. `u` is a link to the folder of the current copy of
-u, as soon as that has values. Before, readers of Zarr see an array without chunks, which has zeros. All names are
-opened beneath descriptors of the run's directories, and links are not followed: they are for readers of Zarr. A further
-directory is used only if its own file says that it belongs to this run. `run/device` has the storage on block devices.
+In a directory, the manifest is a file that is replaced by renaming. As soon as the field u has values, `u` is a link to
+the folder of the current copy. Before this, readers of Zarr see an array without chunks, which has zeros. All files are
+opened beneath descriptors of the run's directories, and links are not followed. The links exist only for readers of
+Zarr. A further directory is used only if its MEMBER file says that it belongs to this run. The storage on block devices
+is in `run/device`.
 
-Scratch files hold the temporary arrays of a pass: rows between blocks, and levels that are not final. A scratch file
-has no name once it is open, so the system removes it when the process ends.
+Scratch files hold the temporary arrays of a pass: rows between blocks, and levels that are not final. After a scratch
+file has been opened, its name is removed. Therefore the system frees the file when the process ends.
 """
 
 from __future__ import annotations
@@ -39,13 +40,13 @@ ScratchMaker: TypeAlias = Callable[[int], AbstractContextManager[Sequence[ShardF
 
 
 class RunStorage(ABC):
-    """The storage of a run at `path`."""
+    """The interface to the storage of a run at `path`."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def reopened(self) -> RunStorage:
-        """Return the same storage, with other descriptors."""
+        """Return another object for the same storage, with its own descriptors."""
         return type(self)(self.path)
 
     @abstractmethod
@@ -54,7 +55,8 @@ class RunStorage(ABC):
 
     @abstractmethod
     def store(self, manifest: Manifest) -> None:
-        """Commit a manifest. After a crash at any moment, the old or the new one is read. Raises StorageError."""
+        """Commit a manifest. After a crash at any moment, a reader finds either the old or the new manifest, complete.
+        Raises StorageError."""
 
     @abstractmethod
     def files(self, manifest: Manifest, entry: ArrayEntry, copy: int) -> Sequence[ShardFile]:
@@ -66,12 +68,12 @@ class RunStorage(ABC):
 
     @abstractmethod
     def check(self, manifest: Manifest) -> None:
-        """Raise StorageError unless all shards and records exist in their full sizes, and the storage has not moved."""
+        """Raise StorageError if a shard or a record is missing or too short, or if the storage was moved."""
 
     @abstractmethod
     def hold(self, shared: bool = False) -> list[int]:
-        """Descriptors that lock the run until they are closed. Several processes can have a `shared` lock. Raises
-        InputError when another process has the lock."""
+        """Lock the run and return the descriptors of the lock. Closing them releases the lock. Several processes can
+        have a `shared` lock. Raises InputError when another process has the lock."""
 
     @abstractmethod
     def in_use(self) -> bool:
@@ -79,11 +81,12 @@ class RunStorage(ABC):
 
     @abstractmethod
     def scratch(self, manifest: Manifest, count: int) -> AbstractContextManager[Sequence[ShardFile]]:
-        """Temporary space of `count` bytes. Raises StorageError when there is not enough."""
+        """Return a context manager that yields temporary space of `count` bytes. It raises StorageError when the
+        storage has less free space."""
 
     @abstractmethod
     def tidy(self, manifest: Manifest) -> None:
-        """Update links and metadata to the manifest. A crash after a commit may have left older ones. Raises
+        """Make links and metadata agree with the manifest. After a crash they may belong to an earlier commit. Raises
         StorageError."""
 
     @abstractmethod
@@ -154,7 +157,8 @@ class RunFolder(RunStorage):
             raise InputError(f"{self.path} was moved or deleted; open the run where it is now")
         if not shared:
             try:
-                self._directory.flush()  # a process may have been killed between renaming the manifest and flushing
+                # An earlier process may have been killed after its rename and before this flush.
+                self._directory.flush()
             except OSError as error:
                 release(handles)
                 raise StorageError(f"{self.path} cannot be made durable: {error.strerror}") from None
@@ -169,7 +173,7 @@ class RunFolder(RunStorage):
 
     def scratch(self, manifest: Manifest, count: int) -> AbstractContextManager[Sequence[ShardFile]]:
         for name in self._directory.names():
-            if name.startswith(SCRATCH):  # left by a process that was killed before it opened the file
+            if name.startswith(SCRATCH):  # a process was killed before it opened this file
                 self._directory.remove(name)
         return scratch_in(self._directory, count)
 
@@ -195,7 +199,7 @@ class RunFolder(RunStorage):
         return wrong + [f"{self.path / name} does not lead to {to}" for name, to in links if self._leads(name) != to]
 
     def repair(self, manifest: Manifest) -> None:
-        """Write the derived files and the indices of shards again."""
+        """Write the derived files and the indices of shards again if they are wrong."""
         own = self._directory
         try:
             for name, content in outdated(own, derived_files(manifest)).items():
@@ -222,7 +226,7 @@ class RunFolder(RunStorage):
 
     @property
     def _directory(self) -> Directory:
-        """The run's own directory, opened when it is first used. Raises InputError when there is none."""
+        """The run's own directory, opened at its first use. Raises InputError when the directory does not exist."""
         if self._opened is None:
             try:
                 self._opened = Directory.open(self.path)
@@ -245,14 +249,14 @@ class RunFolder(RunStorage):
                 raise StorageError(f"{place.path} was moved or deleted while the run was open; nothing is kept there")
 
     def _shard_links(self, manifest: Manifest) -> dict[str, str]:
-        """Return the links to shards in further directories, with their targets."""
+        """Return the links to shards in further directories: the paths of the links, with their targets."""
         directories = [self._directory, *self._further(manifest)]
         every = [one for entry, copy in manifest.copies for one in _places(directories, manifest, entry, copy)]
         return {name: str(place.path.absolute() / name) for place, name in every if place is not self._directory}
 
     def _is_linked(self, manifest: Manifest, entry: ArrayEntry) -> bool:
         if entry.name not in manifest.filled:
-            return True  # an array without values has no link
+            return True  # an array without values needs no link
         return self._leads(entry.name) == array_folder(entry, manifest.current)
 
     def _leads(self, name: str) -> str | None:
@@ -263,11 +267,12 @@ class RunFolder(RunStorage):
 
 
 def further_directories(own: Directory, manifest: Manifest, must_be_there: bool = True) -> list[Directory]:
-    """Return the further directories of a run. Each must have a MEMBER file that names the run, because a manifest
-    cannot be trusted. Raises StorageError for other directories, or leaves them out unless `must_be_there`.
+    """Return the further directories of a run. Each directory must have a MEMBER file that names the run, because the
+    manifest alone cannot be trusted. A directory without this file raises StorageError. Without `must_be_there`, it is
+    left out instead.
 
-    A member belongs to the run in the directory that it names. If that was moved, it belongs to the run with its
-    identity.
+    A MEMBER file names the directory and the identity of its run. If no run is in this directory any more, the run was
+    moved. Then the identity alone decides.
     """
     found = []
     for index, name in enumerate(manifest.directories[1:], start=1):
@@ -294,14 +299,14 @@ def _further_directory(own: Directory, manifest: Manifest, index: int, path: Pat
                     f"{path} belongs to the run in {member.run}, of which {own.path} is a copy; open the original"
                 )
     except (OSError, InputError):
-        pass  # no run is there: it was moved to `own`
+        pass  # `member.run` holds no run any more: the run was moved to `own`
     return directory
 
 
 def _places(
     directories: Sequence[Directory], manifest: Manifest, entry: ArrayEntry, copy: int
 ) -> list[tuple[Directory, str]]:
-    """Return the directory and the name of each shard of a copy of an array."""
+    """Return the directory and the path in that directory for each shard of a copy of an array."""
     folder, ndim = array_folder(entry, copy), len(manifest.shape)
     return [
         (directories[shard % len(directories)], f"{folder}/{shard_name(shard, ndim)}")
@@ -311,8 +316,8 @@ def _places(
 
 @contextmanager
 def scratch_in(directory: Directory, count: int) -> Iterator[Sequence[ShardFile]]:
-    """Yield a file of `count` bytes in a directory, or no file for 0 bytes. Raises StorageError when there is no
-    space."""
+    """Create a temporary file of `count` bytes in a directory, and yield a list with this file. For 0 bytes the list is
+    empty. Raises StorageError when the storage has no space."""
     if count == 0:
         yield []
         return
@@ -329,6 +334,6 @@ def scratch_in(directory: Directory, count: int) -> Iterator[Sequence[ShardFile]
 
 @contextmanager
 def no_scratch(count: int) -> Iterator[Sequence[ShardFile]]:
-    """No file, for plans that need no temporary space."""
+    """Yield an empty list, for plans that need no temporary space."""
     assert count == 0
     yield []

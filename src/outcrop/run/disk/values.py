@@ -6,8 +6,8 @@
     array only read         before the first step: loses    written in place
                             them, and is written again
 
-So an array that the manifest lists as filled has complete values at every moment. Indexing reads only the selected
-planes.
+Therefore an array that the manifest lists as filled has complete values at every moment. Indexing reads only the
+selected planes.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def require_fields(manifest: Description, filled: Collection[str]) -> None:
 
 
 def assign(state: State, values: Mapping[str, PlaneSource], io: str = "auto") -> None:
-    """Give these arrays values at the current step. Nothing else changes.
+    """Give these arrays values at the current step. The values of other arrays do not change.
 
     Raises InputError for a field that is only read after steps have used it. Raises StorageError when a pass in place
     has lost the state and `values` do not replace all of it.
@@ -67,7 +67,8 @@ def assign(state: State, values: Mapping[str, PlaneSource], io: str = "auto") ->
 
 
 def complete(state: State, io: str = "auto") -> None:
-    """Give values to the rest of the state: zeros to a field, and to previous values those of their field."""
+    """Give values to the arrays of the state that have none. A field gets zeros. Previous values become equal to the
+    values of their field."""
     with state.locked():
         state.require_whole()
         manifest = state.manifest
@@ -80,7 +81,8 @@ def complete(state: State, io: str = "auto") -> None:
 
 
 def padded(planes: PlaneSource, manifest: Description) -> PlaneSource:
-    """Return planes of the arrays from planes of the user's grid. The padding has zeros."""
+    """Return a function that gives planes of the arrays. `planes` gives planes of the user's grid. The padding gets
+    zeros."""
     if not any(manifest.padding):
         return planes
     pads = [0, 0, 0]
@@ -100,11 +102,12 @@ def padded(planes: PlaneSource, manifest: Description) -> PlaneSource:
 
 
 def _begin(state: State, values: Mapping[str, PlaneSource], static: Sequence[str], io: str) -> None:
-    """Write the first values, or values after the state was lost. Nothing of the state is kept."""
+    """Write the first values, or new values after the state was lost. Arrays of the state that are not in `values` have
+    no values after this."""
     manifest = state.manifest
     needed = {entry.field for entry in manifest.state}
     if manifest.phase != NEW and not needed <= values.keys():
-        state.require_whole()  # raises, because the rest of the state is lost
+        state.require_whole()  # raises StorageError: not all of the lost state is replaced
     state.begin_filling(static)
     state.begin_writing()
     for name, source in values.items():
@@ -114,7 +117,7 @@ def _begin(state: State, values: Mapping[str, PlaneSource], static: Sequence[str
 
 
 def _fill(state: State, values: Mapping[str, PlaneSource], io: str) -> None:
-    """Write arrays in place. They have no values until that is complete."""
+    """Write arrays in place. They count as having no values until all are written."""
     if not values:
         return
     state.begin_filling(list(values))
@@ -124,7 +127,7 @@ def _fill(state: State, values: Mapping[str, PlaneSource], io: str) -> None:
 
 
 def _replace(state: State, values: Mapping[str, PlaneSource], io: str) -> None:
-    """Commit a next generation with these values and the same rest of the state."""
+    """Commit a next generation with these values. The other arrays of the state keep their values."""
     manifest = state.manifest
     state.begin_writing()
     written = list(values)
@@ -150,8 +153,8 @@ def _zeros(state: State) -> PlaneSource:
 
 
 class PlanesView(ABC):
-    """A view of one to three axes that is indexed like an array. It is read along the first axis: by planes, by rows on
-    two axes, by cells on one axis."""
+    """A view of one to three axes that is indexed like an array. Values are read in units along the first axis: planes
+    on three axes, rows on two axes, cells on one axis."""
 
     shape: Shape
     dtype: np.dtype[Any]
@@ -165,16 +168,18 @@ class PlanesView(ABC):
         return self.shape[0]
 
     def __getitem__(self, index: Any) -> Any:
-        """Return the result of `array[index]` as a new NumPy array. An index has whole numbers, slices and at most one
-        `...`.
+        """Return the result of `array[index]` as a new NumPy array. An index may contain whole numbers, slices and at
+        most one `...`.
 
-        Raises IndexError outside the grid, CorruptionError for damaged planes, and InputError without values.
+        Raises IndexError outside the grid, CorruptionError for damaged planes, and InputError when the array has no
+        values.
         """
         z_index, rest = _split(index, self.ndim)
-        planes = range(self.shape[0])[z_index]  # raises IndexError and accepts negative numbers
+        planes = range(self.shape[0])[z_index]  # range indexing accepts negative numbers and raises IndexError
         one = isinstance(planes, int)
         wanted = range(planes, planes + 1) if isinstance(planes, int) else planes
-        inside = np.empty(self.shape[1:], dtype=[])[rest].shape  # an array of 0 bytes gives the shape of the result
+        # Indexing an array of 0 bytes gives the shape of the result.
+        inside = np.empty(self.shape[1:], dtype=[])[rest].shape
         result: NDArray[Any] = np.empty((len(wanted), *inside), dtype=self.dtype)
         done = 0
         for block in self._read(wanted):
@@ -189,8 +194,8 @@ class PlanesView(ABC):
 
     @abstractmethod
     def _read(self, wanted: range) -> Iterator[NDArray[Any]]:
-        """Return the planes `wanted` in their order, a few at a time, shape (some, *shape[1:]). Each array is valid
-        until the next one is read."""
+        """Yield the planes `wanted` in their order, in arrays of one or more planes with the shape (planes,
+        *shape[1:]). Each array is valid until the next array is read."""
 
 
 class FieldView(PlanesView):
@@ -230,7 +235,7 @@ class FieldView(PlanesView):
 
     def _read(self, wanted: range) -> Iterator[NDArray[np.floating[Any]]]:
         state = self._state
-        state.current_files_of(self.name)  # raises if the array has no values
+        state.current_files_of(self.name)  # raises InputError if the array has no values
         if not wanted:
             return
         first, *rest = state.manifest.padding
@@ -247,7 +252,8 @@ class FieldView(PlanesView):
 
 
 def _split(index: Any, ndim: int) -> tuple[int | slice, tuple[int | slice, ...]]:
-    """Return the index of the first axis and those of the other axes in `array[index]`, on `ndim` axes."""
+    """Split `index` of an array of `ndim` axes. Return the index of the first axis and the indices of the other
+    axes."""
     parts = list(index) if isinstance(index, tuple) else [index]
     dots = [place for place, part in enumerate(parts) if part is Ellipsis]
     if dots:

@@ -1,6 +1,7 @@
-"""Verify a run: planes, indices, records, snapshots, and files that are derived from the manifest.
+"""Verify a run: planes, indices, records, snapshots, and the files that are derived from the manifest.
 
-Only `repair` changes anything. It does not change damaged planes and snapshots, which only a backup can replace.
+`find_damage` changes no file; `repair` does. `repair` leaves damaged planes and snapshots as they are, because only a
+backup can replace them.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ class Findings:
 
 
 def find_damage(state: State) -> Findings:
-    """Verify a run. Raises InputError when it has no values or another process runs it, and StorageError when a file
-    cannot be read."""
+    """Verify a run. Raises InputError when the run has no values or another process executes it. Raises StorageError
+    when a file cannot be read."""
     _require_values(state)
     with state.locked(shared=True):  # no other process may overwrite planes that are being tested
         names = list(state.manifest.filled)
@@ -41,7 +42,7 @@ def find_damage(state: State) -> Findings:
 
 
 def repair(state: State) -> list[str]:
-    """Write the derived files again, and accept the content of damaged records. Returns a line for each change. Raises
+    """Write the derived files again, and accept the content of damaged records. Return a line for each change. Raises
     the errors of `find_damage`."""
     _require_values(state)
     with state.locked(check=False):
