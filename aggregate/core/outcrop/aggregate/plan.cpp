@@ -17,7 +17,8 @@ namespace {
 constexpr int tag_pattern = 32765;
 constexpr int nowhere = -1;
 
-// A rank's part in a domain, which all ranks exchange: its bytes, and the length of its pattern in a message.
+// A rank's part in a domain: the number of its bytes, and the length of its pattern in a message. All ranks exchange
+// these data.
 struct Announced {
   Tally tally;
   std::uint64_t words = 0;
@@ -33,8 +34,8 @@ Pattern checked_pattern(const Declaration &declaration, std::string &problem) {
 }
 
 struct Parts {
-  std::vector<Announced> all;                   // of all ranks, by domain and then by rank
-  std::vector<std::vector<std::uint64_t>> own;  // the patterns of this rank's parts, by domain
+  std::vector<Announced> all;                   // the parts of all ranks, sorted by domain and then by rank
+  std::vector<std::vector<std::uint64_t>> own;  // the patterns of this rank's parts, sorted by domain
 };
 
 Parts announce(const Link &link, const Pattern &pattern, const std::vector<std::vector<Range>> &domains) {
@@ -73,7 +74,7 @@ void join_neighbours(std::vector<std::vector<Range>> &domains, std::size_t toget
   domains = std::move(joined);
 }
 
-// Sends the patterns to the aggregators. Returns the senders of each domain that this rank aggregates.
+// Sends the patterns to the aggregators. Returns the senders of each domain whose aggregator is this rank.
 std::vector<std::vector<Sender>> exchange_patterns(const Link &link, std::span<const Announced> parts,
                                                    const std::vector<std::vector<std::uint64_t>> &own,
                                                    std::span<const int> aggregators) {
@@ -97,7 +98,7 @@ std::vector<std::vector<Sender>> exchange_patterns(const Link &link, std::span<c
   return senders;
 }
 
-// Throws the same error on all ranks if two extents overlap.
+// If two extents overlap, throws the same error on all ranks.
 void refuse_overlaps(const Link &link, const std::vector<std::vector<Sender>> &senders, std::optional<Overlap> found) {
   for (const std::vector<Sender> &each : senders)
     if (!found) found = find_overlap(each);
@@ -137,7 +138,7 @@ std::vector<Contribution> contributions_of(const Engine &engine, const Decision 
   return contributions;
 }
 
-// The ranks of a node exchange the lengths of their parts of each round through a table in shared memory.
+// The ranks of a node write the lengths of their parts of each round to a table in shared memory.
 void set_up_relays(Engine &engine) {
   const Node &node = *engine.node;
   if (!node.relays().any()) return;
@@ -212,7 +213,8 @@ Plan Plan::make(outcrop_transport &transport, const Declaration &declaration, co
   summary.buffers = decision.buffers;
   const std::vector<int> nodes = link.gather(link.node());
   const std::vector<Tally> tallies = tallies_of(parts.all);
-  // A plan for reading has no relays: if ranks read the same bytes, their parts of a round may exceed a buffer.
+  // A plan for reading has no relays. If several ranks read the same bytes, their parts of a round can be larger than a
+  // buffer.
   const bool can_merge = decision.owners.empty() && !options.reading_only;
   Election election = options.elect(
       {decision.domains.size(), tallies, nodes, decision.buffer_bytes, decision.buffers, can_merge, decision.owners});
@@ -242,7 +244,8 @@ std::span<const std::uint64_t> Plan::memory_bytes() const { return engine_->patt
 
 namespace {
 
-// Collective: sends the variables of rank 0 to all ranks as texts "NAME=value", each ended by a zero byte.
+// Collective. Sends the variables of rank 0 to all ranks. The message contains texts "NAME=value", each with a zero
+// byte at its end.
 Texts environment_of_first(const Link &link, const GivenSettings &given) {
   std::string mine;
   if (link.rank() == 0)
@@ -281,7 +284,8 @@ Settings agreed_settings(outcrop_transport &transport, GivenSettings given, bool
   try {
     if (given.problem.empty()) read();
   } catch (const InputError &error) {
-    // With rank 0's environment the settings may be valid. Other errors are found by the second call of read().
+    // The settings may become valid with rank 0's environment. If other errors exist, the second call of read() finds
+    // them.
     if (!first_has_environment) given.problem = error.what();
   }
   if (first_has_environment) {
@@ -309,13 +313,13 @@ PlacedPlan PlacedPlan::make(outcrop_transport &transport, const Declaration &dec
   PlacedPlan made;
   made.settings_ = settings;
   DetectedMachine found = find_machine(Link(transport), sources);
-  PlanOptions options;  // the plan chooses the value of each option that is 0
+  PlanOptions options;  // an option that is 0 is chosen by the plan
   if (settings.buffer_bytes.is_set()) options.buffer_bytes = settings.buffer_bytes.value;
   if (settings.buffers.is_set()) options.buffers = static_cast<std::uint32_t>(settings.buffers.value);
   options.aggregators = static_cast<std::uint32_t>(settings.count.value);
   options.reading_only = settings.reads_only.value;
   options.own_run_bytes = settings.own_run_bytes.value;
-  // A user who chooses the tier or the ranks of buffers wants aggregators.
+  // A user who chooses the tier of the buffers, or the ranks that have buffers, wants aggregators.
   if (!settings.own_run_bytes.is_set() && !settings.tier.is_set() && !settings.persistence.is_set() &&
       !settings.count.is_set() && !settings.hosts.is_set())
     options.own_run_bytes = own_run_automatic;
@@ -327,7 +331,7 @@ PlacedPlan PlacedPlan::make(outcrop_transport &transport, const Declaration &dec
   made.media_ = std::move(found.media);
   made.lines_ = std::move(found.lines);
   made.plan_ = Plan::make(transport, declaration, options);
-  made.placed_->machine.distances = nullptr;  // the caller may destroy its provider now
+  made.placed_->machine.distances = nullptr;  // the caller may destroy its provider from here on
   return made;
 }
 
@@ -340,7 +344,7 @@ std::vector<std::string> PlacedPlan::tiers() const {
 void PlacedPlan::set_stage(FileOptions &options, bool writable, const Texts &arguments) {
   const Settings settings = with_arguments(settings_, arguments);
   if (options.node_files && !arguments.contains("stage"))
-    return;  // if an argument also asks for a stage, opening the file refuses both
+    return;  // if an argument also asks for a stage, opening the file throws an error
   if (!settings.chooses_stage()) {
     options.stage_folder = settings.stage.value;
     if (!options.stage_folder.empty() || arguments.contains("stage_bytes"))
@@ -380,7 +384,7 @@ void PlacedPlan::add_measured(const std::string &what, const Timing &timing) {
   if (kept.size() > max_measured) kept.pop_front();
 }
 
-// One line for each kind of step, with medians.
+// Returns one line for each kind of step, with medians.
 std::vector<std::string> PlacedPlan::measured_lines() const {
   const std::map<std::string, double> seconds = predicted();
   std::vector<std::string> lines;

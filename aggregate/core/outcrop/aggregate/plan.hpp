@@ -4,9 +4,9 @@
 //     rank 0..n-1   declaration ──► domains ──► tallies ──► elect: aggregators ──► patterns at the aggregators ──► overlaps?
 //                                                                                  rounds, memory shared by each node
 //
-// A domain is a list of ranges of the file. One rank, its aggregator, writes and reads these ranges. A round is the part of
-// a domain that fits into one buffer. If the bytes of every rank are a few long runs, each rank is its own aggregator, and
-// no bytes are sent.
+// A domain is a list of ranges of the file. The domain's aggregator is the rank that writes and reads these ranges. A
+// round is the part of a domain that fits into one buffer. If the bytes of every rank are a few long runs, each rank is
+// its own aggregator, and no bytes are sent.
 //
 // Plan::make lets its caller choose the aggregators. PlacedPlan chooses them by the cost on the machine that the ranks run
 // on. Programs in C, Fortran and Python use PlacedPlan:
@@ -36,16 +36,18 @@
 
 namespace outcrop::aggregate {
 
-/// A handle. Its copies refer to the same plan. Only one thread at a time may use a plan, its files and its operations.
+/// A handle of a plan. Copies of the handle refer to the same plan. Only one thread at a time may use a plan, its files
+/// and its operations.
 class Plan {
  public:
-  /// Collective. `transport` must outlive the plan. Throws InputError on every rank if ranks overlap (the message names both
-  /// ranks and the offset) or if options differ or are invalid. Throws CommunicationError.
+  /// Collective. Makes a plan. `transport` must exist longer than the plan. Throws InputError on every rank if ranks
+  /// overlap, or if options differ or are invalid. For an overlap, the message names both ranks and the offset. Throws
+  /// CommunicationError.
   static Plan make(outcrop_transport &transport, const Declaration &declaration, const PlanOptions &options = {});
 
   const PlanSummary &summary() const;
   int rank() const;
-  /// The minimum size in bytes of the memory of each of this rank's variables.
+  /// Returns the minimum size in bytes of the memory of each of this rank's variables.
   std::span<const std::uint64_t> memory_bytes() const;
 
   const std::shared_ptr<Engine> &engine() const { return engine_; }
@@ -57,39 +59,43 @@ class Plan {
 
 // --- a plan whose aggregators are placed by cost ---------------------------------------------------------------------
 
-/// The settings of one rank by their source. `problem` is an error that this rank has already found; empty: none.
+/// The settings of one rank, from each source. `problem` is an error that this rank has already found; empty: none.
 struct GivenSettings {
   Texts arguments, hints, environment;
   std::string problem = {};
 };
 
-/// Collective: the settings that hold on all ranks. All must be equal except for a stage's folder and its bytes. If
-/// `first_has_environment`, the environment of rank 0 is used on all ranks. Also sets the transport's limit on waiting.
-/// Throws InputError on all ranks if the settings of any rank are invalid.
+/// Collective. Returns the settings that hold on all ranks. The settings of all ranks must be equal, except for a
+/// stage's folder and bytes. If `first_has_environment`, all ranks use the environment of rank 0. Also sets the
+/// transport's time limit for waiting. Throws InputError on all ranks if the settings of any rank are invalid.
 Settings agreed_settings(outcrop_transport &transport, GivenSettings given, bool first_has_environment = false);
 
 class PlacedPlan {
  public:
-  /// Collective, with the result of agreed_settings(). `transport` must outlive the plan. `sources` holds what the caller
-  /// knows about the machine in addition to the settings. Throws as Plan::make and find_machine do.
+  /// Collective. Makes a plan from the result of agreed_settings(). `transport` must exist longer than the plan.
+  /// `sources` has facts about the machine that are not in the settings. Throws the same errors as Plan::make() and
+  /// find_machine().
   static PlacedPlan make(outcrop_transport &transport, const Declaration &declaration, const Settings &settings,
                          MachineSources sources = {});
 
   const Plan &plan() const { return *plan_; }
   const Settings &settings() const { return settings_; }
-  double seconds() const { return placed_->placement.seconds; }  ///< predicted for a step written directly to the file
-  std::vector<std::string> tiers() const;                        ///< the tier of each domain's buffers
+  /// the predicted time of a step that is written directly to the file
+  double seconds() const { return placed_->placement.seconds; }
+  std::vector<std::string> tiers() const;  ///< returns the tier of each domain's buffers
 
-  /// Sets the stage of a file in `options`, by the settings of the plan and by `arguments`, which override these settings:
-  /// stage, stage_bytes, stage_persistence, seconds_between, reads_back. explain() shows the last decision. Throws InputError.
+  /// Decides whether the steps of a file are staged, and stores the stage in `options`. The decision follows the
+  /// settings of the plan. `arguments` may override these settings: stage, stage_bytes, stage_persistence,
+  /// seconds_between, reads_back. explain() shows the last decision. Throws InputError.
   void set_stage(FileOptions &options, bool writable, const Texts &arguments = {});
 
-  /// Records the measured time of a step for explain(). `what` is "write", "read", "staged write" or "staged read". The last
-  /// 1024 steps of each are kept.
+  /// Records the measured time of a step for explain(). `what` is "write", "read", "staged write" or "staged read". The
+  /// last 1024 steps of each kind are kept.
   void add_measured(const std::string &what, const Timing &timing);
 
-  /// A text for users: aggregators with their reasons, staging, settings, and the measured time of steps at this rank. It has
-  /// details of the `max_domains` slowest domains. `library` is the name of the MPI library.
+  /// Returns a text for users: aggregators with the reasons for choosing them, staging, settings, and the measured time
+  /// of steps at this rank. It describes the `max_domains` slowest domains in detail. `library` is the name of the MPI
+  /// library.
   std::string explain(std::size_t max_domains = 1, const std::string &library = {}) const;
 
  private:

@@ -80,7 +80,7 @@ class Search {
         if (group_rows_[group] < columns_.group_room[group]) return group;
         scan_group(group);
       } else {
-        assert(nearest < count_);  // there are places for all rows
+        assert(nearest < count_);  // all rows fit into the columns
         scan_column(nearest);
       }
     }
@@ -146,7 +146,8 @@ class Search {
       if (distance < end) row_potential_[row] += distance - end;
   }
 
-  // Follows the path backwards from the group. Each row on it moves to the column that was reached from it.
+  // Follows the path from the group back to its begin. Each row on the path moves to the column that was reached from
+  // this row.
   void take_path(std::uint32_t first_row, std::uint32_t group) {
     ++group_rows_[group];
     std::uint32_t column = from_column_[group];

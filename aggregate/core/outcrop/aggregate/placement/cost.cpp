@@ -13,12 +13,13 @@ std::uint64_t messages_of(std::uint64_t bytes, std::uint64_t buffer_bytes) {
 }
 
 struct Sent {
-  std::size_t which;  // the index of its tallies
+  std::size_t which;  // the index of the node's tallies in `all`
   std::size_t domain;
   double messages;
 };
 
-// Visits all senders by node, so that each row of distances is computed once and only one row is in memory.
+// Visits all senders, sorted by node. So each row of distances is computed once, and only one row is in memory at a
+// time.
 template <typename Visit>
 void for_each_sender(std::span<const NodeTallies *const> all, std::size_t nodes, const Distances &distances,
                      const Visit &visit) {
@@ -35,7 +36,7 @@ void for_each_sender(std::span<const NodeTallies *const> all, std::size_t nodes,
   }
 }
 
-// A message holds at most a buffer. With `merged` each node sends messages, otherwise each rank.
+// A message has at most the size of a buffer. With `merged`, each node sends messages; otherwise each rank does.
 NodeTallies node_tallies(std::span<const Tally> tallies, std::size_t domains,
                          std::span<const std::uint32_t> node_of_rank, std::uint64_t buffer_bytes, bool merged) {
   NodeTallies result;

@@ -1,12 +1,13 @@
-// The cost of collecting a domain at an aggregator, and of moving it from there to its target.
+// The predicted cost of collecting the bytes of a domain at an aggregator A, and of moving them to the target T.
 //
 //     ranks i ────messages────► buffer on a tier of A's node ────────► target T
 //        max(Lnet, Lmem) d(i,A) + w_i / min(Bnet, Bmem)        Lnet d(A,T) + W / Bnet
 //     ranks of A's own node ──► copied:  Lmem + w_A / Bmem
 //
-// This is the model of Tessier, Gressier and Vishwanath for MA-TAPIOCA. It adds up latency L times distance d, and bytes w
-// over bandwidth B. Writing and reading cost the same, with the bandwidths of the opposite direction. We extend it as follows.
-// Each extension is zero for one card, one rank per node, one aggregator and one round:
+// This is the model of Tessier, Gressier and Vishwanath for MA-TAPIOCA. A cost is the sum of two kinds of terms:
+// latency L times distance d, and bytes w divided by bandwidth B. Reading has the same formula as writing, but with the
+// bandwidths of the opposite direction. We extend the model as follows. With one card, one rank per node, one
+// aggregator and one round, the extensions change nothing:
 //
 //   contention  aggregators that work at the same time share the cards and tiers of a node, and the target. An aggregator
 //               uses at most one card, so it has min(1, cards / aggregators on the node) of a card.
@@ -29,13 +30,13 @@
 
 namespace outcrop::aggregate {
 
-/// The bytes that reach an aggregator for its domain.
+/// The bytes that an aggregator collects for its domain.
 struct Gathering {
   double distance = 0;  ///< the sum of the distances of all messages from other nodes
   std::uint64_t remote_bytes = 0;
-  std::uint64_t local_bytes = 0;  ///< from ranks of its node
-  std::uint32_t local_ranks = 1;  ///< the number of ranks of its node that copy
-  double seconds_merge = 0;       ///< spent by the slowest of the other nodes before it sends
+  std::uint64_t local_bytes = 0;  ///< the bytes of ranks on the aggregator's node
+  std::uint32_t local_ranks = 1;  ///< the number of ranks on the aggregator's node that copy bytes
+  double seconds_merge = 0;       ///< the time in which the slowest other node merges its bytes before it sends them
 };
 
 /// The number of aggregators that work at the same time.
@@ -44,28 +45,28 @@ struct Contention {
   std::uint32_t in_all = 1;
 };
 
-/// The rounds of a domain, and the number of buffers that they use in turn.
+/// The number of rounds of a domain, and the number of buffers. The rounds use the buffers in turn.
 struct Buffering {
   std::uint64_t rounds = 1;
   std::uint32_t buffers = 2;
 };
 
-/// A predicted cost by its terms, in seconds.
+/// The terms of a predicted cost, in seconds.
 struct Cost {
-  double merge = 0;     ///< merging bytes in the nodes that send
+  double merge = 0;     ///< the time in which the sending nodes merge bytes
   double messages = 0;  ///< latency
-  double transfer = 0;  ///< bytes of other nodes
-  double copy = 0;      ///< bytes of the aggregator's node
+  double transfer = 0;  ///< the transfer of bytes from other nodes
+  double copy = 0;      ///< copying the bytes of the aggregator's node
   double target_latency = 0;
   double target_transfer = 0;
-  double hidden = 0;  ///< the time that overlap saves
+  double hidden = 0;  ///< the time saved because filling and emptying overlap
 
   double fill() const { return merge + messages + transfer + copy; }
   double empty() const { return target_latency + target_transfer; }
   double total() const { return fill() + empty() - hidden; }
 };
 
-/// Everything that a cost on a node depends on, except for the gathering and the tier.
+/// The inputs of the cost on a node, except for the gathered bytes and the tier.
 struct NodeConditions {
   Network network;
   Target target;
@@ -76,17 +77,18 @@ struct NodeConditions {
 Cost cost(const Gathering &gathering, const Tier &tier, const NodeConditions &conditions,
           const Buffering &buffering = {});
 
-/// The seconds in which `ranks` ranks of a node merge `bytes`. 0 for one rank.
+/// Returns the seconds in which `ranks` ranks of a node merge `bytes` bytes. Returns 0 for one rank.
 double seconds_merge(const SharedMemory &memory, std::uint32_t ranks, std::uint64_t bytes);
 
 struct NodeTally {
   std::uint32_t node = 0;
-  std::uint32_t ranks = 0;  ///< the number of its ranks that have bytes
+  std::uint32_t ranks = 0;  ///< the number of ranks on the node that have bytes of the domain
   std::uint64_t bytes = 0;
-  std::uint64_t messages = 0;  ///< the number of messages that it sends to an aggregator on another node
+  std::uint64_t messages = 0;  ///< the number of messages that the node sends to an aggregator on another node
 };
 
-/// The tallies of nodes by domain: domain d has [first[d], first[d + 1]), in the order of nodes.
+/// The tallies of all nodes, sorted by domain and then by node. The tallies of domain d have the indices first[d] to
+/// first[d + 1] - 1.
 struct NodeTallies {
   std::vector<std::size_t> first;
   std::vector<NodeTally> tallies;
@@ -97,18 +99,19 @@ struct NodeTallies {
   }
 };
 
-/// Sorts tallies by domain and rank, merges those of the same pair, and drops those of 0 bytes.
+/// Returns the tallies sorted by domain and rank. Tallies of the same domain and rank are merged, and tallies of 0
+/// bytes are left out.
 std::vector<Tally> sorted_tallies(std::span<const Tally> tallies);
 
-/// The tallies of one domain among sorted ones.
+/// Returns the tallies of one domain. `sorted` must be sorted by domain.
 std::span<const Tally> tallies_of(std::span<const Tally> sorted, std::size_t domain);
 
-/// The sums of the distances of a domain's messages, for each element of `all`: a row for each domain, with a column for each
-/// node that may be their destination.
+/// Returns one table for each element of `all`. A table has a row for each domain and a column for each node. The value
+/// is the sum of the distances of the domain's messages to that node.
 std::vector<std::vector<double>> distances_gathered(std::span<const NodeTallies *const> all, std::size_t nodes,
                                                     const Distances &distances);
 
-/// The same sums for one given destination of each domain.
+/// Returns the same sums for one node of each domain: `node_of_domain`.
 std::vector<double> distances_gathered_at(const NodeTallies &tallies, std::size_t nodes, const Distances &distances,
                                           std::span<const std::uint32_t> node_of_domain);
 
@@ -116,12 +119,12 @@ struct PlacementOptions {
   std::uint64_t buffer_bytes = 16U << 20;
   std::uint32_t buffers = 2;                       ///< of each aggregator
   Persistence persistence = Persistence::process;  ///< the minimum persistence of the buffers' tier
-  std::string tier = {};                           ///< the name of this tier; empty: any tier
+  std::string tier = {};                           ///< the name of the buffers' tier; empty: any tier
   bool merged = true;                              ///< the ranks of a node send one message together
-  std::vector<std::uint32_t> max_on_node = {};     ///< the maximum number of aggregators of each node; empty: no limit
+  std::vector<std::uint32_t> max_on_node = {};     ///< the maximum number of aggregators on each node; empty: no limit
 };
 
-/// The costs of domains on the nodes of a machine. It refers to the machine.
+/// The costs of domains on the nodes of a machine. The object refers to `machine`.
 class DomainCosts {
  public:
   DomainCosts(const Machine &machine, std::span<const Tally> sorted, std::size_t domains, PlacementOptions options);
@@ -131,7 +134,8 @@ class DomainCosts {
   const NodeTallies &tallies() const { return tallies_; }
   const PlacementOptions &options() const { return options_; }
 
-  /// `distance` is the sum of the distances of the domain's messages to the node.
+  /// Returns the bytes that an aggregator on `node` collects. `distance` is the sum of the distances of the domain's
+  /// messages to the node.
   Gathering gathering(std::size_t domain, std::uint32_t node, double distance) const;
 
   Buffering buffering(std::size_t domain) const;
@@ -140,8 +144,8 @@ class DomainCosts {
             const Contention &contention) const;
 
  private:
-  /// Nodes merge their bytes at the same time, so the slowest of them counts. If that is the aggregator's node, the second
-  /// slowest counts.
+  /// All nodes merge their bytes at the same time, so the slowest node determines the time. If the slowest node is the
+  /// aggregator's node, the second slowest determines the time.
   struct Merging {
     double slowest = 0;
     double second = 0;

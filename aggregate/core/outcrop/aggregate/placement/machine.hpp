@@ -1,10 +1,11 @@
-// The description of a machine for placement: its ranks on nodes, network, tiers and target. It is the same on all ranks.
+// The description of a machine for placement: its nodes and their ranks, its network, its tiers and its target. All
+// ranks have the same description.
 //
 //     first rank of each node: its text, with unusable tiers and a target added ─► texts of all nodes ─┐
 //     distances: a file of the ranks' places, or a provider of the caller ────────────────────────────┴─► Machine
 //
-// Each node is described by a text. This is a machine file, which `outcrop agg machine` writes, or a text that the node has
-// made from its own hardware. The text has these tables:
+// A text describes each node. The text is the content of a machine file, which `outcrop agg machine` writes. Without a
+// machine file, the node makes the text from its own hardware. The text has these tables:
 //
 //     [hbm]                      a tier of each node; its name
 //     kind = "hbm"               hbm, dram, cxl, nvm: memory; dax, nvme, ssd, hdd, disk, tmpfs: files; default disk
@@ -46,7 +47,7 @@ namespace outcrop::aggregate {
 
 inline constexpr double UNLIMITED = std::numeric_limits<double>::infinity();
 
-/// How long a tier keeps its content. The values are those of outcrop.tiers.
+/// How long a tier keeps its content. The values are equal to those in outcrop.tiers.
 enum class Persistence : std::uint8_t { process, reboot, job, permanent };
 
 std::string in_words(Persistence persistence);
@@ -54,25 +55,28 @@ std::optional<Persistence> persistence_named(std::string_view word);
 
 /// The network between nodes, and from a node to a shared target.
 struct Network {
-  double latency_seconds = 0;                ///< of a message for each unit of distance
-  double card_bytes_per_second = UNLIMITED;  ///< of one network card
+  double latency_seconds = 0;                ///< the latency of a message for each unit of distance
+  double card_bytes_per_second = UNLIMITED;  ///< the bandwidth of one network card
   std::uint32_t cards_on_node = 1;
 };
 
-/// A place for buffers on a node. `fill` is the rate into a buffer and `empty` the rate out of it, for writes and reads.
+/// A tier on which a node can have buffers. `fill` is the rate of filling a buffer, and `empty` is the rate of emptying
+/// a buffer, both for writes and for reads.
 struct Tier {
   std::string name;
   double latency_seconds = 0;
   double fill_bytes_per_second = UNLIMITED;
   double empty_bytes_per_second = UNLIMITED;
   Persistence persistence = Persistence::process;
-  bool holds_files = false;  ///< it is a file system of each node, on which steps can be staged
+  bool holds_files = false;  ///< true for a file system of each node, on which steps can be staged
 };
 
-/// The storage of the file. A target that is not shared is a device of each node and is reached without the network.
+/// The storage that holds the file. A shared target is reached through the network. Otherwise each node has its own
+/// device, and no network is used.
 struct Target {
   double latency_seconds = 0;
-  double bytes_per_second = UNLIMITED;  ///< of a shared target as a whole; otherwise of each node's device
+  /// the rate of a shared target as a whole; otherwise the rate of each node's device
+  double bytes_per_second = UNLIMITED;
   bool is_shared = true;
 };
 
@@ -82,20 +86,21 @@ struct SharedMemory {
   double bytes_per_second = UNLIMITED;
 };
 
-/// Fills the distances from a node to every node. The distance of a node to itself is 0.
+/// A function that fills `row` with the distances from a node to all nodes. The distance of a node to itself is 0.
 using Distances = std::function<void(std::size_t node, std::span<double> row)>;
 
-/// Nodes are numbered from 0. Each has at least one rank.
+/// The nodes have the numbers 0, 1, 2, ... Each node has at least one rank.
 struct Machine {
   std::vector<std::uint32_t> node_of_rank;
   std::vector<double> distance_to_target;  ///< of each node
   Distances distances;                     ///< between nodes
   Network network;
   Target target;
-  Target target_read;  ///< the same target with its figures for reading
+  Target target_read;  ///< the same target, with its figures for reading
   SharedMemory shared_memory;
   std::vector<Tier> tiers;
-  std::vector<std::uint64_t> room_bytes;  ///< of each tier of node 0, then of node 1, ...; 0 if a node lacks the tier
+  /// for each tier of node 0, then of node 1, and so on; 0 if a node lacks the tier
+  std::vector<std::uint64_t> room_bytes;
 
   std::size_t nodes() const { return distance_to_target.size(); }
   std::uint64_t room(std::size_t node, std::size_t tier) const { return room_bytes[node * tiers.size() + tier]; }
@@ -109,12 +114,12 @@ struct NodeTier {
   Medium medium;
   std::uint64_t room_bytes = 0;
   std::string origin;    ///< of the figures
-  std::string unusable;  ///< why it cannot be used on this node; empty: it can
+  std::string unusable;  ///< the reason why the tier cannot be used on this node; empty if it can
 };
 
 struct FileTarget {
   Target write, read;
-  std::string text;  ///< its kind or name, and the origin of the figures
+  std::string text;  ///< the target's kind or name, and the origin of its figures
 };
 
 struct NodeDescription {
@@ -124,76 +129,80 @@ struct NodeDescription {
   std::string network_origin;
 };
 
-/// `file` is the name of the text in messages. Throws InputError.
+/// Parses the text of a node. `file` is the name of the text in messages. Throws InputError.
 NodeDescription parse_node(std::string_view text, const std::string &file);
 
-/// Adds to the text what only this node knows, so that all ranks can read it: tiers that cannot be used here, with the reason.
-/// If the text has no target, also adds a target: the tier whose directory contains the folder, or assumed figures for the
-/// folder's file system. Throws InputError.
+/// Adds facts to the text that only this node knows, so that all ranks can read them. Adds a table of tiers that cannot
+/// be used on this node, with the reasons. If the text has no target, also adds one. This is the tier whose directory
+/// contains the folder, or else a target with assumed figures for the folder's file system. Throws InputError.
 std::string text_of_this_node(const std::string &text, const std::string &file, const std::string &target_folder);
 
-/// All nodes of a machine. Tiers with the same name are one tier.
+/// All nodes of a machine. Tiers with the same name on several nodes count as one tier.
 struct JoinedNodes {
   std::vector<Tier> tiers;
-  std::vector<std::uint64_t> room_bytes;   ///< of each tier of node 0, then of node 1, ...
-  std::vector<std::vector<Medium>> media;  ///< a row of all tiers for each node
+  std::vector<std::uint64_t> room_bytes;   ///< for each tier of node 0, then of node 1, and so on
+  std::vector<std::vector<Medium>> media;  ///< for each node, a row with the media of all tiers
   FileTarget target;
   Network network;
-  std::vector<std::string> lines;  ///< the origin of figures, and tiers that cannot be used
+  std::vector<std::string> lines;  ///< lines for users: the origin of figures, and tiers that cannot be used
 };
 
-/// The figures of a tier are those of the first node that has it; the target and the network are those of node 0. Throws
-/// InputError if no node has a tier, or if node 0 has no target.
+/// Joins the descriptions of all nodes. A tier has the figures of the first node that has the tier. The target and the
+/// network have the figures of node 0. Throws InputError if no node has a tier, or if node 0 has no target.
 JoinedNodes join_nodes(std::vector<NodeDescription> nodes);
 
 // --- distances between nodes -----------------------------------------------------------------------------------------
 
-/// Group, switch and port of a rank.
+/// The group, switch and port of a rank.
 using RankPlace = std::array<std::string, 3>;
-/// The place of each rank, from a text of lines `rank: group switch port`. Blank lines and comments from # on are ignored.
-/// Throws InputError with file and line for an invalid text, and for a missing rank.
+/// Returns the place of each rank. The text has lines `rank: group switch port`. Blank lines and comments that begin
+/// with # are ignored. If the text is invalid or a rank is missing, throws InputError with file and line.
 std::vector<RankPlace> parse_rank_places(std::string_view text, const std::string &file);
 
-/// The distances between nodes by such a text, as in a dragonfly network: 2 links within a switch, 3 within a group, 5 between
-/// groups. Throws InputError if the number of ranks differs, or if ranks of one node have different places.
+/// Returns the distances between nodes that follow from such a text, as in a dragonfly network: 2 links within a
+/// switch, 3 within a group, 5 between groups. Throws InputError if the number of ranks differs, or if ranks of one
+/// node have different places.
 Distances distances_by_places(std::string_view text, const std::string &file,
                               std::span<const std::uint32_t> node_of_rank);
 
-/// The distance between two different nodes is 1.
+/// Returns distances by which any two different nodes have the distance 1.
 Distances distances_by_node();
 
 // --- the machine that the ranks run on -------------------------------------------------------------------------------
 
-/// Where the description of the machine comes from. All ranks give the same except for the first three.
+/// The sources of the description of a machine. All ranks give the same values, except for the first three members.
 struct MachineSources {
-  std::string node_text;     ///< the text of this node, from its first rank; empty: find_machine makes it
-  std::string host;          ///< of this rank; empty: the transport's
-  std::string problem;       ///< why this rank has no text; all ranks throw it as an InputError
-  std::string machine_file;  ///< its name; empty: none
+  /// the text that describes this node, given by the node's first rank; empty: find_machine makes the text
+  std::string node_text;
+  std::string host;          ///< the name of this rank's host; empty: the name that the transport reports
+  std::string problem;       ///< the reason why this rank has no text; all ranks throw it as an InputError
+  std::string machine_file;  ///< the name of the machine file; empty: none
   std::string target_folder = ".";
-  std::string topology_file;       ///< the places of ranks; empty: `distances` is used
+  std::string topology_file;       ///< the name of a file with the places of ranks; empty: `distances` is used
   Distances distances;             ///< none: distances_by_node()
-  std::string distances_known;     ///< the origin of the distances: "distances by Slurm"
-  std::vector<std::string> lines;  ///< the caller's lines for DetectedMachine::lines
+  std::string distances_known;     ///< the origin of the distances, such as "distances by Slurm"
+  std::vector<std::string> lines;  ///< lines that the caller adds to DetectedMachine::lines
   bool reads_only = false;
 };
 
 struct DetectedMachine {
   Machine machine;
-  std::vector<Medium> media;       ///< of each tier on this rank's node
+  std::vector<Medium> media;       ///< the medium of each tier on this rank's node
   std::vector<std::string> hosts;  ///< of each node
-  std::vector<std::string> lines;  ///< the origin of figures, and tiers that cannot be used
+  std::vector<std::string> lines;  ///< lines for users: the origin of figures, and tiers that cannot be used
 };
 
-/// The number of each rank's node, from 0 on, in the order of their lowest ranks. The argument has the lowest rank of each
-/// rank's node.
+/// Returns the node number of each rank. Nodes are numbered from 0, in the order of their lowest ranks. The argument
+/// has, for each rank, the lowest rank on its node.
 std::vector<std::uint32_t> number_nodes(std::span<const int> lowest_rank_on_node);
 
-/// Collective: returns the texts of all ranks. If a rank has a problem, all ranks throw an InputError: "rank 3: problem".
+/// Collective. Returns the texts of all ranks. If a rank has a problem, all ranks throw an InputError such as "rank 3:
+/// problem".
 std::vector<std::string> gather_texts(const Link &link, const std::string &mine, const std::string &problem);
 
-/// Collective. Without a text it reads the machine file. Without a machine file it measures the node's memory, which takes
-/// less than a second. Throws InputError on all ranks if a file cannot be read or is invalid.
+/// Collective. Finds the machine that the ranks run on. If no text is given, reads the machine file. If no machine file
+/// is given, measures the node's memory, which takes less than a second. Throws InputError on all ranks if a file
+/// cannot be read or is invalid.
 DetectedMachine find_machine(const Link &link, const MachineSources &sources);
 
 }  // namespace outcrop::aggregate

@@ -16,13 +16,14 @@ namespace {
 // --- capacity and persistence, which filter places --------------------------------------------------------------------
 
 struct Capacity {
-  Columns columns;                   // a column is a tier of a node; a group is a node
-  std::vector<std::uint32_t> tier;   // of each column
-  std::vector<std::uint32_t> slots;  // how many aggregators have room: on each tier of node 0, then of node 1, ...
-  std::uint32_t max_on_node = 1;     // the maximum number of aggregators on a node
+  Columns columns;                  // each column is a tier of a node, and each group is a node
+  std::vector<std::uint32_t> tier;  // of each column
+  // the number of aggregators that have room, for each tier of node 0, then of node 1, and so on
+  std::vector<std::uint32_t> slots;
+  std::uint32_t max_on_node = 1;  // the maximum number of aggregators on a node
 };
 
-// Whether the options exclude a tier: too_volatile or not_requested; otherwise chosen.
+// Tests whether the options exclude a tier. Returns too_volatile or not_requested if they do, and otherwise `chosen`.
 Verdict filtered(const Tier &tier, const PlacementOptions &options) {
   if (!options.tier.empty() && tier.name != options.tier) return Verdict::not_requested;
   return tier.persistence < options.persistence ? Verdict::too_volatile : Verdict::chosen;
@@ -59,7 +60,8 @@ std::vector<std::uint32_t> find_slots(const Machine &machine, const PlacementOpt
   return slots;
 }
 
-// Whether one tier is at most as expensive as another for every domain. Of two equal tiers, the first dominates.
+// Tests whether one tier costs at most as much as another tier for every domain. If both cost the same, the first
+// dominates.
 bool dominates(const Tier &one, const Tier &other, bool is_first) {
   if (one.latency_seconds > other.latency_seconds || one.fill_bytes_per_second < other.fill_bytes_per_second ||
       one.empty_bytes_per_second < other.empty_bytes_per_second)
@@ -69,7 +71,8 @@ bool dominates(const Tier &one, const Tier &other, bool is_first) {
          one.empty_bytes_per_second > other.empty_bytes_per_second;
 }
 
-// Whether a dominating tier has room for all aggregators that the node may have. Then the tier need not be considered.
+// Tests whether a dominating tier has room for all aggregators that the node may have. If so, the dominated tier need
+// not be considered.
 bool superfluous(const Machine &machine, std::span<const std::uint32_t> slots, std::size_t tier, std::uint32_t needed) {
   for (std::size_t other = 0; other < slots.size(); ++other)
     if (other != tier && slots[other] >= needed && dominates(machine.tiers[other], machine.tiers[tier], other < tier))
@@ -91,11 +94,11 @@ void add_columns(Capacity &capacity, const Machine &machine) {
   }
 }
 
-// The minimum limit for all nodes that leaves places for all domains; 0 if there is none.
+// Returns the lowest common limit for all nodes with which all domains have places. Returns 0 if no limit suffices.
 std::uint32_t spread(std::span<const std::uint32_t> limits, std::size_t domains) {
   std::vector<std::uint32_t> sorted(limits.begin(), limits.end());
   std::sort(sorted.begin(), sorted.end());
-  std::uint64_t below = 0;  // the places on nodes whose own limit is lower
+  std::uint64_t below = 0;  // the number of places on nodes whose own limit is lower
   for (std::size_t i = 0; i < sorted.size(); ++i) {
     const std::size_t nodes = sorted.size() - i;
     if (below + nodes * std::uint64_t{sorted[i]} >= domains)
@@ -105,7 +108,7 @@ std::uint32_t spread(std::span<const std::uint32_t> limits, std::size_t domains)
   return 0;
 }
 
-// Throws InputError if `domains` aggregators have no room.
+// Throws InputError if the machine has no room for `domains` aggregators.
 Capacity find_capacity(const Machine &machine, std::span<const std::uint32_t> ranks_on_node, std::size_t domains,
                        const PlacementOptions &options) {
   check_options(machine, options);
@@ -138,7 +141,7 @@ Capacity find_capacity(const Machine &machine, std::span<const std::uint32_t> ra
 
 // --- choosing --------------------------------------------------------------------------------------------------------
 
-// The maximum work of assign(), in steps of one column for a pair of domains. It takes some seconds.
+// The maximum work of assign(). One step tests one column for one pair of domains. The maximum takes some seconds.
 constexpr double MAX_STEPS = 4e10;
 
 bool can_be_least(std::size_t domains, const Capacity &capacity) {
@@ -152,7 +155,7 @@ struct Candidates {
   const DomainCosts &work;
   const Capacity &capacity;
   Contention contention;
-  std::span<const double> distances;  // for each domain, the sum of its messages' distances to each node
+  std::span<const double> distances;  // for each domain, a row with the sum of its messages' distances to each node
 
   Gathering gathering(std::size_t domain, std::uint32_t node) const {
     return work.gathering(domain, node, distances[domain * machine.nodes() + node]);
@@ -173,7 +176,8 @@ struct Candidates {
   }
 };
 
-// Of the node's ranks without a domain: the rank with the most bytes of this domain; of equal ones the lowest.
+// Returns a rank of the node that has no domain yet: the rank with the most bytes of this domain. If several ranks have
+// the most, returns the lowest of them.
 std::uint32_t rank_on(std::uint32_t node, std::span<const Tally> tallies, const Machine &machine,
                       std::vector<char> &is_taken) {
   const std::size_t ranks = machine.node_of_rank.size();
@@ -211,7 +215,7 @@ Choice make_choice(std::size_t domain, std::uint32_t rank, std::uint32_t tier, c
   return choice;
 }
 
-// Compares each choice with other places, knowing which places all choices together use.
+// Compares each choice with other places. It takes into account the places that all choices together use.
 class Verdicts {
  public:
   Verdicts(const Machine &machine, const PlacementOptions &options, const Capacity &capacity,
@@ -277,7 +281,8 @@ void find_slowest(Placement &placement) {
   }
 }
 
-// Notes excluded tiers, and choices that are not the cheapest because other aggregators use the cheaper places.
+// Notes each excluded tier. Also notes each choice that is not the cheapest because other aggregators use the cheaper
+// place.
 void add_notes(Placement &placement, const Machine &machine, const PlacementOptions &options) {
   for (const Tier &tier : machine.tiers)
     if (filtered(tier, options) == Verdict::too_volatile)
@@ -306,14 +311,14 @@ void add_notes(Placement &placement, const Machine &machine, const PlacementOpti
                               format_seconds(max_lost) + " longer at most");
 }
 
-// Merges groups of `together` neighbouring domains into one domain each.
+// Merges each group of `together` neighbouring domains into one domain.
 std::vector<Tally> merge_domains(std::span<const Tally> tallies, std::uint32_t together) {
   std::vector<Tally> merged(tallies.begin(), tallies.end());
   for (Tally &tally : merged) tally.domain /= together;
   return sorted_tallies(merged);
 }
 
-// The inputs of a placement with one number of domains and one way of sending.
+// The inputs of a placement: a number of domains, and whether the ranks of a node send together or separately.
 struct Attempt {
   std::vector<Tally> sorted;
   std::uint32_t together;
@@ -376,8 +381,10 @@ Placement place(const Machine &machine, std::span<const Tally> tallies, std::siz
 Placement place_best(const Machine &machine, std::span<const Tally> tallies, std::size_t domains,
                      const PlacementOptions &options, bool try_both) {
   const std::vector<Tally> sorted = sorted_tallies(tallies);
-  const bool is_alone = machine.nodes() == machine.node_of_rank.size();  // with one rank on each node both are the same
-  std::deque<Attempt> all;                                               // addresses of its elements stay the same
+  // with one rank on each node, sending together and sending separately are the same
+  const bool is_alone = machine.nodes() == machine.node_of_rank.size();
+  // a deque does not move its elements, so their addresses remain valid
+  std::deque<Attempt> all;
   std::vector<const NodeTallies *> all_tallies;
   for (std::uint32_t together = 1; together == 1 || domains > together / 2; together *= 2) {
     const std::size_t count = (domains + together - 1) / together;
@@ -396,7 +403,7 @@ Placement place_best(const Machine &machine, std::span<const Tally> tallies, std
       Placement placement = place_attempt(machine, all[i], distances[i]);
       if (!best || placement.seconds <= best->seconds) best = std::move(placement);
     } catch (const InputError &error) {
-      refused = error;  // fewer aggregators may find room
+      refused = error;  // a smaller number of aggregators may have room
     }
   }
   if (!best) throw InputError(*refused);
@@ -442,8 +449,8 @@ double seconds_with(const Machine &machine, const Placement &placement, const Ta
 
 namespace {
 
-// Places domains that have their aggregators already. All use the same tier: the one with the shortest time that has room for
-// all.
+// Places domains whose aggregators are given. All domains use the same tier: of the tiers with room for all of them,
+// the tier with the shortest time.
 Placement place_owned(const Machine &machine, std::span<const Tally> tallies, std::span<const std::uint32_t> ranks,
                       const PlacementOptions &options) {
   std::vector<std::uint32_t> on_node(machine.nodes());
@@ -466,7 +473,7 @@ Placement place_owned(const Machine &machine, std::span<const Tally> tallies, st
   return *std::move(best);
 }
 
-// Places all domains of the inputs. Chooses the faster of ranks that send together and ranks that send separately.
+// Places all domains of the inputs. The ranks of a node can send together or separately. Chooses the faster way.
 Placement place_exactly(const Placed &placed, const ElectionInputs &inputs) {
   PlacementOptions apart = placed.options;
   apart.merged = false;

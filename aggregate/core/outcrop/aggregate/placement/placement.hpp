@@ -1,20 +1,21 @@
-// Chooses the aggregator of each domain, and the tier of its node that holds its buffers.
+// Placement chooses the aggregator of each domain, and the tier for the aggregator's buffers on its node.
 //
 //     tallies of ranks ──► tallies of nodes ──► cost of each domain on each node and tier ──► assign ──► rank of the node
 //      (bytes by domain)    + distances          filters: persistence, requested tier         capacity: rooms
 //
-// A cost depends on the node and the tier, but not on the rank: the ranks of a node share memory. So the first step chooses a
-// node and a tier for each domain, with the minimum sum of costs. The second step chooses a rank of that node: of the ranks
-// without a domain, the one with the most bytes of this domain. A rank has at most one domain.
+// A cost depends on the node and the tier, but not on the rank, because the ranks of a node share memory. So the first
+// step chooses a node and a tier for each domain, such that the sum of costs is minimal. The second step chooses a rank
+// of this node. It takes the rank with the most bytes of the domain among the ranks without a domain. A rank has at
+// most one domain.
 //
-// Aggregators are spread evenly over the nodes, because the aggregators of a node share its cards, tiers and local targets.
-// The cost uses the same number of aggregators for each node.
+// The aggregators of a node share the node's cards, tiers and local target. So aggregators are spread evenly over the
+// nodes. The cost assumes the same number of aggregators on each node.
 //
-// Capacity and persistence are filters. A tier of a node takes as many aggregators as have room there for their buffers. If a
-// cheaper tier was full, the choice records this, and the notes name it.
+// Capacity and persistence are filters. Each tier of a node has room for the buffers of a certain number of
+// aggregators. If a cheaper tier was full, the choice records this, and the notes name the tier.
 //
-// Everything here is deterministic and has no side effects: ranks that know the same tallies and the same machine compute the
-// same placement.
+// All functions of this file are deterministic and have no side effects. So ranks that have the same tallies and the
+// same machine compute the same placement.
 #pragma once
 
 #include <cstddef>
@@ -37,93 +38,96 @@ struct Option {
   Cost cost;
 };
 
-/// Why a tier of the chosen node was chosen or not. `taken`: other aggregators use all of its room.
+/// The result of comparing a tier with the chosen tier of the same node. `taken` means that other aggregators use all
+/// of its room.
 enum class Verdict : std::uint8_t { chosen, dearer, taken, no_room, too_volatile, not_requested };
 
 struct Choice {
   std::uint32_t rank = 0;
   Option chosen;
-  Gathering gathering;  ///< what its cost follows from, with the machine's figures
+  Gathering gathering;  ///< the bytes from which the cost is computed, together with the machine's figures
   Buffering buffering;
   std::uint64_t bytes = 0;          ///< of the domain
-  std::uint64_t rank_bytes = 0;     ///< the part of them that the rank itself has
-  std::uint64_t node_bytes = 0;     ///< the part of them that the rank's node has
+  std::uint64_t rank_bytes = 0;     ///< the bytes of the domain that this rank has
+  std::uint64_t node_bytes = 0;     ///< the bytes of the domain that the ranks of this rank's node have
   std::vector<Option> tiers;        ///< all tiers of the chosen node
-  std::vector<Verdict> verdicts;    ///< for each of these tiers
+  std::vector<Verdict> verdicts;    ///< one for each element of `tiers`
   std::optional<Option> runner_up;  ///< the cheapest place on another node
-  bool runner_up_taken = false;     ///< other aggregators use all room at the runner-up
-  std::uint32_t wanted_tier = 0;    ///< the tier that would be cheapest on this node if every tier had room
+  bool runner_up_taken = false;     ///< other aggregators use all room at this place
+  std::uint32_t wanted_tier = 0;    ///< the tier that is cheapest on this node if room is not considered
 };
 
 struct Placement {
   std::vector<Choice> choices;  ///< for each domain
-  std::size_t slowest = 0;      ///< the domain that takes longest
-  double seconds = 0;           ///< the time of this domain
+  std::size_t slowest = 0;      ///< the domain that takes the longest time
+  double seconds = 0;           ///< the time of the slowest domain
   Contention contention;
   bool merged = false;
-  bool is_least = true;            ///< no other placement has a lower sum of costs
-  std::uint32_t together = 1;      ///< the number of given domains that form one domain here
-  std::vector<std::string> notes;  ///< excluded tiers, and choices that are not the cheapest, with the reason
+  bool is_least = true;        ///< no other placement has a lower sum of costs
+  std::uint32_t together = 1;  ///< the number of given domains that are merged into one domain
+  /// lines about excluded tiers, and about choices that are not the cheapest, with the reasons
+  std::vector<std::string> notes;
 };
 
-/// Places `domains` domains. Throws InputError if they have no room; the message says what would fit.
+/// Places `domains` domains. Throws InputError if they have no room. The message then says what to change.
 Placement place(const Machine &machine, std::span<const Tally> tallies, std::size_t domains,
                 const PlacementOptions &options);
 
-/// Chooses the number of domains, too: the given number, or 2, 4, 8, ... neighbours merged into one. Returns the placement
-/// with the shortest time; of equal ones the one with the fewest domains. With `try_both`, it also compares ranks that send
-/// together with ranks that send separately.
+/// Places domains, and also chooses their number. It tries the given domains, and domains that are merged in groups of
+/// 2, 4, 8, ... Returns the placement with the shortest time. Of placements with equal times, returns the one with the
+/// fewest domains. With `try_both`, it tries each number twice: the ranks of a node send together, or separately.
 Placement place_best(const Machine &machine, std::span<const Tally> tallies, std::size_t domains,
                      const PlacementOptions &options, bool try_both);
 
-/// The predicted time of the same ranks and tiers with another target. With `reading`, bytes come from the target, so each
-/// tier's rates of filling and emptying are swapped.
+/// Returns the predicted time of the same ranks and tiers with another target. With `reading`, bytes come from the
+/// target, so the rates of filling and emptying are swapped for each tier.
 double seconds_with(const Machine &machine, const Placement &placement, const Target &target, bool reading);
 
-/// The predicted cost of a given placement. `ranks` and `tiers` hold the aggregator of each domain and its tier; no rank
-/// occurs twice.
+/// Returns the predicted cost of a given placement. `ranks` has the aggregator of each domain, and `tiers` its tier. No
+/// rank may occur twice.
 Placement predict(const Machine &machine, std::span<const Tally> tallies, const PlacementOptions &options,
                   std::span<const std::uint32_t> ranks, std::span<const std::uint32_t> tiers);
 
-/// A text of lines: the placement with its notes, then the `max_domains` slowest domains, with the cost of other places.
+/// Returns a text of several lines: the placement with its notes, then the `max_domains` slowest domains with the cost
+/// of other places.
 std::string explain(const Placement &placement, const Machine &machine, const PlacementOptions &options,
                     std::size_t max_domains = 1);
 
-/// A placement and what explain() needs for it.
+/// A placement, and the data that explain() needs to describe it.
 struct Placed {
   Machine machine;
   PlacementOptions options;
   Placement placement;
 };
 
-/// Returns a function that places domains on `placed->machine` by `placed->options`, with the buffers of the inputs, and
-/// stores the result in `placed`. With `exactly` the number of domains is that of the inputs; otherwise place_best() chooses it.
-/// Throws InputError if domains with given owners have no room.
+/// Returns a function that places domains on `placed->machine` by `placed->options`, and stores the result in `placed`.
+/// The buffers are those of the inputs. With `exactly`, the number of domains is the given number; otherwise
+/// place_best() chooses the number. Throws InputError if domains with given owners have no room.
 Elect elect_by_cost(std::shared_ptr<Placed> placed, bool exactly);
 
 // --- assignment ------------------------------------------------------------------------------------------------------
-// Gives each row a column so that the sum of costs is minimal.
+// An assignment gives each row a column such that the sum of costs is minimal.
 //
 //     row ──cost──► column (room) ──► group (room)          row: a domain; column: a tier of a node; group: a node
 //
-// A column takes at most as many rows as it has room, and so does a group, whose columns share its room. The result depends
-// only on the arguments: of equal costs the lowest column wins.
+// The room of a column is the maximum number of rows that it takes. A group also has a room, which its columns share.
+// The result depends only on the arguments: if costs are equal, the lowest column is taken.
 
 struct Columns {
-  std::vector<std::uint32_t> group;       ///< of each column, ascending
+  std::vector<std::uint32_t> group;       ///< the group of each column, ascending
   std::vector<std::uint32_t> room;        ///< of each column
   std::vector<std::uint32_t> group_room;  ///< of each group
 };
 
-/// The maximum number of rows that can have a column.
+/// Returns the maximum number of rows that can have a column.
 std::uint64_t places(const Columns &columns);
 
-/// The column of each row. `costs` holds the costs of row 0 for all columns, then of row 1, and so on. They are finite and at
-/// least 0. There must be places for all rows.
+/// Returns the column of each row. `costs` has the costs of row 0 for all columns, then of row 1, and so on. Costs must
+/// be finite and at least 0. All rows must fit into the columns.
 std::vector<std::uint32_t> assign(std::size_t rows, const Columns &columns, std::span<const double> costs);
 
-/// Gives each row, in order, the cheapest column that is left. The sum is usually not minimal. It is for inputs that take
-/// `assign` too long.
+/// Goes through the rows in order, and gives each row the cheapest column that still has room. The sum is usually not
+/// minimal. This function is for inputs that are too large for `assign`.
 std::vector<std::uint32_t> assign_in_turn(std::size_t rows, const Columns &columns, std::span<const double> costs);
 
 }  // namespace outcrop::aggregate

@@ -56,7 +56,7 @@ std::uint64_t bytes_or_none(const GivenText &given) {
 
 std::uint64_t buffer_bytes(const GivenText &given) {
   const std::uint64_t bytes = parse_bytes(given.text, given.origin + " =");
-  // ROMIO accepts any size, so its hint may have any size.
+  // ROMIO accepts any size for this hint, so this check allows any size.
   return given.origin == "hint cb_buffer_size" ? round_up(bytes, AlignedMemory::page_bytes) : bytes;
 }
 
@@ -98,7 +98,7 @@ HostLimit parse_host(const std::string &entry, const std::string &list) {
 }
 
 std::string host_list(const GivenText &given) {
-  max_on_nodes(given.text, {});  // throws if it is not a list
+  max_on_nodes(given.text, {});  // this call throws if the text is not a list
   return given.text;
 }
 
@@ -157,7 +157,8 @@ constexpr std::array TABLE = {
                                              "The maximum seconds that a rank waits for others; then it fails."),
 };
 
-// Returns the first that is given: argument, our hint, ROMIO's hint, variable. An empty text counts as not given, as in shells.
+// Returns the first text that is given: the argument, our hint, ROMIO's hint, or the variable. An empty text counts as
+// not given, as in shells.
 std::optional<GivenText> find(const Texts &arguments, const Texts &hints, const Texts &environment,
                               const SettingRow &row) {
   const auto in = [](const Texts &texts, const std::string &name) {
@@ -172,7 +173,7 @@ std::optional<GivenText> find(const Texts &arguments, const Texts &hints, const 
   return std::nullopt;
 }
 
-// Throws InputError for a misspelt name.
+// Throws InputError if a name is not in the table.
 template <typename NameOf>
 void refuse_unknown(const Texts &given, const std::string &what, const NameOf &name_of) {
   for (const auto &[name, text] : given) {

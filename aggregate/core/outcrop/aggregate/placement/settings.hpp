@@ -5,8 +5,8 @@
 // arguments, hints and variables use this table. scripts/write_settings.py writes the comment in outcrop_aggregate.h and the
 // reference page from it, and a test compares them.
 //
-// Names that begin with cb_ are ROMIO's and have the same meaning as there. An unknown hint is not an error, as MPI requires.
-// An unknown argument is an error, and so is an unknown variable that begins with OUTCROP_AGG_.
+// Names that begin with cb_ are names of ROMIO and have the same meaning as in ROMIO. An unknown hint is not an error,
+// as MPI requires. An unknown argument is an error, and so is an unknown variable that begins with OUTCROP_AGG_.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@
 
 namespace outcrop::aggregate {
 
-/// A value and its origin: "argument tier", "hint cb_nodes", "OUTCROP_AGG_COUNT" or "default".
+/// The value of a setting, and its origin: "argument tier", "hint cb_nodes", "OUTCROP_AGG_COUNT" or "default".
 template <typename Value>
 struct Setting {
   Value value;
@@ -29,8 +29,8 @@ struct Setting {
   bool is_set() const { return origin != "default"; }
 };
 
-/// The values of all settings; setting_table() has their meaning. 0 and "" mean that a setting is not set, except for
-/// own_run_bytes.
+/// The values of all settings. setting_table() explains their meaning. 0 and "" mean that a setting is not set, except
+/// for own_run_bytes.
 struct Settings {
   Setting<std::string> tier{{}};
   Setting<Persistence> persistence{Persistence::process};
@@ -62,12 +62,13 @@ struct GivenText {
   std::string origin;
 };
 
-/// A setting. Its hint is outcrop_agg_ and the name, its variable OUTCROP_AGG_ and the name in capitals.
+/// A setting. The name of its hint is outcrop_agg_ and `name`. The name of its variable is OUTCROP_AGG_ and `name` in
+/// capitals.
 struct SettingRow {
   std::string_view name;     ///< of the argument
   std::string_view field;    ///< of Settings
-  std::string_view romio;    ///< ROMIO's hint with the same meaning; empty: none
-  std::string_view unset;    ///< the default, in words
+  std::string_view romio;    ///< the name of ROMIO's hint with the same meaning; empty: none
+  std::string_view unset;    ///< a text that describes the default
   std::string_view meaning;  ///< for documents
   void (*read)(Settings &, const GivenText &);
   SettingValue (*value)(const Settings &);
@@ -81,28 +82,30 @@ std::span<const SettingRow> setting_table();
 
 using Texts = std::map<std::string, std::string>;
 
-/// Throws InputError for an unknown argument or variable, and for an invalid value of any origin.
+/// Reads all settings. Throws InputError for an unknown argument or variable, and for an invalid value from any source.
 Settings read_settings(const Texts &arguments, const Texts &hints, const Texts &environment);
 
-/// Replaces settings by arguments. An empty text counts as a value here. Throws InputError as read_settings does.
+/// Replaces settings by the given arguments. Unlike in read_settings(), an empty text is a value here. Throws the same
+/// errors as read_settings().
 Settings with_arguments(Settings settings, const Texts &arguments);
 
-/// Selects the settings among the variables of a process. `variables` has the form of environ.
+/// Returns those variables of a process that are settings. `variables` has the form of environ.
 Texts settings_in_environment(const char *const *variables);
 
-/// The maximum number of aggregators of each node, by a list of entries "host:number". The host * is any host, and the number
-/// * is no limit. The first entry for a host counts. A host without an entry has no aggregators. Throws InputError for an
-/// invalid list.
+/// Returns the maximum number of aggregators on each node. `list` has entries "host:number". The host * means any host,
+/// and the number * means no limit. For each host, the first entry with this host counts. A host without an entry has
+/// no aggregators. Throws InputError if the list is invalid.
 std::vector<std::uint32_t> max_on_nodes(const std::string &list, std::span<const std::string> hosts);
 
-/// `hosts` are the hosts of the nodes. Throws InputError.
+/// Returns the options of placement that follow from the settings. `hosts` has the host of each node. Throws
+/// InputError.
 PlacementOptions placement_options(const Settings &settings, std::span<const std::string> hosts);
 
-/// A line such as "tier by OUTCROP_AGG_TIER" for each setting that is set.
+/// Returns a line such as "tier by OUTCROP_AGG_TIER" for each setting that is set.
 std::vector<std::string> origins(const Settings &settings);
 
-/// A text of the settings that must be equal on all ranks of a plan. These are all except for a stage's folder and bytes, which
-/// may differ between nodes.
+/// Returns a text of the settings that must be equal on all ranks of a plan. The folder and the bytes of a stage may
+/// differ between nodes, so the text does not contain them.
 std::string alike(const Settings &settings);
 
 }  // namespace outcrop::aggregate

@@ -9,7 +9,7 @@
 namespace outcrop::aggregate {
 namespace {
 
-// The drain of the node with the most bytes. All nodes with aggregators drain at the same time.
+// Returns the drain of the node with the most bytes. All nodes with aggregators drain at the same time.
 double seconds_of_drain(const Machine &machine, const Placement &placement, const Tier &tier,
                         const StagingRates &rates) {
   std::vector<std::uint64_t> bytes_on_node(machine.nodes());
@@ -28,15 +28,15 @@ double seconds_of_drain(const Machine &machine, const Placement &placement, cons
          static_cast<double>(max_domain_bytes) / rates.read_bytes_per_second;
 }
 
-// Returns a tier as a target of each node. Its aggregators share the tier's bandwidth, but not their work at `work` bytes per
-// second.
+// Returns a tier in the form of a target that each node has. The aggregators of a node share the bandwidth of the tier.
+// Each of them also works at `work` bytes per second, independently of the others.
 Target as_target(const Tier &tier, double bytes_per_second, double work, const Contention &contention) {
   const double aggregators = contention.on_node;
   const double seconds = aggregators / bytes_per_second + 1 / work;  // for one byte
   return {tier.latency_seconds, aggregators / seconds, false};
 }
 
-// The maximum bytes of a staged step on each node. Each aggregator of a node gets an equal part.
+// Returns the maximum bytes of a staged step on each node. Each aggregator of a node gets an equal part.
 std::vector<std::uint64_t> room_needed(const Machine &machine, const Placement &placement) {
   std::vector<std::uint64_t> count(machine.nodes()), bytes(machine.nodes());
   for (const Choice &choice : placement.choices) {

@@ -93,11 +93,13 @@ std::unique_ptr<FolderLock> lock_stage(Folder &folder, std::uint32_t writer) {
 
 namespace {
 
-// Longer runs are read twice, in parts of this size. Otherwise a list could make this program allocate any amount of memory.
+// Longer runs are read twice, in parts of this size. Otherwise a list with a very long run could make this program
+// allocate any amount of memory.
 constexpr std::uint64_t part_bytes = std::uint64_t{16} << 20;
 constexpr std::uint64_t max_target_end = std::uint64_t{1} << 62;
 
-using StagedFiles = std::map<std::pair<std::uint32_t, std::uint64_t>, std::set<StageFile>>;  // by writer and step
+// the key is the writer and the step
+using StagedFiles = std::map<std::pair<std::uint32_t, std::uint64_t>, std::set<StageFile>>;
 
 std::string name_of(std::uint64_t step, std::uint32_t writer, StageFile kind) {
   return StageName{step, writer, kind}.text();
@@ -110,7 +112,7 @@ StagedFiles files_in(Folder &folder) {
   return found;
 }
 
-// Returns whether two paths are the same after links are followed.
+// Tests whether two paths name the same file after links are followed.
 bool is_same_file(const std::string &one, const std::string &other) {
   std::error_code failed;
   const auto plain = [&](const std::string &path) {
@@ -119,7 +121,7 @@ bool is_same_file(const std::string &one, const std::string &other) {
   return one == other || (plain(one) == plain(other) && !failed);
 }
 
-// Checks the complete list before the first copy, because another user may have written it.
+// Checks the complete list before the first copy. The list may be invalid, because another user may have written it.
 void check_list(const StageList &list, const OpenFile &data, const std::string &target) {
   if (!is_same_file(list.target, target))
     throw InputError(data.path() + " is staged for " + list.target + ", not for " + target);
@@ -145,7 +147,7 @@ void check_list(const StageList &list, const OpenFile &data, const std::string &
   overlaps(&StagedRun::target, "target");
 }
 
-// Reads a run in parts, and calls visit(offset in the run, bytes) for each of them.
+// Reads a run in parts. Calls visit(offset in the run, bytes) for each part.
 template <typename Visit>
 void read_parts(const OpenFile &data, const StagedRun &run, const AlignedMemory &memory, Visit &&visit) {
   for (std::uint64_t at = 0; at < run.length; at += part_bytes) {
@@ -222,7 +224,8 @@ void drop_step(Folder &folder, std::uint64_t step, std::uint32_t writer) {
 
 namespace {
 
-// While the result exists, no other process recovers this folder. So a writer whose lock is taken must be alive.
+// While `result` exists, no other process recovers this folder. If the lock of a writer is taken, the writer itself
+// must hold the lock, so it is alive.
 std::unique_ptr<FolderLock> lock_recovery(Folder &folder, double seconds) {
   std::unique_ptr<FolderLock> lock = folder.hold("recovery.lock", seconds);
   if (!lock) throw InputError(folder.path() + " is being recovered by another process; wait for it or stop it");
@@ -231,8 +234,8 @@ std::unique_ptr<FolderLock> lock_recovery(Folder &folder, double seconds) {
 
 using WriterLocks = std::map<std::uint32_t, std::unique_ptr<FolderLock>>;
 
-// Locks the dead writers, so that no new writer with their numbers can begin while the result exists. Adds the living writers
-// to `busy`.
+// Locks the folder for each dead writer. So no new writer with the same number can begin while `result` exists. Adds
+// the living writers to `busy`.
 WriterLocks lock_dead_writers(Folder &folder, std::vector<std::uint32_t> &busy) {
   WriterLocks locks;
   for (const auto &[key, kinds] : files_in(folder)) {
@@ -247,11 +250,11 @@ WriterLocks lock_dead_writers(Folder &folder, std::vector<std::uint32_t> &busy) 
   return locks;
 }
 
-// Steps become done in order, but after a power cut only the later one of two renames may have survived. The steps after a step
-// that will be drained again must be drained again, too.
+// Steps become done in order. But a power cut may undo the renaming of an earlier step and not of a later step. If a
+// step is drained again, all later steps must be drained again, too.
 void undo_after_lists(Folder &folder, const WriterLocks &dead) {
-  std::set<std::uint32_t> writers;                     // those for which a list was found
-  for (const auto &[key, kinds] : files_in(folder)) {  // by writer, then by step
+  std::set<std::uint32_t> writers;                     // the writers for which a list was found
+  for (const auto &[key, kinds] : files_in(folder)) {  // sorted by writer, then by step
     const auto &[writer, step] = key;
     if (!dead.contains(writer)) continue;
     if (kinds.contains(StageFile::list)) {
@@ -271,14 +274,14 @@ Recovery recover_stage(const std::string &path, const std::string &target, doubl
   const std::unique_ptr<FolderLock> alone = lock_recovery(*folder, seconds);
   const WriterLocks dead = lock_dead_writers(*folder, recovery.busy);
   undo_after_lists(*folder, dead);
-  // A killed writer may not have made its list durable. Without this flush, a power cut during the drain could remove the list,
-  // and the target would keep a part of the step.
+  // A writer that was killed may not have made its list durable. Without this flush, a power cut during the drain could
+  // remove the list. The target would then keep only a part of the step.
   folder->flush();
   std::set<std::uint32_t> stuck;
-  for (const auto &[key, kinds] : files_in(*folder)) {  // by writer, then by step
+  for (const auto &[key, kinds] : files_in(*folder)) {  // sorted by writer, then by step
     const auto &[writer, step] = key;
     if (!dead.contains(writer) || stuck.contains(writer)) continue;
-    // A staged step has both files, because their names were durable before the step counted as staged.
+    // A staged step has a data file and a list. The names of both files were durable before the step counted as staged.
     const bool staged = kinds.contains(StageFile::list) && kinds.contains(StageFile::data);
     if (staged) {
       try {
@@ -296,7 +299,7 @@ Recovery recover_stage(const std::string &path, const std::string &target, doubl
     folder->flush();
     remove_step(*folder, step, writer);
   }
-  folder->flush();  // removed files must not reappear beside a new step with the same number
+  folder->flush();  // otherwise removed files could reappear beside a new step with the same number
   return recovery;
 }
 

@@ -26,13 +26,13 @@ bool take_range(std::string_view &text, NodeRange &range) {
 
 constexpr std::uint64_t max_end = std::uint64_t{1} << 62;
 
-// Returns whether it is the name of a file in the index's folder, and not a path to another folder.
+// Tests whether the text is a plain file name. A path could lead to a folder other than the index's folder.
 bool is_plain_name(const std::string &name) {
   return !name.empty() && name != "." && name != ".." && name.find('/') == std::string::npos &&
          name.find('\0') == std::string::npos;
 }
 
-// Tests the invariants on which all readers of node files rely.
+// Checks the conditions on which all readers of node files rely.
 bool is_valid(const NodeIndex &index) {
   std::uint64_t end = 0;
   for (const NodeRange &each : index.ranges) {
@@ -47,7 +47,7 @@ bool is_valid(const NodeIndex &index) {
          std::ranges::all_of(bases, fits) && std::ranges::adjacent_find(bases) == bases.end();
 }
 
-// Parses the lines in the order in which to_text writes them.
+// Parses the lines of an index. They have the order in which to_text() writes them.
 bool take_index(std::string_view text, NodeIndex &index) {
   if (!take(text, head) || !take(text, "size ") || !take_number(text, index.size_bytes) || !take(text, "\n"))
     return false;
@@ -113,7 +113,7 @@ const OpenFile &NodeFiles::file(std::uint32_t number) {
   return *files_[number];
 }
 
-// Reads the part of `wanted` that the step has written. Adds the rest to `missing`.
+// Reads those bytes of `wanted` that the step has written. Adds the other bytes to `missing`.
 void NodeFiles::read_step(std::uint64_t base, const Range &wanted, std::uint64_t offset, std::span<std::byte> bytes,
                           std::vector<Range> &missing) {
   std::uint64_t at = wanted.begin;
@@ -130,7 +130,7 @@ void NodeFiles::read_step(std::uint64_t base, const Range &wanted, std::uint64_t
 
 bool NodeFiles::read(std::uint64_t offset, std::span<std::byte> bytes) {
   std::vector<Range> missing{{offset, offset + bytes.size()}};
-  for (std::size_t i = index_.bases.size(); i-- > 0 && !missing.empty();) {  // from the newest step to the oldest
+  for (std::size_t i = index_.bases.size(); i-- > 0 && !missing.empty();) {  // goes from the newest step to the oldest
     std::vector<Range> rest;
     for (const Range &wanted : missing) read_step(index_.bases[i], wanted, offset, bytes, rest);
     missing = std::move(rest);
@@ -157,7 +157,8 @@ void NodeFiles::check_sizes() {
   if (index_.bases.empty()) return;
   const std::uint64_t last = *std::ranges::max_element(index_.bases);
   std::vector<std::uint64_t> ends(files_.size(), 0);
-  for (const NodeRange &each : index_.ranges) ends[each.file] = last + each.range.end;  // the last range ends last
+  // ranges are ascending, so the last range of a file has the largest end
+  for (const NodeRange &each : index_.ranges) ends[each.file] = last + each.range.end;
   for (std::uint32_t number = 0; number < ends.size(); ++number)
     if (ends[number] > 0 && file(number).size() < ends[number])
       throw CorruptionError(file(number).path() + " has " + std::to_string(file(number).size()) +
@@ -168,7 +169,7 @@ namespace {
 
 constexpr std::uint64_t chunk_bytes = std::uint64_t{4} << 20;
 
-// Copies all chunks with written bytes, makes the copy durable, reads it back and compares its checksums.
+// Copies all chunks that contain written bytes. Makes the copy durable, reads it back, and compares its checksums.
 void copy_checked(NodeFiles &files, OpenFile &copy, std::uint64_t size) {
   const AlignedMemory memory(chunk_bytes);
   const auto part_at = [&](std::uint64_t offset) {
@@ -178,7 +179,7 @@ void copy_checked(NodeFiles &files, OpenFile &copy, std::uint64_t size) {
   std::vector<std::pair<std::uint64_t, std::uint32_t>> checksums;  // by offset
   for (std::uint64_t at = next(0); at < size; at = next(at + chunk_bytes)) {
     const std::span<std::byte> part = part_at(at);
-    if (!files.read(at, part)) continue;  // a hole remains a hole
+    if (!files.read(at, part)) continue;  // a hole stays a hole in the copy
     copy.write(at, part.data(), part.size());
     checksums.emplace_back(at, crc32c(part));
   }
@@ -205,7 +206,7 @@ std::uint64_t merge(const std::string &index, const std::string &target, Files &
   const std::uint64_t size = files.index().end();
   const std::unique_ptr<Folder> target_folder = system.folder(folder_of(target));
   const std::string name = name_in_folder(target), temporary = name + unfinished;
-  target_folder->remove(temporary);  // a killed merge may have left it
+  target_folder->remove(temporary);  // a merge that was killed may have left this file
   target_folder->create(temporary, size, Allocation::as_written);
   try {
     copy_checked(files, *target_folder->open(temporary, true, true), size);
@@ -213,7 +214,7 @@ std::uint64_t merge(const std::string &index, const std::string &target, Files &
   } catch (...) {
     try {
       target_folder->remove(temporary);
-    } catch (const StorageError &) {  // the file remains until the next merge removes it
+    } catch (const StorageError &) {  // the next merge will remove the file
     }
     throw;
   }

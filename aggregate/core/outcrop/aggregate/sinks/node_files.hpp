@@ -1,10 +1,11 @@
-// Node files are one file for each node, and an index that describes them as one file. The index is a listing (text.hpp). It is
-// written last.
+// Node files store one file in parts: one part for each node, and an index that lists the parts. The index is a listing
+// (text.hpp). The index is written last.
 //
 //     out.node-0   out.node-4   ...   bytes at their offsets in the whole file, with holes for the bytes of other nodes
 //     out.index    which node's file has which ranges of a step, and the bases of the steps
 //
-// The ranges are those of the plan, so each step adds one line to the index. Where steps overlap, the newest one is valid.
+// All steps have the ranges of the plan, so each step adds only one line to the index. If steps overlap, the bytes of
+// the newest step are valid.
 #pragma once
 
 #include <cstddef>
@@ -31,9 +32,9 @@ struct NodeRange {
 
 struct NodeIndex {
   std::uint64_t size_bytes = 0;      ///< the minimum size of the whole file
-  std::vector<std::string> files;    ///< names, in the index's folder
-  std::vector<NodeRange> ranges;     ///< of one step, without its base; ascending
-  std::vector<std::uint64_t> bases;  ///< of steps, without duplicates; the newest is the last
+  std::vector<std::string> files;    ///< the names of the files in the index's folder
+  std::vector<NodeRange> ranges;     ///< the ranges of one step, without the step's base; ascending
+  std::vector<std::uint64_t> bases;  ///< the bases of the steps; no base occurs twice, and the newest step is the last
   bool operator==(const NodeIndex &) const = default;
 
   /// Adds a step that was written at `base`.
@@ -43,31 +44,33 @@ struct NodeIndex {
 };
 
 std::string to_text(const NodeIndex &index);
-/// Returns the index in `text`, the content of file `path`. Throws CorruptionError if it is incomplete.
+/// Parses the index in `text`, which is the content of file `path`. Throws CorruptionError if the index is incomplete.
 NodeIndex node_index_of(const std::string &text, const std::string &path);
 
-/// Sorts ranges, and joins adjacent ranges of the same file.
+/// Returns the ranges sorted. Adjacent ranges of the same file are joined.
 std::vector<NodeRange> joined(std::vector<NodeRange> ranges);
 
-// "out.index" and "out.node-4" for the path "out".
+// Return "out.index" and "out.node-4" if `path` is "out".
 std::string index_of(const std::string &path);
 std::string node_file_of(const std::string &path, int node);
 
 // --- reading all files ---------------------------------------------------------------------------------------------
 
-/// Reads the whole file from all node files. Files are opened on first use. One thread at a time may use it.
+/// Reads node files as one whole file. A node file is opened on its first use. Only one thread at a time may use the
+/// object.
 class NodeFiles {
  public:
   NodeFiles(std::unique_ptr<outcrop::Folder> folder, NodeIndex index);
 
-  /// Reads bytes of the whole file. Bytes that no step has written are zeros. Returns false if no step has written any of the
-  /// bytes. Throws StorageError.
+  /// Reads bytes of the whole file. Bytes that no step has written are zeros. If no step has written any of the bytes,
+  /// returns false. Throws StorageError.
   bool read(std::uint64_t offset, std::span<std::byte> bytes);
 
-  /// Returns the first byte from `offset` on that a step has written, or the end of the whole file if there is none.
+  /// Returns the offset of the first written byte at or after `offset`. If no such byte exists, returns the end of the
+  /// whole file.
   std::uint64_t next_written(std::uint64_t offset) const;
 
-  /// Throws CorruptionError if a file is shorter than the index requires. Throws StorageError.
+  /// Throws CorruptionError if a file is shorter than the index says. Throws StorageError.
   void check_sizes();
 
   NodeIndex &index() { return index_; }
@@ -82,17 +85,17 @@ class NodeFiles {
   std::vector<std::unique_ptr<OpenFile>> files_;
 };
 
-/// Copies all files of an index into the single file `target`, and returns its size. The copy is read back and compared before
-/// it gets its name. So `target` is either complete and durable, or unchanged. The node files are kept. Throws InputError,
-/// CorruptionError, StorageError.
+/// Copies the bytes of all files in an index into the single file `target`. Returns the size of this file. The copy is
+/// read back and compared before it gets the name `target`. So `target` is either complete and durable, or unchanged.
+/// The node files are kept. Throws InputError, CorruptionError, StorageError.
 std::uint64_t merge(const std::string &index, const std::string &target, Files &files = Files::system());
 
 // --- the sink ------------------------------------------------------------------------------------------------------
 
-/// An aggregator writes to the file of its node, and reads from all files.
+/// An aggregator writes to the file of its own node, and reads from the files of all nodes.
 class NodeFile final : public Sink {
  public:
-  /// `path`: of the index. `own`: the file of the aggregator's node; null if the aggregator only reads.
+  /// `path` is the path of the index. `own` is the file of the aggregator's node; null if the aggregator only reads.
   NodeFile(std::string path, NodeFiles files, std::unique_ptr<Sink> own)
       : path_(std::move(path)), files_(std::move(files)), own_(std::move(own)) {}
 

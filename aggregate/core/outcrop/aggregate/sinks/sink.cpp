@@ -26,8 +26,8 @@ namespace outcrop::aggregate {
 
 namespace {
 
-// A store that performs each transfer in the calling thread before submit() returns. It needs no threads, because each
-// aggregator has its own thread.
+// A store that performs each transfer before submit() returns, in the thread that calls submit(). The store needs no
+// threads, because each aggregator has its own thread.
 class CallStore final : public Store {
  public:
   using Store::Store;
@@ -63,8 +63,8 @@ class CallStore final : public Store {
 
 // --- how a file is opened ------------------------------------------------------------------------------------------
 
-// There is ample room if a step needs at most 1/ample_share of the available memory. Systems begin to slow writers down
-// when 15 % of the memory waits to be written.
+// The page cache has ample room if a step needs at most 1/ample_share of the available memory. Linux begins to slow
+// writers down when 15 % of the memory is waiting to be written to storage.
 constexpr std::uint64_t ample_share = 8;
 
 bool has_ample_room(std::uint64_t node_bytes) { return node_bytes <= available_bytes() / ample_share; }
@@ -88,14 +88,16 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::uint64_t page = AlignedMemory::page_bytes;
 
-// Copying to the page cache may be faster than writing to a device that is slower than this.
+// If a device writes more slowly than this, copying to the page cache may be faster than writing to the device.
 constexpr double fast_bytes_per_second = 1.5e9;
-// Shorter transfers are not measured, because their times depend on the latency more than on the bandwidth.
+// Only transfers of at least this size are measured. The times of shorter transfers depend on latency more than on
+// bandwidth.
 constexpr std::size_t min_measured_bytes = std::size_t{1} << 20;
-// Buffered reads are split into parts of this size. The system reads ahead during each part, and the part is copied while it is
-// still in a processor's cache.
+// Buffered reads are split into parts of this size. The system reads the next part from the device while this thread
+// copies a part. The thread copies each part while it is still in a processor's cache.
 constexpr std::uint64_t buffered_read_bytes = 128 << 10;
-// The device begins to write durable data after this number of bytes. If less than the minimum is left, the flush writes it.
+// If writes are durable, the device begins to write each time when `written_back_bytes` more bytes are in the cache.
+// If fewer than `min_written_back` bytes are left, only the flush writes them.
 constexpr std::size_t written_back_bytes = std::size_t{2} << 20, min_written_back = std::size_t{64} << 10;
 
 std::unique_ptr<Store> open_store(const std::string &path, bool writable, bool direct, const Faults &faults,
@@ -107,24 +109,25 @@ std::unique_ptr<Store> open_store(const std::string &path, bool writable, bool d
   return faults.any() ? make_faulty_store(std::move(store), faults) : std::move(store);
 }
 
-// Returns the number of pages of a range that are in the page cache, or 0 if the system does not report it.
+// Returns the number of pages of a range that are in the page cache. Returns 0 if the system does not report this
+// number.
 std::uint64_t cached_pages([[maybe_unused]] int descriptor, [[maybe_unused]] std::uint64_t offset,
                            [[maybe_unused]] std::uint64_t length) {
 #ifdef SYS_cachestat
   constexpr long number = SYS_cachestat;
 #else
-  constexpr long number = 451;  // the same on all architectures; kernels before 6.5 refuse it
+  constexpr long number = 451;  // this number is the same on all architectures; kernels before 6.5 refuse the call
 #endif
   const std::uint64_t range[2] = {offset, length};
   std::uint64_t counts[5] = {};
   return syscall(number, descriptor, range, counts, 0) == 0 ? counts[0] : 0;
 }
 
-// Rates are kept until the process ends, because files of one device are opened repeatedly.
+// Files of one device are opened repeatedly. So the rates of each device are kept until the process ends.
 std::mutex rates_mutex;
 std::map<dev_t, DeviceRates> rates_of_devices;
 
-// Returns the rates of the device that has the file.
+// Returns the rates of the device on which the file is.
 DeviceRates &rates_of(const std::string &path) {
   struct stat status {};
   const dev_t device = stat(path.c_str(), &status) == 0 ? status.st_dev : 0;
@@ -132,8 +135,8 @@ DeviceRates &rates_of(const std::string &path) {
   return rates_of_devices[device];
 }
 
-// Calls move(begin, end) for the incomplete page before the whole pages of a range, for the whole pages, and for the incomplete
-// page after them. Separate transfers let the whole pages bypass the cache.
+// Calls move(begin, end) for the incomplete page at the begin of a range, then for the whole pages, and then for the
+// incomplete page at the end. With separate calls, whole pages can bypass the page cache.
 template <typename Move>
 void move_by_pages(std::uint64_t offset, std::size_t length, Move &&move) {
   const std::uint64_t end = offset + length;
@@ -170,7 +173,8 @@ Store *SharedFile::choose_for_reading(std::uint64_t offset, std::uint64_t length
   return 2 * cached * page >= length ? buffered_.get() : direct_.get();
 }
 
-// The device begins to write durable data at once. The flush waits until the device has finished, and reports errors.
+// If the data must become durable, the device begins to write at once. The flush waits until the device has finished,
+// and reports errors.
 void SharedFile::write_through_cache(std::uint64_t offset, const std::byte *data, std::size_t length) {
   if (!durable_) return buffered_->write(0, offset, data, length);
   const int descriptor = buffered_->files().front().buffered_descriptor();

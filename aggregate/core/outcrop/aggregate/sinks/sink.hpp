@@ -1,4 +1,4 @@
-// A sink writes and reads the rounds of an aggregator. There are three kinds:
+// A sink writes and reads the rounds of an aggregator. Three kinds of sinks exist:
 //
 //     SharedFile   the file of all ranks
 //     StagedFile   a stage on a tier of this node, which is drained into that file    (stage.hpp)
@@ -18,63 +18,67 @@
 
 namespace outcrop::aggregate {
 
-/// The user's choice whether transfers use the page cache.
+/// The user's choice between the page cache and direct transfers.
 enum class CacheMode {
-  automatic,  ///< SharedFile decides for each step
-  buffered,   ///< they use the page cache
+  automatic,  ///< SharedFile chooses for each step
+  buffered,   ///< all transfers use the page cache
   direct,     ///< whole pages bypass the page cache
 };
 
-/// One thread at a time may use a sink. The functions throw StorageError or CorruptionError.
+/// The interface of all sinks. Only one thread at a time may use a sink. The functions throw StorageError or
+/// CorruptionError.
 class Sink {
  public:
   virtual ~Sink() = default;
 
-  /// Begins a step of writing at `base`. `step` must be higher than the previous one.
+  /// Begins a step of writing at offset `base`. `step` must be higher than the number of the previous step.
   virtual void begin_step([[maybe_unused]] std::uint64_t step, [[maybe_unused]] std::uint64_t base) {}
   virtual void end_step() {}
   virtual void drop_step() {}
 
-  /// A write bypasses the page cache only if `data` and `offset` have the same offset within a page.
+  /// Writes bytes. A write bypasses the page cache only if `data` and `offset` have the same offset within a page.
   virtual void write(std::uint64_t offset, const std::byte *data, std::size_t length) = 0;
   virtual void read(std::uint64_t offset, std::byte *data, std::size_t length) = 0;
 
-  /// Returns whether one read may include bytes that are not in the plan. This saves calls.
+  /// Returns true if one read may include bytes that are not in the plan. Reading such bytes saves calls.
   virtual bool reads_holes() const { return true; }
 
   /// Makes all written bytes durable in their file.
   virtual void flush() = 0;
-  /// Returns whether a flush of one sink of a node also flushes the bytes that the other sinks of the node have written.
+  /// Returns true if a flush of one sink also flushes the bytes of the other sinks on the same node.
   virtual bool flushes_for_node() const { return true; }
 
-  /// Returns whether the next transfer uses the page cache and needs no step. Then its memory needs no alignment.
+  /// Returns true if the next transfer uses the page cache and does not belong to a step. Then its memory needs no
+  /// alignment.
   virtual bool writes_buffered() const { return false; }
   virtual bool reads_buffered([[maybe_unused]] std::uint64_t offset, [[maybe_unused]] std::uint64_t length) const {
     return false;
   }
 
-  /// Discards the bytes that the sink keeps for reading, because other sinks will write to the same places of the file.
+  /// Discards bytes that the sink keeps for reading. Other sinks will write new bytes to the same places of the file.
   virtual void forget() {}
 };
 
 // --- how a file is opened ------------------------------------------------------------------------------------------
 
-/// How ranks open a file together. All ranks must agree, because one rank must not bypass the page cache while another rank
-/// uses it for the same file.
+/// The way in which ranks open a file together. All ranks must agree: one rank must not bypass the page cache while
+/// another rank uses the page cache for the same file.
 struct OpenMode {
   bool staged = false, node_files = false;
-  bool ample_room = false;  // in the page cache, for the bytes that a node moves in a step
+  bool ample_room = false;  // the page cache has ample room for the bytes that a node transfers in a step
 };
 
-/// Returns whether the page cache of this node has ample room for a step at this moment.
+/// Tests whether the page cache of this node has ample room for a step at this moment.
 bool has_ample_room(std::uint64_t node_bytes);
 
-/// Collective. In the result, there is ample room if all ranks have it. Throws InputError if ranks differ in the other modes.
+/// Collective. Returns a mode for all ranks. It says `ample_room` only if all ranks have ample room. Throws InputError
+/// if the ranks differ in the other members.
 OpenMode agree_on_open_mode(const Link &link, const OpenMode &mine);
 
 // --- the shared file -----------------------------------------------------------------------------------------------
-// A direct transfer moves whole pages between the buffer and the device without a copy, leaves nothing to flush, and leaves no
-// pages in the cache. Parts of pages always use the cache (file.hpp of storage gives the reason). CacheMode::automatic chooses:
+// A direct transfer moves whole pages between the buffer and the device without a copy. It leaves nothing to flush, and
+// no pages in the cache. Parts of pages always use the cache; file.hpp of storage gives the reason.
+// CacheMode::automatic chooses as follows:
 //
 //     writing, each rank performs its own I/O,   buffered, straight from the memory of the rank; a direct write would need a
 //     ample room                                 copy. If durable, the device begins to write each part during the next copy
@@ -82,31 +86,32 @@ OpenMode agree_on_open_mode(const Link &link, const OpenMode &mine);
 //     writing, otherwise                         direct, if the device is as fast as copying
 //     reading                                    buffered, if the pages are in the cache or there is ample room for a step
 //
-// If the device has been measured to be slow, the buffered way is tried, too. Later writes to this device take the way that was
-// faster in its last measurement, also for other files. Measurements do not count if ranks perform their own I/O, and all
-// ranks agree on whether there is ample room: the median time was longer when ranks chose for themselves.
-// A buffered read takes about as long as a direct one, because the system reads ahead, and the next reader finds the pages in
-// the cache. Steps without ample room are read directly, because they would displace other data in memory.
+// If direct writes to a device are slow, buffered writes are measured, too. Later writes to this device use the way
+// that was faster in its last measurement, also for other files. If ranks perform their own I/O, measurements are
+// ignored, and all ranks make the same decision about ample room. When ranks decided separately, the median time was
+// longer. A buffered read takes about as long as a direct read, because the system reads ahead. Moreover, the next
+// reader finds the pages in the cache. If the cache has no ample room for a step, the step is read directly. Otherwise
+// its bytes would displace other data in memory.
 
-/// Seconds per byte of the last measurement on a device. 0: none.
+/// For direct and for buffered writes, the seconds per byte in the last measurement on a device. 0: none.
 struct DeviceRates {
   std::atomic<double> direct{0}, buffered{0};
 };
 
 /// Properties of a step that are known before it begins.
 struct Traffic {
-  bool ample_room = false;  // in the page caches of all nodes
+  bool ample_room = false;  // the page caches of all nodes have ample room
   bool own = false;         // each rank performs its own I/O
 
-  /// Returns whether writes use the page cache without regard to measurements.
+  /// Returns true if writes use the page cache, whatever the measurements say.
   bool writes_cached() const { return own && ample_room; }
 };
 
-/// The file of all ranks. One thread at a time may use it.
+/// The file of all ranks. Only one thread at a time may use the object.
 class SharedFile final : public Sink {
  public:
-  /// `follows_links`: true if the user has given the path. A path that was derived from another one could be a link that
-  /// another user has made.
+  /// `follows_links` is true if the user has given the path. If the path was derived from another path, it could be a
+  /// link that another user has made.
   SharedFile(const std::string &path, bool writable, CacheMode mode, bool durable, const Traffic &traffic,
              const Faults &faults, bool follows_links = true);
 
@@ -124,7 +129,7 @@ class SharedFile final : public Sink {
   Store *choose_for_reading(std::uint64_t offset, std::uint64_t length) const;
   void write_through_cache(std::uint64_t offset, const std::byte *data, std::size_t length);
 
-  std::unique_ptr<Store> direct_, buffered_;  // one may be missing
+  std::unique_ptr<Store> direct_, buffered_;  // one of the two may be null
   const bool durable_;
   const Traffic traffic_;
   DeviceRates &rates_;

@@ -20,7 +20,7 @@ namespace outcrop::aggregate {
 
 namespace {
 
-// Returns those runs of a sealed step that have bytes from `begin` to `end` - 1. They are sorted and do not overlap.
+// Returns the runs of a sealed step that have bytes from `begin` to `end` - 1. The runs are sorted and do not overlap.
 std::span<const StagedRun> runs_in(const std::vector<StagedRun> &runs, std::uint64_t begin, std::uint64_t end) {
   const auto first =
       std::ranges::upper_bound(runs, begin, {}, [](const StagedRun &run) { return run.target + run.length; });
@@ -28,7 +28,7 @@ std::span<const StagedRun> runs_in(const std::vector<StagedRun> &runs, std::uint
   return first < last ? std::span(first, last) : std::span<const StagedRun>();
 }
 
-// Returns how many of the bytes `begin` to `end` - 1 of the target are in these runs.
+// Returns how many of the target's bytes from `begin` to `end` - 1 are in these runs.
 std::uint64_t covered(std::span<const StagedRun> runs, std::uint64_t begin, std::uint64_t end) {
   std::uint64_t bytes = 0;
   for (const StagedRun &run : runs) {
@@ -38,8 +38,8 @@ std::uint64_t covered(std::span<const StagedRun> runs, std::uint64_t begin, std:
   return bytes;
 }
 
-// Copies those bytes of a run that are in the range of `bytes`, which begins at `begin` of the target. The run is read
-// completely, because its checksum covers all of it.
+// Copies the bytes of a run that belong to `bytes`. The first element of `bytes` is byte `begin` of the target. The run
+// is read completely, because its checksum is for the complete run.
 void copy_from(const OpenFile &data, const StagedRun &run, std::uint64_t begin, std::span<std::byte> bytes) {
   const std::uint64_t end = begin + bytes.size();
   const std::uint64_t first = std::max(begin, run.target), last = std::min(end, run.target + run.length);
@@ -57,7 +57,7 @@ void copy_from(const OpenFile &data, const StagedRun &run, std::uint64_t begin, 
 
 Stage::Stage(StageSpec spec) : spec_(std::move(spec)) {
   if (spec_.target.find('\n') != std::string::npos) throw InputError("the target of a stage has a newline in its name");
-  spec_.files.open(spec_.target, true, false);  // tests that it exists and is writable
+  spec_.files.open(spec_.target, true, false);  // this checks that the target exists and is writable
   folder_ = spec_.files.own_folder(spec_.folder, true);
   writer_lock_ = lock_stage(*folder_, spec_.writer);
   for (const std::string &each : folder_->names())
@@ -79,8 +79,8 @@ Stage::~Stage() {
   remove_drained();
 }
 
-// The marks of done steps must be durable before the data are removed. Files that cannot be removed now are left to the next
-// recovery.
+// The marks of done steps must be durable before the data are removed. If a file cannot be removed now, the next
+// recovery removes it.
 void Stage::remove_drained() noexcept {
   try {
     if (!steps_.empty()) folder_->flush();
@@ -103,7 +103,7 @@ void Stage::begin(std::uint64_t step, std::uint64_t bytes, std::size_t runs) {
     try {
       folder_->create(data, file_bytes);
       break;
-    } catch (const StorageError &full) {  // other programs use the same file system
+    } catch (const StorageError &full) {  // other programs use the same file system and may have filled it
       if (full.error != ENOSPC || steps_.empty()) throw;
     }
     evict(lock, file_bytes);
@@ -117,7 +117,8 @@ void Stage::append(std::uint64_t target, std::span<const std::byte> bytes) {
   assert(file_);
   std::vector<StagedRun> &runs = begun_.list.runs;
   const std::uint64_t end = runs.empty() ? 0 : runs.back().data + runs.back().length;
-  // A run that is shorter than a page has no whole page. It uses the page cache in any case, so it needs no alignment.
+  // A run that is shorter than a page contains no whole page. Such a run always uses the page cache, so it needs no
+  // alignment.
   const bool short_run = bytes.size() < AlignedMemory::page_bytes;
   const std::uint64_t page_end = round_up(end, AlignedMemory::page_bytes);
   const std::uint64_t at = short_run ? end : page_end + target % AlignedMemory::page_bytes;
@@ -139,8 +140,8 @@ void Stage::seal() {
   changed_.notify_all();
 }
 
-// A list that could not be removed durably may reappear after a power cut, and recovery would then drain this step. No newer
-// step may be in the target in that case, so the stage fails.
+// If a list was not removed durably, it may reappear after a power cut. Recovery would then drain this step over newer
+// steps. To exclude this, no newer step may be drained, so the stage fails.
 void Stage::drop() {
   if (!file_) return;
   file_.reset();
@@ -157,7 +158,7 @@ void Stage::drop() {
 
 bool Stage::read(std::uint64_t target, std::span<std::byte> bytes) {
   const std::uint64_t end = target + bytes.size();
-  std::unique_lock lock(mutex_);  // so that no step is evicted meanwhile
+  std::unique_lock lock(mutex_);  // while the lock is held, no step can be evicted
   for (auto step = steps_.rbegin(); step != steps_.rend(); ++step) {
     const std::span<const StagedRun> runs = runs_in(step->list.runs, target, end);
     const std::uint64_t here = covered(runs, target, end);
@@ -184,7 +185,7 @@ void Stage::forget() {
   while (!steps_.empty()) evict(lock, 0);
 }
 
-// Returns when the condition holds or draining has failed.
+// Waits until the condition holds or draining has failed.
 template <typename Condition>
 void Stage::wait_for_drain(std::unique_lock<std::mutex> &lock, Condition &&condition) {
   if (spec_.has_thread)
@@ -193,7 +194,7 @@ void Stage::wait_for_drain(std::unique_lock<std::mutex> &lock, Condition &&condi
     while (!condition() && drain_next(lock)) continue;
 }
 
-// The body of the draining thread.
+// The function of the draining thread.
 void Stage::drain() {
   std::unique_lock lock(mutex_);
   while (!failure_) {
@@ -208,11 +209,12 @@ bool Stage::drain_next() {
   return drain_next(lock);
 }
 
-// A step that fails stays in the stage. The steps after it stay, too, because they may have newer bytes of the same places.
+// If a step cannot be drained, it stays in the stage. The later steps stay, too, because they may have newer bytes of
+// the same places.
 bool Stage::drain_next(std::unique_lock<std::mutex> &lock) {
   const auto found = std::ranges::find(steps_, false, &StagedStep::drained);
   if (failure_ || found == steps_.end()) return false;
-  StagedStep &next = *found;  // it is not evicted meanwhile, because it is not drained
+  StagedStep &next = *found;  // the step is not drained, so it cannot be evicted during the drain
   lock.unlock();
   std::exception_ptr failure;
   try {
@@ -229,14 +231,14 @@ bool Stage::drain_next(std::unique_lock<std::mutex> &lock) {
   return !failure;
 }
 
-// Waits until the oldest step is drained and removes it, to get room for `bytes`.
+// Waits until the oldest step is drained, and then removes it. This makes room for `bytes`.
 void Stage::evict(std::unique_lock<std::mutex> &lock, std::uint64_t bytes) {
   if (steps_.empty()) throw StorageError("stage", spec_.folder, 0, bytes, ENOSPC);
   wait_for_drain(lock, [this] { return steps_.front().drained; });
   if (failure_) std::rethrow_exception(failure_);
-  folder_->flush();  // its mark must be durable before its data are removed
+  folder_->flush();  // the mark of the step must be durable before its data are removed
   remove_step(*folder_, steps_.front().list.step, spec_.writer);
-  last_read_.reset();  // an open file of this step would keep its room on the file system
+  last_read_.reset();  // as long as a file of this step is open, its room on the file system is not free
   used_bytes_ -= steps_.front().file_bytes;
   steps_.pop_front();
 }

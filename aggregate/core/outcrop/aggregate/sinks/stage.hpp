@@ -1,5 +1,5 @@
-// A stage keeps steps of one writer on a fast tier of its node until they are copied to the file that they belong to, the
-// target.
+// A stage keeps the steps of one writer on a fast tier of its node. A drain copies the steps to the file that they
+// belong to. This file is called the target.
 //
 //     begin ──► append, append, ... ──► seal ─────────────► drained in the background ──► evicted when room is needed
 //               step-7.writer-3.data    step-7.writer-3.list  step-7.writer-3.done
@@ -8,10 +8,11 @@
 //     drain   reads each run, tests its checksum, writes it to the target, makes the target durable, renames list to done
 //     evict   makes the folder durable, then removes the data, then the list
 //
-// The process may be killed at any moment. If there is no list, the bytes of the step are lost, and recovery reports the step.
-// If there is a list, recovery drains that step again. Draining a step twice is harmless, because steps are drained in order.
-// After a power cut, a later step may be done while an earlier one is not. Then recovery drains the later one again, too.
-// A lock on a file of the folder tells whether a writer is alive. recover_stage() drains the steps of dead writers.
+// The process may be killed at any moment. If a step has no list, its bytes are lost, and recovery reports the step. If
+// a step has a list, recovery drains the step again. Draining a step twice is harmless, because steps are drained in
+// order. After a power cut, a later step may be done while an earlier step is not done. In this case, recovery drains
+// the later step again, too. A lock on a file of the folder tells whether a writer is alive. recover_stage() drains the
+// steps of dead writers.
 #pragma once
 
 #include <condition_variable>
@@ -37,7 +38,8 @@ namespace outcrop::aggregate {
 
 // --- the files of a stage (drain.cpp) ------------------------------------------------------------------------------
 
-/// `length` bytes at offset `data` of the data file. Their offset in the target is `target`, and `checksum` is their CRC32C.
+/// A run of `length` bytes. `data` is its offset in the data file, and `target` is its offset in the target. `checksum`
+/// is the CRC32C of its bytes.
 struct StagedRun {
   std::uint64_t target = 0;
   std::uint64_t length = 0;
@@ -46,10 +48,10 @@ struct StagedRun {
   bool operator==(const StagedRun &) const = default;
 };
 
-/// The list of the runs that one writer has staged in one step. It is stored as a listing (text.hpp). Each run of at least a
-/// page has the same offset within a page in the data file and in the target.
+/// The list of the runs that one writer has staged in one step. The list is stored as a listing (text.hpp). Each run of
+/// at least a page has the same offset within a page in the data file and in the target.
 struct StageList {
-  std::string target;  ///< path of the file that these bytes belong to
+  std::string target;  ///< the path of the file that these bytes belong to
   std::uint64_t step = 0;
   std::uint32_t writer = 0;
   std::vector<StagedRun> runs{};
@@ -57,119 +59,131 @@ struct StageList {
 };
 
 std::string to_text(const StageList &list);
-/// Returns the list in `text`, the content of file `path`. Throws CorruptionError if it is incomplete.
+/// Parses the list in `text`, which is the content of file `path`. Throws CorruptionError if the list is incomplete.
 StageList stage_list_of(const std::string &text, const std::string &path);
 
 /// The kinds of files in a stage's folder.
 enum class StageFile { data, list, done };
 
-/// The name of a file in a stage's folder, such as "step-7.writer-3.data".
+/// The parts of a file name in a stage's folder, such as "step-7.writer-3.data".
 struct StageName {
   std::uint64_t step = 0;
   std::uint32_t writer = 0;
   StageFile kind = StageFile::data;
 
   std::string text() const;
-  /// Parses a name. Returns nothing if it is not the name of such a file.
+  /// Parses the name of a file. Returns no value if a stage has no files with such a name.
   static std::optional<StageName> of(const std::string &text);
 };
 
-/// Reads the list of that name in `folder`. Throws CorruptionError, StorageError.
+/// Reads the list with this name in `folder`. Throws CorruptionError, StorageError.
 StageList read_list(outcrop::Folder &folder, const StageName &name);
 
-/// Reads a run from the data file to `bytes`, and tests its checksum. Throws CorruptionError, StorageError.
+/// Reads a run from the data file to `bytes`, and checks its checksum. Throws CorruptionError, StorageError.
 std::span<const std::byte> read_run(const OpenFile &data, const StagedRun &run, std::byte *bytes);
 
-/// Returns the address in `memory` at which the run has the same offset within a page as in the data file, so that whole pages
-/// can bypass the page cache. `memory` must be a page longer than the run.
+/// Returns an address in `memory` for the run. There, the run has the same offset within a page as in the data file, so
+/// that whole pages can bypass the page cache. `memory` must be one page longer than the run.
 std::byte *place_of(const StagedRun &run, const AlignedMemory &memory);
 
-/// Removes the files of a step that is done. The data are removed first, because a `done` without data is harmless.
+/// Removes the files of a step that is done. The data are removed first, because a `done` file without data is
+/// harmless.
 void remove_step(outcrop::Folder &folder, std::uint64_t step, std::uint32_t writer);
 
-/// Removes the files of a step that must not be drained. The list is removed first and durably. From then on the step is not
-/// staged.
+/// Removes the files of a step that must not be drained. The list is removed first, and durably. Without its list, the
+/// step is not staged.
 void drop_step(outcrop::Folder &folder, std::uint64_t step, std::uint32_t writer);
 
-/// Returns the maximum bytes that a step takes in the folder. `runs`: the number of its runs of at least a page.
+/// Returns the maximum number of bytes that a step occupies in the folder. `runs` is the number of the step's runs of
+/// at least a page.
 std::uint64_t room_of_step(std::uint64_t bytes, std::size_t runs);
 
-/// Locks `folder` for `writer`. Throws InputError if another process holds that lock.
+/// Locks `folder` for `writer`. Throws InputError if another process holds this lock.
 std::unique_ptr<FolderLock> lock_stage(outcrop::Folder &folder, std::uint32_t writer);
 
 // --- draining and recovery (drain.cpp) -----------------------------------------------------------------------------
 
-/// Copies each run to `target` after a test of its checksum, makes the target durable, and marks the step in `folder` as done.
-/// Throws InputError if the list belongs to another file, CorruptionError, StorageError. After an error it may be called again.
+/// Drains one step. Copies each run to `target` after checking its checksum, makes the target durable, and marks the
+/// step in `folder` as done. Throws InputError if the list belongs to another file. Throws CorruptionError,
+/// StorageError. After an error, the function may be called again.
 void drain_step(Files &files, outcrop::Folder &folder, const StageList &list, const std::string &target);
 
 inline constexpr double wait_for_ever = std::numeric_limits<double>::infinity();
 
 struct Recovery {
-  std::vector<StageList> drained{};   ///< steps that were staged, and are now in the target
-  std::vector<StageName> lost{};      ///< steps that were not staged completely when their writers ended
-  std::vector<std::string> failed{};  ///< reasons why staged steps could not be drained; these steps stay in the stage
-  std::vector<std::uint32_t> busy{};  ///< writers that are alive and drain their own steps
+  std::vector<StageList> drained{};  ///< steps that were staged and are now in the target
+  std::vector<StageName> lost{};     ///< steps that were not completely staged when their writers ended
+  /// the reasons why staged steps could not be drained; these steps stay in the stage
+  std::vector<std::string> failed{};
+  std::vector<std::uint32_t> busy{};  ///< writers that are alive; they drain their own steps
 };
 
-/// Drains the steps of dead writers in `folder` into `target`, in the order of steps. Removes lost steps and files that are no
-/// longer needed. If a step fails, the later steps of its writer are not drained, because they may have newer bytes of the same
-/// places. A list for another file than `target` fails. The result is empty if the folder does not exist. One caller recovers
-/// at a time. Throws StorageError if the folder cannot be read. Throws InputError if it belongs to another user, or if another
-/// caller is still recovering it after `seconds`.
+/// Drains the steps of dead writers in `folder` into `target`, in the order of steps. Removes lost steps and
+/// unnecessary files. If a step fails, the later steps of its writer are not drained, because they may have newer bytes
+/// of the same places. A list that belongs to a file other than `target` fails. If the folder does not exist, the
+/// result is empty. Only one caller at a time recovers a folder. Throws StorageError if the folder cannot be read.
+/// Throws InputError if the folder belongs to another user, or if another caller is still recovering the folder after
+/// `seconds`.
 Recovery recover_stage(const std::string &folder, const std::string &target, double seconds = wait_for_ever,
                        Files &files = Files::system());
 
-/// Removes the steps of dead writers in `folder`, because the target is created anew. The result lists staged steps, too, in `lost`.
+/// Removes the steps of dead writers in `folder`. It is called when the target is created anew. In the result, `lost`
+/// also lists staged steps.
 Recovery discard_stage(const std::string &folder, double seconds = wait_for_ever, Files &files = Files::system());
 
 // --- a writer's stage ----------------------------------------------------------------------------------------------
 
 struct StageSpec {
-  std::string folder;            ///< on the tier; created if missing
-  std::string target;            ///< the file that the bytes belong to; its name must be durable
-  std::uint32_t writer = 0;      ///< a number that no other writer to this folder has
-  std::uint64_t room_bytes = 0;  ///< the maximum size of the data; 0: limited only by the file system
-  bool has_thread = true;        ///< a thread drains; otherwise callers that wait and drain_next() do
+  std::string folder;            ///< a folder on the tier; created if missing
+  std::string target;            ///< the file that the bytes belong to; its name must already be durable
+  std::uint32_t writer = 0;      ///< the number of this writer; no other writer to this folder may have the same number
+  std::uint64_t room_bytes = 0;  ///< the maximum size of all data; 0: only the file system limits the size
+  /// true: a separate thread drains; false: callers that wait drain, and drain_next() drains
+  bool has_thread = true;
   Files &files = Files::system();
 };
 
 class Stage {
  public:
-  /// Throws InputError if the folder is in use, or if it holds steps of an earlier writer with this number.
+  /// Opens the stage. Throws InputError if the folder is in use, or if it contains steps of an earlier writer with this
+  /// number.
   explicit Stage(StageSpec spec);
 
-  /// Waits until all sealed steps are drained, or until draining has failed. A step that is not sealed is dropped.
+  /// The destructor waits until all sealed steps are drained, or until draining has failed. It drops a step that is not
+  /// sealed.
   ~Stage();
   Stage(const Stage &) = delete;
   Stage &operator=(const Stage &) = delete;
 
-  /// Begins a step of at most `bytes` bytes with at most `runs` runs of at least a page. To get room, evicts drained steps and
-  /// waits until others are drained. `step` must be higher than the previous one. Throws StorageError if there is no room, or
-  /// if draining has failed.
+  /// Begins a step with at most `bytes` bytes and at most `runs` runs of at least a page. To make room, evicts drained
+  /// steps, and waits until other steps are drained. `step` must be higher than the number of the previous step. Throws
+  /// StorageError if the stage has no room, or if draining has failed.
   void begin(std::uint64_t step, std::uint64_t bytes, std::size_t runs);
 
-  /// Adds a run to the step that has begun. Throws StorageError.
+  /// Adds a run to the current step. Throws StorageError.
   void append(std::uint64_t target, std::span<const std::byte> bytes);
 
-  /// Makes the step durable. From now on it counts as staged. If this throws StorageError, the step is not staged.
+  /// Makes the current step durable. From then on, the step counts as staged. If this throws StorageError, the step is
+  /// not staged.
   void seal();
 
-  /// Removes the step that has begun, if there is one.
+  /// Removes the current step if a step has begun.
   void drop();
 
-  /// Reads bytes of the target from the stage. Returns false if the newest step with any of these bytes does not have all of
-  /// them. Throws CorruptionError, StorageError.
+  /// Reads bytes of the target from the stage. Uses the newest step that has any of these bytes. Returns false if this
+  /// step does not have all of them. Throws CorruptionError, StorageError.
   bool read(std::uint64_t target, std::span<std::byte> bytes);
 
-  /// Waits until all sealed steps are durable in the target. Rethrows an error of draining; the steps then stay in the stage.
+  /// Waits until all sealed steps are durable in the target. If draining has failed, throws the error again, and the
+  /// steps stay in the stage.
   void finish();
 
-  /// Drains the oldest step that is not drained, in a stage without a thread. Returns false if there is none, or if draining
-  /// has failed.
+  /// For a stage without a thread. Drains the oldest step that is not drained. Returns false if all steps are drained,
+  /// or if draining has failed.
   bool drain_next();
 
-  /// Does the same as finish(), and removes the data that read() uses. From now on other writers may write to the target.
+  /// Does the same as finish(). Then removes the data that read() uses. Afterwards other writers may write to the
+  /// target.
   void forget();
 
  private:
@@ -192,11 +206,11 @@ class Stage {
   std::unique_ptr<FolderLock> writer_lock_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<StagedStep> steps_;  // sealed steps, oldest first
+  std::deque<StagedStep> steps_;  // the sealed steps; the oldest is the first
   std::uint64_t used_bytes_ = 0;
   std::exception_ptr failure_;
   bool ending_ = false;
-  std::unique_ptr<OpenFile> file_;  // of the step that has begun
+  std::unique_ptr<OpenFile> file_;  // the data file of the current step
   StagedStep begun_;
   std::unique_ptr<OpenFile> last_read_;
   std::uint64_t last_read_step_ = 0;
@@ -205,11 +219,12 @@ class Stage {
 
 // --- the sink ------------------------------------------------------------------------------------------------------
 
-/// The shared file with a stage. It writes to the stage. It reads from the stage if the bytes are there, and otherwise from the
-/// file after all steps are drained. Each file has its own folder in the stage's folder, and each domain is a writer there.
+/// A sink that consists of the shared file and a stage. It writes to the stage. It reads from the stage if the stage
+/// has the bytes. Otherwise it waits until all steps are drained, and reads from the file. In the stage's folder, each
+/// file has its own folder, and each domain is a writer in this folder.
 class StagedFile final : public Sink {
  public:
-  /// `step`: the runs of a step in this domain. Throws InputError, StorageError as Stage does.
+  /// `step` has the totals of a step's runs in this domain. Throws InputError and StorageError, as Stage does.
   StagedFile(StageSpec spec, const RunTotals &step, CacheMode mode, bool ample_room);
 
   void begin_step(std::uint64_t step, std::uint64_t base) override;
@@ -217,7 +232,7 @@ class StagedFile final : public Sink {
   void drop_step() override { stage_.drop(); }
   void write(std::uint64_t offset, const std::byte *data, std::size_t length) override;
   void read(std::uint64_t offset, std::byte *data, std::size_t length) override;
-  bool reads_holes() const override { return false; }  // the stage does not contain them
+  bool reads_holes() const override { return false; }  // the stage does not contain the bytes in holes
   void flush() override { stage_.finish(); }
   bool flushes_for_node() const override { return false; }
   void forget() override { stage_.forget(); }
@@ -228,15 +243,16 @@ class StagedFile final : public Sink {
   Stage stage_;
 };
 
-/// Returns the folder in `stage_folder` in which steps of `file` are staged.
+/// Returns the folder in `stage_folder` that contains the staged steps of `file`.
 std::string stage_of_file(const std::string &stage_folder, const std::string &file);
 
-/// Drains the steps of an earlier run in `folder` into `file`, or discards them. One rank of each node calls it before anything
-/// else. Returns one line about each step. Throws InputError if a step cannot be drained, if a writer is alive, or if another
-/// rank is still recovering the folder after `seconds`. Throws StorageError.
+/// Handles the steps of an earlier run in `folder`: drains them into `file`, or discards them. One rank of each node
+/// calls this before it uses the stage. Returns one line about each step. Throws InputError if a step cannot be
+/// drained, if a writer is alive, or if another rank is still recovering the folder after `seconds`. Throws
+/// StorageError.
 std::vector<std::string> settle_stage(const std::string &folder, const std::string &file, bool discard, double seconds);
 
-/// Throws InputError if one step needs more than `room_bytes`, the room of this writer. 0 means no limit.
+/// Throws InputError if one step needs more than `room_bytes`, which is the room of this writer. 0 means no limit.
 void check_room(std::uint64_t room_bytes, const RunTotals &step);
 
 }  // namespace outcrop::aggregate

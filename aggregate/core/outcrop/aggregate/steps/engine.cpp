@@ -25,7 +25,8 @@ TaskThread::~TaskThread() {
 void TaskThread::post(std::function<void()> task) {
   {
     const std::lock_guard lock(mutex_);
-    if (!thread_.joinable()) thread_ = std::thread([this] { loop(); });  // before the push, because it may throw
+    // the thread is started before the push, because starting a thread may throw
+    if (!thread_.joinable()) thread_ = std::thread([this] { loop(); });
     tasks_.push_back(std::move(task));
   }
   changed_.notify_all();
@@ -71,7 +72,7 @@ void Aggregator::run(const Job &job) {
     else
       read_rounds(job);
     job.done(failure_, seconds_, bytes_);
-  } catch (const CommunicationError &error) {  // a process of this node has ended or given up
+  } catch (const CommunicationError &error) {  // a process of this node has ended or has given up
     broken_ = true;
     node_.give_up(error.what());
   } catch (const std::exception &error) {
@@ -94,7 +95,7 @@ void Aggregator::wait_for_parts(std::uint64_t number) {
   }
 }
 
-// Runs act() and measures its time. Does nothing after a failure.
+// Runs act() and adds the time that it takes. After a failure, does nothing.
 template <typename Act>
 void Aggregator::use_sink(const Job &job, Act &&act) {
   using Clock = std::chrono::steady_clock;
@@ -129,7 +130,8 @@ void Aggregator::read_rounds(const Job &job) {
 }
 
 void Aggregator::move(const Job &job, std::size_t round) {
-  // The buffer is shifted by the base, so that it has the same offset within a page as the file (domains.hpp).
+  // The begin of the data in the buffer depends on the base. So a byte has the same offset within a page in the buffer
+  // and in the file (domains.hpp).
   std::byte *buffer = node_.buffer(work_.domain(), job.first_round + round) + job.base % AlignedMemory::page_bytes;
   const bool whole = !job.write && job.sink->reads_holes();
   use_sink(job, [&] {
@@ -150,14 +152,15 @@ void Engine::begin(const std::shared_ptr<Step> &step, bool beside) {
   under_way.push_back(step);
   try {
     step->start(beside);
-  } catch (const std::exception &error) {  // a thread or memory is missing
+  } catch (const std::exception &error) {  // the system cannot provide a thread or memory
     const std::string reason = "rank " + std::to_string(link.rank()) + " cannot begin: " + error.what();
     break_off(reason);
     throw CommunicationError(reason);
   }
 }
 
-// The messages of a step begin when the messages of the step before have ended. All ranks keep this order, so messages match.
+// The messages of a step begin only after the messages of the previous step have ended. All ranks keep this order, so
+// the right messages meet.
 void Engine::advance() {
   while (!under_way.empty() && under_way.front()->advance()) {
     const std::shared_ptr<Step> first = under_way.front();
@@ -182,7 +185,7 @@ void Engine::settle_all() {
 void Engine::break_off(const std::string &reason) {
   node->give_up(reason);
   copier.drain();
-  // Messages use the memory of steps. If the transport may still use that memory, it is never freed.
+  // Messages use the memory of steps. If the transport may still use this memory, it is never freed.
   if (!link.abandon()) {
     new std::deque<std::shared_ptr<Step>>(under_way);
     node->keep_memory();

@@ -1,13 +1,15 @@
-// The data of a plan at one rank: its parts of domains, its I/O threads (aggregators), and the operations under way.
+// The engine has the data of a plan at one rank: the rank's parts of domains, its I/O threads (aggregators), and the
+// operations under way.
 //
-// An aggregator is the I/O thread of one domain. It writes buffers that ranks have filled, and reads data into buffers that
-// ranks then empty. With k buffers:
+// An aggregator is the I/O thread of one domain. In a write, it writes buffers that ranks have filled. In a read, it
+// reads data into buffers, and ranks empty them. With k buffers:
 //
 //     write     open rounds r .. r+k-1 ─► wait until round r is filled ─► write it ─► open round r+k
 //     read      read round r into its buffer (waiting until round r-k has been emptied) ─► open it
 //
-// It never calls the transport, so MPI_THREAD_FUNNELED is enough. After a failure it still takes all rounds and drops their
-// bytes, so that no rank waits for it. All ranks learn the failure from the outcome.
+// An aggregator never calls the transport, so MPI_THREAD_FUNNELED is enough. After a failure, an aggregator still takes
+// all rounds and drops their bytes, so that no rank waits for the aggregator. All ranks learn the failure from the
+// outcome of the operation.
 #pragma once
 
 #include <condition_variable>
@@ -29,13 +31,14 @@ namespace outcrop::aggregate {
 
 class Step;
 
-/// A thread that runs tasks one after the other. It starts with the first task. The destructor waits for the last task.
+/// A thread that runs tasks one after the other. The thread starts with its first task. The destructor waits for the
+/// last task.
 class TaskThread {
  public:
   TaskThread() = default;
   ~TaskThread();
 
-  /// `task` must not throw.
+  /// Adds a task, which must not throw.
   void post(std::function<void()> task);
   /// Returns when all tasks have ended.
   void drain();
@@ -50,14 +53,15 @@ class TaskThread {
   std::thread thread_;
 };
 
-/// One operation for one domain.
+/// The work of an aggregator for one operation.
 struct Job {
   bool write = false;
-  std::uint64_t first_round = 0;  ///< its number, counted over all operations
+  std::uint64_t first_round = 0;  ///< the number of the first round, counted over all operations
   std::uint64_t base = 0;
-  std::uint64_t step = 0;  ///< counts the steps that were written to the file before it
+  std::uint64_t step = 0;  ///< the number of steps that were written to the file before this operation
   Sink *sink = nullptr;
-  std::function<void(const Failure &failure, double seconds, std::uint64_t bytes)> done;  ///< called by the thread
+  /// called by the thread when the job has ended
+  std::function<void(const Failure &failure, double seconds, std::uint64_t bytes)> done;
 };
 
 class Aggregator {
@@ -65,7 +69,7 @@ class Aggregator {
   Aggregator(Node &node, DomainWork work, int rank);
   void post(Job job);
 
-  /// Its functions that are not const may be called only while no job is under way.
+  /// Functions that are not const may be called only while no job is under way.
   DomainWork &work() { return work_; }
 
  private:
@@ -87,22 +91,23 @@ class Aggregator {
   double seconds_ = 0;
   std::uint64_t bytes_ = 0;
 
-  bool broken_ = false;  // the ranks of this node have given up, so all further jobs are dropped
+  bool broken_ = false;  // true after the ranks of this node have given up; all further jobs are dropped
   TaskThread thread_;    // the last member, because its tasks use the members above
 };
 
 // --- the engine ----------------------------------------------------------------------------------------------------
 
-/// This rank's bytes in one domain.
+/// The bytes of this rank in one domain.
 struct Contribution {
   std::size_t domain = 0;
   int aggregator = 0;
-  bool local = false;  ///< the aggregator is on this node
+  bool local = false;  ///< true if the aggregator is on this node
   const Relay *relay = nullptr;
   Rounds rounds;
-  std::vector<std::uint32_t> mine;     ///< the rounds with bytes of this rank
-  std::vector<std::uint64_t> bytes;    ///< this rank's bytes in each of these rounds
-  std::vector<std::uint64_t> offsets;  ///< with a relay: where these bytes begin in the slot of each of these rounds
+  std::vector<std::uint32_t> mine;   ///< the numbers of the rounds in which this rank has bytes
+  std::vector<std::uint64_t> bytes;  ///< the number of this rank's bytes in each of these rounds
+  /// with a relay: for each of these rounds, the begin of this rank's bytes in the slot
+  std::vector<std::uint64_t> offsets;
 
   bool sent_by_rank() const { return !local && relay == nullptr; }
 };
@@ -112,7 +117,7 @@ struct RelayWork {
   struct RoundMessage {
     std::uint32_t round = 0;
     std::uint64_t bytes = 0;
-    std::vector<std::uint32_t> parts;  ///< the ranks with bytes in the message, by their index on this node
+    std::vector<std::uint32_t> parts;  ///< the ranks whose bytes are in the message, by their index on this node
   };
   const Relay *relay = nullptr;
   int aggregator = 0;
@@ -124,17 +129,17 @@ class Engine {
  public:
   Engine(outcrop_transport &transport, Pattern own) : link(transport), pattern(std::move(own)) {}
 
-  /// Starts an operation. If the maximum number of operations is under way, first waits for the oldest.
+  /// Starts an operation. If the maximum number of operations is under way, first waits until the oldest has ended.
   void begin(const std::shared_ptr<Step> &step, bool beside);
-  /// Advances the steps under way, oldest first. Throws CommunicationError.
+  /// Advances the steps under way. The oldest comes first. Throws CommunicationError.
   void advance();
-  /// Returns true if a step has messages under way. They advance only when this rank calls advance().
+  /// Returns true if a step has messages under way. These messages advance only when this rank calls advance().
   bool sends() const;
-  /// Waits for the oldest step under way. The step keeps its outcome; this call does not throw it.
+  /// Waits for the oldest step under way. If the step fails, this function does not throw. The step keeps the error.
   void settle_oldest();
-  /// Waits for all steps under way in the same way.
+  /// Waits for all steps under way. If a step fails, this function does not throw.
   void settle_all();
-  /// Ends all operations at this rank. The rank can begin no others. Callers may free their memory afterwards.
+  /// Ends all operations at this rank. Afterwards the rank cannot begin operations, and callers may free their memory.
   void break_off(const std::string &reason);
   /// Returns true if the ranks are on several nodes.
   bool has_messages() const { return node->leaders().size() > 1; }
@@ -147,12 +152,13 @@ class Engine {
   std::vector<Contribution> contributions;
   std::vector<RelayWork> relays;                         ///< of this rank
   std::vector<std::unique_ptr<Aggregator>> aggregators;  ///< of this rank
-  std::uint32_t writers = 0;                             ///< the number of domains with an aggregator on this node
-  bool flushes = false;                                  ///< this rank flushes for its node
-  TaskThread copier;                                     ///< copies this rank's bytes while the rank computes
+  std::uint32_t writers = 0;                             ///< the number of domains whose aggregator is on this node
+  bool flushes = false;                                  ///< true if this rank performs the flush for its node
+  /// a thread that copies this rank's bytes while the rank computes
+  TaskThread copier;
   std::deque<std::shared_ptr<Step>> under_way;
   std::uint64_t operations = 0;       ///< begun so far
-  std::uint64_t data_operations = 0;  ///< the operations among them that move data, so that they use all rounds
+  std::uint64_t data_operations = 0;  ///< the number of operations that move data; only these operations use rounds
 };
 
 }  // namespace outcrop::aggregate

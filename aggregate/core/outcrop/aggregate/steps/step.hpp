@@ -1,14 +1,14 @@
-// One operation at one rank: it copies this rank's parts of rounds, gives jobs to this rank's aggregators, exchanges messages
-// with other nodes, and finds out the outcome.
+// A step is one operation at one rank. It copies this rank's parts of rounds, gives jobs to this rank's aggregators,
+// exchanges messages with other nodes, and finds out the outcome.
 //
 //     begin ─┬─► copy: this rank's parts of its node's rounds     (the caller, or the copy thread beside it) ─┐
 //            ├─► a job for each domain of this rank               (its I/O thread)                           ├─► the last arrives
 //            └─► messages                                         (the caller, in test and wait)             ─┘     │
 //     over ◄── outcome settled ◄── all ranks have arrived ◄─────────────────────────────────────────────────────────┘
 //
-// The setting seconds_most limits how long a caller waits: while it copies and no round is open, and in wait(). A rank that
-// exceeds the limit gives up for its whole node. This also ends the copy and I/O threads. They have no limits of their own,
-// because a caller may compute for any time between begin and wait.
+// The setting seconds_most limits the time that a caller waits. A caller waits in wait(), and also when it copies and
+// no round is open. A rank that exceeds the limit gives up for its whole node. This also ends the copy threads and I/O
+// threads. These threads have no time limits, because a caller may compute for any time between begin and wait.
 #pragma once
 
 #include <array>
@@ -31,20 +31,21 @@ namespace outcrop::aggregate {
 
 /// The cost of an operation at one rank, in seconds and bytes.
 struct Timing {
-  double seconds = 0;           ///< from the beginning until the outcome is known
-  double seconds_copying = 0;   ///< spent copying this rank's parts of buffers
-  double seconds_filling = 0;   ///< spent copying and waiting for free buffers
-  double seconds_storage = 0;   ///< spent by this rank's I/O threads on transfers
-  double seconds_messages = 0;  ///< from the beginning until the last message has ended
+  double seconds = 0;           ///< the time from the begin until the outcome is known
+  double seconds_copying = 0;   ///< the time of copying this rank's parts of buffers
+  double seconds_filling = 0;   ///< the time of transfers in this rank's I/O threads
+  double seconds_storage = 0;   ///< the time from the begin until the last message has ended
+  double seconds_messages = 0;  ///< the time of copying and of waiting for free buffers
   std::uint64_t bytes_storage = 0;
 
-  /// The overlap of copying and storage, as a part of the shorter of the two, from 0 to 1. None if one of them is 0.
+  /// Returns the time in which copying and storage overlapped, divided by the shorter of the two times. The result is
+  /// from 0 to 1. Returns no value if one of the times is 0.
   std::optional<double> overlap() const;
 };
 
 // --- copying (messages.cpp) ----------------------------------------------------------------------------------------
-// The bytes of a pattern are copied between a rank's memory, a buffer, and a message. In a buffer each byte has the place
-// that it has in a range of the file. In a message the bytes follow one another without gaps.
+// These functions copy the bytes of a pattern between a rank's memory, a buffer and a message. In a buffer, the bytes
+// have the same order and the same gaps as in a range of the file. In a message, the bytes have no gaps.
 //
 //     memory ──fill──► buffer        a rank of the same node, writing      (empty: the opposite direction, reading)
 //     memory ──pack──► message       a rank of another node, writing       (unpack)
@@ -55,15 +56,15 @@ struct Timing {
 void fill(const Pattern &pattern, const Range &range, std::span<std::byte *const> memory, std::byte *buffer);
 void empty(const Pattern &pattern, const Range &range, std::span<std::byte *const> memory, const std::byte *buffer);
 
-// These return the number of copied bytes.
+// These functions return the number of copied bytes.
 std::uint64_t pack(const Pattern &pattern, const Range &range, std::span<std::byte *const> memory, std::byte *message);
 std::uint64_t unpack(const Pattern &pattern, const Range &range, std::span<std::byte *const> memory,
                      const std::byte *message);
 std::uint64_t lay(const Pattern &pattern, const Range &range, const std::byte *message, std::byte *buffer);
 std::uint64_t lift(const Pattern &pattern, const Range &range, const std::byte *buffer, std::byte *message);
 
-/// Calls move(offset in the file, data, length) for each contiguous run. It begins with the extent of number `first` and ends
-/// with the one before it. Within each extent, runs are in the order of the file.
+/// Calls move(offset in the file, data, length) for each contiguous run. Begins with the extent of number `first`, and
+/// continues cyclically to the extent before it. Within an extent, runs have the order of the file.
 template <typename Move>
 void move_runs(const Pattern &pattern, std::span<std::byte *const> memory, std::uint64_t base, std::size_t first,
                Move &&move) {
@@ -80,20 +81,20 @@ void move_runs(const Pattern &pattern, std::span<std::byte *const> memory, std::
 
 // --- messages between nodes (messages.cpp) -------------------------------------------------------------------------
 
-/// The messages of an operation. For each round of a domain there is one message between the aggregator and each rank of
-/// another node that has bytes in the round, or each relay (node.hpp).
-///
-/// For a write, ranks pack and send. When a round's buffer is open, the aggregator copies each received message to its places
-/// in the buffer. A read works in the opposite direction. Each domain has a few messages under way at a time, in the order of
-/// rounds.
+/// The messages of an operation. The aggregator of a domain is one end of each message. The other end is a rank of
+/// another node that has bytes in the round, or a relay (node.hpp). Each round has one message for each such rank or
+/// relay. In a write, ranks pack and send their bytes. When a round's buffer is open, the aggregator copies each
+/// received message to its places in the buffer. A read works in the opposite direction. Each domain has a few messages
+/// under way at a time, in the order of rounds.
 class Messages {
  public:
-  /// `memory` holds the addresses of this rank's variables. It is empty if they are invalid: then the rank sends zeros and
-  /// drops the bytes it receives.
+  /// `memory` has the addresses of this rank's variables. If the variables are invalid, `memory` is empty. In this
+  /// case, the rank sends zeros and drops the bytes that it receives.
   Messages(Engine &engine, bool write, std::uint64_t base, std::uint64_t operation_of_data,
            std::span<std::byte *const> memory);
 
-  /// Does all work that is possible without waiting. Returns true if all messages have ended. Throws CommunicationError.
+  /// Does all work that is possible without waiting. Returns true if all messages have ended. Throws
+  /// CommunicationError.
   bool advance();
   bool any() const { return !flows_.empty(); }
 
@@ -105,10 +106,10 @@ class Messages {
     std::size_t item = 0;
     bool busy = false;
   };
-  /// The messages of one domain that this rank exchanges as rank, relay or aggregator, in order.
+  /// The messages of one domain that this rank exchanges as a sender, a relay or an aggregator. They are in order.
   struct Flow {
     std::size_t items = 0, next = 0;
-    std::function<bool(std::size_t item)> ready;  // whether it may begin
+    std::function<bool(std::size_t item)> ready;  // tests whether a message may begin
     std::function<outcrop_request(std::size_t item, Flight &)> begin;
     std::function<void(std::size_t item, Flight &)> end;
     std::vector<Flight> flights;
@@ -118,9 +119,10 @@ class Messages {
   struct RelaySlots {
     const RelayWork &work;
     const Node &node;
-    std::uint64_t first = 0;  // the first round of the operation
+    std::uint64_t first = 0;  // the number of the operation's first round
     std::size_t next_open = 0;
-    std::array<std::size_t, max_buffers> user{};  // the number of the message in each slot, plus 1; 0: none
+    // for each slot, the number of its message, plus 1; 0: the slot has no message
+    std::array<std::size_t, max_buffers> user{};
     std::array<bool, max_buffers> arrived{};
 
     std::uint64_t number(std::size_t item) const { return first + work.messages[item].round; }
@@ -144,31 +146,34 @@ class Messages {
 
 // --- the step ------------------------------------------------------------------------------------------------------
 
-/// The work of an operation. An operation of the kind `none` only tells all ranks whether one of them has failed.
+/// The work of an operation. An operation of the kind `none` moves no data. It only tells all ranks whether a rank has
+/// failed.
 struct Task {
   enum Kind { none, write, read } kind = none;
   std::uint64_t base = 0;
   bool durable = false;
-  std::vector<std::byte *> memory;           ///< the address of each variable; empty if the memory is invalid
-  Failure failure;                           ///< an error that is known before the operation begins
-  std::uint64_t step = 0;                    ///< counts the steps that were written to the file before it
-  std::vector<std::shared_ptr<Sink>> sinks;  ///< for each domain of this rank
+  std::vector<std::byte *> memory;  ///< the address of each variable; empty if the memory is invalid
+  Failure failure;                  ///< an error that is known before the operation begins
+  /// the number of steps that were written to the file before this operation
+  std::uint64_t step = 0;
+  std::vector<std::shared_ptr<Sink>> sinks;  ///< one for each domain of this rank
 };
 
-/// The owner of a step must keep the engine, too. Threads of the engine keep only steps.
+/// The owner of a step must also keep the engine. The engine's threads keep only steps.
 class Step : public std::enable_shared_from_this<Step> {
  public:
   Step(Engine &engine, Task task);
 
-  /// Collective. The copy thread copies this rank's bytes if `beside`; otherwise this call does.
+  /// Collective. Begins the operation. If `beside`, the copy thread copies this rank's bytes. Otherwise this function
+  /// copies them.
   void start(bool beside);
   bool test();
   void wait();
-  /// Returns when the outcome is known, and does not throw it.
+  /// Returns when the outcome is known. Does not throw if the operation has failed.
   void settle();
   Timing timing() const;
 
-  // For the engine.
+  // Only the engine calls these functions.
   bool advance();  ///< returns true when this rank has no more work for the step
   bool sends() const { return !messages_over_ || outcome_->sends(); }
   void finish();  ///< called when the outcome is known
@@ -193,8 +198,8 @@ class Step : public std::enable_shared_from_this<Step> {
   Engine &engine_;
   Task task_;
   std::uint64_t data_number_ = 0;
-  bool own_moved_ = false;  // this rank's domain was moved directly from or to its memory
-  bool helped_ = false;     // the copy thread copies; then only the caller's waiting has a limit
+  bool own_moved_ = false;  // the bytes of this rank's domain were moved directly from or to the rank's memory
+  bool helped_ = false;     // the copy thread copies; in this case only the caller's waiting has a time limit
   std::optional<Outcome> outcome_;
   std::optional<Messages> messages_;
   std::atomic<std::uint32_t> parts_{0};

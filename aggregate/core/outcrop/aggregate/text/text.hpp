@@ -1,5 +1,5 @@
-// This file formats figures for people, reads and writes small text files that describe where data is stored, and parses
-// tables that users write.
+// Functions that format figures for people, that read and write small text files about the places of data, and that
+// parse the tables that users write.
 #pragma once
 
 #include <charconv>
@@ -17,41 +17,43 @@ namespace outcrop::aggregate {
 
 // --- figures -------------------------------------------------------------------------------------------------------
 
-std::string format_bytes(std::uint64_t bytes);                      ///< in the largest fitting binary unit: "1.5 KiB"
-std::string format_seconds(double seconds);                         ///< four digits and a unit: "12.35 ms"
+std::string format_bytes(std::uint64_t bytes);                      ///< in the largest binary unit that fits: "1.5 KiB"
+std::string format_seconds(double seconds);                         ///< with four digits and a unit: "12.35 ms"
 std::string format_rate(double bytes_per_second);                   ///< decimal: "12.5 GB/s"
 std::string format_number(double value);                            ///< four digits
 std::string counted(std::uint64_t count, const std::string &what);  ///< "1 rank", "2 ranks"
 
-/// Returns the bytes of "64MiB", "64M", "1.5GB" (decimal) or a plain number. Throws InputError, whose text begins with `name`.
+/// Parses a number of bytes: "64MiB", "64M", "1.5GB" (decimal) or a plain number. Throws InputError with a text that
+/// begins with `name`.
 std::uint64_t parse_bytes(const std::string &text, const std::string &name);
 
 // --- listings ------------------------------------------------------------------------------------------------------
-// A listing is a small text file of lines and, as its last line, their checksum. A file without a valid last line counts as
-// damaged: the machine stopped while the file was being written.
+// A listing is a small text file. Its last line is the checksum of the other lines. If the last line is not valid, the
+// file counts as damaged. This happens if the machine stops while the file is being written.
 
-/// The suffix of the name of a listing while it is being written.
+/// While a listing is being written, its name has this suffix.
 inline constexpr const char *unfinished = ".tmp";
 
-/// Returns the lines with their checksum as the last line.
+/// Returns the lines, followed by a line with their checksum.
 std::string with_checksum(const std::string &lines);
 
-/// Returns the lines in `text`, the content of file `path`. Throws CorruptionError if the checksum does not match.
+/// Returns the lines in `text` without the checksum. `text` is the content of file `path`. Throws CorruptionError if
+/// the checksum does not match.
 std::string_view checked_lines(std::string_view text, const std::string &path);
 
-/// Returns the content of a file that the user has named, or of a file in a folder. Throws StorageError, and CorruptionError
-/// if the file is longer than any listing.
+/// Return the content of a file that the user has named, and of a file in a folder. Throw StorageError. Throw
+/// CorruptionError if the file is longer than any listing.
 std::string read_text(const std::string &path);
 std::string read_text(outcrop::Folder &folder, const std::string &name);
 
-/// Writes the text under a temporary name, makes it durable, renames it, and makes the folder durable. Readers see either the
-/// complete new file or the previous one, even after a power cut. Throws StorageError. After an error the name may refer to
-/// either file until the folder is flushed.
+/// Writes the text to a file with a temporary name, makes the file durable, renames it, and makes the folder durable.
+/// Readers see either the complete new file or the previous file, even after a power cut. Throws StorageError. After an
+/// error, the name may refer to either file until the folder is flushed.
 void write_durably(outcrop::Folder &folder, const std::string &name, const std::string &text);
 
 // --- parsing -------------------------------------------------------------------------------------------------------
 
-/// Removes `word` from the front of `text`. Returns false if `text` does not begin with it.
+/// Removes `word` from the begin of `text`. Returns false if `text` does not begin with `word`.
 inline bool take(std::string_view &text, std::string_view word) {
   if (!text.starts_with(word)) return false;
   text.remove_prefix(word.size());
@@ -66,7 +68,7 @@ bool take_number(std::string_view &text, Number &number) {
   return true;
 }
 
-/// Removes the rest of the line, with its newline, from the front. Returns false if there is no newline.
+/// Removes the rest of the line and its newline from the begin of `text`. Returns false if `text` has no newline.
 inline bool take_rest(std::string_view &text, std::string &rest) {
   const std::size_t end = text.find('\n');
   if (end == std::string_view::npos) return false;
@@ -82,10 +84,9 @@ inline bool take_rest(std::string_view &text, std::string &rest) {
 //     key = "a text"
 //     other = 1.5e-7
 //
-// The parser is strict. An invalid value is refused with the file, the line and a remedy, and so is a key that the program
-// never asked for.
+// The parser is strict. It refuses invalid values and unknown keys. The error names the file, the line and a remedy.
 
-/// The values of one table by their keys. All functions except has() throw InputError for missing and invalid values.
+/// The values of one table by their keys. All functions except has() throw InputError if a value is missing or invalid.
 class TextTable {
  public:
   TextTable(std::string file, std::string name) : file_(std::move(file)), name_(std::move(name)) {}
@@ -96,12 +97,12 @@ class TextTable {
   bool has(const std::string &key);
   std::string text(const std::string &key);         ///< in quotes
   std::uint64_t bytes(const std::string &key);      ///< "16GiB", or a number
-  double bytes_per_second(const std::string &key);  ///< "2.4GB/s", or a number; more than 0
+  double bytes_per_second(const std::string &key);  ///< "2.4GB/s", or a number; must be more than 0
   double seconds(const std::string &key);           ///< a number; may be 0
   std::uint32_t count(const std::string &key);      ///< a whole number of at least 1
   void refuse_other_keys() const;
 
-  /// Throws "FILE: name.key = value must be ...".
+  /// Throws an InputError such as "FILE: name.key = value must be ...".
   [[noreturn]] void refuse(const std::string &key, const std::string &right) const;
 
  private:

@@ -25,7 +25,8 @@ struct Receive {
   std::optional<Message> message = {};
 };
 
-// The messages between two ranks with one tag. The first receive gets the first message, so one of the queues is empty.
+// The messages between two ranks with one tag. A message waits for a receive, or a receive waits for a message. So one
+// of the two queues is always empty.
 struct Channel {
   std::deque<Message> messages;
   std::deque<Receive *> receives;
@@ -40,10 +41,10 @@ struct Channel {
 
 }  // namespace
 
-// One mutex guards everything, because tests are about order and content, not about speed.
+// One mutex guards all members. This is slow, but tests check order and content, not speed.
 class ThreadWorld {
  public:
-  // The functions of the table of one rank. They throw std::runtime_error.
+  // The functions in the table of one rank. They throw std::runtime_error.
   class Rank {
    public:
     void set_up(ThreadWorld &world, int rank, int node);
@@ -59,7 +60,7 @@ class ThreadWorld {
     bool abandon();
     void fail(const std::string &text) { error_ = "rank " + std::to_string(table.rank) + ": " + text; }
     const char *failure() const { return error_.c_str(); }
-    void close() {}  // ThreadRanks frees the whole world
+    void close() {}  // ThreadRanks frees all ranks together
 
     outcrop_transport table{};
 
@@ -86,7 +87,7 @@ class ThreadWorld {
   bool failed = false;
   std::vector<Rank> ranks;
   std::map<std::tuple<int, int, int>, Channel> channels;  // from, to, tag
-  // The collective call in progress: the number of ranks that have arrived, and of those that have not left.
+  // The collective call in progress: the number of ranks that have arrived, and the number of ranks that have not left.
   std::vector<Message> gathered;
   std::size_t arrived = 0, left = 0;
   std::uint64_t round = 0;
@@ -120,7 +121,7 @@ outcrop_request Rank::receive(std::byte *data, std::size_t bytes, int from, int 
   return last_;
 }
 
-// Copies the message of this request to its memory if it has arrived. The request is then 0.
+// If the message of this request has arrived, copies it to the request's memory and sets the request to 0.
 bool Rank::take(outcrop_request &request) {
   if (request == 0) return true;
   check(0);
@@ -165,7 +166,7 @@ void Rank::gather_all_sizes(const void *mine, const std::uint64_t *sizes, void *
     check(0);
   };
   const auto number = static_cast<std::size_t>(table.rank);
-  wait_until([&] { return world_->left == 0; });  // all ranks have left the previous collective call
+  wait_until([&] { return world_->left == 0; });  // waits until all ranks have left the previous collective call
   const auto *begin = static_cast<const std::byte *>(mine);
   world_->gathered[number].assign(begin, begin + sizes[number]);
   const std::uint64_t round = world_->round;
@@ -187,7 +188,8 @@ void Rank::gather_all(const void *mine, std::size_t bytes, void *all) {
   gather_all_sizes(mine, sizes.data(), all);
 }
 
-// Only take() and the collective calls of this rank write to its memory, so no transfer uses it after this call.
+// Only take() and the collective calls of this rank write to the rank's memory. So no transfer uses the memory after
+// this call.
 bool Rank::abandon() {
   const std::lock_guard lock(world_->mutex);
   for (auto &[key, channel] : world_->channels)

@@ -70,8 +70,9 @@ struct outcrop_transport {
 
 namespace outcrop::aggregate {
 
-/// Fills the table with functions that call the member functions of the same names of an object. Those throw when the
-/// transport fails. `fail` stores the text of the exception, and `failure` returns it. `free` calls `close`.
+/// Fills the table with functions. Each function calls the member function of an object with the same name. If a member
+/// function throws, the transport has failed. `fail` then stores the text of the exception, and `failure` returns this
+/// text. `free` calls `close`.
 template <typename Ranks>
 void fill_table(outcrop_transport &table, Ranks *ranks) {
   static constexpr auto guard = []<typename Call>(void *self, Call call) noexcept {

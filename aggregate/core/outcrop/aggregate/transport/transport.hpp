@@ -1,5 +1,6 @@
-// The C++ side of the transport: Link calls the table of functions in transport.h and throws where it fails. ThreadRanks
-// makes such tables for ranks that are threads of one process, for tests and for programs with their own threads.
+// The C++ side of the transport. Link calls the functions of the table in transport.h, and throws if a function fails.
+// ThreadRanks makes such tables for ranks that are threads of one process. Tests use them, and programs with their own
+// threads can use them.
 //
 //     ThreadRanks ranks(16, 4);                 16 ranks on 4 simulated nodes of 4 ranks each
 //     Link link(ranks.transport(rank));         in the thread of each rank
@@ -16,7 +17,7 @@
 
 namespace outcrop::aggregate {
 
-/// All functions that move bytes or wait throw CommunicationError.
+/// Calls the functions of a transport. All functions that move bytes or wait throw CommunicationError.
 class Link {
  public:
   explicit Link(outcrop_transport &transport) : table_(&transport) {}
@@ -25,7 +26,7 @@ class Link {
   int size() const { return table_->size; }
   int node() const { return table_->node; }
   std::string host() const { return table_->host; }
-  /// The maximum time to wait for other ranks. 0 means no limit.
+  /// Returns the maximum time to wait for other ranks. 0 means no limit.
   double seconds_most() const { return table_->seconds_most; }
 
   outcrop_request send(std::span<const std::byte> data, int to, int tag) const {
@@ -48,7 +49,7 @@ class Link {
   }
   void barrier() const { check(table_->barrier(table_->self)); }
 
-  /// Ends all transfers of this rank. Returns false if a transfer may still use the memory of its message at any later time.
+  /// Ends all transfers of this rank. Returns false if a transfer may still use its memory at a later time.
   bool abandon() const { return table_->abandon(table_->self) == 0; }
 
   /// Collective. Returns the values of all ranks.
@@ -81,19 +82,20 @@ class Link {
 
 class ThreadWorld;
 
-/// Ranks that are threads of one process. Messages are copied into a queue when they are sent.
+/// Ranks that are threads of one process. When a message is sent, it is copied into a queue.
 class ThreadRanks {
  public:
-  /// With `per_node` 0, all ranks are on one node.
+  /// If `per_node` is 0, all ranks are on one node.
   explicit ThreadRanks(int size, int per_node = 0);
   ~ThreadRanks();
   ThreadRanks(const ThreadRanks &) = delete;
   ThreadRanks &operator=(const ThreadRanks &) = delete;
 
-  /// The table of one rank. One thread at a time may use it. This object owns the table, and the table's `free` does nothing.
+  /// Returns the table of one rank. Only one thread at a time may use the table. ThreadRanks owns the table, so the
+  /// table's function `free` does nothing.
   outcrop_transport &transport(int rank);
 
-  /// Simulates a lost connection. From now on each call of each rank fails, and calls that wait return.
+  /// Simulates a lost connection. From now on, all calls of all ranks fail, and calls that wait return.
   void fail();
 
  private:
