@@ -1,4 +1,4 @@
-"""Joins plan, kernel, storage and executor: from a problem to passes that run.
+"""Prepares and executes passes. This module joins the plan, the kernel, the storage and the executor.
 
 prepare()  ──► Prepared: problem, kernel, machine (measured), plan                nothing allocated yet
 Engine()   ──► plan proved legal and translated, window in memory, files open     everything allocated
@@ -46,9 +46,10 @@ HEAT_OPERATIONS = 8
 
 
 class Scalars:
-    """Parameters and signals of a stencil, rounded to `dtype`, in the order in which kernels read them.
+    """The parameters and signals of a stencil, rounded to `dtype`. They have the order in which kernels read them.
 
-    `parameters` are the values that differ from the defaults. `signals` have a value for each step."""
+    `parameters` are the values that differ from the defaults. `signals` have a value for each step.
+    """
 
     def __init__(
         self, stencil: Stencil, parameters: Mapping[str, float], signals: Mapping[str, Signal], dtype: str
@@ -66,7 +67,8 @@ class Scalars:
         """Return the scalars of `count` steps from step `first` on. Without signals, the result is the scalars of any
         step.
 
-        A signal is 0 in steps after its end, because measurements run steps that a simulation does not have.
+        A signal is 0 in steps after its last value. Measurements need this, because they may run more steps than the
+        simulation has.
         """
         rows = np.zeros((max(1, count) if self._signals else 1, self._count), self._dtype)
         rows[:, : len(self._parameters)] = self._parameters
@@ -77,17 +79,20 @@ class Scalars:
 
 
 def pack_scalars(stencil: Stencil, values: Mapping[str, float], dtype: str) -> bytes:
-    """Parameter values as the kernel reads them: in the stencil's order and rounded to `dtype`. Signals are 0."""
+    """Return the values of the parameters in the form that the kernel reads: in the stencil's order and rounded to
+    `dtype`. All signals are 0."""
     return Scalars(stencil, values, {}, dtype).of_steps(0, 0)
 
 
 def ring_specs(plan: Plan) -> list[tuple[int, int, bool]]:
-    """For each ring of the window: its planes, the bytes of a slot, and whether it always holds all planes."""
+    """Return three values for each ring of the window: the number of planes, the bytes of a slot, and True if the ring
+    always holds all planes."""
     return [(ring.planes, ring.slot_bytes, ring.resident) for ring in plan.window.rings(plan.problem)]
 
 
 def translated(plan: Plan) -> list[_core.Pass]:
-    """Return the passes of a plan in the executor's form. A repeated pass is translated once."""
+    """Return the passes of a plan in the form that the executor needs. A pass that occurs several times is translated
+    once."""
     different = {id(one): one for one in plan.passes}
     known = {key: _core.Pass(one.actions, one.levels) for key, one in different.items()}
     return [known[id(one)] for one in plan.passes]
@@ -104,12 +109,12 @@ class Prepared(Planned):
 
     @property
     def thread_layout(self) -> str:
-        """The number of updating threads and of their NUMA nodes, in words."""
+        """A text that says how many threads update cells, and on how many NUMA nodes."""
         return str(self.layout)
 
     @property
     def numa_nodes(self) -> int:
-        """The number of NUMA nodes of these threads."""
+        """The number of NUMA nodes whose cores run the updating threads."""
         return self.layout.nodes
 
 
@@ -117,8 +122,10 @@ class Prepared(Planned):
 class Seeds:
     """The seeds of the seals of a pass (core/outcrop/storage/checksums.hpp).
 
-    There is one seed for each array of the state that the pass reads, one for each that it writes, and one for each
-    array that is only read, in the order of the arrays of the `Engine`. Each is below 2**32. Empty tuples mean 0."""
+    `sources` has a seed for each array of the state that the pass reads, and `targets` for each array that it writes.
+    `statics` has a seed for each array that is only read. The order is that of the arrays of the `Engine`. Each seed is
+    below 2**32. With empty tuples, all seeds are 0.
+    """
 
     sources: tuple[int, ...] = ()
     targets: tuple[int, ...] = ()
@@ -147,7 +154,8 @@ class Sample:
 
 
 def work_per_update(stencil: Stencil) -> float:
-    """Return the work of a cell update relative to a heat equation, by the mean number of operations of the stages."""
+    """Return the work of a cell update relative to the heat equation `heat7`, and at least 1. It is estimated from the
+    mean number of operations of the stages."""
     programs = [stage.program for stage in stencil.stages]
     operations = sum(
         isinstance(operation, Apply) and not uniform
@@ -171,11 +179,12 @@ def prepare(
     given: GivenSizes = FREE,
     signals: Mapping[str, Signal] | None = None,
 ) -> Prepared:
-    """Compile, measure and plan.
+    """Compile the kernel, measure the machine, and plan the run.
 
-    `may_write` allows a scratch file of up to 1 GiB in `directories` for a few seconds. `signals` have a value for each
-    step, counted from the first step of the simulation. Raises BudgetError with the smallest budget that works, and
-    InputError for an unknown scheme, impossible sizes, or a missing compiler.
+    With `may_write`, the measurement may use a scratch file of up to 1 GiB in `directories` for a few seconds.
+    `signals` have a value for each step, counted from the first step of the simulation. Raises BudgetError if the
+    budget is too small; the message has the smallest budget that works. Raises InputError for an unknown scheme,
+    impossible sizes, or a missing compiler.
     """
     if scheme != "auto":
         find_scheme(scheme)
@@ -212,8 +221,9 @@ class Engine:
 
     `arrays_a` and `arrays_b` are the files of the state's two copies; `arrays_b` is empty for a run in place. `statics`
     are the files of fields that are only read. With `checksum`, planes are written and verified with checksums and
-    seals. With `lock`, the window cannot be swapped out. Raises IllegalPlan, before anything is opened, if the plan
-    cannot be proved legal, and InputError if the window cannot be locked."""
+    seals. With `lock`, the window cannot be swapped out. Raises IllegalPlan, before any file is opened, if the plan
+    cannot be proved legal. Raises InputError if the window cannot be locked.
+    """
 
     def __init__(
         self,
@@ -249,12 +259,12 @@ class Engine:
 
     @property
     def io(self) -> str:
-        """Name of the storage backend in use."""
+        """The name of the storage backend in use."""
         return self._store.name
 
     @property
     def store(self) -> _core.Store:
-        """The open files: the first copy of the state, then the second. Do not use it during a pass."""
+        """The open files: the first copy of the state, then the second. Do not use this store during a pass."""
         return self._store
 
     @property
@@ -264,21 +274,22 @@ class Engine:
 
     @property
     def memory_bytes(self) -> int:
-        """Bytes of the window."""
+        """The size of the window in bytes."""
         return self._executor.memory_bytes
 
     def run_pass(
         self, index: int, source: int, first_step: int = 0, acquisition: Acquisition = NO_ACQUISITION,
         seeds: Seeds = NO_SEEDS,
     ) -> AcquisitionResults:
-        """Run pass `index` of the plan from copy `source` (0 or 1) to the other copy, and flush that to its devices.
+        """Run pass `index` of the plan. The pass reads copy `source` (0 or 1), writes the other copy, and flushes it to
+        its devices.
 
         `first_step` is the first step of the pass, counted from the beginning of the simulation. `acquisition` has the
-        point sources, receivers, sums and snapshots of the run. Snapshots of the pass are on their devices when this
-        returns. `seeds` are the seeds of the planes that are read and written.
+        point sources, receivers, sums and snapshots of the run. When this method returns, the snapshots of the pass are
+        on their devices. `seeds` are the seeds of the planes that are read and written.
 
-        Blocks without holding the interpreter. Raises StorageError, CorruptionError or InterruptedRun. Raises
-        InputError for sources in the rim, before anything is changed.
+        The call returns after the pass; other Python threads can run in the meantime. Raises StorageError,
+        CorruptionError or InterruptedRun. Raises InputError for sources in the rim, before any file is changed.
         """
         steps = self._plan.passes[index].levels // self._plan.problem.stages
         wanted = PassAcquisition.of(acquisition, self._plan, first_step, steps)
@@ -289,13 +300,13 @@ class Engine:
         return wanted.results(sums, snapshot_sums)
 
     def sample(self) -> Sample:
-        """Return the counters so far. Any thread may call this."""
+        """Return the current counters. Any thread may call this method."""
         counters: dict[str, Any] = self._executor.counters()
-        counters["cells_updated"] //= self._plan.problem.stages  # the core counts levels
+        counters["cells_updated"] //= self._plan.problem.stages  # the core counts a cell once for each level
         return Sample(**counters)
 
     def cancel(self) -> None:
-        """Make a running `run_pass` raise InterruptedRun soon. Any thread may call this."""
+        """Make a running `run_pass` raise InterruptedRun soon. Any thread may call this method."""
         self._executor.cancel()
 
     def close(self) -> None:

@@ -4,7 +4,8 @@
     worker thread:   run_pass ─► commit ─► run_pass ─► commit ...      ends within a plane or two of a cancel
 
 Ctrl-C during a commit lets the commit finish, because it is atomic and takes milliseconds. In a run in place, the first
-Ctrl-C lets the pass finish, because stopping it would lose the run. The second Ctrl-C stops it anyway.
+Ctrl-C lets the current pass finish, because the run is lost if the pass stops. The second Ctrl-C stops the pass at
+once.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ class PassRunner:
                     progress.show(self._standing())
                     self._show_snapshots()
                 self._show_snapshots()
-            except BaseException:  # from the display; the worker must not outlive this call
+            except BaseException:  # the display may raise; the worker thread must end before this call does
                 self._engine.cancel()
                 raise
             finally:
@@ -68,7 +69,8 @@ class PassRunner:
         if isinstance(self._error, InterruptedRun):
             raise InterruptedRun(f"stopped; {self._intact_text()}") from None
         if isinstance(self._error, StorageError):
-            parts = dict.fromkeys([str(self._error), self._intact_text()])  # they are equal if the run was deleted
+            # Both texts are equal if the run was deleted.
+            parts = dict.fromkeys([str(self._error), self._intact_text()])
             raise type(self._error)("; ".join(parts)) from None
         if self._error is not None:
             raise self._error
@@ -90,7 +92,7 @@ class PassRunner:
                 self._state.commit(manifest.step + steps, sums=sums)
                 self.seconds_commit += time.perf_counter() - before
                 self._passes_done += 1
-        except BaseException as error:  # the calling thread raises it
+        except BaseException as error:  # the calling thread raises this error
             self._error = error
         self.seconds = time.perf_counter() - start
         self._ended.set()
@@ -106,7 +108,7 @@ class PassRunner:
     def _interrupt(self) -> None:
         if self._state.manifest.in_place and not self._stop_after_pass:
             self._stop_after_pass = True
-            with suppress(OSError):  # a closed standard error must not end the pass
+            with suppress(OSError):  # if standard error is closed, the pass must go on
                 print("finishing this pass, or an in-place run is lost; Ctrl-C again stops at once", file=sys.stderr)
         else:
             self._engine.cancel()
@@ -128,7 +130,8 @@ class PassRunner:
 
 @contextmanager
 def _interrupts_call(action: Callable[[], None]) -> Iterator[None]:
-    """Let Ctrl-C call `action`. A KeyboardInterrupt could be raised anywhere, also in a wait or while drawing."""
+    """While the body of the `with` runs, let Ctrl-C call `action` instead of raising KeyboardInterrupt. Python can
+    raise this exception at any place, for example in a wait or while the bar is drawn."""
     if threading.current_thread() is not threading.main_thread():
         yield  # only the main thread can set handlers
         return
@@ -136,7 +139,8 @@ def _interrupts_call(action: Callable[[], None]) -> Iterator[None]:
     def handle(number: int, frame: FrameType | None) -> None:
         action()
 
-    # Only handlers of Python are replaced. A process that ignores a signal, or is ended by it, keeps doing so.
+    # Only signal handlers that are Python functions are replaced. Signals that are ignored, or that end the process,
+    # keep their effect.
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     replaced = {number: handler for number, handler in handlers.items() if callable(handler)}
     for number in replaced:

@@ -29,23 +29,25 @@ _RESAMPLE = re.compile(r"(?P<file>.+)@resample(?::(?P<axes>[A-Za-z]+))?")
 
 
 def is_named(text: str) -> bool:
-    """Return whether a text of `--init` is a number or one of NAMED."""
+    """Return True if a text of `--init` is a number or a name in NAMED."""
     name, _, rest = text.partition(":")
     return _NUMBER.fullmatch(text) is not None or (name in NAMED and not (rest and name != "random"))
 
 
 def needs_shape(text: str) -> bool:
-    """Return whether the values that `--init` names have no size of their own and get that of the grid."""
+    """Return True if the values that `--init` names get the size of the grid, because they have no size of their
+    own."""
     return is_named(text) or _RESAMPLE.fullmatch(text) is not None
 
 
 def parse_source(text: str, shape: Shape | None, cache_bytes: int = CACHE_BYTES) -> InputArray:
     """Return the array that `--init` names: zeros, gaussian, random[:SEED], a number, FILE, or FILE@resample[:AXES].
 
-    FILE@resample interpolates linearly onto `shape`. The first samples of both grids coincide, and so do the last ones.
-    AXES are the letters of the file's axes, slowest first: xz for a section of shape (nx, nz). A file that is not
-    stored plane by plane is read about size / `cache_bytes` times. `shape` may be None for files. Raises InputError
-    for unknown names, and for files that are missing, foreign or of another shape.
+    FILE@resample interpolates linearly onto `shape`. The first samples of the file and of the grid are at the same
+    place, and so are the last samples. AXES are the letters of the file's axes, slowest first: xz for a section of
+    shape (nx, nz). A file that is not stored plane by plane is read about (file size / `cache_bytes`) times. `shape`
+    may be None if the text names a file without @resample. Raises InputError for unknown names. Also raises InputError
+    for files that are missing or have another format or shape.
     """
     if shape is None and needs_shape(text):
         raise InputError(f"--init {text} needs the size of the grid: give -n NX NY NZ")
@@ -90,7 +92,8 @@ def cache_within(memory_bytes: int) -> int:
 
 
 def require_shape(array: InputArray, shape: Shape | None) -> InputArray:
-    """Return the array itself. Raises InputError unless it has `shape`; None accepts any shape."""
+    """Return `array` unchanged. Raises InputError unless the array has the shape `shape`. If `shape` is None, any shape
+    is accepted."""
     if shape is None or array.shape == tuple(shape):
         return array
     if len(array.shape) == len(shape):
@@ -104,10 +107,11 @@ def require_shape(array: InputArray, shape: Shape | None) -> InputArray:
 
 
 def checked_planes(array: InputArray, dtype: str, check_finite: bool) -> Callable[[int, int], Array]:
-    """Return a function (z0, z1) that gives planes of `array` in `dtype` on the engine's three axes, shape (z1 - z0,
-    ny, nx).
+    """Return a function (z0, z1) that returns planes of `array`, converted to `dtype`. The planes are on the engine's
+    three axes and have the shape (z1 - z0, ny, nx).
 
-    It raises InputError for wrong shapes and, with `check_finite`, for NaN and infinity.
+    The function raises InputError for wrong shapes. With `check_finite`, it also raises InputError for NaN and
+    infinity.
     """
     _, ny, nx = grid_shape(array.shape)
 
@@ -163,7 +167,8 @@ def _gaussian(shape: Shape) -> InputArray:
 
 
 def _random(shape: Shape, seed: int) -> InputArray:
-    """Uniform values in [0, 1). Each plane has its own generator, so values depend only on the seed and the place."""
+    """Return random values, uniform in [0, 1). Each plane has its own generator, so a value depends only on the seed
+    and its place."""
 
     def planes(z0: int, z1: int) -> Array:
         if len(shape) == 1:
@@ -174,14 +179,14 @@ def _random(shape: Shape, seed: int) -> InputArray:
 
 
 class InputView(PlanesView):
-    """Initial values without a run, such as a file, indexed like an array."""
+    """Initial values that belong to no run, such as those in a file, indexed like an array."""
 
     def __init__(self, array: InputArray) -> None:
         self._array, self.shape = array, array.shape
         self.dtype = np.asarray(array.planes(0, 1)).dtype
 
     def _read(self, wanted: range) -> Iterator[Array]:
-        if self.ndim == 1:  # one read for all cells, because each read may read the whole file
+        if self.ndim == 1:  # all cells are read at once, because each call may read the whole file
             yield np.asarray(self._array.planes(0, self.shape[0]))[np.arange(wanted.start, wanted.stop, wanted.step)]
             return
         for z in wanted:

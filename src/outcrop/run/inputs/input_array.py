@@ -32,11 +32,11 @@ SWEEP_BYTES = 4 << 20
 
 @dataclass(frozen=True)
 class InputArray:
-    """`planes(z0, z1)` returns an array of shape (z1 - z0, *shape[1:]) of any real dtype.
+    """Values from any source. `planes(z0, z1)` returns an array of shape (z1 - z0, *shape[1:]) of any real dtype.
 
-    With two axes these are rows, with one axis cells. Callers read planes in ascending order, and the values do not
-    depend on how planes are grouped. `axes` are the letters of the axes, slowest first, if they are known. A section
-    may be "xz", which is not the order of a grid.
+    On two axes, z0 and z1 count rows; on one axis, they count cells. Callers read planes in ascending order. The values
+    do not depend on how many planes one call reads. `axes` are the letters of the axes, slowest first, or "" if they
+    are unknown. The axes of a section may be "xz", which is not the order of a grid.
     """
 
     name: str
@@ -46,13 +46,14 @@ class InputArray:
 
 
 def from_array(name: str, array: Array) -> InputArray:
-    """Return planes of an array in memory, of one to three axes."""
+    """Return the input array for an array in memory. The array has one to three axes."""
     require_real(name, array.dtype)
     return InputArray(name, require_solid(name, array.shape), lambda z0, z1: array[z0:z1])
 
 
 def from_chunks(name: str, array: Any, cache_bytes: int, axes: str = "") -> InputArray:
-    """Return planes of a chunked array. A group of planes is decoded together and cached while its planes are read."""
+    """Return the input array for a chunked array. A group of planes is decoded at once. It stays in the cache while its
+    planes are read."""
     try:
         dtype = np.dtype(array.dtype)
     except TypeError:
@@ -72,7 +73,7 @@ def from_chunks(name: str, array: Any, cache_bytes: int, axes: str = "") -> Inpu
                     cached[first] = np.asarray(array[first : min(first + depth, shape[0])])
             except MemoryError:
                 raise
-            except Exception as error:  # libraries raise many types of errors for damaged data
+            except Exception as error:  # libraries raise errors of many types for damaged data
                 reason = str(error) or type(error).__name__
                 raise InputError(f"{name} cannot be read at plane {first}: {reason}") from error
         return cached[first]
@@ -87,11 +88,11 @@ def from_chunks(name: str, array: Any, cache_bytes: int, axes: str = "") -> Inpu
 
 
 def _chunk_planes(array: Any) -> int:
-    """Return the planes of a chunk. Zarr and HDF5 give one size for each axis, and Dask gives the sizes of all
-    chunks."""
+    """Return the number of planes in a chunk. `chunks` has one size for each axis (Zarr and HDF5), or the sizes of all
+    chunks along each axis (Dask)."""
     chunks = getattr(array, "chunks", None)
     if not chunks:
-        return 1 if len(array.shape) > 1 else int(array.shape[0])  # reading single cells would be slow
+        return 1 if len(array.shape) > 1 else int(array.shape[0])  # single cells are slow to read
     return max(chunks[0]) if isinstance(chunks[0], tuple) else int(chunks[0])
 
 
@@ -107,10 +108,10 @@ def _one_chunk_at_a_time() -> Iterator[None]:
 
 
 def require_solid(name: str, sizes: tuple[int, ...]) -> Shape:
-    """Return the sizes as a shape. Raises InputError unless they are one to three sizes of at least 1 that fit on a
-    disk."""
+    """Return the sizes as a shape. Raises InputError unless these are one to three numbers of at least 1, and the array
+    can fit on a disk."""
     shape = tuple(sizes)
-    if not 1 <= len(shape) <= 3 or not all(size >= 1 for size in shape):  # a size of Dask may be NaN
+    if not 1 <= len(shape) <= 3 or not all(size >= 1 for size in shape):  # Dask may give NaN as a size
         raise InputError(f"{name} has shape {shown(shape)}; one to three axes (nz, ny, nx) of at least 1 are needed")
     if math.prod(shape) >= ADDRESSABLE_BYTES // 16:
         raise InputError(f"{name} has shape {shown(shape)}, which is more than any disk can hold")
@@ -118,7 +119,7 @@ def require_solid(name: str, sizes: tuple[int, ...]) -> Shape:
 
 
 def named_axes(names: Sequence[str | None]) -> str:
-    """Return the letters of axes, such as "xz", if all names are z, y or x; else ""."""
+    """Return the letters of the axes, such as "xz", if each name is z, y or x. Otherwise return ""."""
     letters = [str(name).lower() for name in names]
     return "".join(letters) if set(letters) <= set("zyx") and len(set(letters)) == len(letters) else ""
 
@@ -137,11 +138,11 @@ def plane_groups(shape: Shape, itemsize: int, group_bytes: int) -> Iterator[tupl
 
 
 def arrange(array: InputArray, axes: str, cache_bytes: int) -> InputArray:
-    """Return the array with its axes in the order z, y, x. `axes` are the letters of its axes, slowest first; ""
-    changes none.
+    """Return the array with its axes in the order z, y, x. `axes` are the letters of the array's axes, slowest first.
+    If `axes` is "", return the array unchanged.
 
-    If the first axis changes, the source is read about size / `cache_bytes` times.
-    Raises InputError for letters that are no axes, and unless there is one for each axis.
+    If the first axis changes, the source is read about (its size / `cache_bytes`) times. Raises InputError for letters
+    other than z, y and x, and if the number of letters is not the number of axes.
     """
     if isinstance(axes, str) and not axes:
         return array
@@ -160,7 +161,8 @@ def arrange(array: InputArray, axes: str, cache_bytes: int) -> InputArray:
 
 
 class _Across:
-    """An input array whose first axis changes, with the interface of an array of one chunk."""
+    """An input array whose axes are reordered, including the first axis. It has the interface of a chunked array with
+    one chunk."""
 
     def __init__(self, array: InputArray, order: tuple[int, ...]) -> None:
         self._array, self._order = array, order
@@ -178,17 +180,17 @@ class _Across:
 
 
 def can_lift(array: InputArray, ndim: int) -> bool:
-    """Return whether `array` has at most `ndim` axes, without axes of one sample."""
+    """Return True if `array` has at most `ndim` axes with more than one sample."""
     return sum(size > 1 for size in array.shape) <= ndim
 
 
 def lift(array: InputArray, ndim: int) -> InputArray:
-    """Return `array` on the engine's three axes of a grid of `ndim` axes, with one sample along axes that it does not
-    have.
+    """Return `array` on the engine's three axes, for a grid of `ndim` axes. The result has one sample along each axis
+    that `array` does not have.
 
-    If it has the same number of axes as the grid, they correspond in order. If it has fewer, their letters decide;
-    without letters, a section is (z, x) and a profile is (x). If it has more, axes of one sample are removed, from the
-    first on. Raises InputError if too many axes are left.
+    If `array` has as many axes as the grid, the axes correspond in order. If `array` has fewer axes, the letters of its
+    axes decide. Without letters, a section is (z, x) and a profile is (x). If `array` has more axes, axes of one sample
+    are removed, the first one first. Raises InputError if too many axes remain.
     """
     kept = _kept_axes(array, ndim)
     letters = array.axes if len(kept) < ndim else ""
@@ -224,7 +226,8 @@ def _kept_axes(array: InputArray, ndim: int) -> list[int]:
 
 
 def _place(letter: str, ndim: int) -> int:
-    """Return the engine's axis for a letter on a grid of `ndim` axes. On two axes, the first axis is both z and y."""
+    """Return the engine's axis for a letter on a grid of `ndim` axes. On a grid of two axes, the letters z and y both
+    mean the first axis."""
     if ndim == 2 and letter == "z":
         letter = "y"
     return PLACES[ndim][NAMES[ndim].index(letter)]

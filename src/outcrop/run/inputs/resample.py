@@ -2,7 +2,7 @@
 
 Along each axis, the samples of the result are equidistant. A sample between the input's samples a and b is a + w (b -
 a). Applied to each axis in turn, this is trilinear interpolation. Positions are exact fractions. If both grids have a
-sample at the same place, w is 0 and the result has the bits of the input. A result is always between a and b.
+sample at the same place, w is 0 and the result has exactly the bits of the input. Each result lies between a and b.
 """
 
 from __future__ import annotations
@@ -59,14 +59,14 @@ def resample(
     does not have, or along which it has one sample. On a grid of three axes, a section without letters is (z, x), and a
     profile is (x).
 
-    Without spacings, the first samples of both grids coincide, and so do the last samples. With spacings, sample i
-    along an axis is at i * `spacing` in the input and at `origin` + i * `new_spacing` in the result. These are lengths
-    in one unit: a number, or one number for each axis of `shape` in its order. Samples outside the input are refused,
-    or get the "nearest" value.
+    Without spacings, the first samples of both grids are at the same place, and so are the last samples. With spacings,
+    sample i along an axis is at i * `spacing` in the input and at `origin` + i * `new_spacing` in the result. All
+    lengths have the same unit. Each is a number, or one number for each axis of `shape` in its order. Samples outside
+    the input raise InputError, or get the nearest value with `outside="nearest"`.
 
-    There is no anti-alias filter: smooth the values before you bring them onto a coarser grid. Up to `cache_bytes` of
-    an input that is not stored plane by plane are cached, and two planes of any input. Raises InputError for input that
-    cannot be opened, wrong letters, and samples outside.
+    There is no anti-alias filter: smooth the values before you bring them onto a coarser grid. Two planes of the input
+    are cached. If an input is not stored plane by plane, up to `cache_bytes` are cached in addition. Raises InputError
+    for an input that cannot be opened, for wrong letters, and for samples outside the input.
     """
     target = require_shape_of_grid(shape)
     cache_bytes = as_whole_number(cache_bytes, "cache_bytes", minimum=0)
@@ -99,7 +99,7 @@ def resample(
 
 
 def extrude(section: object, axis: str, count: int, *, axes: str = "", cache_bytes: int = CACHE_BYTES) -> InputArray:
-    """Repeat a section, which has two axes, at `count` places along `axis`: "z", "y" or "x".
+    """Repeat a section, which has two axes, at `count` places along the new axis `axis`: "z", "y" or "x".
 
     `axes` are the letters of the section's axes, slowest first. The default is the other two letters in the order z, y,
     x. `extrude(model, "y", 512, axes="xz")` with a model of shape (nx, nz) gives the shape (nz, 512, nx). `section` may
@@ -125,7 +125,7 @@ def extrude(section: object, axis: str, count: int, *, axes: str = "", cache_byt
 
 
 def require_shape_of_grid(shape: Sequence[int]) -> Shape:
-    """Return the shape itself. Raises InputError unless it is one to three whole numbers of at least 1."""
+    """Return `shape` as a tuple. Raises InputError unless `shape` has one to three whole numbers of at least 1."""
     if not isinstance(shape, Iterable) or isinstance(shape, str):
         raise InputError(f"shape {shown(shape)} must be one to three whole numbers, such as (nz, ny, nx)")
     sizes = tuple(as_whole_number(size, f"shape {shown(shape)}: size", MAX_SAMPLES) for size in islice(shape, 4))
@@ -133,7 +133,8 @@ def require_shape_of_grid(shape: Sequence[int]) -> Shape:
 
 
 def _between_ends(array: InputArray, place: int, target: Shape) -> AxisMap:
-    """Return the map along one of the engine's axes on which the first samples coincide, and so do the last samples."""
+    """Return the map along one of the engine's axes that puts the first samples of both grids at the same place, and
+    also the last samples."""
     size, count = array.shape[place], grid_shape(target)[place]
     if size > 1 and count == 1:
         raise InputError(
@@ -146,8 +147,8 @@ def _between_ends(array: InputArray, place: int, target: Shape) -> AxisMap:
 def _at_distance(
     array: InputArray, place: int, target: Shape, origin: Fraction, step: Fraction, extend: bool
 ) -> AxisMap:
-    """Return the map along one of the engine's axes on which sample i is at origin + i * step, in samples of the
-    input."""
+    """Return the map along one of the engine's axes that puts sample i of the result at origin + i * step. The unit is
+    one sample of the input."""
     size, count = array.shape[place], grid_shape(target)[place]
     last = origin + (count - 1) * step
     if size > 1 and not extend and (origin < 0 or last > size - 1):
@@ -165,9 +166,9 @@ def _letter(place: int, target: Shape) -> str:
 
 
 def _lengths(name: str, given: Lengths, ndim: int, signed: bool = False) -> list[Fraction]:
-    """Return an exact length for each of the engine's axes. It is 1 along axes that the grid does not have."""
+    """Return an exact length for each of the engine's axes. The length is 1 along axes that the grid does not have."""
     several = list(islice(given, 4)) if isinstance(given, Iterable) else [given] * ndim
-    # repr gives the decimal number that the user wrote, so that 10 * 0.1 is a sample of a grid with spacing 1.
+    # repr gives the decimal number that the user wrote. With a spacing of 0.1, sample 10 is then exactly at 1.
     exact = [Fraction(repr(as_number(length, f"{name} {shown(given)}:"))) for length in several]
     if len(exact) != ndim:
         raise InputError(f"{name} {shown(given)} has {len(exact)} numbers; the grid has {axes_text(ndim)}")
@@ -204,15 +205,16 @@ class AxisMap:
         return not self.weight.any()
 
     def part(self, first: int, last: int) -> AxisMap:
-        """Return the map of samples first <= i < last. It counts the input from the first sample that they need."""
+        """Return the map of samples first <= i < last. In this map, sample 0 of the input is the first sample that the
+        result needs."""
         low, high = self.low[first:last], self.high[first:last]
         start, stop = int(low[0]), int(high.max()) + 1
         return AxisMap(stop - start, low - start, high - start, self.weight[first:last])
 
 
 def axis_map(size: int, count: int, origin: Fraction, step: Fraction) -> AxisMap:
-    """Return the map of `count` samples at origin + i * step, in samples of the input. Samples outside get the nearest
-    value.
+    """Return the map of `count` samples. Sample i is at origin + i * step, in samples of the input. Samples outside the
+    input get the nearest value.
 
     If the input has one sample, its value is used everywhere.
     """
@@ -230,8 +232,8 @@ def axis_map(size: int, count: int, origin: Fraction, step: Fraction) -> AxisMap
 
 
 class Interpolator:
-    """Interpolates planes of an input array of three axes. It keeps the two planes of the input that the last plane of
-    the result needed."""
+    """Interpolates planes of an input array of three axes. The object keeps the two planes of the input that the latest
+    plane of the result needed."""
 
     def __init__(self, array: InputArray, maps: tuple[AxisMap, AxisMap, AxisMap]) -> None:
         self._array, self._maps = array, maps
@@ -241,8 +243,8 @@ class Interpolator:
         self._only: Array | None = None
 
     def planes(self, z0: int, z1: int) -> Array:
-        """Return planes z0 <= z < z1 of the result, in float32 for float32 and for up to 16 bits, else in a wider
-        dtype."""
+        """Return planes z0 <= z < z1 of the result. If values are blended, the dtype is float32 for float32 and for
+        dtypes of up to 16 bits, and wider for other dtypes."""
         if self._maps[0].size == 1:
             if self._only is None:
                 self._only = self._plane(z0)
@@ -281,23 +283,24 @@ class Interpolator:
         return result
 
     def _rows_of_block(self, itemsize: int) -> int:
-        """Return the rows of the result that are interpolated at once, with the rows of the input that they need."""
+        """Return how many rows of the result are interpolated at once. These rows and the rows of the input that they
+        need fit into BLOCK_BYTES."""
         _, down, across = self._maps
         cells = max(len(across), across.size * -(-down.size // len(down)))
         return max(1, BLOCK_BYTES // (cells * itemsize))
 
     def _input(self, z: int) -> Array:
-        """Plane z of the input, converted for arithmetic and cached."""
+        """Return plane z of the input, converted to the dtype of the arithmetic. The plane is cached."""
         if z not in self._near:
             block = np.asarray(self._array.planes(z, z + 1))
             require_real(self._array.name, block.dtype)
             dtype = np.result_type(block.dtype, np.float32) if self._blends else block.dtype
-            self._near[z] = np.array(block[0], dtype)  # a copy, because a view would keep its whole group of planes
+            self._near[z] = np.array(block[0], dtype)  # a copy: a view keeps its whole group of planes in memory
         return self._near[z]
 
 
 def _interpolate(block: Array, axis_map: AxisMap, axis: int) -> Array:
-    """Return a block of two axes, interpolated along one of them."""
+    """Return the block of two axes after interpolation along one axis."""
     if axis_map.identity:
         return block
     a = np.take(block, axis_map.low, axis)
@@ -308,8 +311,8 @@ def _interpolate(block: Array, axis_map: AxisMap, axis: int) -> Array:
 
 
 def _blend(a: Array, b: Array, weight: Any) -> Array:
-    """Return a + weight (b - a), clipped to the range from a to b because of rounding. It is exactly a if the weight is
-    0."""
+    """Return a + weight (b - a). The result is clipped to the range from a to b, because rounding could leave this
+    range. It is exactly a if the weight is 0."""
     weight = np.asarray(weight, a.dtype)
     with np.errstate(invalid="ignore", over="ignore"):
         result = b - a

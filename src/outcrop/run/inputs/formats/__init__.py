@@ -22,8 +22,8 @@ Opener: TypeAlias = Callable[[Path, str, int], InputArray]
 
 @dataclass(frozen=True)
 class Format:
-    """Files that end in one of `suffixes`. `form` shows users how to name one; it contains NAME if a file can hold
-    several arrays."""
+    """A file format. Its files end in one of `suffixes`. `form` shows users how to write the name of a file. It
+    contains NAME if a file can hold several arrays."""
 
     form: str
     suffixes: tuple[str, ...]
@@ -43,9 +43,11 @@ FORMS = ", ".join([*(kind.form for kind in FORMATS), "raw:FILE:DTYPE:NX,NY,NZ"])
 
 
 def open_file(text: str, cache_bytes: int) -> InputArray:
-    """Return the array that a text names, such as vp.npy, model.nc:vp or raw:vp.bin:float32:401,1601, in its own shape.
+    """Return the array that `text` names, such as vp.npy, model.nc:vp or raw:vp.bin:float32:401,1601. The array keeps
+    the shape that it has in the file.
 
-    Raises InputError when the file is missing, is of no known format, or does not have the format of its name.
+    Raises InputError when the file is missing, when its format is unknown, or when its content does not have the format
+    that the name says.
     """
     if text.startswith(binary.RAW):
         return binary.open_raw(text, cache_bytes)
@@ -62,7 +64,8 @@ def open_file(text: str, cache_bytes: int) -> InputArray:
 
 
 def _split_variable(text: str) -> tuple[Path, str]:
-    """Return the path and the text after its last colon, unless a file with the colon in its name exists."""
+    """Split a text into the path and the name of a variable after the last colon. If a file with the whole text as its
+    name exists, or the text has no such colon, the name is ""."""
     match = re.fullmatch(r"(.+?\.\w+):([^:]+)", text)
     if match is None or is_there(text):
         return Path(text), ""
@@ -70,19 +73,19 @@ def _split_variable(text: str) -> tuple[Path, str]:
 
 
 def open_values(values: object, axes: str, cache_bytes: int) -> InputArray:
-    """Return the input array of a file, an array or another object with samples. Its axes get the order of a grid.
+    """Return the input array for a file, an array or another object with samples. Its axes are brought into the order
+    z, y, x.
 
-    `axes` are the letters of its axes, slowest first, such as "xz" for an array of shape (nx, nz). With "", the axes
-    have their own names, or else "zyx", "zx" or "x". Raises InputError for values without samples, and for axes that do
-    not fit.
+    `axes` are the letters of the axes of `values`, slowest first, such as "xz" for an array of shape (nx, nz). With "",
+    the names of the axes in the file or object are used. If the axes have no names, their order is not changed. Raises
+    InputError for values without samples, and for axes that do not fit.
     """
     array = open_as_stored(values, cache_bytes)
     return arrange(array, array.axes if isinstance(axes, str) and not axes else axes, cache_bytes)
 
 
 def open_as_stored(values: object, cache_bytes: int) -> InputArray:
-    """Return the input array of `values`, with the axes in their stored order and with their own names, if they have
-    any."""
+    """Return the input array for `values`. The axes keep their stored order, and their names if they have names."""
     if isinstance(values, InputArray):
         return values
     if isinstance(values, (str, os.PathLike)):
@@ -96,6 +99,6 @@ def open_as_stored(values: object, cache_bytes: int) -> InputArray:
         raise InputError(f"{shown(values)} has no samples of its own; give a file or an array")
     try:
         array = np.asarray(values)
-    except Exception as error:  # errors of NumPy and of users' own classes
+    except Exception as error:  # NumPy and classes of users raise errors of many types
         raise InputError(f"the values are not an array: {error}") from None
     return from_array("the array", array)

@@ -3,9 +3,9 @@
     FILE.npy     FILE.npy.xz     FILE.npy.gz     FILE.npz[:NAME]       NumPy's own
     raw:FILE:DTYPE:SIZES[:OFFSET]        raw:vp.bin:float32:401,1601        raw:head.img:>i2:256,256,109:1024
 
-A raw file has no header that describes its numbers, so the text does. SIZES are NX,NY,NZ, NX,NZ or NX, with the fastest
-axis first, as for `-n`. DTYPE is a name of NumPy; "<" or ">" before a short name gives the byte order. OFFSET is the
-number of bytes before the first cell.
+A raw file has no header that describes its numbers. Therefore the text that names the file also describes them. SIZES
+are NX,NY,NZ, NX,NZ or NX, with the fastest axis first, as for the option `-n`. DTYPE is a name of NumPy; "<" or ">"
+before a short name gives the byte order. OFFSET is the number of bytes before the first cell.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ archives with a password or an unknown method."""
 
 
 class PlainFile:
-    """A file that is not compressed. Numbers that were read do not stay in the page cache."""
+    """A file that is not compressed. After a read, the numbers do not stay in the page cache."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -69,7 +69,8 @@ class PlainFile:
 
 
 class PackedFile:
-    """A compressed file, unpacked while it is read. Reading backwards unpacks it again from its beginning."""
+    """A compressed file that is unpacked while it is read. A read at an earlier offset unpacks the file again from its
+    beginning."""
 
     def __init__(self, name: str, unpack: Callable[[], BinaryIO]) -> None:
         self.name, self._unpack = name, unpack
@@ -123,7 +124,7 @@ def array_in_file(
     name: str, file: NumberFile, start: int, shape: tuple[int, ...], dtype: np.dtype[Any], fortran: bool,
     cache_bytes: int,
 ) -> InputArray:  # fmt: skip
-    """Return planes of an array whose numbers begin at byte `start`, in C or Fortran order."""
+    """Return the input array for numbers in a file. The numbers begin at byte `start` and are in C or Fortran order."""
     require_real(name, dtype)
     solid = require_solid(name, shape)
     if fortran:
@@ -138,7 +139,8 @@ def array_in_file(
 
 
 class _FortranOrder:
-    """An array in Fortran order, whose columns along z are contiguous, with the interface of an array of one chunk."""
+    """An array in Fortran order, whose columns along z are contiguous. It has the interface of a chunked array with one
+    chunk."""
 
     def __init__(self, file: NumberFile, start: int, shape: Shape, dtype: np.dtype[Any]) -> None:
         self._file, self._start = file, start
@@ -157,7 +159,7 @@ class _FortranOrder:
 
 
 def open_npy(path: Path, variable: str, cache_bytes: int) -> InputArray:
-    """Return a .npy file of a real dtype, in C or Fortran order."""
+    """Return the array in a .npy file of a real dtype, in C or Fortran order."""
     try:
         with open_regular(path) as file:
             shape, fortran, dtype, start = _read_header(str(path), file)
@@ -172,7 +174,7 @@ def open_npy(path: Path, variable: str, cache_bytes: int) -> InputArray:
 
 
 def open_packed_npy(path: Path, variable: str, cache_bytes: int) -> InputArray:
-    """Return a .npy file that is compressed with xz or gzip."""
+    """Return the array in a .npy file that is compressed with xz or gzip."""
     open_stream: Any = {".xz": lzma.open, ".gz": gzip.open}[path.suffix.lower()]
 
     def unpack() -> BinaryIO:
@@ -183,7 +185,7 @@ def open_packed_npy(path: Path, variable: str, cache_bytes: int) -> InputArray:
 
 
 def open_npz(path: Path, variable: str, cache_bytes: int) -> InputArray:
-    """Return the array `variable` of an .npz archive, or its only array."""
+    """Return the array `variable` of an .npz archive. If `variable` is "", return the only array."""
     try:
         with open_regular(path) as file, zipfile.ZipFile(file) as archive:
             names = sorted(name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy"))
@@ -200,7 +202,8 @@ def open_npz(path: Path, variable: str, cache_bytes: int) -> InputArray:
 
 
 def choose_variable(path: Path, variable: str, names: list[str]) -> str:
-    """Return `variable`, or the only one of `names`. Raises InputError, which lists the names."""
+    """Return `variable` if it is given, otherwise the only name in `names`. If this is impossible, raise InputError
+    with a list of the names."""
     there = f"there are: {', '.join(names) or 'none'}"
     if variable and variable not in names:
         raise InputError(f"{path} has no array {variable!r}; {there}")
@@ -218,24 +221,27 @@ def _packed_array(file: PackedFile, packed_bytes: int, cache_bytes: int) -> Inpu
     finally:
         file.close()
     unpacked_bytes = start + math.prod(shape) * dtype.itemsize
-    if packed_bytes > 2 * unpacked_bytes + MAX_PADDING_BYTES:  # gzip would read all the padding
+    # Gzip reads all padding after the data, which may be huge.
+    if packed_bytes > 2 * unpacked_bytes + MAX_PADDING_BYTES:
         raise InputError(f"{file.name} has {packed_bytes} bytes, but holds {unpacked_bytes} unpacked; it is damaged")
     return array_in_file(file.name, file, start, shape, dtype, fortran, cache_bytes)
 
 
 def _read_header(name: str, file: BinaryIO) -> tuple[tuple[int, ...], bool, np.dtype[Any], int]:
-    """Return the shape, whether the order is Fortran's, the dtype, and the offset of the first cell."""
+    """Return four values from the header: the shape, True for Fortran order, the dtype, and the offset of the first
+    cell."""
     headers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
     begin = BytesIO(_header_bytes(file))
     try:
         shape, fortran, dtype = headers[np.lib.format.read_magic(begin)](begin)
-    except Exception:  # NumPy evaluates the header as Python, which raises many types of errors
+    except Exception:  # NumPy evaluates the header as Python code and raises errors of many types
         raise InputError(f"{name} is not a .npy file") from None
     return shape, fortran, dtype, begin.tell()
 
 
 def _header_bytes(file: BinaryIO) -> bytes:
-    """Return the bytes of the header. Nothing after it is read, because a packed file may be endless."""
+    """Return the bytes of the header. Nothing after the header is read, because a packed file may unpack to endless
+    data."""
     begin = file.read(12)
     short = begin[6:7] == b"\1"  # version 1 has two bytes for the length, version 2 has four
     count = 10 + int.from_bytes(begin[8:10], "little") if short else 12 + int.from_bytes(begin[8:12], "little")
@@ -243,8 +249,8 @@ def _header_bytes(file: BinaryIO) -> bytes:
 
 
 def open_raw(text: str, cache_bytes: int) -> InputArray:
-    """Return the array that `text` describes. Raises InputError for wrong text, and if the file is missing or too
-    small."""
+    """Return the array that `text` describes. Raises InputError if the text is wrong, or if the file is missing or does
+    not have the size that the text says."""
     match = _RAW_FORM.fullmatch(text)
     if not match:
         raise InputError(
@@ -255,7 +261,7 @@ def open_raw(text: str, cache_bytes: int) -> InputArray:
     shape = tuple(int(size) for size in reversed(match["sizes"].split(",")))
     try:
         dtype = np.dtype(match["dtype"])
-    except Exception:  # NumPy raises many types of errors for names that are not dtypes
+    except Exception:  # NumPy raises errors of many types for names that are not dtypes
         raise InputError(
             f"{text}: dtype {match['dtype']!r} is unknown; write for example float32, >f4 or int16"
         ) from None

@@ -1,7 +1,7 @@
 """Files that other packages read: NetCDF (xarray), SEG-Y (segyio) and Zarr (zarr); and objects of xarray.
 
-xarray reads NetCDF of version 4, which is HDF5, with h5netcdf, and classic files with SciPy. Its values are read when
-they are needed: through Dask, from the file, or from memory.
+xarray reads NetCDF of version 4, which is HDF5, with h5netcdf. It reads classic files with SciPy. Values of xarray
+objects are read when they are needed: through Dask, from the file, or from memory.
 
 In SEG-Y, traces are columns of the grid and their samples, of depth or time, lie along z. A volume is (samples,
 inlines, crosslines) = (z, y, x). A section is (samples, traces) = (z, x), with traces in the order of the file. Format:
@@ -48,9 +48,11 @@ MAX_CHUNK_GROWTH_BYTES = 1 << 20
 
 
 def open_netcdf(path: Path, variable: str, cache_bytes: int) -> InputArray:
-    """One variable of a NetCDF file. Its attributes scale the values and mark missing ones, which become NaN.
+    """One variable of a NetCDF file. Its attributes give a scale for the values and mark missing values, which become
+    NaN.
 
-    `variable` may be in a group: GROUP/NAME. Raises InputError for other files, and without the packages.
+    For a variable in a group, `variable` is GROUP/NAME. Raises InputError if the file is not a NetCDF file, or if the
+    packages are not installed.
     """
     engine = _find_engine(path)
     try:
@@ -64,7 +66,7 @@ def open_netcdf(path: Path, variable: str, cache_bytes: int) -> InputArray:
         raise InputError(f"{path}: {' '.join(str(error).split())}; reading NetCDF needs it: {_INSTALL}") from None
     except MemoryError:
         raise
-    except Exception as error:  # the engines raise many types of errors for damaged files
+    except Exception as error:  # these packages raise errors of many types for damaged files
         with _deletions_are_silent():
             traceback.clear_frames(error.__traceback__)
         what = f"group {group!r} of it" if group else "it"
@@ -75,7 +77,8 @@ def open_netcdf(path: Path, variable: str, cache_bytes: int) -> InputArray:
 
 @contextmanager
 def _deletions_are_silent() -> Iterator[None]:
-    """Suppress the traceback that h5netcdf prints when the object of a file that it could not open is deleted."""
+    """Suppress a traceback of h5netcdf. If h5netcdf could not open a file, it prints this traceback when its object for
+    the file is deleted."""
     hook, sys.unraisablehook = sys.unraisablehook, lambda unraisable: None
     try:
         yield
@@ -84,7 +87,7 @@ def _deletions_are_silent() -> Iterator[None]:
 
 
 def _find_engine(path: Path) -> str:
-    """Return the name of the installed engine of xarray that reads the file."""
+    """Return the name of an installed package with which xarray can read the file."""
     with open_regular(path) as file:
         begin = file.read(4)
     for magic, packages in _ENGINES.items():
@@ -99,13 +102,13 @@ def _find_engine(path: Path) -> str:
 
 
 def is_xarray(values: object) -> bool:
-    """Return whether `values` is a DataArray or a Dataset. This does not load xarray."""
+    """Return True if `values` is a DataArray or a Dataset of xarray. This does not import xarray."""
     package = sys.modules.get("xarray")
     return package is not None and isinstance(values, (package.DataArray, package.Dataset))
 
 
 def from_xarray(name: str, values: xarray.DataArray | xarray.Dataset, cache_bytes: int) -> InputArray:
-    """Return planes of a DataArray, or of the only variable of a Dataset. Axes with the names z, y and x are
+    """Return the input array for a DataArray, or for the only variable of a Dataset. Axes with the names z, y and x are
     recognised."""
     import xarray
 
@@ -122,8 +125,8 @@ def from_xarray(name: str, values: xarray.DataArray | xarray.Dataset, cache_byte
 
 
 def choose_data_array(name: str, dataset: xarray.Dataset, wanted: str, remedy: str) -> xarray.DataArray:
-    """Return the variable `wanted`, or the only variable that has axes. Raises InputError, which lists the
-    variables."""
+    """Return the variable `wanted`, or, if `wanted` is "", the only variable that has axes. If this is impossible,
+    raise InputError with a list of the variables."""
     several = sorted(str(key) for key, variable in dataset.data_vars.items() if variable.ndim > 0)
     there = f"there are: {', '.join(several) or 'none'}"
     if wanted and wanted not in dataset.variables:
@@ -134,7 +137,8 @@ def choose_data_array(name: str, dataset: xarray.Dataset, wanted: str, remedy: s
 
 
 def _without_single_axes(variable: xarray.Variable) -> xarray.Variable:
-    """Return the variable without axes of one sample. They are removed from the first on until three axes are left."""
+    """Return the variable with fewer axes of one sample. Such axes are removed, the first one first, until three axes
+    are left."""
     for axis, size in variable.sizes.items():
         if variable.ndim > 3 and size == 1:
             variable = variable.isel({axis: 0})
@@ -142,7 +146,7 @@ def _without_single_axes(variable: xarray.Variable) -> xarray.Variable:
 
 
 class _LazyVariable:
-    """A variable with the interface of a chunked array. Indexing reads a slice of its first axis."""
+    """A variable of xarray with the interface of a chunked array. Indexing reads a slice along its first axis."""
 
     def __init__(self, variable: xarray.Variable) -> None:
         self._variable = variable
@@ -155,10 +159,10 @@ class _LazyVariable:
 
 
 def open_segy(path: Path, variable: str, cache_bytes: int) -> InputArray:
-    """Return a section or a volume of a SEG-Y file. A plane needs one sample of every trace, so the file is read about
-    size / `cache_bytes` times, a few traces at a time.
+    """Return the section or the volume in a SEG-Y file. A plane needs one sample of every trace. Therefore the file is
+    read about (file size / `cache_bytes`) times, a few traces at a time.
 
-    Raises InputError for other files, for files that are cut short, and for traces that are not stacked.
+    Raises InputError if the file is not a SEG-Y file, is cut short, or has traces that are not stacked.
     """
     try:
         import segyio
@@ -170,7 +174,7 @@ def open_segy(path: Path, variable: str, cache_bytes: int) -> InputArray:
         traces = _Traces(file)
     except MemoryError:
         raise
-    except Exception as error:  # segyio trusts headers, so wrong headers raise many types of errors
+    except Exception as error:  # segyio does not check headers, so wrong headers raise errors of many types
         raise InputError(f"{path} cannot be read as SEG-Y, or is cut short: {error}") from None
     if not file.unstructured and len(file.offsets) > 1:
         raise InputError(f"{path} has {len(file.offsets)} offsets at each place; only stacked traces are a model")
@@ -178,7 +182,8 @@ def open_segy(path: Path, variable: str, cache_bytes: int) -> InputArray:
 
 
 class _Traces:
-    """An open SEG-Y file as an array of one chunk, of shape (samples, traces) or (samples, inlines, crosslines)."""
+    """An open SEG-Y file with the interface of a chunked array with one chunk. Its shape is (samples, traces) or
+    (samples, inlines, crosslines)."""
 
     def __init__(self, file: Any) -> None:
         import segyio
@@ -211,7 +216,8 @@ class _Traces:
 
 
 def open_zarr(path: Path, variable: str, cache_bytes: int) -> InputArray:
-    """Return a Zarr array, a group of one array, or the current state in the directory of a run."""
+    """Return a Zarr array or the only array of a Zarr group. The directory of a run is such a group with the current
+    state."""
     try:
         import zarr
     except ImportError:
@@ -229,21 +235,21 @@ def open_zarr(path: Path, variable: str, cache_bytes: int) -> InputArray:
             node = next(iter(arrays.values()))
     except InputError:
         raise
-    except Exception as error:  # zarr raises many types of errors for other files
+    except Exception as error:  # zarr raises errors of many types for files of other formats
         raise InputError(f"{path} cannot be opened as Zarr: {' '.join(str(error).split())}") from None
     store.max_bytes = 2 * math.prod(node.shards or node.chunks) * node.dtype.itemsize + MAX_CHUNK_GROWTH_BYTES
     return from_chunks(str(path), node, cache_bytes, named_axes(_dimension_names(node)))
 
 
 def _dimension_names(array: Any) -> tuple[str | None, ...]:
-    """Return the names of the axes, as in version 3 of Zarr or as xarray writes them for version 2."""
+    """Return the names of the axes. They are stored as in version 3 of Zarr, or as xarray stores them in version 2."""
     names = getattr(array.metadata, "dimension_names", None) or array.attrs.get("_ARRAY_DIMENSIONS", ())
     return tuple(names)
 
 
 def _regular_files(path: Path) -> Any:
-    """Return Zarr's store of a folder that reads only regular files, and at most `max_bytes` at once. Zarr's own store
-    waits for pipes, and allocates a terabyte of memory for a sparse file of a terabyte."""
+    """Return a Zarr store for a folder. It reads only regular files, and at most `max_bytes` at once. Zarr's own store
+    waits for pipes, and allocates a terabyte of memory to read a sparse file of a terabyte."""
     from zarr.storage import LocalStore
 
     class RegularFiles(LocalStore):
