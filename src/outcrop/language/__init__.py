@@ -1,1 +1,1 @@
-"""From an update equation to a compiled kernel."""
+"""Turn an update equation into a compiled kernel."""

@@ -1,4 +1,4 @@
-"""Boundaries: the values beyond the sides of the grid.
+"""Boundaries define the values beyond the sides of the grid.
 
 fixed      a rim as thick as the stencil's radius keeps its initial values
 mirror     every cell is updated; cell -1-k beyond a side has the value of cell k, so there is no gradient across it
@@ -23,7 +23,8 @@ _MAX_TEXT = 200  # characters
 
 @dataclass(frozen=True)
 class Boundary:
-    """The boundary on both sides of each axis: (low, high). An axis is periodic on both sides or on neither."""
+    """The boundary on both sides of each axis: (low, high). If one side of an axis is periodic, the other side is
+    periodic, too."""
 
     z: tuple[Side, Side] = ("fixed", "fixed")
     y: tuple[Side, Side] = ("fixed", "fixed")
@@ -40,18 +41,19 @@ class Boundary:
 
     @property
     def sides(self) -> tuple[tuple[Side, Side], ...]:
-        """The sides of z, of y and of x."""
+        """The pairs of sides of z, y and x."""
         return self.z, self.y, self.x
 
     def rims(self, radii: tuple[int, int, int]) -> tuple[tuple[int, int], ...]:
-        """The number of cells at the low and the high end of each axis that keep their values, for these `radii`."""
+        """Return for each axis the numbers of cells at its low end and at its high end that keep their values. `radii`
+        are the radii of the stencil."""
         return tuple(
             (radius if low == "fixed" else 0, radius if high == "fixed" else 0)
             for radius, (low, high) in zip(radii, self.sides, strict=True)
         )
 
     def __str__(self) -> str:
-        """One word if all sides are equal, otherwise text that `as_boundary` can read."""
+        """Return one word if all sides are equal, otherwise a text with all axes. `as_boundary` can read both."""
         words = {side for sides in self.sides for side in sides}
         if len(words) == 1:
             return words.pop()
@@ -65,7 +67,7 @@ def as_boundary(value: object) -> Boundary:
     """Make a Boundary from one word, from text such as "x=periodic,z=fixed:mirror", or from a mapping such as
     {"x": "periodic", "z": ("fixed", "mirror")}.
 
-    Axes that are not named are fixed. Raises InputError with the possible words.
+    Axes that `value` does not name are fixed. Raises InputError for other values. The message lists the possible words.
     """
     if isinstance(value, Boundary):
         return value
@@ -110,8 +112,9 @@ def _side(word: object) -> Side:
 
 
 def boundary_on_grid(boundary: Boundary, ndim: int) -> Boundary:
-    """Translate a boundary from the grid's own axes to the engine's three axes. Missing axes are fixed. The first of
-    two axes may be called z or y. Raises InputError for sides of an axis that the grid does not have."""
+    """Translate a boundary from the grid's own axes to the engine's three axes. Axes that the grid does not have are
+    fixed. If the grid has two axes, the first of them may be called z or y. Raises InputError for sides of an axis that
+    the grid does not have."""
     if ndim == 2:
         if boundary.y not in (_FIXED, boundary.z) and boundary.z != _FIXED:
             raise InputError(f"boundary {boundary}: a grid of two axes has no z beside y; name y and x")
@@ -125,7 +128,7 @@ def boundary_on_grid(boundary: Boundary, ndim: int) -> Boundary:
 
 
 def boundary_text(boundary: Boundary, ndim: int) -> str:
-    """The text of a boundary on the engine's three axes, written with the grid's own axes."""
+    """Return the text of a boundary. `boundary` has the engine's three axes, and the text has the grid's own axes."""
     own = {1: (boundary.x,) * 3, 2: (boundary.z, boundary.z, boundary.x), 3: boundary.sides}[ndim]
     text = str(Boundary(*own))
     return ",".join(text.split(",")[-ndim:])

@@ -1,4 +1,5 @@
-"""Compile a generated kernel with the machine's C compiler, and keep it in the cache under a hash of all its inputs.
+"""Compile a generated kernel with the machine's C compiler. The cache keeps the compiled kernel under a hash of all its
+inputs.
 
 stencil, dtype, vectors ──► C ──► key = hash(C, compiler, flags, processor) ──► <cache>/kernels/<key>.so ──► address
 """
@@ -29,8 +30,8 @@ VECTOR_BYTES = {"avx512": 64, "avx2": 32, "neon": 16, "sse2": 16, "plain": 0}
 PROCESSOR = ("vendor_id", "cpu family", "model", "model name", "stepping", "flags", "cache size",
              "CPU implementer", "CPU architecture", "CPU variant", "CPU part", "CPU revision", "Features",
              "cpu", "revision", "isa", "uarch", "features")  # fmt: skip
-"""Lines of /proc/cpuinfo that determine -march=native on several architectures. The model name is not enough, because
-virtual machines use one name for processors of several generations, and may hide some of their instructions."""
+"""Lines of /proc/cpuinfo that determine the effect of -march=native, for several architectures. The model name is not
+enough. Virtual machines use one name for processors of several generations, and may hide some of their instructions."""
 
 Copy: TypeAlias = tuple[int, int]
 Calls: TypeAlias = tuple[tuple[int, tuple[Copy, ...], tuple[Copy, ...]], ...]
@@ -40,8 +41,9 @@ Calls: TypeAlias = tuple[tuple[int, tuple[Copy, ...], tuple[Copy, ...]], ...]
 class Kernel:
     """Compiled updates.
 
-    `calls` has one entry for each stage of an even step, then for each stage of an odd step: the address of a function,
-    which is valid until the process ends, and the pairs (field, copy) of its sources and targets."""
+    `calls` has one entry for each stage of an even step, then one for each stage of an odd step. An entry consists of
+    the address of a function and the pairs (field, copy) of its sources and targets. The address is valid until the
+    process ends."""
 
     isa: str
     calls: Calls
@@ -66,7 +68,7 @@ def compile_kernel(stencil: Stencil, dtype: str, isa: str = "auto", boundary: Bo
 
 @lru_cache
 def available_isas() -> tuple[str, ...]:
-    """The instruction sets of this processor, widest vectors first. `plain` is always one of them."""
+    """Return the instruction sets of this processor, with the widest vectors first. `plain` is always the last one."""
     machine = platform.machine().lower()
     if machine in ("aarch64", "arm64"):
         return ("neon", "plain")
@@ -91,7 +93,8 @@ def _shared_object(source: str) -> Path:
 
 @lru_cache
 def _processor() -> dict[str, str]:
-    """Properties of the first processor from /proc/cpuinfo, or its architecture if that file has none of them."""
+    """Return the properties of the first processor in /proc/cpuinfo. If that file has none of them, return the
+    architecture."""
     found = {}
     with suppress(OSError), open("/proc/cpuinfo", encoding="utf-8", errors="replace") as lines:
         for line in takewhile(str.strip, lines):

@@ -1,27 +1,27 @@
 """Generate C for a Stencil: one function for each stage, with the signature of core/outcrop/kernel/kernel.h.
 
 A row is updated as whole aligned vectors. The inner loop handles one row of one plane. The loop over planes is inside
-the loop over rows, so the rows that neighbouring planes share are still in the first-level cache. Blocking several rows
-or planes in registers was measured and is slower, because it opens more streams than the prefetchers can follow.
+the loop over rows, so that rows that neighbouring planes share are still in the first-level cache. To block several
+rows or planes in registers is slower, by measurement, because more streams are open than the prefetchers can follow.
 
-Whole vectors are wrong at both ends of a row. So the ends are stored again after the row: cells of a fixed rim get
-their old values, cells that need values beyond the grid are computed one by one, and padding is set to zero. These
-values are taken before the row is stored, because a field may be updated in place:
+At both ends of a row, the results of whole vectors are wrong. So the ends are stored again after the row. Cells of a
+fixed rim get their old values. Cells that need values beyond the grid are computed one by one. Padding is set to zero.
+The values for the ends are taken before the row is stored, because a field may be updated in place:
 
     | edge: computed or kept |        whole vectors, stored        | edge | padding: 0 |
       ──────────────────────── stored again afterwards ─────────────────────────────
 
-A row beyond the grid is replaced by the row that has its values (boundary.py).
+In place of a row beyond the grid, the kernel reads the row with the values that the boundary defines (boundary.py).
 
-For each row that is read, the vectors around the current vector stay in registers and move along with it. Neighbours in
-x are lanes shifted out of two of these vectors. There are no unaligned loads:
+For each row that is read, registers hold the current vector and the vectors around it. A vector of neighbours in x is
+made by a shift of lanes out of two of these vectors, so no load is unaligned:
 
     row (dz, dy):   | w[-1] | w[0] | w[1] |          value at dx = -1: last lane of w[-1], all but the last of w[0]
                             x ──►                    then w[-1] = w[0], w[0] = w[1], w[1] = next load
 
-Vectors are extensions of GCC and Clang (`vector_size`, `__builtin_shufflevector`). With one lane, the same expressions
-are written for single cells in plain C. Operations that do not depend on the cell are computed as scalars before the
-loop.
+Vectors are extensions of GCC and Clang (`vector_size`, `__builtin_shufflevector`). Without vectors, the same
+expressions are written for single cells in plain C. Operations that do not depend on the cell are computed as scalars
+before the loop.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _COMPARISON = {"min": "<", "max": ">"}
 Operand: TypeAlias = tuple[int, int]
 """A field and the age of its value."""
 Row: TypeAlias = tuple[Operand, int, int]
-"""A row that is read: its operand, dz and dy."""
+"""A row that is read: its operand, and its offsets dz and dy."""
 
 _HEAD = """\
 #include <math.h>
@@ -74,9 +74,9 @@ def symbol(stage: int) -> str:
 
 
 def generate(stencil: Stencil, dtype: str, vector_bytes: int, boundary: Boundary = FIXED) -> str:
-    """C source of the updates of `stencil` in `dtype` ("float32" or "float64") with vectors of `vector_bytes`, or
-    without vectors if this is 0. The source is made of numbers and operators only. It contains no name or text of the
-    stencil, which may come from an untrusted manifest."""
+    """Return the C source of the updates of `stencil`. `dtype` is "float32" or "float64". `vector_bytes` is the size of
+    a vector, or 0 for no vectors. The source contains no name or text of the stencil, because these may come from an
+    untrusted manifest. Only its numbers and operators are used."""
     lanes = max(1, vector_bytes // ITEM_BYTES[dtype])
     lines = [_HEAD]
     for number, stage in enumerate(stencil.stages):
@@ -100,14 +100,16 @@ class _StageWriter:
         self.type = code.c_type
 
     def lines(self) -> Iterator[str]:
-        """The functions for a row and for a block, and one for single cells if the boundary needs it."""
+        """Yield the functions for a row and for a block. If the boundary needs a function for single cells, yield that
+        function first."""
         if self.radius_x > 0 and any(side != "fixed" for side in self.boundary.x):
             yield from self._cell_function()
         yield from self._row_function()
         yield from self._block_function()
 
     def _row_arguments(self) -> str:
-        """The target rows q, the rows p that keep the values of their rim, and the rows r that are read."""
+        """Return the parameters of the row function: the target rows q, the rows p with the values of the rim, and the
+        rows r that are read."""
         alone = "" if self.reads_target else "restrict "
         targets = "".join(
             f", {self.type} *{alone}q{j}, const {self.type} *{alone}p{j}" for j in range(len(self.in_place))
@@ -149,12 +151,12 @@ class _StageWriter:
         yield ""
 
     def _edges(self) -> list[tuple[Side, str, str, str]]:
-        """Side, name, first cell and end of both edges. Cells outside x0 .. x1 belong to another call."""
+        """Return the side, name, first cell and end of both edges. Another call handles the cells outside x0 .. x1."""
         radius = self.radius_x
         if not radius:
             return []
         low_side, high_side = self.boundary.x
-        if high_side == "fixed" and low_side != "fixed":  # if the edges of a short row overlap, the rim wins
+        if high_side == "fixed" and low_side != "fixed":  # if the edges of a short row overlap, the rim keeps its cells
             high_first = f"within(b->nx - {radius}, 0, b->nx)"
             low_end = f"within({radius}, 0, {high_first})"
         else:
@@ -167,7 +169,8 @@ class _StageWriter:
         ]
 
     def _take_edges(self) -> Iterator[str]:
-        """Compute or keep the cells at both ends of the row, unless the rim can be copied afterwards."""
+        """Yield the code that computes or saves the cells at both ends of the row. Rim cells that can be copied after
+        the row are not saved."""
         for side, name, first, end in self._edges():
             yield f"  const long {name}0 = {first}, {name}1 = {end};"
             if side == "fixed" and not any(self.in_place):
@@ -217,9 +220,9 @@ class _StageWriter:
 
 @dataclass(frozen=True)
 class _Expressions:
-    """Writes the expressions of one program. Its methods yield lines of C. Names in C: `r<i>` is row number i,
-    `w<i>_<k>` the vector of this row k vectors after the current vector, `u<j>` operation j as a scalar, `t<j>` as a
-    vector, `c<j>` for a single cell."""
+    """Writes the expressions of one program. Its methods yield lines of C. Names in C: `r<i>` is row number i.
+    `w<i>_<k>` is the vector of row i that lies k vectors after the current vector. `u<j>` is the result of operation j
+    as a scalar, `t<j>` as a vector, and `c<j>` for a single cell."""
 
     program: Program
     c_type: str
@@ -227,7 +230,7 @@ class _Expressions:
 
     @cached_property
     def rows(self) -> dict[Row, list[int]]:
-        """The rows that are read, in the order of their numbers. Each row has its offsets in x."""
+        """The rows that are read, in the order of their numbers, each with its offsets in x."""
         rows: dict[Row, list[int]] = {}
         for load in self.program.loads:
             dz, dy, dx = load.offset
@@ -235,7 +238,7 @@ class _Expressions:
         return rows
 
     def type_definitions(self) -> Iterator[str]:
-        """The types `v`, a vector of cells, and `m`, the mask of a comparison."""
+        """Yield the definitions of the types `v`, a vector of cells, and `m`, the mask of a comparison."""
         if self.lanes == 1:
             yield f"typedef {self.c_type} v;"
             return
@@ -245,7 +248,8 @@ class _Expressions:
         yield f"typedef {integer} m __attribute__((vector_size({size})));"
 
     def uniforms(self) -> Iterator[str]:
-        """The operations that do not depend on the cell, as scalars, and as vectors if other operations need them."""
+        """Yield the operations that do not depend on the cell. Their results are scalars, and also vectors if other
+        operations need vectors."""
         uniform = self.program.uniform
         needed = set(self.program.results)
         for place, operation in enumerate(self.program.operations):
@@ -273,31 +277,33 @@ class _Expressions:
 
     @cached_property
     def reaches(self) -> list[tuple[int, int, int]]:
-        """The number of each row, and the first and last vector that its loads need, relative to the current vector."""
+        """For each row: its number, and the first and the last vector that its loads need, relative to the current
+        vector."""
         if self.lanes == 1:
             return []
         ends = [(min(0, *offsets), max(0, *offsets)) for offsets in self.rows.values()]
         return [(row, low // self.lanes, -(-high // self.lanes)) for row, (low, high) in enumerate(ends)]
 
     def first_vectors(self) -> Iterator[str]:
-        """The vectors that are loaded before the loop."""
+        """Yield the loads of vectors before the loop."""
         for row, first, last in self.reaches:
             for i in range(first, last):
                 yield f"  v w{row}_{_index(i)} = *(const v *)(r{row} + b->x0 + {i * self.lanes});"
 
     def next_vectors(self) -> Iterator[str]:
-        """The vector of each row that is loaded at the start of the loop's body."""
+        """Yield one load of a vector for each row, at the start of the loop's body."""
         for row, _, last in self.reaches:
             yield f"    v w{row}_{_index(last)} = *(const v *)(r{row} + x + {last * self.lanes});"
 
     def move_along(self) -> Iterator[str]:
-        """The vectors that are renamed at the end of the loop's body, when x moves on by one vector."""
+        """Yield the assignments at the end of the loop's body, which rename the vectors because x grows by one
+        vector."""
         for row, first, last in self.reaches:
             for i in range(first, last):
                 yield f"    w{row}_{_index(i)} = w{row}_{_index(i + 1)};"
 
     def operations(self) -> Iterator[str]:
-        """The operations that depend on the cell, for a vector of cells at x."""
+        """Yield the operations that depend on the cell, for a vector of cells at x."""
         numbers = {row: number for number, row in enumerate(self.rows)}
         for place, operation in self._of_cells():
             match operation:
@@ -307,7 +313,8 @@ class _Expressions:
                     yield from self._apply(place, operator, [f"t{i}" for i in operands])
 
     def cell_operations(self, column: Callable[[int], str]) -> Iterator[str]:
-        """The same operations for one cell. `column(dx)` is C for the position in a row of the cell at distance dx."""
+        """Yield the same operations for one cell. `column(dx)` returns the C expression for the column of the cell at
+        distance dx."""
         numbers = {row: number for number, row in enumerate(self.rows)}
         uniform = self.program.uniform
         for place, operation in self._of_cells():

@@ -1,14 +1,16 @@
 """Lower SymPy expressions to a Program.
 
-SymPy keeps sums and products as sets without an order. This file chooses an order from the content alone:
+SymPy keeps sums and products as sets without an order. This file chooses an order that depends only on the content of
+the expressions:
 
 * Terms nearest to the centre come first, then terms are ordered by offset.
 * Terms of a sum with the same coefficient are added before they are multiplied.
 * Sums are balanced trees, to keep chains of dependent additions short.
-* In products, factors that do not depend on the cell are multiplied first, so that they are computed once per call.
+* In products, factors that do not depend on the cell are multiplied first. Their product is then computed only once per
+  call of the kernel.
 * Equal operations are computed once.
-* A sum inside a sum, or a product inside a product, is computed as it stands. SymPy makes these only with
-  `evaluate=False`.
+* A sum inside a sum is computed separately, and so is a product inside a product. SymPy keeps such nested terms only
+  with `evaluate=False`.
 """
 
 from __future__ import annotations
@@ -29,7 +31,8 @@ _LARGEST_POWER = 16
 
 
 def lower(where: str, expressions: Sequence[sympy.Expr], fields: Sequence[str], scalars: Sequence[str]) -> Program:
-    """Make the program of `expressions`. Raises InputError that names `where` and a term that no kernel can compute."""
+    """Make the program that computes `expressions`. Raises InputError if no kernel can compute a term. The message has
+    `where` and the term."""
     builder = _Builder(where, fields, scalars)
     results = tuple(builder.visit(expression) for expression in expressions)
     return Program(tuple(builder.operations), results)
@@ -46,7 +49,7 @@ class _Builder:
         self._visited: dict[sympy.Expr, int] = {}
 
     def visit(self, node: sympy.Expr) -> int:
-        """The position of the operation that computes `node`."""
+        """Return the position of the operation that computes `node`. Append the operation if it is new."""
         if node not in self._visited:
             self._visited[node] = self._visit(node)
         return self._visited[node]
@@ -172,7 +175,8 @@ class _Builder:
 
 
 def _split(term: sympy.Expr) -> tuple[bool, sympy.Expr, sympy.Expr]:
-    """Whether the term is subtracted, the product of its factors that do not depend on the cell, and the rest."""
+    """Split a term into three parts: whether it is subtracted, the product of all factors that do not depend on the
+    cell, and the product of all other factors."""
     number, rest = term.as_coeff_Mul()
     negative = bool(number.is_negative)
     positive = term
@@ -195,7 +199,8 @@ def _ordered(terms: Sequence[sympy.Expr]) -> list[sympy.Expr]:
 
 
 def _key(term: sympy.Expr) -> tuple[object, ...]:
-    """The sort key of a term: numbers first, then scalars, then by distance and direction of the loads, then by text.
+    """Return the sort key of a term. Numbers come first, then scalars, then terms with loads, by distance and
+    direction. Terms that are equal in these respects are sorted by their text.
     """
     loads = sorted(_offset_key(load) for load in term.atoms(AppliedUndef))
     kind = 0 if term.is_Number else 1 if not loads else 2

@@ -1,10 +1,10 @@
-"""The lowered form of expressions: operations in one fixed order, and the stages that they make up.
+"""The lowered form of expressions: a program is a list of operations in a fixed order, and a stage has one program.
 
 The order of operations defines the bits of a stencil. The C generator and the NumPy oracle follow it operation by
-operation. Each operation rounds once to the field's dtype, and nothing is contracted or reassociated.
+operation. Each operation rounds once to the field's dtype. No operations are contracted or reassociated.
 
-A kernel trusts the numbers in a program: it reads and writes the fields with these numbers without a check. So this
-file checks each of them. The caller puts the name of the stencil before the message of a ValueError.
+A kernel uses the field numbers and offsets in a program without a check, so this file checks each of them. The caller
+puts the name of the stencil before the message of a ValueError.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from outcrop.errors import shown
 from outcrop.language import schema
 
 OPERATORS = {"add": 2, "sub": 2, "mul": 2, "div": 2, "neg": 1, "sqrt": 1, "abs": 1, "min": 2, "max": 2}
-"""The number of operands of each operator. min and max are `a < b ? a : b` and `a > b ? a : b`."""
+"""The number of operands of each operator. min(a, b) is `a < b ? a : b`, and max(a, b) is `a > b ? a : b`."""
 
 
 @dataclass(frozen=True)
 class Load:
-    """The value of field number `field` at `offset` (z, y, x): the newest value if `age` is 0, the value before the
-    field's latest update if `age` is 1."""
+    """The value of field number `field` at `offset` (z, y, x). With `age` 0 it is the newest value. With `age` 1 it is
+    the value before the field's latest update."""
 
     field: int
     offset: tuple[int, int, int]
@@ -71,7 +71,7 @@ class Program:
 
     @cached_property
     def uniform(self) -> tuple[bool, ...]:
-        """For each operation, whether its value is the same for every cell."""
+        """For each operation, true if its value is the same for every cell."""
         found: list[bool] = []
         for operation in self.operations:
             match operation:
@@ -127,8 +127,8 @@ class Program:
 
 def evaluate(program: Program, load: Callable[[Load], Any], scalars: Sequence[float], dtype: type) -> list[Any]:
     """Run a program with NumPy, operation by operation, each rounded to `dtype`. The results are arrays if `load`
-    returns arrays, otherwise NumPy scalars. `scalars` has the parameters, then the signals."""
-    import numpy as np  # only here: `outcrop info` reads programs without NumPy
+    returns arrays, otherwise NumPy scalars. `scalars` has the values of the parameters, then those of the signals."""
+    import numpy as np  # imported late, because `outcrop info` reads programs without NumPy
 
     functions: dict[str, Callable[..., Any]] = {
         **{name: getattr(operators, name) for name in ("add", "sub", "mul", "neg")},
@@ -154,7 +154,7 @@ def evaluate(program: Program, load: Callable[[Load], Any], scalars: Sequence[fl
 
 
 def _read_operation(row: object, place: int) -> Operation:
-    """Operation number `place`, from its row in `to_json`."""
+    """Convert the row of `to_json` for operation number `place` to an Operation."""
     match row:
         case ["load", field, dz, dy, dx, age]:
             return Load(
@@ -190,13 +190,14 @@ class Stage:
 
     @cached_property
     def operands(self) -> tuple[tuple[int, int], ...]:
-        """The pairs (field, age) that the kernel gets: the newest values of the targets, then the values it loads."""
+        """The pairs (field, age) that the kernel receives: the newest values of the targets, then the values that the
+        program loads."""
         targets = [(field, 0) for field in self.targets]
         return tuple(dict.fromkeys([*targets, *((load.field, load.age) for load in self.program.loads)]))
 
     @cached_property
     def reaches(self) -> dict[tuple[int, int], bool]:
-        """For each pair (field, age) that the stage reads, whether it reads neighbours."""
+        """For each pair (field, age) that the stage reads, true if it also reads the pair at neighbours."""
         found: dict[tuple[int, int], bool] = {}
         for load in self.program.loads:
             key = load.field, load.age
@@ -205,7 +206,8 @@ class Stage:
 
     @property
     def span(self) -> int:
-        """The number of cells that the stage reads to update one cell, from the first to the last in each row."""
+        """The number of cells that the stage reads to update one cell. Each row counts from its first to its last cell
+        that is read."""
         rows: dict[tuple[int, int, int, int], list[int]] = {}
         for load in self.program.loads:
             dz, dy, dx = load.offset
@@ -213,8 +215,8 @@ class Stage:
         return sum(max(row) - min(row) + 1 for row in rows.values())
 
     def require_sound(self, fields: int, scalars: int, ndim: int) -> None:
-        """Raise ValueError unless a kernel of the stage reads and writes only what exists. The stencil has this number
-        of fields and of scalars, and the grid has `ndim` axes."""
+        """Raise ValueError unless a kernel of the stage reads and writes only fields, scalars and cells that exist.
+        `fields` and `scalars` are their numbers in the stencil, and the grid has `ndim` axes."""
         if len(self.targets) != len(self.program.results) or len(set(self.targets)) != len(self.targets):
             raise ValueError("a stage needs one result for each of its fields, and each field once")
         for field in self.targets:
@@ -252,9 +254,10 @@ class Stage:
 class Storage:
     """How the values of one field are stored.
 
-    `is_static`: no stage updates the field. `is_double`: the field has two copies, because an update must not overwrite
-    the old value, which neighbours or later stages still read; the two copies alternate. `history`: the number of
-    values that a step needs: 1 for the newest, 2 if the value before it is needed, too.
+    `is_static` is true if no stage updates the field. `is_double` is true if the field has two copies, which are
+    written alternately. Two copies are needed if neighbours or later stages still read the old value after an update.
+    `history` is the number of values that a step needs: 1 for only the newest value, 2 for the newest and the previous
+    value.
     """
 
     is_static: bool
@@ -263,7 +266,8 @@ class Storage:
 
 
 def storage_of(stages: Sequence[Stage], field: int, name: str) -> Storage:
-    """The storage that the stages require for field number `field`. Raises ValueError if no storage fits."""
+    """Return the storage that the stages require for field number `field`. Raises ValueError if a stage reads a
+    previous value that no storage can provide."""
     is_double, history, is_updated = False, 1, False
     for stage in stages:
         updates = field in stage.targets

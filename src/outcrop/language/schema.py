@@ -1,9 +1,9 @@
 """Limits and checks for the parts of a stencil: names, texts, numbers, and the maximum of each kind.
 
 A stencil becomes C code that runs in the user's process. It comes from the user's program, or from the manifest of a
-directory that another person has made. Both must pass the same checks here, so every stencil that can be made can be
-read back, and only stencils that can be made can be read. Nothing here needs SymPy or NumPy, because `outcrop info`
-must not load them.
+directory that another person has made. Both must pass the same checks in this file. So every stencil that a program can
+make can also be read back, and no other stencil can be read. Nothing in this file needs SymPy or NumPy, because
+`outcrop info` must not load them.
 """
 
 from __future__ import annotations
@@ -30,20 +30,21 @@ C_WORDS = frozenset(
 
 MAX_FIELDS = 256
 MAX_SCALARS = 256
-"""Parameters and signals together."""
+"""The maximum number of parameters and signals together."""
 MAX_STAGES = 64
 MAX_OPERATIONS = 4096
-"""Operations of all stages together. The largest built-in stencil has 661. Some stencils with 4096 operations take
-minutes to compile."""
+"""The maximum number of operations of all stages together. The largest built-in stencil has 661. The C compiler needs
+minutes for some stencils with 4096 operations."""
 MAX_OPERANDS = 64
-"""Values of fields that the core passes to one kernel (core/outcrop/exec/traverse.cpp)."""
+"""The maximum number of values of fields that the core passes to one kernel (core/outcrop/exec/traverse.cpp)."""
 MAX_OFFSET = 64
-"""Cells along any axis. An offset of n cells along x may read n lines of 64 bytes beyond a plane. The guards of the
-window, which make these lines readable, have 64 lines (core/outcrop/exec/window.hpp)."""
+"""The maximum offset along any axis, in cells. A kernel with an offset of n cells along x may read n lines of 64 bytes
+beyond a plane. The guards of the window make 64 such lines readable (core/outcrop/exec/window.hpp)."""
 MAX_SPAN = 4096
-"""Cells of all rows that a stage reads to update one cell. The compiler keeps them in registers."""
+"""The maximum number of cells that a stage reads to update one cell, in all rows. The compiler keeps the values of
+these cells in registers."""
 MAX_NAME, MAX_TEXT = 200, 65536
-"""Characters of the name of a stencil, and of the text of its equation."""
+"""The maximum number of characters in the name of a stencil, and in the text of its equation."""
 
 Offset: TypeAlias = tuple[int, int, int]
 
@@ -82,11 +83,11 @@ def as_finite(value: object, what: str) -> float:
     return number
 
 
-# The functions below read plain data that `to_json` has made. They raise ValueError for anything else.
+# The functions below read plain data that `to_json` has made. They raise ValueError for other data.
 
 
 def read_members(data: object, what: str, *names: str) -> Mapping[str, Any]:
-    """A mapping with exactly these members."""
+    """Return `data` if it is a mapping with exactly these members."""
     if not isinstance(data, Mapping) or set(data) != set(names):
         there = sorted(map(shown, data)) if isinstance(data, Mapping) and len(data) < 20 else shown(data)
         raise ValueError(f"{what} needs the members {', '.join(names)}, and has {shown(there)}")
@@ -94,7 +95,7 @@ def read_members(data: object, what: str, *names: str) -> Mapping[str, Any]:
 
 
 def read_list(data: object, what: str, maximum: int, minimum: int = 0) -> list[Any]:
-    """A list with `minimum` to `maximum` entries."""
+    """Return `data` if it is a list with `minimum` to `maximum` entries."""
     if not isinstance(data, list) or not minimum <= len(data) <= maximum:
         count = len(data) if isinstance(data, list) else shown(data)
         raise ValueError(f"{what} must be {minimum} to {maximum}, not {count}")
@@ -102,14 +103,14 @@ def read_list(data: object, what: str, maximum: int, minimum: int = 0) -> list[A
 
 
 def read_whole(value: object, what: str, end: int) -> int:
-    """A whole number from 0 to `end` - 1."""
+    """Return a whole number from 0 to `end` - 1."""
     if type(value) is not int or not 0 <= value < end:
         raise ValueError(f"{what} {shown(value)} must be a whole number from 0 to {end - 1}")
     return value
 
 
 def read_offset(values: list[Any]) -> Offset:
-    """A step in cells along z, y and x."""
+    """Return an offset in cells along z, y and x."""
     for step in values:
         if type(step) is not int or not -MAX_OFFSET <= step <= MAX_OFFSET:
             raise ValueError(f"offset {shown(values)} must be whole numbers from {-MAX_OFFSET} to {MAX_OFFSET}")
@@ -118,14 +119,14 @@ def read_offset(values: list[Any]) -> Offset:
 
 
 def read_number(value: object, what: str) -> float:
-    """A finite number that is an int or a float."""
+    """Convert an int or float to a finite float."""
     if type(value) not in (int, float):
         raise ValueError(f"{what} {shown(value)} must be a number")
     return as_finite(value, what)
 
 
 def read_hexadecimal(text: object, what: str) -> float:
-    """A finite number in exactly the form that `float.hex` writes."""
+    """Convert text to a finite number. The text must have exactly the form that `float.hex` writes."""
     try:
         number = float.fromhex(text) if isinstance(text, str) and len(text) < 32 else math.nan
     except (ValueError, OverflowError):

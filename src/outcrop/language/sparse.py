@@ -1,7 +1,7 @@
 """Points between the cells of a grid: sources that are added to fields, and receivers that read fields.
 
-A point has one or more corners: cells with a weight. `linear` makes them from coordinates. Everything here consists of
-plain arrays, so injections and samplings can come from Devito or from options.
+A point has one or more corners. A corner is a cell with a weight. `linear` computes corners from coordinates.
+Injections and samplings consist of plain arrays, so they can be made from Devito's objects or from options.
 
     step t:   samplings with `before`  ►  stages, each followed by its injections  ►  all other samplings
 """
@@ -33,16 +33,18 @@ Cells: TypeAlias = NDArray[np.int64]
 Weights: TypeAlias = NDArray[np.float64]
 """Shape (points, corners)."""
 ReadCells: TypeAlias = Callable[[str, Cells], Weights]
-"""The values of a field, by name, at cells of shape (..., 3)."""
+"""A function that returns the values of the named field at cells of shape (..., 3)."""
 
 _NEAR = 1e-6
-"""A point may lie outside the grid by this fraction of the cells along an axis, because of rounding to float32."""
+"""A point may lie outside the grid by this fraction of the grid's length along an axis, because coordinates are rounded
+to float32."""
 
 
 @dataclass(frozen=True)
 class SourceFactor:
-    """A factor at the corners of sources that is computed from read-only fields, such as dt**2/m. `program` has one
-    result. Its fields are numbered by their position in `fields`; `scalars` are its scalars' values."""
+    """A factor, such as dt**2/m, that multiplies sources. It is computed from read-only fields at the corners of the
+    sources. `program` has one result. Field number i of the program is `fields[i]`. `scalars` has the values of the
+    program's scalars."""
 
     program: Program
     fields: tuple[str, ...]
@@ -59,7 +61,7 @@ class SourceFactor:
             raise InputError(f"the factor of a source: {error}") from None
 
     def at(self, cells: Cells, read: ReadCells) -> Weights:
-        """The factor at these cells, in float64."""
+        """Return the factor at these cells, in float64."""
 
         def load(one: Load) -> Weights:
             return read(self.fields[one.field], cells + np.array(one.offset, np.int64)).astype(np.float64)
@@ -74,7 +76,7 @@ class SourceFactor:
     @classmethod
     def from_json(cls, data: object) -> SourceFactor:
         """Make the factor that `to_json` described. Raises InputError for any other data. The caller must check that
-        the run has its fields and the cells that it reads."""
+        the run has the fields and the cells that the factor reads."""
         try:
             members = read_members(data, "it", "program", "fields", "scalars")
             fields = tuple(read_list(members["fields"], "fields", MAX_FIELDS))
@@ -87,12 +89,13 @@ class SourceFactor:
 
 @dataclass(frozen=True, eq=False)
 class Injection:
-    """Sources. In each step t, right after the last stage that updates the field, for each point p, then corner k:
+    """Sources. Each step t adds values to the field, right after the last stage that updates the field. The outer loop
+    is over the points p, the inner loop over the corners k:
 
         field[cells[p, k]] += dtype(weights[p, k] * values[t, p])
 
-    The product is computed in float64 and rounded once to the field's dtype. Steps are counted from 0. If there is a
-    `scale`, call `resolved` to multiply it into the weights.
+    The product is computed in float64 and rounded once to the field's dtype. Steps are counted from 0. If `scale` is
+    given, call `resolved` to multiply the weights by it.
     """
 
     field: str
@@ -115,8 +118,8 @@ class Injection:
         return len(self.values)
 
     def resolved(self, read: ReadCells) -> Injection:
-        """The same sources with the values of `scale` multiplied into the weights. `read` returns the cells that the
-        scale needs."""
+        """Return the same sources with weights that are multiplied by the values of `scale`. `read` returns the values
+        of the fields that the scale needs."""
         if self.scale is None:
             return self
         return replace(self, weights=self.weights * self.scale.at(self.cells, read), scale=None)
@@ -124,9 +127,9 @@ class Injection:
 
 @dataclass(frozen=True, eq=False)
 class Sampling:
-    """Receivers: the sum over the corners k, in order and in float64, of weights[p, k] * field[cells[p, k]]. The fields
-    are read at the end of each step, or with `before` ahead of the step's first stage. Samplings with the same name are
-    parts of one trace and are added up."""
+    """Receivers. The value at point p is the sum of weights[p, k] * field[cells[p, k]] over the corners k, in order and
+    in float64. The field is read at the end of each step, or with `before` ahead of the step's first stage. Samplings
+    with the same name are added up to one trace."""
 
     name: str
     field: str
@@ -153,9 +156,9 @@ def linear(
     spacing: Sequence[float],
     origin: Sequence[float],
 ) -> tuple[Cells, Weights]:
-    """Corners and weights of (multi)linear interpolation at `points`, which are coordinates of shape (points, axes).
-    `shape`, `spacing` and `origin` (the position of cell 0) have the same axes: (z, y, x), (z, x) or (x). Raises
-    InputError with `name` and the first point that lies outside the grid."""
+    """Return the corners and weights of (multi)linear interpolation at `points`, which are coordinates of shape
+    (points, axes). `shape`, `spacing` and `origin` (the position of cell 0) have the same axes: (z, y, x), (z, x) or
+    (x). Raises InputError with `name` and the first point that lies outside the grid."""
     places: NDArray[np.float64] = np.asarray(points, np.float64)
     axes = len(shape)
     if places.ndim != 2 or places.shape[1] != axes:

@@ -1,17 +1,18 @@
-"""The growth of the worst wave: von Neumann's analysis of a linear stencil, or of another one near a uniform state.
+"""Compute how fast the worst wave grows. This is von Neumann's analysis. A stencil that is not linear is analysed near
+a uniform state.
 
-In a plane wave exp(i k x) each load is a number times the field. So a whole step, with its stages and previous values,
-is one matrix for each wave number k (J. von Neumann and R. D. Richtmyer, J. Appl. Phys. 21, 232, 1950). The step is
-stable if no eigenvalue of these amplification matrices exceeds 1. Wave numbers are sampled on a lattice that contains 0
-and the shortest waves of the grid, where the extremes of the usual stencils lie. Read-only fields are treated as
-uniform, so the caller passes the extremes of their values.
+In a plane wave exp(i k x), the value of each load is the field times a complex number. So a whole step, with its stages
+and previous values, is one matrix for each wave number k (J. von Neumann and R. D. Richtmyer, J. Appl. Phys. 21, 232,
+1950). The step is stable if no eigenvalue of these amplification matrices exceeds 1. Wave numbers are sampled on a
+lattice that contains 0 and the shortest waves of the grid, because the usual stencils have their extreme eigenvalues
+there. Read-only fields are treated as uniform, so the caller passes the extremes of their values.
 
-The linear part of a program has the weight of each load in each result:
+The linear part of a program gives the weight of each load in each result:
 
     result = constant + sum of slope * load
 
-A linear update has no other part. Other updates are linearised at a uniform state, which has one value for each field,
-and the slopes are the derivatives there. A result that depends on an unknown value is NaN.
+A linear update consists only of this part. Other updates are linearised at a uniform state, which has one value for
+each field. Their slopes are the derivatives at this state. A result that depends on an unknown value is NaN.
 """
 
 from __future__ import annotations
@@ -35,17 +36,21 @@ Measure: TypeAlias = Callable[[Mapping[str, NDArray[Any]]], NDArray[Any]]
 """Computes one array from the arrays of all read-only fields."""
 
 MAX_GROWTH, MAX_GROWTH_SECOND = 1 + 1e-6, 1 + 1e-4
-"""The largest eigenvalues that count as 1, because of rounding: if each field needs one value, and if one needs two.
+"""Eigenvalues up to these limits count as 1, because of rounding. The first limit is for stencils that need one value
+of each field. The second limit is for stencils that need two values of a field.
 
-In second order in time, 1 is a double eigenvalue of the longest wave. A relative rounding error e of the weights moves
-it by about the square root of e, and Devito writes weights with nine digits. A step that exceeds the limit by the
-fraction d makes waves grow by about the root of d, too, so the limit itself stays sharp.
+In schemes of second order in time, 1 is a double eigenvalue of the longest wave. A relative rounding error e of the
+weights moves this eigenvalue by about the square root of e. Devito writes weights with nine digits. A step that exceeds
+the stable limit by the fraction d makes waves grow by about the square root of d. So the tolerance hardly changes the
+stable limit.
 """
 
 _MAX_UNKNOWNS = 64
-"""Values of one cell that a step needs: one for each field, two with its previous value."""
+"""The maximum number of values of one cell that a step needs. Each field counts once, or twice if the step also needs
+its previous value."""
 _PHASES_ALONE, _PHASES = 32, 8
-"""Sampled phases in a full turn: for one unknown, which needs no eigenvalue solver, and for several."""
+"""The number of sampled phases in a full turn. The first number is for one unknown, which needs no eigenvalue solver.
+The second number is for several unknowns."""
 
 
 @dataclass(frozen=True)
@@ -56,18 +61,19 @@ class Linear:
     slopes: dict[Load, float] = field(default_factory=dict)
 
     def scaled(self, factor: float, value: float) -> Linear:
-        """A copy with all slopes multiplied by `factor`, and with another value."""
+        """Return a copy with all slopes multiplied by `factor`, and with the given `value`."""
         return Linear(value, {load: factor * slope for load, slope in self.slopes.items()})
 
 
 def linearise(
     program: Program, scalars: Sequence[float], state: Sequence[float], fixed: Collection[int] = ()
 ) -> list[Linear]:
-    """The linear part of each result, at the state in which field number f has the value `state[f]` in all cells.
+    """Return the linear part of each result. The state is uniform: field number f has the value `state[f]` in all
+    cells.
 
-    Fields with a number in `fixed` do not change and have no slopes. NaN in `state` is an unknown value. Then linear
-    results still have finite slopes, and the slopes of other results are NaN. Where a known value is divided by zero,
-    slopes are infinite.
+    Fields with a number in `fixed` do not change and have no slopes. NaN in `state` is an unknown value. Linear results
+    have finite slopes even if values are unknown, but the slopes of other results are then NaN. If a known value is
+    divided by zero, slopes are infinite.
     """
     found: list[Linear] = []
     for operation in program.operations:
@@ -127,8 +133,9 @@ def _quotient(a: float, b: float) -> float:
 
 @dataclass(frozen=True)
 class Limit:
-    """The parameter that decides on stability. A stencil that is not linear is linearised at `state`. Values up to the
-    limit are stable, or with `is_minimum` values from the limit on."""
+    """The parameter that decides whether a step is stable. A stencil that is not linear is linearised at `state`. The
+    stable values of the parameter are those up to the limit. With `is_minimum`, the stable values are those from the
+    limit upwards."""
 
     parameter: str = "dt"
     is_minimum: bool = False
@@ -136,12 +143,13 @@ class Limit:
 
 
 def growth(stencil: Stencil, values: Mapping[str, float], state: State | None = None) -> float | None:
-    """The factor by which the worst wave grows per step. Parameters that are not in `values` have their defaults.
+    """Return the factor by which the worst wave grows in each step. Parameters that are not in `values` have their
+    defaults.
 
     `state` has the values of fields, which are treated as uniform. The result is infinite if the update divides by
-    zero. It is None if it is unknown: if `state` has no value for a read-only field, if a coefficient is a signal, or
-    if the update is not linear and a value is missing. It is also None for more than 64 values per cell, because the
-    analysis would take minutes.
+    zero. The result is None in four cases. `state` has no value for a read-only field. A coefficient is a signal. The
+    update is not linear and a value is missing. A step needs more than 64 values per cell, so that the analysis takes
+    minutes.
     """
     known = state or {}
     uniform = [float(known.get(one.name, math.nan)) for one in stencil.fields]
@@ -162,18 +170,19 @@ def growth(stencil: Stencil, values: Mapping[str, float], state: State | None = 
 
 
 def max_growth(stencil: Stencil) -> float:
-    """The maximum growth of a stable stencil."""
+    """Return the maximum growth of a stable stencil."""
     return MAX_GROWTH_SECOND if any(one.history == 2 for one in stencil.storage) else MAX_GROWTH
 
 
 def largest_step(
     stencil: Stencil, values: Mapping[str, float], states: Sequence[State] = ({},), limit: Limit | None = None
 ) -> float | None:
-    """The largest value of `limit.parameter` that is stable for all `states`, to six digits. If the limit is a minimum,
-    the smallest value.
+    """Return the largest value of `limit.parameter` that is stable for all `states`, to six digits. If the limit is a
+    minimum, return the smallest stable value.
 
-    The result is infinite if every value is stable, and 0 if no value is stable; for a minimum it is 0 and infinite. It
-    is None if the growth is unknown. The other parameters have the values in `values`, or their defaults.
+    The result is infinite if every value is stable, and 0 if no value is stable. If the limit is a minimum, the result
+    is 0 if every value is stable, and infinite if no value is stable. The result is None if the growth is unknown. The
+    other parameters have the values in `values`, or their defaults.
     """
     one = limit or Limit()
     start = dict(zip((p.name for p in stencil.parameters), stencil.scalars(values), strict=True))[one.parameter]
@@ -210,7 +219,7 @@ def _bisect(is_stable: Callable[[float], bool], start: float, is_minimum: bool) 
 
 
 def corners(ranges: Mapping[str, tuple[float, float]]) -> list[dict[str, float]]:
-    """All combinations of the smallest and the largest values of the read-only fields."""
+    """Return all combinations of the smallest and the largest values of the read-only fields."""
     choices = [[(name, value) for value in dict.fromkeys(ends)] for name, ends in sorted(ranges.items())]
     return [dict(choice) for choice in itertools.product(*choices)]
 
@@ -218,10 +227,10 @@ def corners(ranges: Mapping[str, tuple[float, float]]) -> list[dict[str, float]]
 class Extremes:
     """Collects the states for which the stability of a run is checked, from the planes of the read-only fields.
 
-    A state has the values of all read-only fields in one cell. The kept cells are those in which a field or one of
-    `measures` is smallest or largest. A measure is, for example, the squared wave speed: `corners` would combine the
-    smallest density with the largest stiffness, although no cell may have both. Without read-only fields, there is one
-    state without values.
+    A state has the values of all read-only fields in one cell. The class keeps the cells in which a field or one of
+    `measures` is smallest or largest. An example of a measure is the squared wave speed. In contrast, `corners`
+    combines the smallest density with the largest stiffness, although perhaps no cell has both. If the stencil has no
+    read-only fields, the only state has no values.
     """
 
     def __init__(self, fields: Iterable[str], measures: Iterable[Measure] = ()) -> None:
@@ -229,7 +238,8 @@ class Extremes:
         self._found: dict[tuple[str, bool], tuple[float, dict[str, float]]] = {}
 
     def add(self, planes: Mapping[str, NDArray[Any]]) -> None:
-        """Add the same cells of each field, as arrays of one shape. Fields that are not in `fields` are ignored."""
+        """Add cells. `planes` has the values of the same cells for each field, as arrays of one shape. Fields that were
+        not given to the constructor are ignored."""
         planes = {name: planes[name] for name in self._fields}
         named = {**planes, **{f"measure {i}": measure(planes) for i, measure in enumerate(self._measures)}}
         for name, array in named.items():
@@ -250,7 +260,7 @@ class Extremes:
 
 
 class _Amplification:
-    """One step as a matrix for each wave number. It acts on the values that the next step needs."""
+    """One step as a matrix for each wave number. The matrix multiplies the vector of all values that a step needs."""
 
     def __init__(self, stencil: Stencil, stages: Sequence[Sequence[Linear]]) -> None:
         self.stencil, self.stages = stencil, stages
@@ -260,7 +270,8 @@ class _Amplification:
         self.waves = self._wave_numbers()
 
     def _wave_numbers(self) -> NDArray[np.float64]:
-        """Phases per cell, shape (waves, 3). A wave and its mirror image grow alike, so half of them are enough."""
+        """Return the phases per cell, shape (waves, 3). A wave and its mirror image grow equally fast, so half of the
+        waves are enough."""
         parts = _PHASES if len(self.unknowns) > 1 else _PHASES_ALONE
         whole = np.linspace(-np.pi, np.pi, parts + 1)
         axes = [whole if radius else np.zeros(1) for radius in self.stencil.radii]
@@ -269,7 +280,7 @@ class _Amplification:
         return np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, 3)
 
     def matrices(self) -> NDArray[np.complex128]:
-        """The matrices, of shape (waves, unknowns, unknowns)."""
+        """Return the matrices, of shape (waves, unknowns, unknowns)."""
         count = len(self.unknowns)
         rows: dict[tuple[int, int], NDArray[np.complex128]] = {}
         for place, unknown in enumerate(self.unknowns):

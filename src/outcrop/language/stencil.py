@@ -1,16 +1,18 @@
-"""A stencil is one time step of a grid: fields, parameters, and updates that C and NumPy compute alike.
+"""A stencil is one time step of a grid: fields, parameters and updates. C and NumPy compute the same bits from it.
 
     u, k = Field("u"), Parameter("k", 0.1)
     smooth = Stencil("smooth", {u: u[0, 0, 0] + k * (u[0, 0, 1] - 2 * u[0, 0, 0] + u[0, 0, -1])})
 
-Offsets are (z, y, x) in cells. A step may have several stages, each a mapping, which are computed one after another.
-`u[...]` reads the newest value when the stage starts, and `u.previous[...]` the value before the field's latest update:
+Offsets are (z, y, x) in cells. A step may have several stages, which are computed one after another. Each stage is a
+mapping. `u[...]` is the newest value when the stage starts. `u.previous[...]` is the value before the field's latest
+update:
 
     waves = Stencil("waves", {u: 2 * u[0] - u.previous[0] + v[0] ** 2 * (u[1] - 2 * u[0] + u[-1])})    # v: only read
     yee = Stencil("yee", [{h: h[0] - k * (e[1] - e[0])}, {e: e[0] - k * (h[0] - h[-1])}])
 
-A Stencil contains no SymPy. It is lowered at once to Programs, which are plain data. They are stored in the manifest of
-the run and can be read back without the user's script. A manifest may come from an untrusted source: see `from_json`.
+A Stencil contains no SymPy expressions. They are lowered at once to Programs, which are plain data. The manifest of the
+run stores the Programs, so that they can be read back without the user's script. A manifest may come from an untrusted
+source (see `from_json`).
 """
 
 from __future__ import annotations
@@ -37,15 +39,15 @@ if TYPE_CHECKING:
 __all__ = ["PREVIOUS", "Field", "Parameter", "ParameterValue", "PreviousField", "Signal", "Stencil"]
 
 PREVIOUS = ".previous"
-"""This suffix of a field's name stands for the value before the latest update."""
+"""The suffix of a field's name that means the value before the latest update."""
 
 
 @dataclass(frozen=True)
 class Field:
     """A quantity with one value per cell.
 
-    In expressions, `u[dz, dy, dx]` is the newest value at an offset. On grids with two axes write `u[dy, dx]`, with one
-    axis `u[dx]`. `u.previous[...]` is the value before the latest update.
+    In expressions, `u[dz, dy, dx]` is the newest value at an offset. On grids with two axes, write `u[dy, dx]`. On
+    grids with one axis, write `u[dx]`. `u.previous[...]` is the value before the latest update.
     """
 
     name: str
@@ -110,9 +112,9 @@ class Copies:
 class Stencil:
     """One explicit time step. Equal stencils compute the same bits.
 
-    `fields` starts with the fields that are updated, in the order of their first updates, followed by those that are
-    only read. A kernel expects the `parameters` and then the `signals`, in this order. A grid with `ndim` = 2 has the
-    engine's axes z and x, with 1 only x; offsets along missing axes are 0.
+    `fields` starts with the fields that are updated, in the order of their first updates. The fields that are only read
+    follow. The scalars of a kernel are the `parameters`, then the `signals`. A grid with `ndim` = 2 has the engine's
+    axes z and x. A grid with `ndim` = 1 has only x. Offsets along axes that the grid does not have are 0.
     """
 
     name: str
@@ -152,7 +154,7 @@ class Stencil:
         self._require_sound()
 
     def _require_sound(self) -> None:
-        """Raise ValueError unless the stencil's kernels read and write only what exists."""
+        """Raise ValueError unless the stencil's kernels read and write only fields, scalars and cells that exist."""
         if self.ndim not in PLACES:
             raise ValueError(f"ndim={self.ndim}; there are 1, 2 and 3")
         scalars = len(self.parameters) + len(self.signals)
@@ -179,7 +181,7 @@ class Stencil:
 
     @cached_property
     def radii(self) -> tuple[int, int, int]:
-        """The largest offset of any stage along z, y and x: the thickness of a fixed rim."""
+        """The largest offset of any stage along z, y and x. A fixed rim has this thickness."""
         every = [stage.radii for stage in self.stages]
         return tuple(max(radii[axis] for radii in every) for axis in range(3))  # type: ignore[return-value]
 
@@ -195,9 +197,10 @@ class Stencil:
 
     @cached_property
     def copies(self) -> tuple[Copies, ...]:
-        """The copies that kernels read and write: one entry for each stage of an even step, then of an odd step.
+        """The copies that kernels read and write. There is one entry for each stage of an even step, then one for each
+        stage of an odd step.
 
-        Each update of a field with two copies writes the other copy, so the pattern repeats after two steps. Before an
+        Each update of a field with two copies writes the older copy, so the pattern repeats after two steps. Before an
         even step, copy 0 holds the newest value.
         """
         newest = [0] * len(self.fields)
@@ -211,7 +214,7 @@ class Stencil:
         return tuple(found)
 
     def newest_copies(self, steps: int) -> tuple[int, ...]:
-        """For each field, the copy that holds the newest value after this number of steps."""
+        """Return for each field the copy that holds the newest value after this number of steps."""
         flips = [
             sum(field in stage.targets for stage in self.stages) * self.storage[field].is_double
             for field in range(len(self.fields))
@@ -219,8 +222,8 @@ class Stencil:
         return tuple(count * steps % 2 for count in flips)
 
     def scalars(self, values: Mapping[str, float]) -> tuple[float, ...]:
-        """The values of the parameters, in the order that kernels expect. Parameters that are not in `values` have
-        their defaults. Raises InputError for an unknown name."""
+        """Return the values of the parameters, in the order that kernels expect. Parameters that are not in `values`
+        have their defaults. Raises InputError for an unknown name."""
         known = {parameter.name for parameter in self.parameters}
         for name in values:
             if name not in known:
@@ -247,8 +250,8 @@ class Stencil:
     def from_json(cls, data: object) -> Stencil:
         """Make the stencil that `to_json` described. Raises InputError for any other data. Does not need SymPy.
 
-        Nothing in the data is trusted: types, names, ranges and counts are checked (`schema`), everything else is
-        derived again, and the result must be a stencil that `Stencil(...)` could have made.
+        No part of the data is trusted. Types, names, ranges and counts are checked (`schema`). All other properties are
+        computed again. The result must be a stencil that `Stencil(...)` can make.
         """
         stencil = cls.__new__(cls)
         try:
@@ -258,13 +261,14 @@ class Stencil:
         return stencil
 
     def digest(self) -> str:
-        """A hash of fields, parameters and programs, without the name and the text of the equation."""
+        """Return a hash of everything in the stencil except its name and the text of its equation."""
         content = {key: value for key, value in self.to_json().items() if key not in ("name", "equation")}
         return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]
 
 
 def _read(data: object) -> tuple[Any, ...]:
-    """The members of a Stencil from plain data. Raises InputError or ValueError for a member that is not allowed."""
+    """Read the members of a Stencil from plain data. Raises InputError or ValueError for a member that is not
+    allowed."""
     members = schema.read_members(data, "a stencil", *_MEMBERS)
     if not members["name"]:
         raise ValueError("a stencil without name")

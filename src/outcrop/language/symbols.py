@@ -1,6 +1,6 @@
 """Turn the parameters, signals and SymPy expressions that users write into the parts of a Stencil.
 
-Only new stencils need this module and SymPy. Stencils that are read back do not.
+Only new stencils need this module and SymPy. A stencil that is read from a file needs neither.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from outcrop.language.schema import as_finite, require_name
 from outcrop.language.stencil import PREVIOUS, Field, ParameterValue
 
 MAX_TERMS = 100_000
-"""The maximum number of terms of all expressions when they are written out. SymPy visits each of them several times.
-The largest built-in stencil has 23,166."""
+"""The maximum number of terms of all expressions when they are written out. SymPy visits each term several times. The
+largest built-in stencil has 23,166."""
 
 _MAX_SHOWN_TERMS = 5_000
-"""Expressions with more terms are not converted to text."""
+"""Expressions with more terms than this are not converted to text."""
 _MAX_TEXT = 1_000
 """The text of expressions is cut to this number of characters."""
 
@@ -41,7 +41,8 @@ class Parameter(sympy.Symbol):  # type: ignore[misc]
         return parameter
 
     def _hashable_content(self) -> tuple[Any, ...]:
-        # SymPy's cache returns any symbol that compares equal, even one of another stencil with another default.
+        # SymPy's cache returns an existing symbol that compares equal. Without the default, this can be a parameter of
+        # another stencil.
         return (*super()._hashable_content(), self.default)
 
 
@@ -60,7 +61,8 @@ Parts: TypeAlias = tuple[tuple[Field, ...], tuple[ParameterValue, ...], tuple[st
 
 
 def analyse(name: str, stages: Sequence[Mapping[Field, Any]], ndim: int | None) -> Parts:
-    """The parts of stencil `name`. Raises InputError that names a part that cannot be computed."""
+    """Return the parts of stencil `name`. Raises InputError if a part cannot be computed. The message names this
+    part."""
     try:
         return _analyse(name, stages, ndim)
     except RecursionError:
@@ -94,8 +96,8 @@ def _analyse(name: str, stages: Sequence[Mapping[Field, Any]], ndim: int | None)
 
 
 def _terms(expressions: Sequence[sympy.Expr]) -> int:
-    """The number of terms if the expressions are written out. Each shared term is visited only once, because the number
-    of terms can be too large to visit all of them."""
+    """Return the number of terms of the written-out expressions. A term that occurs several times is visited only once,
+    because the written-out terms can be too many to visit."""
     known: dict[sympy.Basic, int] = {}
     waiting: list[sympy.Basic] = list(expressions)
     while waiting:
@@ -109,7 +111,7 @@ def _terms(expressions: Sequence[sympy.Expr]) -> int:
 
 
 def _text(stages: Sequence[Mapping[Field, sympy.Expr]]) -> str:
-    """The equations as SymPy writes them, cut to _MAX_TEXT characters."""
+    """Return the equations as SymPy writes them, shortened to _MAX_TEXT characters."""
     text = "; ".join(f"{target.name}' = {result}" for stage in stages for target, result in stage.items())
     return text if len(text) <= _MAX_TEXT else text[: _MAX_TEXT - 3] + "..."
 
@@ -127,7 +129,7 @@ def _expression(name: str, field: object, value: Any) -> sympy.Expr:
 
 
 def _fields(stages: Sequence[Mapping[Field, sympy.Expr]], loads: Sequence[sympy.Expr]) -> tuple[Field, ...]:
-    """The fields that are updated, then the fields that are only read, sorted by name."""
+    """Return the fields that are updated, in their order, then the fields that are only read, sorted by name."""
     updated = dict.fromkeys(field for stage in stages for field in stage)
     read = sorted({load.func.__name__.removesuffix(PREVIOUS) for load in loads} - {field.name for field in updated})
     return (*updated, *map(Field, read))
@@ -143,7 +145,7 @@ def _scalars(name: str, expressions: Sequence[sympy.Expr]) -> tuple[tuple[Parame
 
 
 def _axes(name: str, loads: Sequence[sympy.Expr], ndim: int | None) -> int:
-    """The number of axes of the offsets. If `ndim` is given, both must be equal."""
+    """Return the number of axes of the offsets. Raises InputError if `ndim` is given and differs from this number."""
     found = {len(load.args) for load in loads}
     if len(found) > 1:
         raise InputError(f"stencil {name!r} mixes offsets of {' and '.join(map(str, sorted(found)))} numbers")

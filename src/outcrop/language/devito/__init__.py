@@ -1,10 +1,10 @@
-"""Devito's equations as a language for stencils: `from_devito`.
+"""Make stencils from Devito's equations: `from_devito`.
 
     eq = Eq(u.forward, solve(m * u.dt2 - u.laplace, u.forward))
     lowered = from_devito([eq, src.inject(u.forward, src * dt**2 / m), rec.interpolate(u)], dt=1.0)
 
-Devito evaluates derivatives and staggering (`Eq.evaluate`) and converts them to whole offsets (`lower_exprs`). The
-remaining steps are in this package:
+Devito evaluates derivatives and staggered positions (`Eq.evaluate`) and converts them to offsets in whole cells
+(`lower_exprs`). This package performs the other steps:
 
     Eq, Inc ──► equation ──► stages, by dependency ──► Stencil
     inject, interpolate ──► points ──► Injection, Sampling

@@ -1,9 +1,10 @@
-"""Devito's equations: the updates into which Devito lowers them, the stages of a step in which these can be computed,
-and their expressions with Outcrop's fields and parameters.
+"""Turn Devito's equations into updates, assign each update to a stage of a step, and convert expressions to Outcrop's
+fields and parameters.
 
-Devito's equations are a program: within a step they are executed in their order. A stage computes everything from the
-values before the stage. So an update that reads a value at t + dt must be in a later stage than the update that
-computes this value. An update that would overwrite a value at t - dt must not come before the updates that read it.
+Devito executes the equations of a step one after another, in their order. Outcrop computes all updates of a stage from
+the values before the stage. So an update that reads a value at t + dt must be in a later stage than the update that
+computes this value. An update that overwrites a value at t - dt must not be in an earlier stage than the updates that
+read this value.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ _KEPT = (sympy.Abs, sympy.Min, sympy.Max)
 
 @dataclass(frozen=True)
 class Access:
-    """A value that an expression reads. `shift` is the number of steps after t, 0 for values that do not depend on
-    time. `offset` is in cells along the grid's axes, () for a value that all cells share."""
+    """A value that an expression reads. `shift` is the number of steps after t. It is 0 for values that do not depend
+    on time. `offset` is in cells along the grid's axes. It is () for a value that all cells share."""
 
     function: Any
     shift: int
@@ -41,14 +42,15 @@ class Access:
 
     @property
     def near(self) -> bool:
-        """Whether this is the value of a neighbour."""
+        """True if this is the value of a neighbour."""
         return any(self.offset)
 
 
 @dataclass(frozen=True)
 class FieldUpdate:
     """The update of `function` at t + dt to `expression`. `reads` describes each Indexed of the expression. `earlier`
-    is an earlier update of the same field. This update continues it: it reads its result in the same cell."""
+    is an earlier update of the same field, or None. This update continues the earlier update, which means that it reads
+    the earlier result in the same cell."""
 
     where: str
     position: int
@@ -64,19 +66,19 @@ class FieldUpdate:
 
     @property
     def accesses(self) -> tuple[Access, ...]:
-        """All values that this update and the updates that it continues read."""
+        """All values that this update reads, and all values that the updates read that it continues."""
         own = [one for one in self.reads.values() if not self.continues(one)]
         return (*own, *(self.earlier.accesses if self.earlier else ()))
 
     def continues(self, access: Access) -> bool:
-        """Whether this access reads the result of the earlier update."""
+        """Return whether this access reads the result of the earlier update."""
         return access.field == self.field and access.shift == 1
 
 
 def updates_of(equation: Any, position: int, grid: Any) -> Iterator[FieldUpdate]:
-    """The updates of an Eq or Inc, one for each component of a vector or tensor. `position` is the equation's index in
-    the user's list. Raises InputError if something cannot be lowered."""
-    where = _where(position, str(equation.lhs))  # not lowered yet
+    """Yield the updates of an Eq or Inc, one for each component of a vector or tensor. `position` is the equation's
+    index in the user's list. Raises InputError if a part cannot be lowered."""
+    where = _where(position, str(equation.lhs))  # the user's text, before lowering
     _check(where, equation)
     try:
         flat = lower_exprs(equation._evaluate(expand=True)._flatten)
@@ -113,18 +115,18 @@ def _check(where: str, equation: Any) -> None:
 
 
 def reads_of(where: str, expression: Any, grid: Any) -> dict[Any, Access]:
-    """The access of each Indexed of a lowered expression."""
+    """Return the access of each Indexed of a lowered expression."""
     found = sorted(sympy.sympify(expression).atoms(Indexed), key=str)
     return {one: access_of(where, one, grid) for one in found}
 
 
 def is_updatable(function: Any) -> bool:
-    """Whether this is a TimeFunction on the grid."""
+    """Return whether this is a TimeFunction on the grid."""
     return bool(getattr(function, "is_TimeFunction", False)) and len(function.dimensions) > 1
 
 
 def access_of(where: str, indexed: Any, grid: Any) -> Access:
-    """The access of an Indexed. Raises InputError unless it reads a field of the grid at a fixed distance."""
+    """Return the access of an Indexed. Raises InputError unless it reads a field of the grid at a fixed distance."""
     function = indexed.function
     if getattr(function, "is_SparseFunction", False):
         raise InputError(f"{where}: {function.name} lies at points; only its inject and interpolate can be used")
@@ -146,7 +148,7 @@ def access_of(where: str, indexed: Any, grid: Any) -> Access:
 
 
 def _distance(index: Any, dimension: Any) -> int | None:
-    """The number that an index adds to its dimension. None if the index has another form."""
+    """Return the number that an index adds to its dimension, or None if the index has another form."""
     rest = sympy.Add(*(term for term in sympy.Add.make_args(index) if term != dimension))
     has_it = dimension in sympy.Add.make_args(index)
     return int(rest) if has_it and rest.is_Integer else None
@@ -182,8 +184,9 @@ def _dtype(thing: Any) -> str:
 
 
 def merge(updates: Sequence[FieldUpdate]) -> list[FieldUpdate]:
-    """One update for each field. A second update of a field, such as an Inc, continues the first one. Raises InputError
-    if an update reads a value at t + dt before it is computed, or if the order of the equations cannot be kept."""
+    """Return one update for each field. If a field has a second update, such as an Inc, this update continues the first
+    one. Raises InputError if an update reads a value at t + dt before it is computed, or if the order of the equations
+    cannot be kept."""
     found: dict[str, FieldUpdate] = {}
     read_since: dict[str, str] = {}
     for update in updates:
@@ -202,7 +205,7 @@ def merge(updates: Sequence[FieldUpdate]) -> list[FieldUpdate]:
 
 
 def assign(updates: Sequence[FieldUpdate]) -> dict[str, int]:
-    """The stage of each field's update. Raises InputError if a value is read after it was overwritten."""
+    """Return the stage of each field's update. Raises InputError if a value is read after it was overwritten."""
     stages: dict[str, int] = {}
     for number, update in enumerate(updates):
         stage = max((stages[access.field] + 1 for access in update.accesses if access.shift == 1), default=0)
@@ -218,7 +221,8 @@ def assign(updates: Sequence[FieldUpdate]) -> dict[str, int]:
 
 
 def age(access: Access, stage: int, stages: dict[str, int]) -> int:
-    """The number of updates of the field, before this stage, since the value was the newest one."""
+    """Return the age of the value in this stage: 0 for the newest value of the field, 1 for the value before its latest
+    update."""
     if access.field not in stages:
         return 0
     return (stages[access.field] < stage) - access.shift
@@ -257,7 +261,7 @@ class SymbolValues:
     constants: dict[str, Any] = field(default_factory=dict)
 
     def of(self, symbol: Any) -> sympy.Expr | None:
-        """The number or Parameter for a symbol. None if the symbol is unknown."""
+        """Return the number or Parameter for a symbol, or None if the symbol is unknown."""
         if symbol == self.grid.time_dim.spacing:
             return Parameter(str(symbol), self.dt)
         spacings = dict(zip(self.grid.spacing_symbols, self.grid.spacing, strict=True))
@@ -270,7 +274,7 @@ class SymbolValues:
 
 
 def _value_of(constant: Any) -> float:
-    """The number in a Constant. Devito converts it on access, which may fail."""
+    """Return the number in a Constant. Raises InputError if Devito cannot convert the Constant's value to a number."""
     try:
         return float(constant.data)
     except (TypeError, ValueError, OverflowError, MemoryError):
@@ -278,7 +282,8 @@ def _value_of(constant: Any) -> float:
 
 
 def number(value: Any) -> sympy.Expr:
-    """The number that Devito prints into its code: weights have nine digits, and whole numbers are exact."""
+    """Return the number that Devito prints into its code. Devito prints weights with nine digits, and whole numbers
+    exactly."""
     if not value.is_Float:
         return value
     decimal = float(str(value))
@@ -286,8 +291,8 @@ def number(value: Any) -> sympy.Expr:
 
 
 def convert(where: str, node: Any, values: SymbolValues, leaf: Callable[[Any], sympy.Expr]) -> sympy.Expr:
-    """Convert `node`, with the result of `leaf` in place of each Indexed. Raises InputError with a term that no kernel
-    can compute."""
+    """Convert `node`, with the result of `leaf` in place of each Indexed. Raises InputError if no kernel can compute a
+    term. The message has this term."""
     if isinstance(node, Indexed):
         return leaf(node)
     if node.is_Number or node.is_NumberSymbol:
@@ -311,9 +316,9 @@ def convert(where: str, node: Any, values: SymbolValues, leaf: Callable[[Any], s
 
 
 def _product(product: sympy.Expr) -> sympy.Expr:
-    """Multiply out sums in which terms cancel: dt**2/m * (2*m*u/dt**2 + s) becomes 2*u + dt**2/m*s. `solve` returns
-    solutions of the first form. The factor must be exactly 2: an error in its last digit would act on u like a constant
-    force, which matters in long runs."""
+    """Multiply out sums in which terms cancel: dt**2/m * (2*m*u/dt**2 + s) becomes 2*u + dt**2/m*s. Devito's `solve`
+    returns solutions of the first form. The factor of u must be exactly 2. An error in its last digit acts on u like a
+    constant force and becomes visible in long runs."""
     factors = sympy.Mul.make_args(product)
     for number, factor in enumerate(factors):
         rest = sympy.Mul(*factors[:number], *factors[number + 1 :])
@@ -326,7 +331,7 @@ def _product(product: sympy.Expr) -> sympy.Expr:
 
 
 def _cancels(factor: sympy.Expr, term: sympy.Expr) -> bool:
-    """Whether both have a power of the same base, one in the numerator and the other in the denominator."""
+    """Return whether a base occurs in both expressions, in the numerator of one and in the denominator of the other."""
     powers = term.as_powers_dict()
     return any(
         not base.is_Number and exponent.could_extract_minus_sign() != powers[base].could_extract_minus_sign()
@@ -356,8 +361,8 @@ def _why(node: Any) -> str:
 
 
 def shown(term: Any) -> str:
-    """A lowered term, or text, on one short line for a message. Indices are shown without the halo: u[t, x + 1] for
-    u[t, x + 9]."""
+    """Return a lowered term, or text, as one short line for a message. Indices are shown without the halo: u[t, x + 1]
+    for u[t, x + 9] with a halo of 8."""
     if not isinstance(term, sympy.Basic):
         return _cut(str(term))
     return _cut(str(term.xreplace({one: sympy.Symbol(_without_halo(one)) for one in term.atoms(Indexed)})))

@@ -1,9 +1,9 @@
 """Convert Devito's inject and interpolate to Injections and Samplings, and check their order within a step.
 
 Devito executes each step in the order of the user's list. Outcrop's order is fixed: sources act right after the last
-update of their field, receivers of u.forward read at the end of the step, and receivers of u read before it. So two
-lists are refused if the result would differ: one with an equation between an update and its source that reads the
-field, and one with a receiver of u.forward ahead of a source.
+update of their field, receivers of u.forward read at the end of the step, and receivers of u read before the first
+stage. Lists for which this order gives another result are refused. There are two kinds. In one, an equation between an
+update and its source reads the field. In the other, a receiver of u.forward comes before a source.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Points:
     first_time: int
 
     def injections(self, operation: Any, position: int) -> Iterator[tuple[Injection, tuple[Any, ...]]]:
-        """The injections of one inject operation, each with the functions that its factor reads."""
+        """Yield the injections of one inject operation, each with the functions that its factor reads."""
         sparse = operation.interpolator.sfunction
         fields = operation.field if isinstance(operation.field, tuple | list) else (operation.field,)
         given = operation.expr if isinstance(operation.expr, tuple | list) else (operation.expr,)
@@ -57,7 +57,7 @@ class Points:
             yield Injection(access.field, cells, weights, values, scale), functions
 
     def samplings(self, operation: Any, position: int) -> Iterator[tuple[Sampling, Access]]:
-        """The samplings of one interpolate operation, one for each field and time in its expression."""
+        """Yield the samplings of one interpolate operation, one for each field and time in its expression."""
         sparse = operation.interpolator.sfunction
         where = f"operation {position + 1}, {sparse.name}.interpolate"
         self._check(where, operation, sparse)
@@ -92,7 +92,8 @@ class Points:
         return access_of(where, indexed, self.grid)
 
     def _corners(self, where: str, sparse: Any, target: Any) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """The cells and weights of the corners. For a staggered target they are shifted relative to the grid."""
+        """Return the cells and weights of the corners. For a staggered target, the corners are shifted relative to the
+        grid."""
         interpolator, grid = sparse.interpolator, self.grid
         if isinstance(interpolator, LinearInterpolator) and sparse.r == 1:
             shifts = interpolator._field_shifts(target) if target is not None else ()
@@ -113,8 +114,8 @@ class Points:
     def _check_cells(
         self, where: str, cells: NDArray[np.int64], weights: NDArray[np.float64], beyond: tuple[int, ...]
     ) -> None:
-        """Raise InputError if a corner with a weight lies more than `beyond` cells outside the grid. Move corners with
-        weight 0 into the grid."""
+        """Raise InputError if a corner with a weight other than 0 lies more than `beyond` cells outside the grid. Move
+        corners with weight 0 into the grid."""
         first = np.array(self.padding)
         last = first + np.maximum(spread(np.array(self.grid.shape)) - 1, 0)
         outside = ((cells < first - beyond) | (cells > last + beyond)).any(axis=2) & (weights != 0)
@@ -124,7 +125,7 @@ class Points:
         np.clip(cells, first - beyond, last + beyond, out=cells)
 
     def _scale(self, where: str, sparse: Any, expression: Any) -> tuple[SourceFactor | None, tuple[Any, ...]]:
-        """The factor of the source, and the functions that the factor reads."""
+        """Return the factor of the source, and the functions that the factor reads."""
         source = sympy.Dummy("source", real=True)
         functions: dict[str, Any] = {}
 
@@ -156,7 +157,7 @@ class Points:
         return scale, tuple(functions[name] for name in names)
 
     def _terms(self, where: str, expression: Any) -> list[tuple[Access, float]]:
-        """The accesses and factors of a linear combination of fields."""
+        """Return the accesses and factors of a linear combination of fields."""
         found: dict[Any, Access] = {}
 
         def leaf(indexed: Any) -> sympy.Expr:
@@ -186,7 +187,8 @@ def _lowered(where: str, expression: Any, target: Any) -> Any:
 
 
 def _precomputed(sparse: Any) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """The corners around the points' own cells. Weights are products of the coefficients along each axis."""
+    """Return the corners of a precomputed function, which lie around the points' own cells. Weights are products of the
+    coefficients along each axis."""
     points = np.asarray(sparse.gridpoints_data, np.int64)
     coefficients = np.asarray(sparse.interpolation_coeffs.data, np.float64)  # (points, axes, 2 r)
     axes = points.shape[1]

@@ -1,7 +1,8 @@
-"""Turn a list of Devito objects, the program of a time step, into a Lowered: a stencil and everything a run needs.
+"""Turn a list of Devito objects, which is the program of a time step, into a Lowered. A Lowered has a stencil and
+everything that a run needs.
 
 Devito reads sources, coordinates, Constants and functions of time each time an operator is applied. Outcrop reads them
-once. A later change would have no effect, so Outcrop detects it and reports it.
+only once. A later change has no effect, so Outcrop detects and reports such a change.
 """
 
 from __future__ import annotations
@@ -35,12 +36,12 @@ from outcrop.language.symbols import Signal
 _MAX_DEPTH = 20
 _MAX_TIME = 2**40
 _MAX_TEXT = 1000
-"""The maximum number of characters of the equations in a stencil, which are for people to read."""
+"""The maximum number of characters in a stencil's text of equations, which only people read."""
 
 
 class ReadValues:
     """Checksums of the values that were read from Constants, functions of time and sparse functions. The data of
-    receivers is not read. An object that is a source and a receiver counts as a receiver."""
+    receivers is not read. An object that is both a source and a receiver counts as a receiver."""
 
     def __init__(
         self, constants: Mapping[str, Any], signals: Mapping[str, Any], sources: Sequence[Any], receivers: Sequence[Any]
@@ -56,7 +57,7 @@ class ReadValues:
         self._before = {name: _digest(read()) for name, read in self._readers.items()}
 
     def changed(self) -> str | None:
-        """The first name whose values have changed. None if no values have changed."""
+        """Return the first name whose values have changed, or None if no values have changed."""
         return next((name for name, read in self._readers.items() if _digest(read()) != self._before[name]), None)
 
 
@@ -70,17 +71,18 @@ class Lowered:
 
     Arrays have `shape` (nz, ny, nx): Devito's grid, with `padding` cells before and behind it along each axis. Devito's
     first dimension is z and its last is x. Grids of two dimensions have ny = 1, grids of one dimension nz = ny = 1.
-    `spacing`, `origin` and `dimensions` are in the order z, y, x. `origin` is the position of the arrays' cell
-    (0, 0, 0), in the grid's units. `dimensions` has the names of Devito's dimensions, and "" for missing axes.
+    `spacing`, `origin` and `dimensions` are in the order z, y, x. `origin` is the position of the arrays' cell (0, 0,
+    0), in the grid's units. `dimensions` has the names of Devito's dimensions, and "" for an axis that Devito's grid
+    does not have.
 
-    Devito updates every cell of its grid. It reads a halo around the grid that no equation changes, with zeros unless
-    the user has set it. The padding is this halo, as thick as the stencil's radii. The boundary is `fixed`, and its rim
-    is just as thick, so exactly the cells of Devito's grid are updated, with the same values. If `from_devito` got
-    another boundary, there is no padding, and the halo does not matter.
+    Devito updates every cell of its grid. It also reads a halo around the grid. No equation changes the halo, which has
+    zeros unless the user has set it. The padding is this halo, as thick as the stencil's radii. The boundary is
+    `fixed`, and its rim is equally thick. So exactly the cells of Devito's grid are updated, with the same values. If
+    `from_devito` got another boundary, the arrays have no padding, and the halo is not used.
 
-    `first_time` is Devito's number of step 0: 1 if something reads t - dt, otherwise 0. The values of `injections` and
-    `signals` begin there. `functions` has Devito's objects by the names of fields, `receivers` by the names of
-    samplings. `read_values` detects changes of the values that were read from them.
+    `first_time` is Devito's number of step 0: 1 if an equation reads t - dt, otherwise 0. The values of `injections`
+    and `signals` begin with this step. `functions` has Devito's objects by the names of fields, and `receivers` has
+    them by the names of samplings. `read_values` detects whether a user has changed values after Outcrop read them.
     """
 
     stencil: Stencil
@@ -108,7 +110,8 @@ class Lowered:
 
     @property
     def max_steps(self) -> int | None:
-        """The number of steps for which sources, signals and receivers have room. None if there are none."""
+        """The number of steps for which sources, signals and receivers have room. None if the program has no such
+        objects."""
         lengths = [one.steps for one in self.injections] + [len(values) for values in self.signals.values()]
         lengths += [one.shape[0] - self.first_time for one in self.receivers.values()]
         return min(lengths, default=None)
@@ -128,17 +131,18 @@ class Lowered:
 
     @property
     def state_names(self) -> tuple[str, ...]:
-        """The names of all initial arrays: each field u, and "u.previous" if a step needs two values of u."""
+        """The names of all initial arrays: "u" for each field u, and also "u.previous" if a step needs two values of
+        u."""
         names = [field.name for field in self.stencil.fields]
         pairs = zip(names, self.stencil.storage, strict=True)
         return (*names, *(name + PREVIOUS for name, storage in pairs if storage.history == 2))
 
     def initial(self, name: str) -> NDArray[np.floating] | None:
-        """The values in a Function's `.data`, with its halo, as an array of `shape`. None if the user has not accessed
-        `.data`, which means zeros in Devito.
+        """Return the values in a Function's `.data`, with its halo, as an array of `shape`. Return None if the user has
+        not accessed `.data`: in Devito, the values are then zeros.
 
-        `name` is one of `state_names`. Raises InputError if the halo differs between the two times of a field: Devito
-        stores two halos, but a fixed rim has one value.
+        `name` is one of `state_names`. Raises InputError if the halo differs between the times of a field. Devito
+        stores a halo for each time, but the cells of a fixed rim have only one value.
         """
         field = name.removesuffix(PREVIOUS)
         function = self.functions[field]
@@ -154,8 +158,8 @@ class Lowered:
         return self._padded(function, (newest - name.endswith(PREVIOUS),))
 
     def _padded(self, function: Any, time: tuple[int, ...]) -> NDArray[np.floating]:
-        """One time of a function, extended by the padding. The padding has the values of the halo, and zeros beyond it
-        in cells that are never read."""
+        """Return the values of a function at one time, extended by the padding. The padding has the values of the halo.
+        Cells of the padding beyond the halo are zero and never read."""
         axes = [axis for axis in range(3) if self.dimensions[axis]]
         halo = [sizes[0] for sizes in function._size_inhalo[-len(axes) :]]
         index: list[int | slice] = [*time]
@@ -176,13 +180,13 @@ class Lowered:
 def from_devito(
     equations: Sequence[Any], dt: float, name: str = "devito", boundary: object = None, first_time: int | None = None
 ) -> Lowered:
-    """Lower the time step that Devito's Operator of `equations` computes, with the time step `dt`.
+    """Lower the step that Devito's Operator of `equations` computes, with the time step `dt`.
 
     `equations` are `Eq`, `Inc`, and the results of `SparseTimeFunction.inject` and `.interpolate`, also in nested
-    lists. Without `boundary` the grid has Devito's boundary, a halo (see Lowered). `first_time` is Devito's `time_m`
-    and has the same default. No memory of the grid's size is allocated.
+    lists. Without `boundary`, the grid has Devito's boundary, which is a halo (see Lowered). `first_time` is Devito's
+    `time_m` and has the same default. The function allocates no arrays of the grid's size.
 
-    Raises InputError with the equation, the term and the reason, if something cannot be lowered.
+    Raises InputError if a part cannot be lowered. The message has the equation, the term and the reason.
     """
     sides = None if boundary is None else as_boundary(boundary)
     operations = _flatten(equations)
@@ -250,7 +254,8 @@ def _flatten(equations: Any, depth: int = 0) -> list[Any]:
 
 
 def _grid(operations: Sequence[Any]) -> Any:
-    """The grid of all functions. Raises InputError if there are several grids, or if the grid cannot be used."""
+    """Return the grid of all functions. Raises InputError if the functions have different grids, or if a run cannot use
+    the grid."""
     functions = [
         function
         for one in operations
@@ -279,7 +284,8 @@ def _grid(operations: Sequence[Any]) -> Any:
 
 
 def _first_time(updates: Sequence[FieldUpdate]) -> int:
-    """The first step of Devito's own loop: the first step for which all values that it reads exist."""
+    """Return the number of the first step of Devito's own loop. It is the first step for which all values that the step
+    reads exist."""
     return max((-read.shift for update in updates for read in update.reads.values() if read.shift < 0), default=0)
 
 
@@ -294,7 +300,7 @@ def _stencil(
 
 
 def _expression(update: FieldUpdate, stage: int, stages: dict[str, int], values: SymbolValues) -> sympy.Expr:
-    """The expression of an update, with fields and ages as its stage sees them."""
+    """Convert the expression of an update. Each access becomes a field at the age that its value has in this stage."""
 
     def leaf(indexed: Any) -> sympy.Expr:
         access: Access = update.reads[indexed]
@@ -311,7 +317,7 @@ def _expression(update: FieldUpdate, stage: int, stages: dict[str, int], values:
 def _points(
     operations: Sequence[Any], updates: Sequence[FieldUpdate], points: Points
 ) -> tuple[tuple[Injection, ...], tuple[Sampling, ...], dict[str, Any]]:
-    """The sources, the receivers, and the functions that they read."""
+    """Return the sources, the receivers, and the functions that they read."""
     injections: list[Injection] = []
     samplings: list[Sampling] = []
     order: list[PointOperation] = []
@@ -333,7 +339,8 @@ def _points(
 
 
 def _receivers(operations: Sequence[Any]) -> dict[str, Any]:
-    """The receivers by name. Raises InputError if two have the same name, or if one interpolates twice."""
+    """Return the receivers by name. Raises InputError if two receivers have the same name, or if one receiver
+    interpolates twice."""
     found: dict[str, Any] = {}
     for position, one in enumerate(operations):
         if isinstance(one, Interpolation):
@@ -360,7 +367,7 @@ def _require_fields(stencil: Stencil, injections: Sequence[Injection], samplings
 
 
 def _arrays(grid: Any, padding: tuple[int, int, int]) -> dict[str, Any]:
-    """Shape, spacing, origin and dimensions of the arrays of a run."""
+    """Return the shape, spacing, origin and dimensions of the arrays of a run."""
     spacing = inside([float(h) for h in grid.spacing], 1.0)
     origin = inside([float(o) for o in grid.origin], 0.0)
     return {

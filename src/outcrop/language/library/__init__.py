@@ -1,6 +1,7 @@
 """Built-in stencils. To add one, write a function in a file, a line in the table (`table.py`), and its name below.
 
-Functions are loaded on first use. Making a stencil needs SymPy, but reading one from the cache does not.
+Functions are loaded on first use. To make a stencil, SymPy is needed. To read a stencil from the cache, SymPy is not
+needed.
 """
 
 from __future__ import annotations

@@ -29,22 +29,22 @@ def sponge(
     sides: Collection[str] = SIDES,
     dtype: DTypeLike = np.float32,
 ) -> Callable[[int, int], NDArray[Any]]:
-    """The read-only field `damp` of `acoustic(sponge=True)`, in 1/s, as a callable: planes(z0, z1).
+    """Return a function planes(z0, z1) that computes the read-only field `damp` of `acoustic(sponge=True)`, in 1/s.
 
-    The planes have the shape (z1 - z0, *shape[1:]). They are computed on request, so the whole array is never in
-    memory. In a layer of `width` cells, damp is 0 at the inner edge and grows with the square of the depth to
+    The planes have the shape (z1 - z0, *shape[1:]). The function computes them when it is called, so the whole array is
+    never in memory. In a layer of `width` cells, damp is 0 at the inner edge and grows with the square of the depth to
 
         3 velocity ln(1/reflection) / (width spacing)
 
-    at the outer edge. A wave that crosses the layer twice along an axis at `velocity` (m/s; give the largest) keeps the
-    fraction `reflection` of its amplitude. In addition, the layer itself reflects long waves: 1 % of waves half as long
-    as its width, and 6 % of waves as long as its width. So make it wider rather than stronger. `spacing` is in m. Where
-    layers overlap, the larger value is used.
+    at the outer edge. A wave that crosses the layer twice along an axis at `velocity` keeps the fraction `reflection`
+    of its amplitude. Give the largest velocity, in m/s. In addition, the layer itself reflects long waves: 1 % of waves
+    half as long as its width, and 6 % of waves as long as its width. To absorb more, make the layer wider, not
+    stronger. `spacing` is in m. Where layers overlap, the larger value is used.
 
-    `sides` are the absorbing sides: by default all six of a grid of shape (nz, ny, nx). Leave out "z0" for a free
-    surface there. A shape of two numbers has the axes y and x; the first may also be called z. A shape of one number
-    has the axis x. Axes of one cell never absorb. Raises InputError if a layer does not fit, or for sides of an axis
-    that the shape does not have.
+    `sides` are the absorbing sides. By default, all six sides of a grid of shape (nz, ny, nx) absorb. For a free
+    surface at the low side of z, leave out "z0". A shape of two numbers has the axes y and x, and the first axis may
+    also be called z. A shape of one number has the axis x. Axes of one cell never absorb. Raises InputError if a layer
+    is wider than the grid, or if `sides` names an axis that the shape does not have.
 
     Source: quadratic profile as in F. Collino and C. Tsogka, Geophysics 66, 294, 2001, applied to the damping term of
     J. Sochacki et al., Geophysics 52, 60, 1987.
@@ -66,7 +66,8 @@ def sponge(
 
 
 def _absorbing(shape: Sequence[int], sides: Collection[str]) -> list[tuple[bool, bool]]:
-    """Whether the low and the high side of each axis absorb. Raises InputError for sides that do not exist."""
+    """Return for each axis whether its low side absorbs and whether its high side absorbs. Raises InputError for sides
+    that do not exist."""
     if not isinstance(sides, Collection) or len(sides) > len(SIDES) or not all(isinstance(one, str) for one in sides):
         raise InputError(f"sponge: sides {shown(sides)} must be some of {', '.join(SIDES)}")
     names = ("zy", "x") if len(shape) == 2 else NAMES[len(shape)]
@@ -84,7 +85,8 @@ def _absorbing(shape: Sequence[int], sides: Collection[str]) -> list[tuple[bool,
 
 
 def _profile(extent: int, width: int, low: bool, high: bool) -> NDArray[np.float64]:
-    """The square of each cell centre's depth in the layers of one axis, relative to their width."""
+    """Return the square of the relative depth of each cell centre in the layers of one axis: 0 at the inner edge, 1 at
+    the outer edge."""
     place = np.arange(extent) + 0.5
     depth = np.zeros(extent)
     if low:

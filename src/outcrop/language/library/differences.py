@@ -1,7 +1,7 @@
 """Central differences of any order, with exact weights, on plain and on staggered grids.
 
-SymPy computes the weights with Fornberg's recursion (B. Fornberg, Math. Comp. 51, 699, 1988). They are for a spacing of
-1. Axis 0 is the first axis of an offset: (z, y, x), (y, x) or (x).
+SymPy computes the weights with Fornberg's recursion (B. Fornberg, Math. Comp. 51, 699, 1988). The weights are for a
+spacing of 1. Axis 0 is the first axis of an offset: (z, y, x), (y, x) or (x).
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ _NUMBERS = {1: "one", 2: "two", 3: "three"}
 
 
 def require(stencil: str, what: str, value: object, there_are: range | tuple[object, ...]) -> None:
-    """Raise InputError unless `value` is one of the choices and has their type: 2.0 and True are no numbers of axes."""
+    """Raise InputError unless `value` is one of the choices and has their type. For example, 2.0 and True are refused
+    as numbers of axes."""
     known = value
     if not isinstance(value, bool | str):
         try:
@@ -56,7 +57,7 @@ def as_sizes(stencil: str, shape: Any, maximum: int, minimum: int = 1) -> tuple[
 
 
 def as_real_dtype(stencil: str, dtype: DTypeLike) -> np.dtype[Any]:
-    """Convert a floating-point dtype. Raises InputError for other values."""
+    """Convert the name or type of a floating-point number to a NumPy dtype. Raises InputError for other values."""
     try:
         found = np.dtype(dtype)
         if found.kind == "f":
@@ -68,7 +69,7 @@ def as_real_dtype(stencil: str, dtype: DTypeLike) -> np.dtype[Any]:
 
 @cache
 def second_derivative(order: int) -> tuple[sympy.Rational, ...]:
-    """The weight of the centre, then the weights of both neighbours at distance 1, 2, ..., order/2."""
+    """Return the weight of the centre, then the weight of the two neighbours at each distance 1, 2, ..., order/2."""
     reach = order // 2
     weights = sympy.finite_diff_weights(2, range(-reach, reach + 1), 0)[2][-1]
     return tuple(weights[reach:])
@@ -76,24 +77,26 @@ def second_derivative(order: int) -> tuple[sympy.Rational, ...]:
 
 @cache
 def staggered_derivative(order: int) -> tuple[sympy.Rational, ...]:
-    """The weights of values at distance 1/2, 3/2, ..., (order - 1)/2 ahead. Values behind have the opposite sign."""
+    """Return the weights of the values at the distances 1/2, 3/2, ..., (order - 1)/2 ahead. The values at these
+    distances behind have the same weights with the opposite sign."""
     reach = order // 2
     points = [sympy.Rational(2 * place + 1, 2) for place in range(-reach, reach)]
     return tuple(sympy.finite_diff_weights(1, points, 0)[1][-1][reach:])
 
 
 def unit(axis: int, distance: int, ndim: int) -> tuple[int, ...]:
-    """The offset by `distance` cells along an axis."""
+    """Return the offset by `distance` cells along an axis."""
     return tuple(distance if one == axis else 0 for one in range(ndim))
 
 
 def both_sides(u: Values, axis: int, distance: int, ndim: int) -> sympy.Expr:
-    """The sum of the two neighbours at a distance along an axis."""
+    """Return the sum of the two neighbours at a distance along an axis."""
     return u[unit(axis, -distance, ndim)] + u[unit(axis, distance, ndim)]
 
 
 def spacings(ndim: int, equal: bool, default: float) -> tuple[Parameter, ...]:
-    """The spacing along each axis: one parameter h, or dz, dy and dx. Raises InputError unless `equal` is a bool."""
+    """Return the spacing along each axis: the same parameter h for all axes, or the parameters dz, dy and dx. Raises
+    InputError unless `equal` is a bool."""
     require("spacings", "equal_spacing", equal, (True, False))
     if equal:
         return (Parameter("h", default),) * ndim
@@ -101,9 +104,9 @@ def spacings(ndim: int, equal: bool, default: float) -> tuple[Parameter, ...]:
 
 
 def laplacian(u: Field, order: int, h: tuple[Parameter, ...]) -> sympy.Expr:
-    """The sum of the second derivatives along all axes. With equal spacings `h`, without the factor 1/h^2. With equal
-    spacings, neighbours at the same distance along all axes share one product. With different spacings there is one
-    product for each distance and axis."""
+    """Return the sum of the second derivatives along all axes. With equal spacings, the result lacks the factor 1/h^2
+    (`over_square`), and neighbours at the same distance along all axes share one product. With different spacings, each
+    distance along each axis has its own product."""
     ndim = len(h)
     centre, *around = second_derivative(order)
     scales = [1 if len(set(h)) == 1 else 1 / one**2 for one in h]
@@ -114,22 +117,22 @@ def laplacian(u: Field, order: int, h: tuple[Parameter, ...]) -> sympy.Expr:
 
 
 def over_square(h: tuple[Parameter, ...]) -> sympy.Expr:
-    """The factor that `laplacian` omits."""
+    """Return the factor that the result of `laplacian` lacks."""
     return 1 / h[0] ** 2 if len(set(h)) == 1 else sympy.S.One
 
 
 def ahead(f: Field, axis: int, order: int, ndim: int) -> sympy.Expr:
-    """The derivative half a cell ahead of the values of `f`, for a spacing of 1."""
+    """Return the derivative half a cell ahead of the values of `f`, for a spacing of 1."""
     weights = staggered_derivative(order)
     return sympy.Add(*(w * (f[unit(axis, m + 1, ndim)] - f[unit(axis, -m, ndim)]) for m, w in enumerate(weights)))
 
 
 def behind(f: Field, axis: int, order: int, ndim: int) -> sympy.Expr:
-    """The derivative half a cell behind the values of `f`, for a spacing of 1."""
+    """Return the derivative half a cell behind the values of `f`, for a spacing of 1."""
     weights = staggered_derivative(order)
     return sympy.Add(*(w * (f[unit(axis, m, ndim)] - f[unit(axis, -m - 1, ndim)]) for m, w in enumerate(weights)))
 
 
 def as_one(*terms: sympy.Expr) -> sympy.Expr:
-    """A sum whose terms are computed as they stand, so that other expressions can share them."""
+    """Return a sum that SymPy does not rearrange, so that other expressions can share its terms."""
     return sympy.Add(*terms, evaluate=False)

@@ -10,9 +10,9 @@ from outcrop.language.stencil import Field, Parameter, Stencil
 
 
 def box27() -> Stencil:
-    """Weighted mean of a cell and its 26 neighbours. The weight depends on the number of axes along which they differ.
-    u' = w0 u + w1 (6 faces) + w2 (12 edges) + w3 (8 corners). The defaults are the binomial weights 8/64, 4/64, 2/64
-    and 1/64."""
+    """Make the stencil of a weighted mean of a cell and its 26 neighbours. The weight depends on the number of axes
+    along which they differ. u' = w0 u + w1 (6 faces) + w2 (12 edges) + w3 (8 corners). The defaults are the binomial
+    weights 8/64, 4/64, 2/64 and 1/64."""
     u = Field("u")
     weights = [Parameter("w0", 8 / 64), Parameter("w1", 4 / 64), Parameter("w2", 2 / 64), Parameter("w3", 1 / 64)]
     steps = (-1, 0, 1)
@@ -29,15 +29,17 @@ REACH = 8
 
 
 def sharpen() -> Stencil:
-    """Sharpens an image with the Laplacian of a Gaussian, as one convolution with 17 x 17 taps.
+    """Make the stencil that sharpens an image with the Laplacian of a Gaussian. It is one convolution with 17 x 17
+    taps.
 
         sharp' = image - 2/(2d - 1)^2 sum over |i|, |j| <= d of w(i, j) image[i, j],    d = 8
         w = -40 (1 - delta) exp(-delta),  delta = (i^2 + j^2) / (2 sigma^2),  sigma = 1.4 d/4
 
     Fields: sharp, which is updated but not read, and the read-only image (any unit). One step is enough. With a fixed
-    boundary, 8 cells along each side keep the initial values of sharp. No parameters, and no limit, because sharp is
-    not read. Pixels at the same distance share a product, so 289 taps need 42 products. Source: D. Marr and
-    E. Hildreth, Proc. R. Soc. Lond. B 207, 187, 1980; these weights: A. Jackson, EPCC's image sharpening exercise.
+    boundary, 8 cells along each side keep the initial values of sharp. The stencil has no parameters. It is always
+    stable, because sharp is not read. Pixels at the same distance share a product, so 289 taps need 42 products.
+    Source: D. Marr and E. Hildreth, Proc. R. Soc. Lond. B 207, 187, 1980; these weights: A. Jackson, EPCC's image
+    sharpening exercise.
     """
     sharp, image = Field("sharp"), Field("image")
     scale, width = -2 / (2 * REACH - 1) ** 2, 1.4 * REACH / 4

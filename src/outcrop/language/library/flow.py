@@ -24,8 +24,8 @@ _RATIONALS = {  # ndim -> weights of rest, of steps along one axis, of steps alo
 
 
 def lattice_directions(ndim: int) -> tuple[Vector, ...]:
-    """The velocities of the fields f0, f1, ...: first rest, then pairs of opposite velocities. There are 9 velocities
-    (y, x) or 19 velocities (z, y, x)."""
+    """Return the velocity of each field f0, f1, ... The first velocity is 0. Pairs of opposite velocities follow. These
+    are 9 velocities (y, x) or 19 velocities (z, y, x)."""
     require("lattice_boltzmann", "ndim", ndim, (2, 3))
     half = [c for c in product((-1, 0, 1), repeat=ndim) if 1 <= sum(map(abs, c)) <= 2 and c > (0,) * ndim]
     half.sort(key=lambda c: (sum(map(abs, c)), c))
@@ -34,7 +34,7 @@ def lattice_directions(ndim: int) -> tuple[Vector, ...]:
 
 
 def lattice_weights(ndim: int) -> tuple[float, ...]:
-    """The weights w_i: the fraction of a fluid at rest that moves along each of `lattice_directions`."""
+    """Return the weights w_i. Each is the fraction of a fluid at rest that moves along one of `lattice_directions`."""
     return tuple(float(_weight(c)) for c in lattice_directions(ndim))
 
 
@@ -43,17 +43,18 @@ def _weight(c: Vector) -> sympy.Rational:
 
 
 def lattice_boltzmann(ndim: int = 3) -> Stencil:
-    """The lattice Boltzmann equation with a single relaxation time: D2Q9 (`ndim` = 2) or D3Q19 (`ndim` = 3).
+    """Make the lattice Boltzmann equation with a single relaxation time: D2Q9 (`ndim` = 2) or D3Q19 (`ndim` = 3).
 
         f_i'(x) = f_i(x - c_i) - (f_i(x - c_i) - f_i^eq) / tau,    rho = 1 + sum f_i,  rho u = sum c_i f_i,
         f_i^eq = w_i (rho - 1 + 3 c_i.j + (9/2 (c_i.j)^2 - 3/2 j.j) / rho),  j = rho u
 
-    Streaming and collision are one stage ("pull"), which uses the arriving values. Fields: f0 ... f8 or f18, one for
-    each of `lattice_directions` (no unit). They hold the difference to w_i (`lattice_weights`). So zeros are a fluid at
-    rest with density 1, and rounding errors are small compared with flow and sound. Lattice units: one cell, one step,
-    sound at 1/sqrt(3), kinematic viscosity (tau - 1/2)/3. Keep |u| well below 0.3. Parameter: tau (steps). Near rest
-    the stencil is stable for tau >= 1/2; a faster flow needs a larger tau. Source: Y. H. Qian, D. d'Humieres,
-    P. Lallemand, Europhys. Lett. 17, 479, 1992; BGK: P. L. Bhatnagar, E. P. Gross, M. Krook, Phys. Rev. 94, 511, 1954;
+    Streaming and collision are one stage, which first reads the values that arrive from the neighbours ("pull").
+    Fields: f0 ... f8 or f18, one for each of `lattice_directions` (no unit). Each field holds its difference to w_i
+    (`lattice_weights`). So a fluid at rest with density 1 has only zeros, and rounding errors are small compared with
+    flow and sound. Lattice units: the unit of length is one cell and the unit of time is one step. The speed of sound
+    is 1/sqrt(3), and the kinematic viscosity is (tau - 1/2)/3. Keep |u| well below 0.3. Parameter: tau (steps). Near
+    rest the stencil is stable for tau >= 1/2; a faster flow needs a larger tau. Source: Y. H. Qian, D. d'Humieres, P.
+    Lallemand, Europhys. Lett. 17, 479, 1992; BGK: P. L. Bhatnagar, E. P. Gross, M. Krook, Phys. Rev. 94, 511, 1954;
     without the weights: P. A. Skordos, Phys. Rev. E 48, 4823, 1993.
     """
     velocities = lattice_directions(ndim)
@@ -83,30 +84,31 @@ def lattice_boltzmann(ndim: int = 3) -> Stencil:
 
 
 def _times(a: sympy.Expr, b: sympy.Expr) -> sympy.Expr:
-    """A product whose factors are computed as they stand, so that other expressions can share them."""
+    """Return a product that SymPy does not rearrange, so that other expressions can share its factors."""
     return sympy.Mul(a, b, evaluate=False)
 
 
 def _whole(term: sympy.Expr) -> sympy.Expr:
-    """A term of a sum that stays in one piece, even if other terms have the same coefficient."""
+    """Return `term` in a form that a sum does not split, even if other terms have the same coefficient."""
     return _times(sympy.S.One, term)
 
 
 def _carried(axis: int, flows: Mapping[Vector, sympy.Expr]) -> sympy.Expr:
-    """One component of the momentum carried by the pairs of opposite directions."""
+    """Return one component of the momentum that the pairs of opposite directions carry."""
     return as_one(
         *(_times(sympy.Integer(c[axis]), flow) if c[axis] < 0 else flow for c, flow in flows.items() if c[axis])
     )
 
 
 def _along(c: Vector, vector: Sequence[sympy.Expr]) -> sympy.Expr:
-    """The scalar product of a lattice velocity, whose first step is positive, with a vector."""
+    """Return the scalar product of a lattice velocity, whose first step is positive, with a vector."""
     terms = [one if step > 0 else _times(sympy.Integer(step), one) for step, one in zip(c, vector, strict=True) if step]
     return as_one(*terms) if len(terms) > 1 else terms[0]
 
 
 def stream_function() -> Stencil:
-    """Laplace's equation psi_yy + psi_xx = 0 in 2-D by Jacobi's iteration: psi' = (sum of the four neighbours) / 4.
+    """Make Laplace's equation psi_yy + psi_xx = 0 in 2-D by Jacobi's iteration: psi' = (sum of the four neighbours) /
+    4.
 
     psi (m^2/s) is the stream function of a flow without friction or vorticity. Its contours are stream lines, and its
     differences are fluxes. The values on a fixed rim are the boundary condition (`inlet_outlet`). No parameters. The
@@ -127,12 +129,13 @@ def inlet_outlet(
     flux: float = 1.0,
     dtype: DTypeLike = np.float64,
 ) -> Callable[[int, int], NDArray[Any]]:
-    """Initial values of `stream_function` for a box with two openings, as a callable: planes(z0, z1).
+    """Return a function planes(z0, z1) that computes the initial values of `stream_function` for a box with two
+    openings.
 
     `shape` is (nz, nx), and the planes have the shape (z1 - z0, nx). A flow of `flux` m^2/s enters through the first
-    row, between the cells `inlet` = (first, last) along x. It leaves through the last column, between the cells
-    `outlet` along z. psi is constant along walls, changes linearly over an opening, and is 0 inside. Raises InputError
-    if an opening is empty or does not lie within its side.
+    row, between the cells `inlet` = (first, last) along x. The flow leaves through the last column, between the cells
+    `outlet` = (first, last) along z. psi is constant along walls, changes linearly over an opening, and is 0 inside.
+    Raises InputError if an opening is empty or does not lie within its side.
     """
     nz, nx = as_sizes("inlet_outlet", shape, 2, minimum=2)
     flux, kind = as_finite(flux, "inlet_outlet: flux"), as_real_dtype("inlet_outlet", dtype)

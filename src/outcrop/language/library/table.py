@@ -1,13 +1,14 @@
-"""The built-in stencils: the names by which they are found, and the cache of those that were made before.
+"""The table of built-in stencils with their names, and the cache of stencils that earlier processes have made.
 
 A name consists of the family, the order in space, the number of axes unless it is 3, and an option: "heat7", "heat4",
-"acoustic8", "acoustic8_2d", "acoustic8_2d_sponge", "maxwell_2d_te". Parts that are left out have the family's default.
+"acoustic8", "acoustic8_2d", "acoustic8_2d_sponge", "maxwell_2d_te". If a part of the name is missing, the default of
+the family is used.
 
-Loading SymPy takes longer than everything else that a run needs, and a stencil that was lowered before does not need
-it. So the description of each built-in stencil is kept in the user's cache (`outcrop.user_cache`), together with a
+Python needs more time to load SymPy than all other modules of a run. A stencil that was lowered before does not need
+SymPy. So the description of each built-in stencil is kept in the user's cache (`outcrop.user_cache`), together with a
 digest of everything that affects it: the source text of the language, and the versions of SymPy and Python. If the
-digest is still the same, the description is read back, with the same checks as for any stencil. If the cache cannot be
-used, the stencil is made again each time.
+digest has not changed, the description is read from the cache and checked like any other stencil. If the cache cannot
+be used, each process makes the stencil again.
 """
 
 from __future__ import annotations
@@ -38,8 +39,9 @@ MAX_BYTES = 1 << 22
 
 
 def maker(function: str, **given: Any) -> Callable[..., Stencil]:
-    """Make a callable for a function of the library, such as "transport.heat7", with some of its arguments `given`. It
-    reads the stencil from the cache, or loads the function and keeps its result."""
+    """Return a callable that makes a stencil. `function` names a function of the library, such as "transport.heat7",
+    and `given` are some of its arguments. The callable reads the stencil from the cache. If the cache does not have the
+    stencil, it calls the function and puts the result into the cache."""
 
     def make(**options: Any) -> Stencil:
         arguments = {**given, **options}
@@ -57,9 +59,10 @@ def maker(function: str, **given: Any) -> Callable[..., Stencil]:
 
 @dataclass(frozen=True)
 class Family:
-    """The stencils of one function: the orders, numbers of axes and options that their names may have. `limit` is
-    needed if the stencil is not linear, or if another parameter than dt decides on stability. `measures` combine
-    several read-only fields into a quantity that decides on stability (`stability.Extremes`)."""
+    """All stencils that one function makes. `orders`, `ndims` and `options` are the orders, numbers of axes and options
+    that their names may have. `limit` is needed if the stencil is not linear, or if a parameter other than dt decides
+    whether it is stable. Each of `measures` combines several read-only fields into a quantity that decides whether a
+    step is stable (`stability.Extremes`)."""
 
     make: Callable[..., Stencil]
     orders: Sequence[int] = ()
@@ -72,17 +75,18 @@ class Family:
 _EVEN = range(2, 17, 2)
 _MAXWELL = {"te": {"mode": "te"}, "vacuum": {"medium": "vacuum"}, "lossy": {"medium": "lossy"}}
 _AT_REACTION = Limit("dt", state={"u": 0.0, "v": 0.5})
-"""Stability is judged where the reaction removes u fastest. In patterns v stays below 1/2."""
+"""Stability is judged at the state in which the reaction removes u fastest. In the usual patterns, v stays below
+1/2."""
 
 
 def _squared_speed(planes: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
-    """The square of the speed of P waves, in m^2/s^2. It alone decides on the largest stable step."""
+    """Return the square of the speed of P waves, in m^2/s^2. No other quantity limits the stable step."""
     speed: NDArray[Any] = (planes["lam"] + 2 * planes["mu"]) * planes["b"]
     return speed
 
 
 def _near_rest(directions: int) -> Limit:
-    """The limit of a lattice Boltzmann equation near rest: the smallest tau."""
+    """Return the limit of a lattice Boltzmann equation near rest: the smallest tau."""
     return Limit("tau", is_minimum=True, state={f"f{i}": 0.0 for i in range(directions)})
 
 
@@ -102,7 +106,7 @@ FAMILIES: dict[str, Family] = {
     "d3q19": Family(maker("flow.lattice_boltzmann", ndim=3), limit=_near_rest(19)),
 }
 ALIASES = {"lattice_boltzmann": "d3q19", "lattice_boltzmann_2d": "d2q9"}
-"""The names of functions also work as names of stencils. Runs are never stored under them."""
+"""Names of functions that users may also give as names of stencils. Runs never store these names."""
 
 STENCILS: dict[str, Callable[[], Stencil]] = {name: family.make for name, family in FAMILIES.items()}
 """For each family, the function that makes its default stencil."""
@@ -118,7 +122,7 @@ def find_stencil(name: str) -> Stencil:
 
 
 def split_name(name: str) -> tuple[Family, dict[str, Any]] | None:
-    """The family of a name, and the arguments of its function. None for an unknown name."""
+    """Return the family of a stencil's name, and the arguments of its function. Return None for an unknown name."""
     name = ALIASES.get(name, name)
     if name in FAMILIES:
         return FAMILIES[name], {}
@@ -136,7 +140,7 @@ def split_name(name: str) -> tuple[Family, dict[str, Any]] | None:
 
 
 def _described(name: str) -> str:
-    """A family with the possible forms of its name."""
+    """Return a family with the possible forms of its name."""
     family = FAMILIES[name]
     if not family.orders and not family.ndims:
         return name
@@ -162,10 +166,10 @@ def _keep(name: str, stencil: Stencil) -> None:
 
 @lru_cache
 def _language() -> str:
-    """A digest of everything that affects a stencil besides its function and arguments."""
+    """Return a digest of everything, except its function and arguments, that affects a stencil."""
     package = Path(__file__).parent.parent
     files = [*sorted(package.glob("*.py")), *sorted(package.glob("library/*.py")), package.parent / "axes.py"]
-    spec = find_spec("sympy")  # SymPy is not loaded for this
+    spec = find_spec("sympy")  # finds the file without loading SymPy
     if spec is not None and spec.origin is not None:
         files.append(Path(spec.origin).with_name("release.py"))
     summed = sha256(sys.version.encode())

@@ -12,17 +12,18 @@ _SIX = ((0, 0, -1), (0, 0, 1), (0, -1, 0), (0, 1, 0), (-1, 0, 0), (1, 0, 0))
 
 
 def heat7() -> Stencil:
-    """Heat equation, second order in space, explicit Euler: u' = c0 u + c1 (sum of the six neighbours). Here c1 = alpha
-    dt / h^2 and c0 = 1 - 6 c1. Stable for 0 <= c1 <= 1/6."""
+    """Make the heat equation, second order in space, explicit Euler: u' = c0 u + c1 (sum of the six neighbours). Here
+    c1 = alpha dt / h^2 and c0 = 1 - 6 c1. Stable for 0 <= c1 <= 1/6."""
     u, c0, c1 = Field("u"), Parameter("c0", 0.4), Parameter("c1", 0.1)
     near = sum(u[offset] for offset in _SIX)
     return Stencil("heat7", {u: c0 * u[0, 0, 0] + c1 * near}, "u' = c0*u + c1*(sum of the 6 neighbours)")
 
 
 def heat13() -> Stencil:
-    """Heat equation, fourth order in space, explicit Euler: weights -1/12, 4/3, -5/2 along each axis. u' = c0 u + c1
-    (sum of the six at distance 1) + c2 (sum of the six at distance 2), c1 = 4/3 a, c2 = -a/12, c0 = 1 - 15/2 a, a =
-    alpha dt / h^2. Stable for 0 <= a <= 1/8. The defaults belong to a = 0.1."""
+    """Make the heat equation, fourth order in space, explicit Euler. The weights along each axis are -1/12, 4/3, -5/2,
+    4/3, -1/12. u' = c0 u + c1 (sum of the six neighbours at distance 1) + c2 (sum of the six at distance 2). Here a =
+    alpha dt / h^2, c0 = 1 - 15/2 a, c1 = 4/3 a and c2 = -a/12. Stable for 0 <= a <= 1/8. The defaults are those for a =
+    0.1."""
     u = Field("u")
     c0, c1, c2 = Parameter("c0", 0.25), Parameter("c1", 0.4 / 3), Parameter("c2", -0.1 / 12)
     near = sum(u[offset] for offset in _SIX)
@@ -35,13 +36,15 @@ def heat13() -> Stencil:
 
 
 def heat(ndim: int = 3, order: int = 2, *, equal_spacing: bool = True) -> Stencil:
-    """Heat equation u_t = kappa (u_xx + u_yy + u_zz) in `ndim` = 1, 2 or 3 dimensions, of `order` 2, 4, ... 16.
+    """Make the heat equation u_t = kappa (u_xx + u_yy + u_zz) in `ndim` = 1, 2 or 3 dimensions, of `order` 2, 4, ...
+    16.
 
-    u' = u + dt kappa (sum over the axes of the second differences): forward Euler, first order in time, of `order` in
-    space. Field: u (any unit, say K). Parameters: kappa (m^2/s), dt (s), h (m), or dz, dy, dx without `equal_spacing`.
-    Stable for dt kappa ndim s / h^2 <= 2, where s = 4, 16/3, 6.04, 6.50, ... 7.43 is the largest symbol of the second
-    difference of order 2, 4, 6, 8, ... 16. For order 2 in 3-D this is dt <= h^2 / (6 kappa). Source: R. Courant,
-    K. Friedrichs, H. Lewy, Math. Ann. 100, 32, 1928; weights: B. Fornberg, Math. Comp. 51, 699, 1988.
+    The update is u' = u + dt kappa (sum over the axes of the second differences). This is forward Euler, of first order
+    in time and of `order` in space. Field: u (any unit, say K). Parameters: kappa (m^2/s), dt (s), h (m), or dz, dy, dx
+    without `equal_spacing`. Stable for dt kappa ndim s / h^2 <= 2, where s = 4, 16/3, 6.04, 6.50, ... 7.43 is the
+    largest symbol of the second difference of order 2, 4, 6, 8, ... 16. For order 2 in 3-D this is dt <= h^2 / (6
+    kappa). Source: R. Courant, K. Friedrichs, H. Lewy, Math. Ann. 100, 32, 1928; weights: B. Fornberg, Math. Comp. 51,
+    699, 1988.
 
     The update adds differences to the centre, so a constant state stays constant to the last bit.
     """
@@ -62,14 +65,16 @@ def heat(ndim: int = 3, order: int = 2, *, equal_spacing: bool = True) -> Stenci
 
 
 def gray_scott(ndim: int = 3, *, equal_spacing: bool = True) -> Stencil:
-    """Gray and Scott's reaction with diffusion, in `ndim` = 1, 2 or 3 dimensions, forward Euler, second order in space.
+    """Make Gray and Scott's reaction with diffusion, in `ndim` = 1, 2 or 3 dimensions, forward Euler, second order in
+    space.
 
         u_t = du lap u - u v^2 + feed (1 - u),    v_t = dv lap v + u v^2 - (feed + kill) v
 
-    Fields: the concentrations u and v (no unit; u = 1, v = 0 is at rest). Parameters: du, dv (cells^2 per unit of time
-    for h = 1), feed, kill (per unit of time), dt, h, or dz, dy, dx without `equal_spacing`. The update is not linear.
-    The limit is taken near u = 0, v = 1/2, where u decreases fastest: dt <= 2 / (4 ndim du / h^2 + feed + 1/4).
-    Source: P. Gray and S. K. Scott, Chem. Eng. Sci. 39, 1087, 1984; patterns: J. E. Pearson, Science 261, 189, 1993.
+    Fields: the concentrations u and v (no unit; the state u = 1, v = 0 does not change). Parameters: du, dv (cells^2
+    per unit of time for h = 1), feed, kill (per unit of time), dt, h, or dz, dy, dx without `equal_spacing`. The update
+    is not linear. The stability limit is that of the state u = 0, v = 1/2, in which u decreases fastest: dt <= 2 / (4
+    ndim du / h^2 + feed + 1/4). Source: P. Gray and S. K. Scott, Chem. Eng. Sci. 39, 1087, 1984; patterns: J. E.
+    Pearson, Science 261, 189, 1993.
     """
     require("gray_scott", "ndim", ndim, (1, 2, 3))
     u, v, here = Field("u"), Field("v"), (0,) * ndim
@@ -87,7 +92,7 @@ def gray_scott(ndim: int = 3, *, equal_spacing: bool = True) -> Stencil:
 
 
 def _decay_and_diffuse(u: Field, decay: sympy.Expr, diffusion: sympy.Expr, h: tuple[Parameter, ...]) -> sympy.Expr:
-    """The sum u - decay u + diffusion lap u, as one weighted sum."""
+    """Return u - decay u + diffusion lap u as one weighted sum."""
     ndim = len(h)
     numbers = [diffusion / one**2 for one in h]
     near = [number * both_sides(u, axis, 1, ndim) for axis, number in enumerate(numbers)]
@@ -95,12 +100,13 @@ def _decay_and_diffuse(u: Field, decay: sympy.Expr, diffusion: sympy.Expr, h: tu
 
 
 def advection(ndim: int = 3, order: int = 1, *, equal_spacing: bool = True) -> Stencil:
-    """Linear advection u_t + vx u_x + vy u_y + vz u_z = 0 in `ndim` = 1, 2 or 3 dimensions, of `order` 1 or 2.
+    """Make linear advection u_t + vx u_x + vy u_y + vz u_z = 0 in `ndim` = 1, 2 or 3 dimensions, of `order` 1 or 2.
 
-    Order 1 uses upwind differences (donor cell) along all axes at once and keeps u within its bounds. It is stable if
-    the sum of |v| dt / h over the axes is <= 1. Order 2 is Lax and Wendroff's scheme along x, then y, then z, with one
-    stage for each axis. The velocity is constant, so the order of the axes does not matter. It is stable for
-    |v| dt / h <= 1 along each axis. Both use differences of fluxes: on a periodic grid the sum of u does not change.
+    Order 1 uses upwind differences (donor cell) along all axes at once. No new value is above the maximum or below the
+    minimum of the old values. It is stable if the sum of |v| dt / h over the axes is <= 1. Order 2 is Lax and
+    Wendroff's scheme along x, then y, then z, with one stage for each axis. The velocity is constant, so the order of
+    the axes does not matter. It is stable for |v| dt / h <= 1 along each axis. Both orders use differences of fluxes,
+    so on a periodic grid the sum of u does not change.
 
     Field: u (any unit). Parameters: vx, vy, vz (m/s, of any sign), dt (s), h (m), or dz, dy, dx without
     `equal_spacing`. Source: R. Courant, E. Isaacson, M. Rees, Comm. Pure Appl. Math. 5, 243, 1952; P. Lax and
@@ -118,7 +124,8 @@ def advection(ndim: int = 3, order: int = 1, *, equal_spacing: bool = True) -> S
 
 
 def _inflow(u: Field, axis: int, ndim: int, order: int, courant: sympy.Expr) -> sympy.Expr:
-    """The inflow from both neighbours along one axis, as multiples of the differences to the centre."""
+    """Return the inflow from both neighbours along one axis. It consists of multiples of the differences between a
+    neighbour and the centre."""
     here = u[(0,) * ndim]
     below, above = (u[unit(axis, step, ndim)] - here for step in (-1, 1))
     if order == 1:

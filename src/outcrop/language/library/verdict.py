@@ -13,26 +13,29 @@ from outcrop.language.stencil import Field, Stencil
 
 
 def limit_of(stencil: Stencil) -> Limit | None:
-    """The limit of the stencil's family, or else its parameter dt. None if the stencil has no such parameter."""
+    """Return the limit of the stencil's family, or a limit of the parameter dt if the family has no limit. Return None
+    if the stencil does not have the parameter."""
     family = _family_of(stencil)
     limit = (family.limit if family else None) or Limit()
     return limit if limit.parameter in {one.name for one in stencil.parameters} else None
 
 
 def is_built_in(stencil: Stencil) -> bool:
-    """Whether a stencil belongs to the library. Its parameter h is then the distance between cells."""
+    """Return whether a stencil belongs to the library. If it does, its parameter h is the distance between cells."""
     return _family_of(stencil) is not None
 
 
 def extremes_of(stencil: Stencil) -> Extremes:
-    """An empty `Extremes` for the read-only fields of a stencil. Its states are an argument of `stability`."""
+    """Return an empty `Extremes` for the read-only fields of a stencil. Pass its `states` to `stability` after you have
+    added planes."""
     family = _family_of(stencil)
     fields = {one.name for one, storage in zip(stencil.fields, stencil.storage, strict=True) if storage.is_static}
     return Extremes(fields, family.measures if family else ())
 
 
 def _family_of(stencil: Stencil) -> Family | None:
-    """The family of a built-in stencil. None for a user's own stencil, even if it has the name of a built-in one."""
+    """Return the family of a built-in stencil. Return None for a user's own stencil, even if it has the name of a
+    built-in stencil."""
     found = split_name(stencil.name)
     return found[0] if found and _fields_of(stencil.name) == stencil.fields else None
 
@@ -43,9 +46,9 @@ def _fields_of(name: str) -> tuple[Field, ...]:
 
 
 def stable_limit(stencil: Stencil, values: Mapping[str, float], states: Sequence[State] = ({},)) -> float | None:
-    """The largest stable value of the parameter that `limit_of` names, or the smallest if the limit is a minimum.
-    `states` are values of the read-only fields, taken as uniform (`Extremes.states`, `corners`). None if there is no
-    limit, or if it is unknown (`stability.growth`)."""
+    """Return the largest stable value of the parameter that `limit_of` names, or the smallest value if the limit is a
+    minimum. Each of `states` has one value for each read-only field (`Extremes.states`, `corners`). Return None if the
+    stencil has no limit, or if the growth is unknown (`stability.growth`)."""
     limit = limit_of(stencil)
     if limit is None:
         return None
@@ -53,8 +56,8 @@ def stable_limit(stencil: Stencil, values: Mapping[str, float], states: Sequence
 
 
 def stability(stencil: Stencil, values: Mapping[str, float], states: Sequence[State] = ({},)) -> str | None:
-    """One line with the largest stable step, if a wave grows with these parameters. None if no wave grows, or if this
-    is unknown (`stability.growth`). For `states` see `stable_limit`."""
+    """Return a line of text with the largest stable step if a wave grows with these parameters. Return None if no wave
+    grows, or if the growth is unknown (`stability.growth`). `stable_limit` explains `states`."""
     limit = limit_of(stencil)
     known = [{**(limit.state if limit else {}), **state} for state in states]
     rates = [growth(stencil, values, state) for state in known]
@@ -77,7 +80,7 @@ def stability(stencil: Stencil, values: Mapping[str, float], states: Sequence[St
 
 
 def _infinite(stencil: Stencil, values: Mapping[str, float], state: State) -> str:
-    """One line with the values that must not be 0."""
+    """Return a line of text that names the values that must not be 0."""
     names = [parameter.name for parameter in stencil.parameters]
     given = dict(zip(names, stencil.scalars(values), strict=True))
     guilty = [
@@ -92,14 +95,15 @@ def _infinite(stencil: Stencil, values: Mapping[str, float], state: State) -> st
 
 
 def _shortened(step: float, limit: Limit) -> str:
-    """The step with five digits, rounded towards stable values."""
+    """Return the step with five digits, rounded in the direction of stable values."""
     text = f"{step:.5g}"
     is_stable_side = float(text) >= step if limit.is_minimum else float(text) <= step
     return text if is_stable_side else f"{step * (1 + 1e-4 if limit.is_minimum else 1 - 1e-4):.5g}"
 
 
 def weights(stencil: Stencil, values: Mapping[str, float]) -> dict[tuple[int, int, int], float] | None:
-    """The weight of each neighbour. None unless the update is a linear combination with fixed weights and no constant.
+    """Return the weight of each neighbour. Return None if the update is not a linear combination with fixed weights and
+    without a constant.
     """
     if len(stencil.fields) > 1 or len(stencil.stages) > 1 or stencil.signals:
         return None

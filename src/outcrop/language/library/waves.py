@@ -22,9 +22,11 @@ from outcrop.language.stencil import Field, Parameter, Stencil
 
 
 def acoustic(ndim: int = 3, order: int = 8, *, sponge: bool = False, equal_spacing: bool = True) -> Stencil:
-    """Acoustic wave equation u_tt + damp u_t = v^2 (u_xx + u_yy + u_zz), constant density, of `order` 2, 4, ... 16.
+    """Make the acoustic wave equation u_tt + damp u_t = v^2 (u_xx + u_yy + u_zz), constant density, of `order` 2, 4,
+    ... 16.
 
-    Leapfrog, second order in time. With `sponge` the damping is semi-implicit, centred between both steps:
+    Leapfrog, second order in time. With `sponge`, the damping is semi-implicit, because its time derivative is centred
+    between the previous and the next value:
 
         u' = u_previous + (2 (u - u_previous) + dt^2 v^2 lap u) / (1 + damp dt/2)
 
@@ -51,16 +53,16 @@ def acoustic(ndim: int = 3, order: int = 8, *, sponge: bool = False, equal_spaci
 
 
 def elastic(ndim: int = 3, order: int = 4, *, equal_spacing: bool = True) -> Stencil:
-    """Isotropic elastic waves as velocities and stresses, in `ndim` = 2 or 3 dimensions, of `order` 2, 4, ... 16.
+    """Make isotropic elastic waves as velocities and stresses, in `ndim` = 2 or 3 dimensions, of `order` 2, 4, ... 16.
 
         rho v_t = div T,    T_t = lam (div v) I + mu (grad v + grad v^T)
 
     Fields: vx, vy, vz (m/s), txx, tyy, tzz, tyz, txz, txy (Pa), and read-only lam, mu (Pa) and the buoyancy b = 1/rho
-    (m^3/kg). In 2-D (axes y, x) they are vx, vy, txx, tyy, txy. The normal stresses, lam, mu and b lie at the centre of
-    a cell. A velocity lies half a cell ahead along its own axis, a shear stress half a cell ahead along both of its
-    axes; b and mu at these points are means of the cells around. Leapfrog in two stages, velocities then stresses:
-    before the first step, stresses belong to time 0 and velocities to -dt/2. Parameters: dt (s), h (m), or dz, dy, dx
-    without `equal_spacing`.
+    (m^3/kg). In 2-D (axes y, x), the updated fields are vx, vy, txx, tyy, txy. The normal stresses, lam, mu and b lie
+    at the centre of a cell. A velocity lies half a cell ahead along its own axis. A shear stress lies half a cell ahead
+    along both of its axes. The values of b and mu at these points are means over the cells around them. A step is
+    leapfrog in two stages: velocities, then stresses. Before the first step, stresses belong to time 0 and velocities
+    to -dt/2. Parameters: dt (s), h (m), or dz, dy, dx without `equal_spacing`.
 
     Stable for dt vp <= h / (sqrt(ndim) sum |weights|), vp^2 = (lam + 2 mu) b; the sum is 1 for order 2 and 7/6 for
     order 4. Source: J. Virieux, Geophysics 51, 889, 1986; fourth order: A. R. Levander, Geophysics 53, 1425, 1988.
@@ -80,7 +82,8 @@ class _Staggered:
         self.ndim, self.order, self.here = ndim, order, (0,) * ndim
         self.names = NAMES[ndim]
         self.h, self.dt = spacings(ndim, equal_spacing, 10.0), Parameter("dt", 0.001)
-        # With equal spacings, dt/h is one factor for all differences; otherwise dt is, and each difference has its 1/h.
+        # With equal spacings, all differences have the common factor dt/h. Otherwise the common factor is dt, and each
+        # difference has its own factor 1/h.
         self.front = self.dt / self.h[0] if equal_spacing else self.dt
         self.scales = [1 if equal_spacing else 1 / one for one in self.h]
 
@@ -88,11 +91,11 @@ class _Staggered:
         return Field(f"v{self.names[axis]}")
 
     def t(self, one: int, other: int) -> Field:
-        """The stress of two axes. The letters in its name are in ascending order."""
+        """Return the stress of two axes. The letters in its name are in alphabetical order."""
         return Field("t" + "".join(sorted(self.names[one] + self.names[other])))
 
     def velocities(self) -> dict[Field, sympy.Expr]:
-        """The updates of velocities, from stresses."""
+        """Return the updates of velocities, from stresses."""
         updates = {}
         for axis in reversed(range(self.ndim)):
             v, b = self.v(axis), self._mean("b", [axis])
@@ -104,7 +107,7 @@ class _Staggered:
         return updates
 
     def stresses(self) -> dict[Field, sympy.Expr]:
-        """The updates of stresses, from the new velocities."""
+        """Return the updates of stresses, from the new velocities."""
         lam, mu = Field("lam")[self.here], Field("mu")[self.here]
         own = [behind(self.v(a), a, self.order, self.ndim) * scale for a, scale in enumerate(self.scales)]
         divergence = as_one(*reversed(own))
@@ -122,7 +125,8 @@ class _Staggered:
         return ahead(self.v(of), along, self.order, self.ndim) * self.scales[along]
 
     def _mean(self, name: str, axes: Sequence[int]) -> sympy.Expr:
-        """The mean of a read-only field over the cells that meet half a cell ahead along these axes."""
+        """Return the mean of a read-only field at the point half a cell ahead along these axes: the mean over all cells
+        around that point."""
         offsets = [self.here]
         for axis in axes:
             step = unit(axis, 1, self.ndim)
@@ -147,17 +151,18 @@ _COMPONENTS = {  # (ndim, mode) -> the components of E and of H
 
 
 def maxwell(ndim: int = 3, mode: str = "tm", *, medium: str = "eps", equal_spacing: bool = True) -> Stencil:
-    """Maxwell's equations, second order in space and time, in `ndim` = 1, 2 or 3 dimensions.
+    """Make Maxwell's equations, second order in space and time, in `ndim` = 1, 2 or 3 dimensions.
 
         H_t = -c curl E,    eps E_t = c curl H - sigma E / eps0
 
     Fields: ex, ey, ez (V/m) and hx, hy, hz, which are H times the impedance sqrt(mu0/eps0) of free space (V/m too). In
     2-D (axes y, x) `mode` "tm" has ez, hx and hy, and "te" has ex, ey and hz. In 1-D there are ez and hy. `medium` is
-    "vacuum", "eps" with the read-only relative permittivity eps, or "lossy" with the read-only conductivity sigma (S/m)
-    in addition. A component of E lies half a cell ahead along its own axis, a component of H along the two other axes.
-    eps and sigma lie at the centre, and E uses their means over two cells. Leapfrog in two stages, H then E: before the
-    first step, E belongs to time 0 and H to -dt/2. Parameters: c (m/s), dt (s), h (m), or dz, dy, dx without
-    `equal_spacing`, and eps0 (F/m) for "lossy". The magnetic permeability is that of free space.
+    "vacuum", "eps" or "lossy". "eps" has the read-only relative permittivity eps. "lossy" has eps and the read-only
+    conductivity sigma (S/m). A component of E lies half a cell ahead along its own axis. A component of H lies half a
+    cell ahead along the two other axes. eps and sigma lie at the centre, and E uses their means over two cells. A step
+    is leapfrog in two stages: H, then E. Before the first step, E belongs to time 0 and H to -dt/2. Parameters: c
+    (m/s), dt (s), h (m), or dz, dy, dx without `equal_spacing`, and eps0 (F/m) for "lossy". The magnetic permeability
+    is that of free space.
 
     Stable for c dt <= h sqrt(eps / ndim) with the smallest eps. Source: K. S. Yee, IEEE Trans. Antennas Propag. 14,
     302, 1966; limit: A. Taflove and M. E. Brodwin, IEEE Trans. Microwave Theory Tech. 23, 623, 1975.
@@ -191,11 +196,11 @@ class _Yee:
         self.scales = [1 if equal_spacing else 1 / one for one in steps]
 
     def magnetic(self) -> dict[Field, sympy.Expr]:
-        """The updates of H, from E."""
+        """Return the updates of H, from E."""
         return {h: h[self.here] - self.front * self._curl(axis, self.e, ahead) for axis, h in self.h.items()}
 
     def electric(self) -> dict[Field, sympy.Expr]:
-        """The updates of E, from the new H."""
+        """Return the updates of E, from the new H."""
         updates = {}
         for axis, e in self.e.items():
             old, change = e[self.here], self.front * self._curl(axis, self.h, behind)
@@ -209,7 +214,7 @@ class _Yee:
         return updates
 
     def _curl(self, axis: str, of: dict[str, Field], derivative: Derivative) -> sympy.Expr:
-        """One component of a curl. Derivatives along missing axes are 0."""
+        """Return one component of a curl. Derivatives along missing axes are 0."""
         one, other = _NEXT[axis]
         terms = []
         for along, component, sign in ((one, other, 1), (other, one, -1)):
@@ -219,7 +224,7 @@ class _Yee:
         return as_one(*terms) if len(terms) > 1 else terms[0]
 
     def _mean(self, name: str, axis: str) -> sympy.Expr:
-        """A read-only field half a cell ahead along an axis."""
+        """Return the value of a read-only field half a cell ahead along an axis."""
         values = Field(name)
         if axis not in self.axes:
             return values[self.here]
