@@ -217,8 +217,8 @@ AcquisitionRequests to_requests(nb::handle python) {
   return result;
 }
 
-// Returns one tuple for each sum. A tuple holds six entries: the sum of the values as the bytes of an integer, the sum
-// of their infinities and NaNs, the same two for the squares, the minimum and the maximum.
+// Returns one tuple for each sum. Its six entries are the sum of the finite values as the bytes of an integer, the sum
+// of the infinities and NaNs, the same two sums for the squares, the minimum and the maximum.
 nb::list from_sums(const std::vector<FieldSum> &sums) {
   nb::list result;
   for (const FieldSum &one : sums)

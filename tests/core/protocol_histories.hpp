@@ -1,5 +1,5 @@
 // Runs histories of protocols over a model of storage. In a history, processes begin, recover the state that earlier
-// processes have left, and write. They may be killed at any point.
+// processes have left, and write. Processes may be killed at any point.
 #pragma once
 
 #include <cstdint>

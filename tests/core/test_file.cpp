@@ -71,7 +71,7 @@ TEST_F(FileTest, AlignmentIsAPowerOfTwoThatRecordsMeet) {
   File::create(path("a"), 1 << 16);
   const File direct = File::open(path("a"), true, true);
   EXPECT_EQ(direct.alignment() & (direct.alignment() - 1), 0u);
-  EXPECT_LE(direct.alignment(), 4096u);  // the size of a record is a multiple of this number
+  EXPECT_LE(direct.alignment(), 4096u);  // the size of a record is a multiple of 4096
   EXPECT_EQ(File::open(path("a"), true, false).alignment(), 1u);
 }
 

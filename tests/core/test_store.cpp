@@ -1,5 +1,6 @@
 // These tests check that all backends behave in the same way, with the page cache and past it. The faulty store without
-// faults must also behave so. A backend that this machine does not support is skipped, and the reason is printed.
+// faults must behave in the same way. A backend that this machine does not support is skipped, and the reason is
+// printed.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -185,7 +186,7 @@ TEST_P(Contract, ReportsEveryTransferOnce) {
 TEST_P(Contract, ReapsNothingWhenNothingIsInFlight) {
   std::array<Completion, 2> completions;
   EXPECT_EQ(store_->reap(completions, false), 0u);
-  EXPECT_EQ(store_->reap(completions, true), 0u);  // this call must return although it waits
+  EXPECT_EQ(store_->reap(completions, true), 0u);  // this call must return, although it is asked to wait
 }
 
 TEST_P(Contract, MayChangeHands) {

@@ -93,7 +93,8 @@ TEST(Ownership, MemoryIsCutAtHugePagesWithoutGaps) {
       }
       ASSERT_EQ(next, window.data() + window.size());
       const double sum = std::accumulate(threads.begin(), threads.end(), 0.0);
-      for (std::size_t i = 0; i < threads.size(); ++i)  // in each slot, both ends may differ by half a page
+      // each part may differ by half a huge page at both ends, in each slot
+      for (std::size_t i = 0; i < threads.size(); ++i)
         EXPECT_NEAR(bytes[i], static_cast<double>(window.size()) * threads[i] / sum, 9.0 * 2 * mebibyte);
     }
 }
@@ -160,8 +161,8 @@ TEST(Ownership, PagesLieOnTheirOwnersNode) {
       ASSERT_EQ(node_of_page(part.data + at), static_cast<int>(placement.node_indices[part.node]));
 }
 
-// Returns the time until the last tile is finished if each tile takes one unit of time. The result is a multiple of the
-// time without waiting.
+// Returns the time until the last tile is finished if each tile takes one unit of time. The result is divided by the
+// time that the threads need without waiting.
 double time_taken(const std::vector<Tile> &tiles, const std::vector<long> &rows, const Counts &node_threads) {
   std::vector<unsigned> owners, node_of;
   for (const Tile &tile : tiles) owners.push_back(owner_of((tile.y_low + tile.y_high) / 2, rows));

@@ -1,7 +1,7 @@
 // These tests check the order of updates. Rows contain a stamp instead of values: the plane, the row and the last level
-// of the row. The kernel computes no values. It checks the stamps of the rows that it reads: each must have the level
-// before the level of the call. It also checks that the row which it overwrites is two levels back. Then it stamps this
-// row. A wrong order, a wrong address or a missing wait leads to a wrong stamp. The thread sanitizer also reports it as
+// of the row. The kernel computes no values. It checks the stamp of each row that a stencil reads: the row must have
+// reached the level before that of the call. The overwritten row must be two levels back, and gets a new stamp. A wrong
+// order, a wrong address or a missing wait leads to a wrong stamp. The thread sanitizer also reports a missing wait as
 // a data race.
 #include <gtest/gtest.h>
 

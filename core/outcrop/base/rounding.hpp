@@ -1,9 +1,6 @@
 // Sets the floating-point mode on which results depend: round to nearest, keep subnormal numbers. Some libraries, such
 // as Devito's operators, change the mode and do not restore it. New threads inherit the mode. Results must not depend
 // on such a library in the same process.
-//
-// Some libraries change the mode and do not restore it (Devito's operators, for example), and new threads inherit it.
-// Results must not depend on such a library in the same process.
 #pragma once
 
 #if defined(__SSE__)

@@ -2,7 +2,7 @@
 // while the rows are in a cache, so no plane is loaded a second time:
 //
 //     level 1 of a pass     before: receivers that sample before the first step, sums and snapshots of the first values
-//     update                after:  sources of the fields for which this was the last stage of the step;
+//     update                after:  sources of the fields that no later stage of the step updates;
 //                                   at the last stage of a step also receivers, sums and snapshots
 //     copy of the rim       rim:    receivers, sums and snapshots of all steps, because the rim does not change
 //
@@ -43,7 +43,7 @@ struct Cell {
 struct PointInjection {
   std::size_t field = 0;
   std::vector<Cell> cells;
-  const std::byte *values = nullptr;  ///< [step of the pass][cell], of the type of the grid
+  const std::byte *values = nullptr;  ///< index: [step of the pass][cell]; the type is that of the grid
 };
 
 /// Cells of a field that are sampled at each step: before the first stage of the step if `before` is true, otherwise at
@@ -84,7 +84,7 @@ class PointTable {
 
   void add(const Grid &grid, std::size_t list, const std::vector<Cell> &cells);
 
-  /// Must be called once, after the last add().
+  /// Sorts the points. Must be called once, after the last add().
   void sort(const Grid &grid);
 
   bool empty() const { return points_.empty(); }
@@ -157,20 +157,21 @@ class Acquisition {
   /// Sets which cells the next block owns.
   void set_own(const OwnedCells &own) { own_ = own; }
 
-  /// Must be called before level 1 updates the rows `cells` of the planes z0 <= position < z1. If y is periodic, the
-  /// rows are folded.
+  /// Processes receivers, sums and snapshots of the first values of the pass. Must be called before level 1 updates the
+  /// rows `cells` of the planes z0 <= position < z1. If y is periodic, the rows are folded.
   void before(long z0, long z1, const Rectangle &cells) { take(0, z0, z1, cells); }
 
-  /// Must be called after the level has updated the same part.
+  /// Adds sources. After the last stage of a step, also processes receivers, sums and snapshots. Must be called after
+  /// the level has updated this part.
   void after(long level, long z0, long z1, const Rectangle &cells);
 
-  /// Must be called for the cells of a plane that no step changes. These rows are not folded.
+  /// Processes receivers, sums and snapshots for cells of a plane that no step changes. These rows are not folded.
   void rim(long position, const Rectangle &cells);
 
-  /// One thread must call this after every slab. Throws StorageError.
+  /// Starts to write the snapshots to the devices. One thread must call this after every slab. Throws StorageError.
   void end_slab() { snapshots_.write_behind(); }
 
-  /// Must be called before the pass is committed. Throws StorageError.
+  /// Waits until all snapshots are on the devices. Must be called before the pass is committed. Throws StorageError.
   void flush() { snapshots_.flush(); }
 
   /// Returns the results. They are valid after flush().

@@ -178,7 +178,7 @@ void Executor::perform(const UpdateAction &action) {
 }
 
 void Executor::perform(const WriteAction &action) {
-  // updates do not wait for planes of the rim, so their reads may still be in flight
+  // updates do not wait for planes of the rim, so reads of these planes may still be in flight
   wait_for_reads(action.z0, action.z1);
   const std::vector<ArrayRing> pairs = array_rings(action.array, action.level);
   if (transfers_.has_tail(action.array, action.cells) && checks_) {
@@ -223,7 +223,8 @@ std::uint32_t Executor::sum_fringe(std::size_t ring, long z, const Rectangle &ce
   return crc32c({window_.cell(ring, z, cells.y0, cells.x0), bytes});
 }
 
-// The same pass writes and reads fringes, so their checksums stay in memory.
+// Compares the checksums of fringes. The same pass writes and reads fringes, so the checksums of fringes stay in
+// memory.
 void Executor::check_fringes(long z0, long z1) {
   if (!checks_) return;
   for (const long copy : {0, 1})

@@ -44,7 +44,7 @@ struct BlockAction {
   long shift = 0;
 };
 
-/// Moves cells of planes z0 <= z < z1 in the rings of `level`. They move from their place in the previous frame to
+/// Moves cells of planes z0 <= z < z1 in the rings of `level`. The cells move from their place in the previous frame to
 /// their place in the current frame.
 struct CarryAction {
   long z0, z1;
@@ -113,9 +113,9 @@ struct ExecutorOptions {
 
 class Executor {
  public:
-  /// Allocates all memory and touches every page. If the caller provides the memory, only the caller's memory is used.
-  /// `store` may be null if no action transfers planes (calibration, arrays in memory). Throws InputError if memory
-  /// cannot be allocated or locked.
+  /// Allocates the memory of the window and touches every page of it, unless the caller provides this memory. `store`
+  /// may be null if no action transfers planes (calibration, arrays in memory). Throws InputError if memory cannot be
+  /// allocated or locked.
   Executor(const Grid &grid, const ExecutorOptions &options, const Fields &fields, Stages stages, Store *store);
 
   /// Runs one pass and returns all results of acquisition except samples. Samples are stored at the addresses in

@@ -4,7 +4,7 @@
 // this. So the cells are divided into groups of 64 bytes. No plan divides a group. The cells of a group are added in a
 // fixed order (cells after nx count as 0), and the sums of the groups are then added exactly:
 //
-//     |0 1 2 3 4 5 6 7|8 9 ...     0+4, 1+5, 2+6, 3+7, then the first two sums plus the last two, then both, in float64
+//     |0 1 2 3 4 5 6 7|8 9 ...     in float64: 0+4, 1+5, 2+6, 3+7; then the same with these four, then with two
 //
 // ExactSum adds doubles without rounding, so the order of the doubles does not matter. The sum is an integer in units
 // of the smallest double:

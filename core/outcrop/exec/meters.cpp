@@ -181,8 +181,8 @@ struct ThreadArrays {
   std::span<double> a, b, c;
 };
 
-// Reads eight streams at once, because a single stream has too few cache lines in flight to use the full bandwidth. The
-// sum is one of integers. Doubles must be added in order, and that is slower.
+// Reads eight streams at once, because a single stream has too few cache lines in flight to use the full bandwidth.
+// Adds integers. Doubles must be added in order, which is slower.
 void read(const ThreadArrays &arrays) {
   constexpr std::size_t streams = 8;
   const double *const a = arrays.a.data();
@@ -262,7 +262,7 @@ double MemoryMeter::random_bandwidth(bool write) {
     double *const own = a_ + member * lines * line_doubles;
     std::uint64_t state = member + 1, sum = 0;
     for (std::size_t i = 0; i < lines; ++i) {
-      // faster than the remainder of a division
+      // this is faster than a division
       double *line = own + ((next_random(state) >> 32) * lines >> 32) * line_doubles;
       if (write) {
         for (std::size_t k = 0; k < line_doubles; ++k) line[k] = stream_scalar;

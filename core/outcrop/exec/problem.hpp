@@ -101,7 +101,7 @@ inline std::array<Rectangle, 2> unfolded(const Grid &grid, const Rectangle &fold
 }
 
 struct Field {
-  bool read_only = false;  ///< no stage updates it
+  bool read_only = false;  ///< no stage updates this field
   bool two_copies = false;
   bool has_previous = false;  ///< both copies are arrays on disk
   bool flips = false;         ///< each step changes which copy holds the newest value

@@ -80,7 +80,8 @@ Mapping SlotFile::map() const {
   assert(last_ && file_->file() != nullptr);
   const std::vector<std::uint8_t> &slots = last_->tiles.slots;
   Mapping mapping = Mapping::reserve(array_bytes_);
-  for (std::size_t first = 0, end; first < tiles_; first = end) {  // map neighbours in the file with a single call
+  // a single call maps tiles that are neighbours in the file
+  for (std::size_t first = 0, end; first < tiles_; first = end) {
     for (end = first + 1; end < tiles_ && slots[end] == slots[first];) ++end;
     const std::uint64_t bytes = std::min<std::uint64_t>(array_bytes_, end * tile_bytes_) - first * tile_bytes_;
     mapping.place(first * tile_bytes_, *file_->file(), offset(first, slots[first]), bytes);

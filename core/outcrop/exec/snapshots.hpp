@@ -6,8 +6,8 @@
 //     file:  | header | box: z, y, x in C order, without padding | index |          offset = header bytes
 //                           ▒▒▒▒ rows of one tile
 //
-// The page cache is used in two cases. The pages at both ends of the box may also contain other bytes of the file. Some
-// boxes cannot, or should not, be written directly.
+// The page cache is used in two cases. First, the pages at both ends of the box may also contain other bytes of the
+// file. These pages are written through the page cache. Second, some boxes cannot or should not be written directly.
 //
 // The staging buffer collects bytes, and keeps them until they are written. So the threads that computed the bytes do
 // not wait:
@@ -30,8 +30,8 @@
 // time.
 //
 // plan/memory.py decides how much memory the staging buffer gets from the budget. A quarter of the slots is reserved
-// for transfers. This quarter takes about ten milliseconds to write. The I/O thread may have to wait for the same time
-// until a processor that is busy with updates becomes free.
+// for transfers. This quarter takes about ten milliseconds to write. If all processors are busy with updates, the I/O
+// thread may have to wait about ten milliseconds for one of them.
 #pragma once
 
 #include <atomic>
@@ -79,8 +79,8 @@ class StagingBuffer {
   /// call take(). Throws StorageError if a write failed.
   std::byte *take(std::uint32_t file, ByteRange bytes);
 
-  /// Must be called after the caller has copied the bytes to the memory that take() returned. Throws StorageError if a
-  /// write failed.
+  /// Marks bytes as complete. Must be called after the caller has copied the bytes to the memory that take() returned.
+  /// Throws StorageError if a write failed.
   void put(std::uint32_t file, ByteRange bytes);
 
   /// Starts to write pages of the page cache to the device.

@@ -6,8 +6,7 @@
 // follows within microseconds. Then they sleep.
 //
 // Members are bound to processors if their placement says so. The calling thread is member 0. The caller is bound only
-// until the result of bind_caller() is destroyed. Otherwise, threads that the caller starts later would inherit the
-// binding.
+// until the result of bind_caller() is destroyed, because threads that a bound caller starts inherit the binding.
 //
 // On several NUMA nodes, each node owns a part of every slot of the window. The memory of the part comes from this
 // node. Threads of the node first take the tiles of the rows in the part:
@@ -21,8 +20,8 @@
 // of the thread that touches the page first.
 //
 // A page belongs to one node, and the pages of the window are huge (2 MiB). So parts begin at multiples of 2 MiB, and a
-// part loses or gains up to 1 MiB at each edge. Small pages would avoid this, but would make every access slower. If
-// the parts are smaller than a huge page, pages come from all nodes in turn, and only the tiles have nodes.
+// part loses or gains up to 1 MiB at each edge. Small pages avoid this, but make every access slower. If the parts are
+// smaller than a huge page, pages come from all nodes in turn, and only the tiles have nodes.
 #pragma once
 
 #include <atomic>
@@ -181,9 +180,9 @@ std::vector<long> first_rows(const Window &window, const std::vector<unsigned> &
 /// Returns the node that owns a row. A row outside the frame belongs to the nearest node.
 unsigned owner_of(long row, const std::vector<long> &first_rows);
 
-/// Returns the rows at which the diagonals of diamond_tiles() begin. These rows are every second edge between parts, so
-/// that each part has one of them and nodes do not wait for each other. With one node the result is row 0 for every
-/// frame.
+/// Returns the rows at which the diagonals of diamond_tiles() begin. These rows are every second edge between parts. So
+/// each part has one edge at which diagonals begin, and nodes do not wait for each other. With one node the result is
+/// row 0 for every frame.
 std::vector<long> rows_to_begin_at(const std::vector<long> &first_rows);
 
 /// A part of the window's memory, and the node from which it should come.

@@ -119,7 +119,7 @@ std::vector<hwloc_obj_t> memory_from_near_to_far(hwloc_topology_t topology) {
 std::vector<NumaNode> nodes_of(hwloc_topology_t topology, hwloc_const_bitmap_t allowed) {
   const Bitmap left = copy_of(hwloc_topology_get_topology_cpuset(topology));
   if (hwloc_bitmap_intersects(left.get(), allowed)) hwloc_bitmap_and(left.get(), left.get(), allowed);
-  // from hwloc's number of a node to the system's number and the processors
+  // key: hwloc's number of the node; value: the system's number and the processors of the node
   std::map<unsigned, std::pair<unsigned, Bitmap>> found;
   for (const hwloc_obj_t memory : memory_from_near_to_far(topology)) {
     Bitmap own = copy_of(memory->cpuset);

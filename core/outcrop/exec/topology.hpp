@@ -63,7 +63,7 @@ struct MemoryNode {
   std::string kind{};       ///< the name from hwloc or the driver: "HBM", "MCDRAM", "DRAM", "NVM", "CXL-DRAM", or ""
   /// number of processors that have this as their ordinary memory; 0 for CXL and additional HBM
   unsigned processors = 0;
-  double read_bytes_per_second = 0, write_bytes_per_second = 0;  ///< for the processor with the fastest access
+  double read_bytes_per_second = 0, write_bytes_per_second = 0;  ///< speed for the processor with the fastest access
   double latency_seconds = 0;
 };
 
@@ -114,7 +114,7 @@ struct ThreadPlace {
 };
 
 struct ThreadPlacement {
-  /// for each member of the team; the threads of a node are neighbours
+  /// one place for each member of the team; the threads of a node are neighbours in this list
   std::vector<ThreadPlace> threads{ThreadPlace{}};
   std::vector<unsigned> node_threads{1};  ///< number of threads on each node, never 0
   std::vector<unsigned> node_indices{0};  ///< the number that the system gives each node
@@ -130,7 +130,7 @@ struct ThreadPlacement {
 /// Returns a placement on one node, where the system may run each thread on any processor.
 ThreadPlacement unbound(unsigned threads);
 
-/// Distributes `threads` >= 1 threads over all nodes of a topology. It does not bind them.
+/// Distributes `threads` >= 1 threads over all nodes of a topology. Does not bind the threads.
 ThreadPlacement spread(const Topology &topology, unsigned threads);
 
 /// Places `threads` threads on this system, or on the topology `synthetic` if it is not empty. Throws InputError if

@@ -112,7 +112,7 @@ void Transfers::transfer(bool write, const ArrayRing &pair, long z, const Rectan
   state.place = window_.place(pair.ring, z);
   if (!write && pair.array == Array::fringes) {
     state.fringe = cells;
-    // usually already complete, because the previous block wrote it
+    // this write is usually complete, because the previous block made it
     pump_->wait(fringe_tickets_[fringe_index(pair.ring, z)]);
   }
   const bool ends_record = has_tail(pair.array, cells);

@@ -75,7 +75,7 @@ struct RingSums {
 
 class Traverse {
  public:
-  /// Can update up to `max_levels` levels. `stages` must outlive this object.
+  /// Prepares updates of up to `max_levels` levels. `stages` must outlive this object.
   Traverse(Team &team, const Grid &grid, const Window &window, const Stages &stages, Tiling tiling, long max_levels);
 
   /// Sets the number of levels, at most `max_levels`. Must be called only between passes.
@@ -124,7 +124,7 @@ class Traverse {
   const Stages &stages_;
   const Tiling tiling_;
   long levels_;
-  // true if only one node is used: then a schedule fits every frame
+  // if only one node is used, a schedule fits every frame
   std::deque<Schedule> schedules_;
   std::unique_ptr<std::atomic<std::uint32_t>[]> finished_;  // for each tile, the epoch in which it was last finished
   std::size_t max_tiles_ = 0;

@@ -7,13 +7,13 @@
 //
 // The frame is the whole plane, or the rows and columns of a block. The address of a cell is computed from its place in
 // the grid, for every frame. origin() is computed as if the frame included cell (0, 0), and the row pitch is that of
-// the frame. Successive blocks may shift their planes. Then the slots of the first planes of a block follow those of
-// the last planes of the block before. Rings of fields that stay in memory completely have neither frames nor shifts.
-// Planes are counted by position (problem.hpp).
+// the frame. Successive blocks may shift their planes. Then the slots of the first planes of a block follow the slots
+// of the last planes of the previous block. Rings of fields that stay in memory completely have neither frames nor
+// shifts. Planes are counted by position (problem.hpp).
 //
 // Kernels load some bytes before and behind a plane. Guards before the first slot and behind the last slot keep these
 // bytes readable. With more than 8 rings, each ring begins 512 bytes further into its page than the ring before it.
-// Otherwise the same cell of all rings would compete for the 8 lines of one set of the first-level cache.
+// Without these 512 bytes, the same cell of all rings competes for the 8 lines of one set of the first-level cache.
 #pragma once
 
 #include <algorithm>
@@ -65,8 +65,8 @@ class Window {
   static constexpr std::size_t aligned_rings = 8;
   static constexpr std::size_t shift_bytes = 512;  // the alignment that direct I/O needs on most devices
 
-  /// `given` is null or memory of the caller: at least bytes(...) bytes, aligned to 64 bytes. The memory must outlive
-  /// this object.
+  /// Divides memory among the rings. `given` is null or memory of the caller: at least bytes(...) bytes, aligned to 64
+  /// bytes. The memory must outlive this object.
   Window(const Grid &grid, const std::vector<RingSpec> &rings, std::byte *given = nullptr)
       : grid_(grid),
         size_(bytes(rings)),

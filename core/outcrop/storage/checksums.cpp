@@ -1,7 +1,7 @@
-// Computes CRC32C in one of three ways. The processor at run time decides which one is used:
+// Computes CRC32C in one of three ways. At run time, the features of the processor decide which way is used:
 //
 //   fold         x86 with AVX-512 and VPCLMULQDQ: 512 bytes are folded onto the next 512 by carry-less products
-//   instruction  the CRC instruction of x86 (SSE4.2) or ARMv8. It takes three cycles: three streams alternate
+//   instruction  the CRC instruction of x86 (SSE4.2) or ARMv8; it takes three cycles, so three streams alternate
 //   table        all other processors: tables process eight bytes in a step
 //
 // Polynomials over GF(2) are stored with reversed bits, as the CRC instruction requires: in 32 bits, bit i stands for
@@ -88,7 +88,8 @@ constexpr std::size_t stream_bytes = 2048;
 
 using Shift = std::array<std::array<std::uint32_t, 256>, 4>;
 
-// Returns, for each byte of the register, what it contributes to the register after `stream_bytes` zero bytes.
+// Returns a table. For each byte of the register, the table has the contribution of this byte to the register after
+// `stream_bytes` zero bytes.
 constexpr Shift make_shift() {
   Shift shift{};
   const std::uint32_t factor = power_of_x(8 * stream_bytes);
@@ -138,7 +139,7 @@ __attribute__((target("+crc"))) std::uint32_t update_instruction(std::uint32_t s
 
 // The 16 bytes of a lane are the polynomial A x^64 + B. After `distance` more bits, its value is A K1 + B K2. The
 // constants K1 and K2 contain the factor x^-33. Without this factor, the product of a 64-bit half (bit i is x^(63-i))
-// and a 32-bit constant, read as 128 bits, is too large by x^33.
+// and a 32-bit constant, read as 128 bits, is too large by the factor x^33.
 constexpr std::uint32_t fold_first(std::uint64_t distance) { return power_of_x(distance + 64 - 33); }
 constexpr std::uint32_t fold_second(std::uint64_t distance) { return power_of_x(distance - 33); }
 

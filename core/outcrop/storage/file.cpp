@@ -147,7 +147,7 @@ std::uint64_t File::size() const {
 void File::read(std::uint64_t offset, std::byte *data, std::size_t length) const { move(false, offset, data, length); }
 
 void File::write(std::uint64_t offset, const std::byte *data, std::size_t length) const {
-  move(true, offset, const_cast<std::byte *>(data), length);  // a write only reads the memory
+  move(true, offset, const_cast<std::byte *>(data), length);  // a write does not change the memory
 }
 
 // Transfers the bytes up to a page boundary, then whole pages, then the remaining bytes. So the whole pages can bypass
@@ -181,7 +181,7 @@ void File::flush() const {
 int File::descriptor(std::uint64_t offset, const std::byte *data, std::size_t length) const {
   if (!direct()) return buffered_.get();
   // Only whole pages are transferred directly, even if the device accepts smaller units. If a page is written directly
-  // and through the page cache at the same time, it may keep old bytes.
+  // and through the page cache at the same time, the page may keep old bytes.
   const std::uint64_t range = (begin_ + offset) | length;
   const bool is_direct = range % AlignedMemory::page_bytes == 0 && range % alignment_ == 0 &&
                          reinterpret_cast<std::uintptr_t>(data) % memory_alignment_ == 0;

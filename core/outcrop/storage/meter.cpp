@@ -130,7 +130,8 @@ Moved measure_transfers(Store &store, const Workload &workload) {
         asked += workload.request_bytes;
         transfer = request_in(one.tag);
       }
-      store.submit({&transfer, 1});  // not in batches, because the device is idle before each batch
+      // requests are not submitted in batches, because the device is idle before each batch
+      store.submit({&transfer, 1});
     }
   }
   if (error != 0)

@@ -217,7 +217,7 @@ void Pump::settle(const Completion &completion) {
   retries_.push_back(number);
 }
 
-// Credits the transferred bytes of a chunk to its requests, in order.
+// Distributes the transferred bytes of a chunk to its requests, in order.
 void Pump::credit(Chunk &chunk, std::size_t moved) {
   while (moved > 0) {
     QueuedRequest &whole = queued(chunk.ticket);

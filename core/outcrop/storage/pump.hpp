@@ -51,7 +51,7 @@ struct Request {
 struct PumpOptions {
   std::size_t chunk_bytes = std::size_t{2} << 20;
   std::size_t in_flight_bytes = std::size_t{32} << 20;
-  std::size_t capacity = 1024;  ///< maximum number of unfinished requests; submit() waits if it is reached
+  std::size_t capacity = 1024;  ///< maximum number of unfinished requests; submit() waits if this number is reached
 };
 
 /// Runs the I/O thread. The store must outlive the pump. While the pump exists, no other code may use the store. All

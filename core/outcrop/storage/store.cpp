@@ -41,7 +41,7 @@ void Store::read(std::uint32_t file, std::uint64_t offset, std::byte *data, std:
 }
 
 void Store::write(std::uint32_t file, std::uint64_t offset, const std::byte *data, std::size_t length) {
-  move(Transfer{true, file, offset, const_cast<std::byte *>(data), length, 0});  // a write only reads the memory
+  move(Transfer{true, file, offset, const_cast<std::byte *>(data), length, 0});  // a write does not change the memory
 }
 
 Store::Location Store::locate(const Transfer &transfer) const {
@@ -97,7 +97,7 @@ struct Backend {
   MakeStore *make;
   bool automatic;  // whether "auto" may choose this backend
   bool direct;     // whether this backend can bypass the page cache
-  // whether the files of the FileSpecs are opened; if not, they only give the first size of files in memory
+  // whether this backend opens the files of the FileSpecs; if not, they only give the first sizes of files in memory
   bool on_disk;
 };
 
