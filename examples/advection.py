@@ -16,7 +16,7 @@ import outcrop as oc
 
 
 def start(size: int) -> np.ndarray:
-    """A cone at the lower left and a square at the upper right, both of height 1; shape (size, size)."""
+    """Return a cone at the lower left and a square at the upper right, both of height 1; shape (size, size)."""
     y, x = np.mgrid[:size, :size] / size
     cone = np.maximum(0, 1 - np.hypot(y - 0.3, x - 0.3) / 0.2)
     return np.where((abs(y - 0.7) < 0.15) & (abs(x - 0.7) < 0.15), 1.0, cone)

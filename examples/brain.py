@@ -21,7 +21,7 @@ VOLUME = Path(__file__).parent / "data" / "mni152_t1.npy.xz"
 
 
 def load_volume() -> np.ndarray:
-    """The volume as uint8, shape (197, 233, 189). Tissue is bright."""
+    """Return the volume as uint8, shape (197, 233, 189). Tissue is bright."""
     with lzma.open(VOLUME) as source:
         volume: np.ndarray = np.load(source)
     return volume

@@ -64,7 +64,7 @@ def resident_bytes() -> tuple[int, int]:
 
 
 def parser(about: str | None, script: str, size: int, memory: str) -> argparse.ArgumentParser:
-    """A parser with the options of both programs."""
+    """Return a parser with the options of both programs."""
     name = Path(script).stem
     sides = checked(
         int, lambda value: value > 0 and value % SIZE_STEP == 0, f"a multiple of {SIZE_STEP}, such as {100 * SIZE_STEP}"
@@ -98,10 +98,11 @@ def measure(
     given: argparse.Namespace,
     prepare: Callable[[argparse.Namespace], None],
 ) -> Found | None:
-    """All outcomes of each variant; None in a child, which prints its outcome.
+    """Return all outcomes of each variant; None in a child, which prints its outcome.
 
     `prepare` makes the files that the variants share, in a new folder inside the given directory. The folder is removed
-    at the end. If `prepare` changes options, they are changed for all variants."""
+    at the end. If `prepare` changes options, they are changed for all variants.
+    """
     if given.variant is not None:
         try:
             print(json.dumps(asdict(variants[given.variant].run(given))))
@@ -134,7 +135,7 @@ def _in_a_process(script: str, name: str, variant: Variant, given: argparse.Name
 
 
 def ratio(found: Found, name: str, base: str = "dram") -> float:
-    """The median, over the repeats, of the ratio of two variants' times."""
+    """Return the median, over the repeats, of the ratio of two variants' times."""
     return median(one.seconds / other.seconds for one, other in zip(found[name], found[base], strict=True))
 
 

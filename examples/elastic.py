@@ -25,13 +25,13 @@ SPOT = 4.0
 
 
 def layered(values: Sequence[float], interface: int, shape: tuple[int, int]) -> np.ndarray:
-    """A property of the medium, shape (ny, nx)."""
+    """Return a property of the medium, shape (ny, nx)."""
     rows = np.where(np.arange(shape[0]) < interface, *values)
     return np.broadcast_to(rows[:, None], shape)
 
 
 def front(wave: np.ndarray, along: np.ndarray, expected: float) -> float:
-    """The position of the strongest wave, in cells, within 10 % of the expected distance."""
+    """Return the position of the strongest wave, in cells, within 10 % of the expected distance."""
     near = abs(along - expected) < 0.1 * expected
     return float(along[near][abs(wave[near]).argmax()])
 

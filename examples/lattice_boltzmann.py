@@ -23,7 +23,7 @@ TIMES = 4
 
 
 def at_rest_but_moving(uy: np.ndarray, ux: np.ndarray) -> dict[str, np.ndarray]:
-    """The fields f0 ... f8, minus those at rest, in equilibrium at density 1 and velocity (uy, ux)."""
+    """Return the fields f0 ... f8, minus those at rest, in equilibrium at density 1 and velocity (uy, ux)."""
     fields = {}
     for number, ((cy, cx), weight) in enumerate(zip(DIRECTIONS, WEIGHTS, strict=True)):
         along = cy * uy + cx * ux

@@ -68,7 +68,7 @@ def load_model() -> np.ndarray:
 
 
 def ricker(frequency: float, dt: float, seconds: float) -> np.ndarray:
-    """The wavelet, starting 1.2 periods before its peak. It ends long before `seconds`."""
+    """Return the wavelet, starting 1.2 periods before its peak. It ends long before `seconds`."""
     phase = (np.pi * frequency * (np.arange(round(seconds / dt)) * dt - 1.2 / frequency)) ** 2
     return (1 - 2 * phase) * np.exp(-phase)
 

@@ -31,7 +31,7 @@ def pulse(x: np.ndarray, size: int) -> np.ndarray:
 
 
 def energy(sim: oc.Simulation) -> float:
-    """The sum of eps Ez^2 + H . H(half a step later), which leapfrog conserves, in float64."""
+    """Return the sum of eps Ez^2 + H . H(half a step later), which leapfrog conserves, in float64."""
     ez, hx, hy, eps = (sim[name][:].astype("float64") for name in ("ez", "hx", "hy", "eps"))
     later_hx, later_hy = hx - STEP * (np.roll(ez, -1, 0) - ez), hy + STEP * (np.roll(ez, -1, 1) - ez)
     return float((eps * ez**2 + hx * later_hx + hy * later_hy).sum())

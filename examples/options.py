@@ -55,7 +55,7 @@ def call(main: Callable[[], None]) -> None:
 
 
 def folder(text: str) -> Path:
-    """The type of a directory that exists or can be made."""
+    """Return the type of a directory that exists or can be made."""
     try:
         require_directory(Path(text))
     except InputError as error:
@@ -64,7 +64,8 @@ def folder(text: str) -> Path:
 
 
 def checked(convert: Callable[[str], Value], accepts: Callable[[Value], bool], words: str) -> Callable[[str], Value]:
-    """The type of an option whose value must be accepted. The message for other values is "must be" and `words`."""
+    """Return the type of an option whose value must be accepted. The message for other values is "must be" and `words`.
+    """
 
     def parse_value(text: str) -> Value:
         try:
@@ -78,5 +79,5 @@ def checked(convert: Callable[[str], Value], accepts: Callable[[Value], bool], w
 
 
 def at_least(least: int) -> Callable[[str], int]:
-    """The type of a whole number with a minimum."""
+    """Return the type of a whole number with a minimum."""
     return checked(int, lambda value: value >= least, f"a whole number of at least {least}")

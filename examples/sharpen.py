@@ -21,14 +21,15 @@ VOLUME = Path(__file__).parent / "data" / "mni152_t1.npy.xz"
 
 
 def load_slice() -> np.ndarray:
-    """A slice from the side, shape (233, 189), uint8."""
+    """Return a slice from the side, shape (233, 189), uint8."""
     with lzma.open(VOLUME) as source:
         plane: np.ndarray = np.load(source)[85]
     return plane
 
 
 def summed(image: np.ndarray) -> np.ndarray:
-    """The result by NumPy in float64: the image, mirrored at its sides, minus its convolution with the filter."""
+    """Return the result by NumPy in float64: the image, mirrored at its sides, minus its convolution with the filter.
+    """
     ny, nx = image.shape
     around = np.pad(image.astype("float64"), REACH, mode="symmetric")
     steps = np.arange(-REACH, REACH + 1)

@@ -34,7 +34,7 @@ BESIDE_BYTES = 256 << 20
 
 
 def sharpening() -> oc.Stencil:
-    """The stencil of Jackson's program: the convolution of the padded image, then the difference."""
+    """Return the stencil of Jackson's program: the convolution of the padded image, then the difference."""
     convolution, sharp, image, padded = map(oc.Field, ("convolution", "sharp", "image", "padded"))
     steps = range(-REACH, REACH + 1)
     terms = []
@@ -62,7 +62,7 @@ def make_files(given: argparse.Namespace) -> None:
 
 
 def read_only(given: argparse.Namespace, tier: str) -> dict[str, np.ndarray]:
-    """Both arrays, mapped or copied to DRAM. Each page of an array in memory is touched once."""
+    """Return both arrays, mapped or copied to DRAM. Each page of an array in memory is touched once."""
     files = {name: oc.open_array(given.directory / f"{name}.npy").values for name in ("image", "padded")}
     if tier == "file":
         return files
@@ -77,7 +77,7 @@ def read_only(given: argparse.Namespace, tier: str) -> dict[str, np.ndarray]:
 
 
 def sharpen(given: argparse.Namespace, tier: str, threads: int | None = None) -> Outcome:
-    """The calculation, with two arrays in DRAM and two in DRAM or on the tier."""
+    """Return the calculation, with two arrays in DRAM and two in DRAM or on the tier."""
     arrays = read_only(given, tier)
     shape = (given.size + 2, given.size)
     arrays |= {name: oc.array(shape, "float32", tier="dram").values for name in WRITTEN}
@@ -117,7 +117,7 @@ def sharpen_cold(given: argparse.Namespace) -> Outcome:
 
 
 def out_of_core(given: argparse.Namespace) -> Outcome:
-    """The library's stencil, which does both in one step, out of core."""
+    """Return the library's stencil, which does both in one step, out of core."""
     n, path = given.size, given.directory / "padded.npy"
     first = path.stat().st_size - (n + 1) * n * 4  # after the header and a spare row
 

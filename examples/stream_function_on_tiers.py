@@ -45,7 +45,9 @@ def initial(n: int) -> np.ndarray:
 
 
 def iterate(given: argparse.Namespace, even: Array, odd: Array, needed_bytes: int) -> Outcome:
-    """All steps on two arrays. The array that a step has written counts the step, and commits if a commit is due."""
+    """Return all steps on two arrays. The array that a step has written counts the step, and commits if a commit is
+    due.
+    """
     even[...] = odd[...] = initial(given.size)
     arrays, flushes = (odd, even), list[Flush]()
     with oc.Sweep(oc.stencils.stream_function(), {"psi": (even.values, odd.values)}) as sweep:
@@ -78,7 +80,7 @@ def change(newest: Array, before: Array) -> float:
 
 
 def steps_until(given: argparse.Namespace) -> int:
-    """The number of steps until a step changes no more than `--until`."""
+    """Return the number of steps until a step changes no more than `--until`."""
     even, odd = (oc.array((given.size + 2, given.size), tier="dram") for _ in range(2))
     even[...] = odd[...] = initial(given.size)
     newest, before, steps = even, odd, 0
@@ -90,7 +92,7 @@ def steps_until(given: argparse.Namespace) -> int:
 
 
 def array(given: argparse.Namespace, name: str, persist: str | int) -> Array:
-    """One of the arrays on the tier, without the files of an earlier repeat."""
+    """Return one of the arrays on the tier, without the files of an earlier repeat."""
     shape, path = (given.size + 2, given.size), given.directory / name
     if persist == "never":
         return oc.array(shape, tier=tier_name(given))
@@ -176,7 +178,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def limit(given: argparse.Namespace) -> str:
-    """The least time that full persistence needs for its bytes."""
+    """Return the least time that full persistence needs for its bytes."""
     name = tier_name(given)
     tier = next(one for one in find_tiers([given.directory], measure=True) if one.name == name)
     written = given.steps * (given.size + 2) * given.size * 8

@@ -38,7 +38,7 @@ def make(where: Path, **kept: Any) -> None:
 
 
 def points() -> dict[str, Any]:
-    """One source, and 221 receivers in a line."""
+    """Return one source, and 221 receivers in a line."""
     middle = [n * SPACING / 2 for n in SHAPE]
     line = [(place, *middle[1:]) for place in np.linspace(500.0, SHAPE[0] * SPACING - 500.0, 221)]
     source = oc.Source("u", middle, np.sin(np.arange(40 * STEPS) / 9))

@@ -56,7 +56,7 @@ class Build:
         return self.home / ".installed"
 
     def where(self, program: str) -> str:
-        """The path of a program of this build: in its environment, or in the system."""
+        """Return the path of a program of this build: in its environment, or in the system."""
         return str(self.home / "bin" / program) if not self.debian_packages else f"/usr/bin/{program}"
 
     @property
@@ -68,7 +68,7 @@ class Build:
         return [self.where(self.launcher), *self.flags]
 
     def environment(self) -> dict[str, str]:
-        """The environment variables of programs of this build. tests/mpi_programs.py reads them, too."""
+        """Return the environment variables of programs of this build. tests/mpi_programs.py reads them, too."""
         path = os.pathsep.join([str(self.home / "bin"), os.environ.get("PATH", "")])
         own = {"MPICC": self.where(self.compiler), "OUTCROP_MPIRUN": shlex.join(self.launch)}
         return {**os.environ, **own, "PATH": path}
@@ -139,7 +139,7 @@ def run(builds: list[Build], command: Callable[[Build], list[str]]) -> int:
 
 
 def ranks_of(build: Build, ranks: int, command: list[str]) -> list[str]:
-    """The words that run a command on several ranks of a build."""
+    """Return the words that run a command on several ranks of a build."""
     return [*build.launch, "-n", str(ranks), *(build.python if word == "python" else word for word in command)]
 
 

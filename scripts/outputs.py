@@ -102,7 +102,7 @@ def examples(page: Path) -> Iterator[Example]:
 
 
 def printed(example: Example) -> list[str]:
-    """The output of the command in an empty folder, with an empty cache."""
+    """Return the output of the command in an empty folder, with an empty cache."""
     with tempfile.TemporaryDirectory(prefix="outcrop-docs-") as folder:
         environment = {**os.environ, "XDG_CACHE_HOME": f"{folder}/cache", "COLUMNS": "200", "NO_COLOR": "1"}
         environment.pop("OUTCROP_TIERS", None)
@@ -123,7 +123,7 @@ def printed(example: Example) -> list[str]:
 
 
 def _run(words: Sequence[str], place: Path, environment: dict[str, str]) -> list[str]:
-    """The lines of standard output and standard error together."""
+    """Return the lines of standard output and standard error together."""
     done = subprocess.run(
         words, cwd=place, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=300
     )
@@ -131,7 +131,7 @@ def _run(words: Sequence[str], place: Path, environment: dict[str, str]) -> list
 
 
 def shortened(lines: list[str], shown: list[str]) -> list[str]:
-    """The lines, with the same lines omitted as in the example."""
+    """Return the lines, with the same lines omitted as in the example."""
     if OMITTED not in shown:
         return lines
     place = shown.index(OMITTED)
@@ -140,8 +140,9 @@ def shortened(lines: list[str], shown: list[str]) -> list[str]:
 
 
 def form(line: str) -> str:
-    """The words of a line without figures, paths, names of file systems and widths of columns. "cached" becomes
-    "measured"."""
+    """Return the words of a line without figures, paths, names of file systems and widths of columns. "cached" becomes
+    "measured".
+    """
     line = re.sub(rf"(?<![\w/])({'|'.join(map(re.escape, storage_names()))})(?![\w-])", "STORAGE", line)
     line = _PATH.sub("/", _FIGURE.sub("#", line.replace("cached", "measured")))
     return " ".join(line.split())
@@ -149,7 +150,7 @@ def form(line: str) -> str:
 
 @lru_cache(maxsize=1)
 def storage_names() -> tuple[str, ...]:
-    """The names of file systems on this machine and in the examples, longest first."""
+    """Return the names of file systems on this machine and in the examples, longest first."""
     here = {tier.name for tier in find_tiers() if not tier.is_memory}
     return tuple(sorted({STORAGE_SHOWN, *here}, key=len, reverse=True))
 

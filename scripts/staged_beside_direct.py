@@ -82,8 +82,9 @@ def main() -> None:
 
 
 def limited_machine_text(target: Path, stage: Path, limit: int | None) -> str:
-    """The machine file, with memory and the stage as tiers, and with the target and its limit. Unknown tiers are
-    measured."""
+    """Return the machine file, with memory and the stage as tiers, and with the target and its limit. Unknown tiers are
+    measured.
+    """
     found = find_tiers([target, stage], measure=True)
     tiers = [tier for tier in found if tier.is_memory or os.stat(tier.where).st_dev == os.stat(stage).st_dev]
     head = machine_text(tiers, target).partition("[target]")[0]
@@ -155,7 +156,7 @@ def compute(seconds: float) -> float:
 
 
 def repeats_a_second() -> float:
-    """The speed of the loop in `compute`."""
+    """Return the speed of the loop in `compute`."""
     begin, count = time.perf_counter(), 0
     values = np.linspace(0, 1, 4096)
     while time.perf_counter() - begin < 0.2:

@@ -45,7 +45,7 @@ def grid_shape(shape: Shape) -> GridShape:
 
 
 def axes_text(ndim: int) -> str:
-    """The number of axes and their order, for messages."""
+    """Return the number of axes and their order, for messages."""
     return f"{_COUNTS[ndim]} {ORDERS[ndim]}"
 
 
@@ -54,5 +54,5 @@ def option_text(ndim: int) -> str:
 
 
 def size_text(shape: Shape) -> str:
-    """The option `-n` for a shape: "-n 20 12 10" for (10, 12, 20)."""
+    """Return the option `-n` for a shape: "-n 20 12 10" for (10, 12, 20)."""
     return f"-n {' '.join(map(str, reversed(shape)))}"

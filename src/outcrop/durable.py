@@ -103,7 +103,7 @@ class Directory:
         self.close()
 
     def is_here(self) -> bool:
-        """Whether its path still leads to this directory. False if it was moved or deleted."""
+        """Return whether its path still leads to this directory. False if it was moved or deleted."""
         try:
             there, own = self._system.stat(self.path), self._system.fstat(self.handle)
         except OSError:
@@ -124,12 +124,13 @@ class Directory:
             return None
 
     def names(self, name: str = "") -> list[str]:
-        """The names in the folder `name`, sorted. The default is the directory itself."""
+        """Return the names in the folder `name`, sorted. The default is the directory itself."""
         with self._folder(name) as folder:
             return sorted(self._system.listdir(folder))
 
     def read(self, name: str, max_bytes: int = MAX_TEXT_BYTES) -> bytes:
-        """The content of a regular file. Raises StorageError for anything else, and for more than `max_bytes`."""
+        """Return the content of a regular file. Raises StorageError for anything else, and for more than `max_bytes`.
+        """
         with self.opened(name) as handle:
             size = self._system.fstat(handle).st_size
             if size > max_bytes:
@@ -137,7 +138,7 @@ class Directory:
             return self.read_from(handle, 0, size)
 
     def read_file(self, name: str, count: int) -> bytes:
-        """The first `count` bytes of a regular file, or all of a shorter file."""
+        """Return the first `count` bytes of a regular file, or all of a shorter file."""
         with self.opened(name) as handle:
             return self.read_from(handle, 0, count)
 
@@ -150,7 +151,7 @@ class Directory:
         return b"".join(parts)
 
     def read_link(self, name: str) -> str | None:
-        """The target of the link `name`. None if there is no such link."""
+        """Return the target of the link `name`. None if there is no such link."""
         try:
             with self._parent(name) as (folder, last):
                 return self._system.readlink(last, dir_fd=folder)

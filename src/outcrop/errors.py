@@ -37,7 +37,9 @@ class InterruptedRun(OutcropError):
 
 
 def shown(value: object, max_length: int = 120) -> str:
-    """The `repr` of a user's value on one line, for messages. It is cut in the middle if longer than `max_length`."""
+    """Return the `repr` of a user's value on one line, for messages. It is cut in the middle if longer than
+    `max_length`.
+    """
     try:
         text = " ".join(repr(value).split())
     except Exception:  # repr fails for numbers of more than 4300 digits, deeply nested lists, and some user classes

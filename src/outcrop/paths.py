@@ -48,15 +48,16 @@ def as_path(given: object, name: str) -> Path:
 
 
 def as_place(given: object, name: str) -> Path:
-    """The path of something that exists or can be made. Raises InputError if the path cannot be followed."""
+    """Return the path of something that exists or can be made. Raises InputError if the path cannot be followed."""
     path = as_path(given, name)
     is_there(path)
     return path
 
 
 def is_there(path: str | os.PathLike[str]) -> bool:
-    """Whether a path leads to anything. Raises InputError if this cannot be found out: because of loops of links, names
-    that are too long, or folders that this user may not search."""
+    """Return whether a path leads to anything. Raises InputError if this cannot be found out: because of loops of
+    links, names that are too long, or folders that this user may not search.
+    """
     try:
         os.stat(path)
     except (FileNotFoundError, NotADirectoryError):
@@ -122,7 +123,7 @@ def require_output(path: Path, name: str) -> None:
 
 
 def nearest_existing(path: Path) -> Path:
-    """The path itself, or the closest of its parents that exists."""
+    """Return the path itself, or the closest of its parents that exists."""
     path = path.absolute()
     while not os.path.lexists(path):
         path = path.parent

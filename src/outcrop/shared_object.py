@@ -78,7 +78,7 @@ def _keep(folder: CacheFolder, name: str, build: Callable[[Path], None]) -> None
 
 
 def _machine() -> list[str]:
-    """The processor and the C library. They are part of the key because different machines may share a home."""
+    """Return the processor and the C library. They are part of the key because different machines may share a home."""
     try:
         libc = os.confstr("CS_GNU_LIBC_VERSION") or ""
     except (ValueError, OSError):
@@ -104,8 +104,9 @@ VARIABLES = ("CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH", "C
 
 @lru_cache
 def find_compiler(language: str) -> tuple[str, ...]:
-    """The command of a compiler for "C" or "C++": $CC or $CXX, else a usual command, else the `ziglang` package. Raises
-    InputError if there is none."""
+    """Return the command of a compiler for "C" or "C++": $CC or $CXX, else a usual command, else the `ziglang` package.
+    Raises InputError if there is none.
+    """
     variable, names, in_zig = COMPILERS[language]
     try:
         named = shlex.split(os.environ.get(variable, ""))
@@ -120,14 +121,16 @@ def find_compiler(language: str) -> tuple[str, ...]:
 
 
 def compiler_identity(compiler: tuple[str, ...]) -> list[str]:
-    """The values that distinguish a compiler from others: command, file, version, and the variables that it reads."""
+    """Return the values that distinguish a compiler from others: command, file, version, and the variables that it
+    reads.
+    """
     variables = [f"{name}={os.environ[name]}" for name in VARIABLES if name in os.environ]
     return [*compiler, *_program(compiler), *variables]
 
 
 @lru_cache
 def _program(compiler: tuple[str, ...]) -> tuple[str, ...]:
-    """The compiler's file with its size and time, because a wrapper may change, and the text of `--version`."""
+    """Return the compiler's file with its size and time, because a wrapper may change, and the text of `--version`."""
     found = Path(shutil.which(compiler[0]) or compiler[0]).resolve()
     try:
         file = f"{found} {found.stat().st_size} {found.stat().st_mtime_ns}"

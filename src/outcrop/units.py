@@ -17,9 +17,10 @@ ADDRESSABLE_BYTES = 1 << 63
 
 
 def parse_bytes(text: str | int, whole_bytes: int | None = None) -> int:
-    """The number of bytes that `text` means: "512MiB", "1.5 GiB", "64k" (binary), "2GB" (decimal), "25%" (of
+    """Return the number of bytes that `text` means: "512MiB", "1.5 GiB", "64k" (binary), "2GB" (decimal), "25%" (of
     `whole_bytes`), or a plain number. Raises InputError for other text, and for sizes that are not positive or that no
-    machine can address."""
+    machine can address.
+    """
     remedy = "write for example 512MiB, 1.5GiB or 25%"
     if isinstance(text, str):
         match = _SIZE.fullmatch(text)
@@ -61,7 +62,7 @@ def format_bytes(count: float) -> str:
 
 
 def format_seconds(seconds: float) -> str:
-    """A duration: "0.123 s", "12.3 s", "4 min 05 s", "3 h 20 min"."""
+    """Return a duration: "0.123 s", "12.3 s", "4 min 05 s", "3 h 20 min"."""
     if seconds < 10:
         return f"{seconds:.3f} s"
     if seconds < 60:
@@ -73,7 +74,7 @@ def format_seconds(seconds: float) -> str:
 
 
 def format_rate(per_second: float) -> str:
-    """A rate with a decimal prefix and without a unit: 5.4e9 -> "5.40 G"."""
+    """Return a rate with a decimal prefix and without a unit: 5.4e9 -> "5.40 G"."""
     for unit in ("", "k", "M"):
         if abs(per_second) < 1000:
             return f"{per_second:.3g} {unit}"

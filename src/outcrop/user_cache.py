@@ -41,7 +41,9 @@ class CacheFolder:
     descriptor: int
 
     def read(self, name: str, max_bytes: int) -> bytes | None:
-        """The content of a file. None if it is missing, damaged, over `max_bytes`, or if other users may write it."""
+        """Return the content of a file. None if it is missing, damaged, over `max_bytes`, or if other users may write
+        it.
+        """
         try:
             handle = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=self.descriptor)
         except OSError:

@@ -151,7 +151,7 @@ class ArrayHistory:
         self.is_begun, self.faults = False, 0
 
     def run(self) -> ArrayHistory:
-        """All of its parts."""
+        """Return all of its parts."""
         with simulated(self.system, self.random), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # commits that are damaged: what is opened instead is compared
             self.system.mkdir("/simulated")

@@ -58,7 +58,7 @@ class Chance:
         self.kills, self.crashes, self.faults, self.switches = kills, crashes, faults, switches
 
     def next(self, calls: int) -> tuple[int, str]:
-        """The number of the next call at which something happens, after `calls` of them, and what."""
+        """Return the number of the next call at which something happens, after `calls` of them, and what."""
         rates = (("kill", self.kills), ("crash", self.crashes), ("fault", self.faults), ("switch", self.switches))
         when = [(calls + 1 + int(self.random.expovariate(rate)), what) for what, rate in rates if rate]
         return min(when, default=(1 << 60, ""))

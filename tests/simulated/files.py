@@ -198,7 +198,7 @@ def _pick(random: Random, versions: list, kept: float):
 
 
 def _torn(random: Random, first: bytes, second: bytes) -> bytes:
-    """The beginning of one version and the end of another."""
+    """Return the beginning of one version and the end of another."""
     at = random.randrange(PAGE_BYTES)
     if random.random() < 0.5:
         at -= at % SECTOR_BYTES

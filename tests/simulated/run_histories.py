@@ -55,13 +55,13 @@ class Content:
     snapshots: tuple[int, ...] = ()
 
     def with_arrays(self, names: Iterable[str], number: int, **others: Any) -> Content:
-        """The same with other values of some arrays."""
+        """Return the same with other values of some arrays."""
         return replace(
             self, arrays=tuple(sorted({**dict(self.arrays), **dict.fromkeys(names, number)}.items())), **others
         )
 
     def without(self, names: Iterable[str]) -> Content:
-        """The same without values of some arrays."""
+        """Return the same without values of some arrays."""
         return replace(self, arrays=tuple(one for one in self.arrays if one[0] not in set(names)))
 
 
@@ -101,7 +101,7 @@ class RunHistory:
         return AcquisitionDefinitions((), tuple(samplings), tuple(snapshots), norms)
 
     def run(self) -> RunHistory:
-        """All of its parts."""
+        """Return all of its parts."""
         with simulated(self.system, self.random):
             self.system.mkdir("/simulated")
             handle = self.system.open("/", 0)

@@ -33,7 +33,7 @@ def search(kind: str, seeds: Iterable[int]) -> str:
 
 
 def first_failure(kind: str, seeds: Iterable[int]) -> int | None:
-    """The first seed whose history breaks a promise."""
+    """Return the first seed whose history breaks a promise."""
     for seed in seeds:
         try:
             HISTORIES[kind](seed).run()
@@ -55,7 +55,7 @@ def repeat(kind: str, seed: int) -> None:
 
 
 def digest(kind: str, seeds: Iterable[int]) -> str:
-    """A checksum of all calls of these histories."""
+    """Return a checksum of all calls of these histories."""
     found = hashlib.sha256()
     for seed in seeds:
         trace: list[str] = []

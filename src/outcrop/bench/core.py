@@ -84,7 +84,7 @@ def bench(
 
 
 def table(figures: dict[str, Any]) -> str:
-    """The Markdown table of the README: medians in Gcell/s, (c) with its ratio to (b)."""
+    """Return the Markdown table of the README: medians in Gcell/s, (c) with its ratio to (b)."""
     dtypes = ("float32", "float64")
     heads = [f"{dtype} {figures[dtype]['shape']}" for dtype in dtypes]
     lines = table_head(["Gcell updates/s", *heads], numbers=False)
@@ -160,7 +160,7 @@ def name_of(share: float) -> str:
 
 
 def share_of(memory: str) -> float:
-    """The share in a text such as 6.25%. Raises InputError for any other text."""
+    """Return the share in a text such as 6.25%. Raises InputError for any other text."""
     try:
         share = float(memory.removesuffix("%")) / 100 if memory.endswith("%") else 0.0
     except ValueError:
@@ -171,7 +171,8 @@ def share_of(memory: str) -> float:
 
 
 def budgets_of(problem: Problem, shares: tuple[float, ...]) -> dict[str, int]:
-    """The budget in bytes of each run: the whole grid in memory, then the shares, at least the smallest budget."""
+    """Return the budget in bytes of each run: the whole grid in memory, then the shares, at least the smallest budget.
+    """
     both = 2 * problem.cells * problem.item_bytes
     budgets = {"in_memory": largest_useful_bytes(problem)}
     for share in shares:
@@ -207,7 +208,7 @@ def summary(
     reports: dict[str, list[dict[str, Any]]],
     checksum_cost: float,
 ) -> dict[str, Any]:
-    """Medians, ratios, checks, and all measurements. Prints the ratios."""
+    """Return medians, ratios, checks, and all measurements. Prints the ratios."""
     a = median(one.cells_per_second for one in sweeps)
     b = median(update_rate(report) for report in reports["in_memory"])
     ratios = {"b_to_a": b / a}
@@ -232,7 +233,7 @@ def summary(
 
 
 def checks(every: list[dict[str, Any]]) -> dict[str, bool | float]:
-    """The checks that the runs of one budget must pass, with the measured values."""
+    """Return the checks that the runs of one budget must pass, with the measured values."""
     prediction = median(report["predicted"]["seconds"] / report["seconds"] for report in every)
     above = max(report["memory_peak_bytes"] - report["memory_budget_bytes"] for report in every)
     return {

@@ -25,12 +25,12 @@ _NAMES = re.compile(r"(heat|acoustic|elastic|maxwell)(\d*)(_sponge)?")
 
 
 def has_equivalent(name: str) -> bool:
-    """True if Devito is installed and this module has the equations for it."""
+    """Return True if Devito is installed and this module has the equations for it."""
     return _NAMES.fullmatch(name) is not None and importlib.util.find_spec("devito") is not None
 
 
 def seconds(name: str, shape: Sequence[int], steps: int, threads: int) -> float:
-    """Seconds of `steps` steps of the stencil `name` of the library, by Devito in a process of its own.
+    """Return seconds of `steps` steps of the stencil `name` of the library, by Devito in a process of its own.
 
     Raises StorageError with the last line of the process if it fails.
     """
@@ -142,7 +142,7 @@ def _maxwell(shape: tuple[int, ...], order: int, _: bool) -> tuple[list[Any], di
 
 
 def tuned(state: Mapping[str, Any]) -> dict[str, int]:
-    """The block sizes that the tuner of an operator with this state chose last, if any."""
+    """Return the block sizes that the tuner of an operator with this state chose last, if any."""
     found = [one["tuned"] for one in state.get("autotuning", ()) if one.get("tuned")]
     return {str(name): int(size) for name, size in found[-1].items()} if found else {}
 

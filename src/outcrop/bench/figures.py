@@ -32,7 +32,7 @@ def figures_of_runs(name: str, small: bool, directory: Path) -> Iterator[dict[st
 
 
 def describe_machine(directory: Path, threads: int) -> dict[str, Any]:
-    """The processor, memory and storage of this machine."""
+    """Return the processor, memory and storage of this machine."""
     mount = mount_of(nearest_existing(directory))
     caches = discover.caches()
     return {
@@ -55,13 +55,13 @@ def table_row(cells: Iterable[str]) -> str:
 
 
 def table_head(heads: Iterable[str], numbers: bool = True) -> list[str]:
-    """The first two lines of a Markdown table. With `numbers`, all columns but the first are right-aligned."""
+    """Return the first two lines of a Markdown table. With `numbers`, all columns but the first are right-aligned."""
     every = list(heads)
     return [table_row(every), "|---|" + ("--:|" if numbers else "---|") * (len(every) - 1)]
 
 
 def new_picture(width: float, height: float) -> Figure:
-    """An empty picture of this size in inches. It needs no display."""
+    """Return an empty picture of this size in inches. It needs no display."""
     import matplotlib
 
     matplotlib.use("Agg")

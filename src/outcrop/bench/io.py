@@ -188,7 +188,7 @@ class _Parts:
         )
 
     def raw(self) -> list[dict[str, Any]]:
-        """The same transfers of the file and of the device, over the size of the smaller one."""
+        """Return the same transfers of the file and of the device, over the size of the smaller one."""
         device = self._device
         assert device is not None, "`bench` runs this part only with a device"
         span = min(self._scale.span_bytes, device.size_bytes // RECORD_BYTES * RECORD_BYTES)
@@ -223,7 +223,7 @@ class _Parts:
         return IoCase(name, write, random, size, max(1, min(in_flight, span // size)), span)
 
     def _measured(self, cases: Iterable[IoCase], path: Path | None = None) -> list[dict[str, Any]]:
-        """The rates of cases on `path`, by default on the file. All cases are measured, then all again."""
+        """Return the rates of cases on `path`, by default on the file. All cases are measured, then all again."""
         rates: dict[IoCase, list[IoRate]] = {case: [] for case in cases}
         for _ in range(self._scale.turns):
             for case, measured in rates.items():
@@ -305,7 +305,7 @@ def table(part: str, figures: Figures) -> Iterator[str]:
 
 
 def memory_of(one: dict[str, Any]) -> str:
-    """The memory of a figure of the part `beyond`, in words."""
+    """Return the memory of a figure of the part `beyond`, in words."""
     if one["wanted_limit_bytes"] is None:
         return "memory for all"
     if one["limit_bytes"] is None:

@@ -58,7 +58,7 @@ PATTERNS = [(write, random) for write in (False, True) for random in (False, Tru
 
 
 def pattern_of(one: Mapping[str, Any]) -> str:
-    """The access pattern of a case, or of its figures, in words."""
+    """Return the access pattern of a case, or of its figures, in words."""
     return f"{'random' if one['random'] else 'sequential'} {'write' if one['write'] else 'read'}"
 
 
@@ -134,7 +134,7 @@ class IoRate:
 
 
 def pooled(rates: Sequence[IoRate]) -> IoRate:
-    """The sum of several measurements of one case."""
+    """Return the sum of several measurements of one case."""
     return IoRate(
         rates[0].case,
         sum(one.bytes for one in rates),
@@ -153,7 +153,9 @@ def _fill_cache(path: Path, span_bytes: int) -> None:
 def measure_limited(
     cases: Sequence[IoCase], path: Path, max_seconds: float, limit_bytes: int | None
 ) -> list[dict[str, Any]]:
-    """The figures of cases that one child measures. Their `limit_bytes` is None if no control group could be made."""
+    """Return the figures of cases that one child measures. Their `limit_bytes` is None if no control group could be
+    made.
+    """
     every = json.dumps([asdict(case) for case in cases])
     output = run_limited(["-m", "outcrop.bench.io_cases", every, str(path), str(max_seconds)], limit_bytes)
     limits = {"wanted_limit_bytes": limit_bytes, "limit_bytes": limit_bytes if output.is_limited else None}

@@ -85,7 +85,8 @@ def bench(directory: Path, small: bool = False) -> dict[str, Any]:
 
 
 def _in_cache(name: str, scale: KernelScale, folder: Path) -> dict[str, Any]:
-    """Rates on a grid whose arrays fit into the second-level cache: rows of 256 cells, as many planes as rows."""
+    """Return rates on a grid whose arrays fit into the second-level cache: rows of 256 cells, as many planes as rows.
+    """
     cells = SHARE_OF_CACHE * discover.caches().second_bytes / (4 * len(LOOPS[name]) * 256)
     side = max(2 * find_stencil(name).radii[0] + 2, int(cells**0.5))
     shape = (side, side, 256)
@@ -152,7 +153,7 @@ class LoopTimer:
         return nz * ny * nx
 
     def handwritten(self, rows: int, repeats: int) -> float:
-        """Seconds of `repeats` steps in blocks of `rows`, on the threads of OpenMP."""
+        """Return seconds of `repeats` steps in blocks of `rows`, on the threads of OpenMP."""
         function = getattr(self._clock, f"time_{self._name}")
         function.restype = ctypes.c_double
         sizes = [ctypes.c_long(n) for n in (*self._shape, rows)]
@@ -160,7 +161,7 @@ class LoopTimer:
         return float(function(self._sweep, *pointers, *sizes, self._scalars, ctypes.c_long(repeats)))
 
     def generated(self, rows: int, repeats: int) -> float:
-        """Seconds of `repeats` steps in blocks of `rows`, on this thread."""
+        """Return seconds of `repeats` steps in blocks of `rows`, on this thread."""
         radius, (nz, ny, nx) = self._radius, self._shape
         written, newest, *others = (_planes(array) for array in self._arrays)
         reads = [newest, written, *others] if others else [newest]
@@ -172,7 +173,7 @@ class LoopTimer:
         return float(function(kernel, sources, count, written, self._scalars, *sizes))
 
     def largest_difference(self) -> float:
-        """The largest difference between the results of one step, relative to the largest result."""
+        """Return the largest difference between the results of one step, relative to the largest result."""
         inside = (slice(self._radius, -self._radius),) * 3
         before, found = self._arrays[0].copy(), []
         for step in (self.handwritten, self.generated):
@@ -188,7 +189,7 @@ def set_threads(threads: int) -> None:
 
 
 def _aligned(shape: tuple[int, int, int], value: float, number: int) -> Array32:
-    """An array of waves around a value. Its rows begin at multiples of 64 bytes, and there is room around it."""
+    """Return an array of waves around a value. Its rows begin at multiples of 64 bytes, and there is room around it."""
     room, cells = 1024, int(np.prod(shape))
     memory = np.empty(cells + 2 * room + 16, np.float32)
     first = room + (-memory.ctypes.data // 4) % 16

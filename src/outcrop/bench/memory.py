@@ -103,7 +103,7 @@ class Group:
     files: GroupFiles
 
     def peak_bytes(self) -> int | None:
-        """The peak of the group; None if the kernel does not count it."""
+        """Return the peak of the group; None if the kernel does not count it."""
         try:
             return int((self.path / self.files.peak).read_text())
         except (OSError, ValueError):
@@ -128,7 +128,7 @@ class Group:
 
 
 def _make_group(limit_bytes: int, may_swap: bool) -> Group | None:
-    """A control group inside that of this process; None if none can be made."""
+    """Return a control group inside that of this process; None if none can be made."""
     for line in Path("/proc/self/cgroup").read_text().splitlines():
         _, controllers, own = line.split(":", 2)
         if controllers == "":
@@ -214,7 +214,7 @@ SYSTEM_FOLDERS = "/usr/sbin:/sbin"
 
 
 def swap_free_bytes() -> int:
-    """Free swap space of this machine."""
+    """Return free swap space of this machine."""
     rows = [line.split() for line in _swap_table()]
     return sum(int(size) - int(used) for _, _, size, used, *_ in rows) * 1024
 
@@ -245,7 +245,7 @@ def swap_file(folder: Path, size_bytes: int) -> Iterator[None]:
 
 
 def is_swap_active(path: Path) -> bool:
-    """True if the system uses the file for swap."""
+    """Return True if the system uses the file for swap."""
     names = [line.split()[0] for line in _swap_table()]
     return str(path.resolve()) in [name.encode().decode("unicode_escape") for name in names]
 

@@ -37,11 +37,11 @@ class Ranks:
         """Wait until all ranks have called this."""
 
     def of_node(self, value: Any) -> list[Any]:
-        """The values of all ranks of the node."""
+        """Return the values of all ranks of the node."""
         return [value]
 
     def of_all(self, value: Any) -> list[Any]:
-        """The values of all ranks, by rank."""
+        """Return the values of all ranks, by rank."""
         return [value]
 
 

@@ -80,7 +80,7 @@ def kernel_rate(problem: Problem, calls: Calls, scalars: bytes, threads: int, ca
 
 
 def sweep_rate(problem: Problem, calls: Calls, scalars: bytes, threads: int, planes: int, repeats: int) -> SweepRate:
-    """The best plain sweep, one stage after the other, over `planes` planes from one array in memory to another.
+    """Return the best plain sweep, one stage after the other, over `planes` planes from one array in memory to another.
 
     The rate counts whole steps, in which each stage passes over the planes once.
     """
@@ -102,8 +102,9 @@ def sweep_rate(problem: Problem, calls: Calls, scalars: bytes, threads: int, pla
 
 
 def in_one_slab(problem: Problem) -> dict[str, int]:
-    """The sizes of a plan that reads the whole grid before it begins to update. Other plans read and write during the
-    updates, so the time of their updates is not that of a grid in memory."""
+    """Return the sizes of a plan that reads the whole grid before it begins to update. Other plans read and write
+    during the updates, so the time of their updates is not that of a grid in memory.
+    """
     return {"bt": problem.steps, "slab": problem.planes, **({"by": problem.shape[1]} if problem.ndim == 3 else {})}
 
 
@@ -131,7 +132,7 @@ def advance(
 
 
 def checksum_cost(directory: Path, steps: int, budget_bytes: int, pairs: int) -> float:
-    """The share by which checksums lengthen the first pass of `steps` steps within `budget_bytes`: the median of
+    """Return the share by which checksums lengthen the first pass of `steps` steps within `budget_bytes`: the median of
     `pairs` pairs of passes with and without checksums. No counter shows this time, because updates compute them.
 
     Each pass goes from the current copy of the run in `directory` to the other one and is never committed.

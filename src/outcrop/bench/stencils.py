@@ -75,7 +75,7 @@ class StencilCase:
 
 
 def smooth(shape: tuple[int, ...], mean: float) -> Planes:
-    """Waves along all axes, with an amplitude of 0.01 around 0, or of 10 % around `mean`."""
+    """Return waves along all axes, with an amplitude of 0.01 around 0, or of 10 % around `mean`."""
     size = 0.1 * abs(mean) if mean else 0.01
 
     def planes(z0: int, z1: int) -> NDArray[np.float32]:
@@ -167,7 +167,7 @@ def bench(
 
 
 def chosen_cases(only: str | None) -> list[StencilCase]:
-    """The cases of these names. Raises InputError for an unknown name."""
+    """Return the cases of these names. Raises InputError for an unknown name."""
     known = {case.name: case for case in CASES}
     names = list(known) if only is None else [name.strip() for name in only.split(",")]
     for name in names:
@@ -177,12 +177,12 @@ def chosen_cases(only: str | None) -> list[StencilCase]:
 
 
 def copies_of(case: StencilCase) -> int:
-    """The number of arrays of a run in memory: its fields, and second versions of some of them."""
+    """Return the number of arrays of a run in memory: its fields, and second versions of some of them."""
     return sum(2 if storage.is_double else 1 for storage in case.stencil.storage)
 
 
 def shape_of(case: StencilCase, scale: StencilScale, size: tuple[int, int, int] | None) -> tuple[int, ...]:
-    """The grid of a case: `size`, or planes of the case that fill the bytes of the scale."""
+    """Return the grid of a case: `size`, or planes of the case that fill the bytes of the scale."""
     if size is not None:
         nx, ny, nz = size
         return (nz, ny, nx) if len(case.plane) == 2 else (nz * ny, nx)
@@ -247,7 +247,8 @@ def measure(
 
 
 def devito_seconds(name: str, problem: Problem, shape: tuple[int, ...], steps: int, threads: int) -> float:
-    """Seconds of Devito for the grid and steps. Large cases are measured with fewer planes and steps and scaled."""
+    """Return seconds of Devito for the grid and steps. Large cases are measured with fewer planes and steps and scaled.
+    """
     planes = min(shape[0], max(32, DEVITO_BYTES // (problem.rings * problem.plane_bytes)))
     fewer = min(steps, DEVITO_STEPS)
     seconds = devito.seconds(name, (planes, *shape[1:]), fewer, threads)
@@ -262,7 +263,7 @@ def make_run(where: Path, case: StencilCase, shape: tuple[int, ...], steps: int)
 
 
 def ratios(rate: dict[str, float | None]) -> dict[str, float | None]:
-    """The ratios of in memory to sweeps, of out of core to in memory, and of out of core to Devito."""
+    """Return the ratios of in memory to sweeps, of out of core to in memory, and of out of core to Devito."""
 
     def ratio(one: str, other: str) -> float | None:
         above, below = rate[one], rate[other]
@@ -273,7 +274,7 @@ def ratios(rate: dict[str, float | None]) -> dict[str, float | None]:
 
 
 def table(figures: dict[str, Any]) -> str:
-    """The figures as a Markdown table: medians in Gcell/s."""
+    """Return the figures as a Markdown table: medians in Gcell/s."""
     heads = ("stencil", "grid", "plain sweeps", "in memory", "out of core", "of in memory")
     lines = table_head((*heads, "Devito in memory", "of Devito"), numbers=False)
     for one in figures["stencils"]:

@@ -102,7 +102,7 @@ def _made_on_each_node(directory: Path, ranks: Ranks) -> Iterator[None]:
 
 
 def full(ranks: Ranks) -> StreamScale:
-    """Arrays of four times the last-level caches on each node, with whole pages for each rank."""
+    """Return arrays of four times the last-level caches on each node, with whole pages for each rank."""
     share = -(-CACHES * last_level_bytes() // ranks.on_node)
     return StreamScale(-(-share // PAGE_BYTES) * PAGE_BYTES, ROUNDS, REPEATS, MAX_SECONDS)
 
@@ -128,7 +128,7 @@ class RankFigures:
 
 
 def mode_figures(mode: StreamMode, ranks: Sequence[RankFigures]) -> dict[str, Any]:
-    """Bandwidths of a mode as plain data, bytes per second."""
+    """Return bandwidths of a mode as plain data, bytes per second."""
     counts = [one.modes[mode.name].count for one in ranks]
     return {
         "mode": mode.name,
@@ -175,7 +175,7 @@ def _times(mode: StreamMode, loop: StreamLoop, rank: RankFigures) -> list[LoopTi
 
 
 def _moved(mode: StreamMode, loop: StreamLoop, ranks: Sequence[RankFigures]) -> int:
-    """Bytes that these ranks move in one repeat."""
+    """Return bytes that these ranks move in one repeat."""
     return sum(one.modes[mode.name].count for one in ranks) * ITEM_BYTES * loop.arrays
 
 
@@ -184,7 +184,7 @@ def _spread(values: Sequence[float]) -> dict[str, float]:
 
 
 def _overall(spreads: Sequence[dict[str, Any]]) -> dict[str, float]:
-    """The minimum, the median of medians, and the maximum."""
+    """Return the minimum, the median of medians, and the maximum."""
     return {
         "min": min(one["min"] for one in spreads),
         "median": median(one["median"] for one in spreads),

@@ -101,8 +101,9 @@ SHARE_OF_FREE = 2
 
 
 def find_tier(directory: Path, name: str | None) -> Tier:
-    """The tier with that name or kind; without a name, the tier of `directory`. Raises InputError if there is no such
-    tier, or if it is DRAM."""
+    """Return the tier with that name or kind; without a name, the tier of `directory`. Raises InputError if there is no
+    such tier, or if it is DRAM.
+    """
     tiers = find_tiers((directory,))
     if name is None:
         found = tiers_holding(nearest_existing(directory), tiers)
@@ -185,13 +186,13 @@ class ModeTimes:
     is_right: bool
 
     def __add__(self, later: ModeTimes) -> ModeTimes:
-        """The times of two turns of one mode."""
+        """Return the times of two turns of one mode."""
         both = {name: of + later.times[name] for name, of in self.times.items()}
         return ModeTimes(self.count, both, self.is_right and later.is_right)
 
 
 def threads_of_rank(ranks: Ranks) -> int:
-    """The rank's share of the processors of its node, but not more than the rank may use."""
+    """Return the rank's share of the processors of its node, but not more than the rank may use."""
     own = os.sched_getaffinity(0)
     together: set[int] = set().union(*ranks.of_node(own))
     return max(1, min(len(own), len(together) // ranks.on_node))
@@ -262,7 +263,7 @@ class RankStream:
         return LoopTime(begin, *self._stream.run(loop.name, first, second, result, mode.flush, mapping))
 
     def _count_of(self, mode: StreamMode) -> int:
-        """Doubles of an array: the number that the slowest rank can flush individually in the time of a turn."""
+        """Return doubles of an array: the number that the slowest rank can flush individually in the time of a turn."""
         if mode.flush != "individual":
             return self.count
         if self._affordable is None:

@@ -74,7 +74,7 @@ def _rim(run: Manifest) -> str:
 
 
 def _acquisition(run: Manifest) -> list[tuple[str, str]]:
-    """Rows for the sources, receivers, snapshots and norms of the run."""
+    """Return rows for the sources, receivers, snapshots and norms of the run."""
     acquisition, rows = run.taps, []
     if acquisition.sources:
         texts = [f"{one.field} ({_points(one.points)}, {one.steps} steps)" for one in acquisition.sources]
@@ -98,7 +98,7 @@ def _points(count: int) -> str:
 
 
 def _cells(coordinates: Coordinates) -> str:
-    """The spacing of the cells and the position of the first cell, along x, y and z."""
+    """Return the spacing of the cells and the position of the first cell, along x, y and z."""
     apart, first = (
         " x ".join(f"{number:g}" for number in reversed(numbers))
         for numbers in (coordinates.spacing, coordinates.origin)

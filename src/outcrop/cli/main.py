@@ -122,7 +122,7 @@ def _print_error(text: str, code: int) -> int:
 
 
 def _printable(word: str) -> str:
-    """A word of a message. Control characters are escaped, and the middle of a very long word is omitted."""
+    """Return a word of a message. Control characters are escaped, and the middle of a very long word is omitted."""
     plain = "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in word)
     return plain if len(plain) <= MAX_WORD else f"{plain[: MAX_WORD // 2]} ... {plain[-20:]}"
 

@@ -108,7 +108,7 @@ def _optional(name: str, kind: Any, option: Any) -> inspect.Parameter:
 
 
 def run_options(given: Mapping[str, Any], needs_directory: bool = True, or_else: str = "") -> RunOptions:
-    """The options on the command line, completed by those of the TOML file that it names.
+    """Return the options on the command line, completed by those of the TOML file that it names.
 
     Raises InputError if the number of steps or the directory is missing. `or_else` is appended to the second message.
     """
@@ -167,7 +167,7 @@ def join_sizes(words: list[str]) -> list[str]:
 
 
 def parse_size(text: str, stencil: Stencil) -> Shape:
-    """The shape (10, 12, 20) of "20 12 10". Raises InputError if it is no size of a grid of the stencil."""
+    """Return the shape (10, 12, 20) of "20 12 10". Raises InputError if it is no size of a grid of the stencil."""
     from outcrop.axes import axes_text, option_text
 
     words = text.split()

@@ -86,7 +86,8 @@ THIS_MACHINE = {"directory": "-d", "io": "--io", "raw_device": "--raw-device", "
 
 
 def elsewhere(given: Mapping[str, Any], name: str) -> Planned:
-    """The plan for the machine that the file `name` declares. Raises InputError for options about this machine."""
+    """Return the plan for the machine that the file `name` declares. Raises InputError for options about this machine.
+    """
     from outcrop.run.setup import plan_elsewhere
     from outcrop.tiers.declarations import load_machine
 
@@ -153,7 +154,7 @@ def _because(planned: Planned, figure: str) -> str:
 
 
 def _fields(problem: Problem) -> str:
-    """The numbers of fields and stages; "" for one field in one stage."""
+    """Return the numbers of fields and stages; "" for one field in one stage."""
     if len(problem.fields) == 1 and problem.stages == 1 and problem.state_arrays == 1:
         return ""
     updated = len(problem.fields) - problem.statics
@@ -164,7 +165,7 @@ def _fields(problem: Problem) -> str:
 
 
 def _resident(plan: Plan) -> str:
-    """The part of the window that holds fields in memory for the whole run."""
+    """Return the part of the window that holds fields in memory for the whole run."""
     if not plan.window.resident:
         return ""
     size = sum(ring.planes * ring.slot_bytes for ring in plan.window.resident)

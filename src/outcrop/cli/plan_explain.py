@@ -69,7 +69,7 @@ def _candidate_row(one: Candidate, chosen: Candidate, stages: int) -> tuple[str,
 
 
 def _why_not_chosen(one: Candidate, chosen: Candidate) -> str:
-    """The main reason why a candidate was not chosen. Of equally fast candidates the smallest is chosen."""
+    """Return the main reason why a candidate was not chosen. Of equally fast candidates the smallest is chosen."""
     if one is chosen:
         return "chosen"
     more = one.predicted.seconds - chosen.predicted.seconds

@@ -23,7 +23,7 @@ TILES_SHOWN = 6
 
 
 def draw(planned: Planned) -> bytes:
-    """The picture of the plan's first pass as PNG."""
+    """Return the picture of the plan's first pass as PNG."""
     import matplotlib
 
     matplotlib.use("Agg")

@@ -101,7 +101,8 @@ def _draw_line(figure: Figure, picture: Any, axes: list[_Axis], colors: str, tit
 
 
 def _open(where: Path, field: str | None) -> tuple[FieldView | InputView, str, str, Coordinates | None]:
-    """The values in `where`, which can be indexed, with a title, the name of the values, and their coordinates."""
+    """Return the values in `where`, which can be indexed, with a title, the name of the values, and their coordinates.
+    """
     from outcrop.run.inputs.initial import InputView, parse_source
     from outcrop.run.places import may_hold_run
     from outcrop.run.simulation import open as open_simulation
@@ -116,7 +117,9 @@ def _open(where: Path, field: str | None) -> tuple[FieldView | InputView, str, s
 
 
 def _cut(slice_at: str | None, shape: tuple[int, ...]) -> tuple[str, tuple[int | slice, ...], str]:
-    """The names of the axes of the picture, the vertical one first, the index of the slice, and its place in words."""
+    """Return the names of the axes of the picture, the vertical one first, the index of the slice, and its place in
+    words.
+    """
     thinned: list[int | slice] = [slice(None, None, -(-size // MAX_PIXELS)) for size in shape]
     if len(shape) < 3:
         if slice_at is not None:

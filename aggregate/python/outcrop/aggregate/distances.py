@@ -40,7 +40,9 @@ node - switch - switch of the group - switch of the other group - switch - node.
 
 
 def tree_links(levels: int) -> tuple[float, ...]:
-    """The links between nodes of a tree whose paths share 0, 1, ... parts: up to the common switch, and down again."""
+    """Return the links between nodes of a tree whose paths share 0, 1, ... parts: up to the common switch, and down
+    again.
+    """
     return tuple(2.0 * (levels - shared) for shared in range(levels + 1))
 
 
@@ -118,7 +120,7 @@ class Found:
 
 
 def find_distances(around: Surroundings) -> Found:
-    """The distances from the first provider that knows them."""
+    """Return the distances from the first provider that knows them."""
     refusals: list[tuple[str, str]] = []
     for name, provider in PROVIDERS.items():
         answer = provider(around)
@@ -219,7 +221,7 @@ def _by_names(names: Sequence[str]) -> Distances | str:
 
 
 def _tree(paths: Iterable[Sequence[Hashable]]) -> PathDistances:
-    """The distances of paths from the top. A path that is shorter than others repeats its first part."""
+    """Return the distances of paths from the top. A path that is shorter than others repeats its first part."""
     listed = [list(path) for path in paths]
     levels = max(map(len, listed))
     full = [[*path[:1]] * (levels - len(path)) + path for path in listed]
@@ -227,7 +229,9 @@ def _tree(paths: Iterable[Sequence[Hashable]]) -> PathDistances:
 
 
 def _switches_above(listed: str) -> dict[str, list[str]]:
-    """The switches above each node, from the top. Lines are like `SwitchName=s0 Level=0 LinkSpeed=1 Nodes=n[0-3]`."""
+    """Return the switches above each node, from the top. Lines are like `SwitchName=s0 Level=0 LinkSpeed=1
+    Nodes=n[0-3]`.
+    """
     above_node: dict[str, list[str]] = {}
     switches = [dict(re.findall(r"(\w+)=(\S+)", line)) for line in listed.splitlines()]
     switches = [switch for switch in switches if switch.get("SwitchName") and switch.get("Nodes")]
@@ -238,7 +242,7 @@ def _switches_above(listed: str) -> dict[str, list[str]]:
 
 
 def expand_hosts(text: str) -> list[str]:
-    """All hosts of a list such as "n[08-10],login", in its order. Numbers keep their leading zeros."""
+    """Return all hosts of a list such as "n[08-10],login", in its order. Numbers keep their leading zeros."""
     return [host for part in re.findall(r"(?:[^,\[]|\[[^\]]*\])+", text) for host in _expand(part)]
 
 

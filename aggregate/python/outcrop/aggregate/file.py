@@ -95,7 +95,7 @@ def open(
 
 
 def _checked(path: str | os.PathLike[str], plan: Plan, way: str, size_bytes: int, **flags: bool) -> str:
-    """The path for the core. Raises InputError for invalid options."""
+    """Return the path for the core. Raises InputError for invalid options."""
     plan.check_open()
     for name, value in flags.items():
         if not isinstance(value, bool):
@@ -227,7 +227,8 @@ class File:
             self.close()
 
     def _memory(self, arrays: Arrays, writable: bool) -> tuple[list[NDArray[np.uint8]], str]:
-        """The bytes of all arrays; or none, and the problem with one array, which the core reports to all ranks."""
+        """Return the bytes of all arrays; or none, and the problem with one array, which the core reports to all ranks.
+        """
         self._plan.check_open()
         names, needed = self._plan.names, self._plan._core.memory_nbytes
         if isinstance(arrays, Mapping):
@@ -248,7 +249,7 @@ class File:
 
 
 def _problem(array: Any, needed: int, writable: bool) -> str:
-    """The reason why an array cannot be used, or ""."""
+    """Return the reason why an array cannot be used, or ""."""
     if not isinstance(array, np.ndarray):
         return f"is of {type(array).__name__}; give a NumPy array"
     if array.dtype.hasobject:

@@ -82,7 +82,7 @@ class MpiHeaders:
 
 
 def import_mpi(initialize: bool = True) -> Any:
-    """The module `mpi4py.MPI`. Raises InputError if it cannot be imported."""
+    """Return the module `mpi4py.MPI`. Raises InputError if it cannot be imported."""
     try:
         import mpi4py
 
@@ -95,14 +95,14 @@ def import_mpi(initialize: bool = True) -> Any:
 
 
 def version_of(text: str) -> MpiVersion:
-    """The MPI whose MPI_Get_library_version returns this text."""
+    """Return the MPI whose MPI_Get_library_version returns this text."""
     number = re.search(r"(?:Open MPI v|^MPICH Version:\s*)(\d+(?:\.\d+)*)", text)
     version = tuple(map(int, number.group(1).split("."))) if number else ()
     return MpiVersion(OPEN_MPI if "Open MPI" in text else MPICH, version)
 
 
 def loaded_library(mpi: Any) -> MpiLibrary:
-    """The library that `mpi4py.MPI` uses. Raises InputError if it is linked statically into mpi4py."""
+    """Return the library that `mpi4py.MPI` uses. Raises InputError if it is linked statically into mpi4py."""
     text = str(mpi.Get_library_version()).strip("\0 \n")
     extension, found = ctypes.CDLL(mpi.__file__), _SymbolInfo()
     if hasattr(extension, "MPI_Get_library_version"):
@@ -115,7 +115,7 @@ def loaded_library(mpi: Any) -> MpiLibrary:
 
 
 def find_headers(library: MpiLibrary, compiler: tuple[str, ...]) -> MpiHeaders:
-    """The headers of this library, if possible of the same version, else of the same interface.
+    """Return the headers of this library, if possible of the same version, else of the same interface.
 
     Raises InputError if there are no headers, or only headers of other MPIs.
     """
@@ -164,7 +164,7 @@ def _mpi4py_compiler() -> str:
 
 
 def _shown_flags(wrapper: list[str]) -> tuple[str, ...]:
-    """The compiler flags about headers that a wrapper shows; none if it fails."""
+    """Return the compiler flags about headers that a wrapper shows; none if it fails."""
     try:
         done = subprocess.run([*wrapper, "-show"], capture_output=True, text=True)
     except OSError:
@@ -196,7 +196,7 @@ class Launcher:
         return [str(self.program), *(flags if self.family == OPEN_MPI else []), *options, "-n", str(ranks)]
 
     def mpi_io(self) -> list[str]:
-        """The implementations of MPI-IO among which Open MPI can choose when it starts (`--mca io NAME`)."""
+        """Return the implementations of MPI-IO among which Open MPI can choose when it starts (`--mca io NAME`)."""
         if self.family != OPEN_MPI:
             return []
         lister = self.program.with_name("ompi_info")
@@ -207,7 +207,7 @@ class Launcher:
 
 
 def find_launcher() -> Launcher:
-    """The launcher of mpi4py's MPI. Raises InputError if mpi4py or the launcher is missing."""
+    """Return the launcher of mpi4py's MPI. Raises InputError if mpi4py or the launcher is missing."""
     library = loaded_library(import_mpi(initialize=False))  # this process only reads the version
     wanted = OPEN_MPI if "Open MPI" in library.text else MPICH
     prefix = library.path.parent.parent / "bin"
@@ -225,7 +225,7 @@ def find_launcher() -> Launcher:
 
 
 def _family(program: str) -> str:
-    """The family of a launcher, from the text of its --version."""
+    """Return the family of a launcher, from the text of its --version."""
     done = subprocess.run([program, "--version"], capture_output=True, text=True)
     text = done.stdout + done.stderr
     if re.search(r"open-?mpi|open mpi|openrte|prrte", text, flags=re.I):

@@ -142,7 +142,7 @@ def _find_distances(ranks: Ranks, facts: Any) -> Found:
 
 
 def _of_first(ranks: Ranks, make: Callable[[], Found]) -> Found:
-    """The result of `make` on rank 0, or its InputError, for all ranks."""
+    """Return the result of `make` on rank 0, or its InputError, for all ranks."""
     made, problem = None, ""
     if ranks.rank == 0:
         try:
@@ -156,7 +156,7 @@ def _of_first(ranks: Ranks, make: Callable[[], Found]) -> Found:
 
 
 def node_tiers(file: Path | None) -> NodeTiers:
-    """The tiers of a file, or of this machine. Raises InputError if no tier can hold buffers."""
+    """Return the tiers of a file, or of this machine. Raises InputError if no tier can hold buffers."""
     if file is None:
         found = find_tiers()
         tiers = tuple(node_tier(tier) for tier in found if tier.kind != SHARED and tier.free_bytes)
@@ -170,7 +170,9 @@ def node_tiers(file: Path | None) -> NodeTiers:
 
 
 def parse_node_tiers(text: str, file: str) -> tuple[tuple[NodeTier, ...], Target | None]:
-    """The tiers and the target of a machine file, whose nodes need not exist. Raises InputError for invalid values."""
+    """Return the tiers and the target of a machine file, whose nodes need not exist. Raises InputError for invalid
+    values.
+    """
     listed, target = _aggregate.parse_node(text, file)
     tiers = tuple(
         NodeTier(BufferTier(name, latency, fill, empty, Persistence(lasts)), room, origin)
@@ -181,7 +183,7 @@ def parse_node_tiers(text: str, file: str) -> tuple[tuple[NodeTier, ...], Target
 
 
 def node_tier(tier: Tier) -> NodeTier:
-    """The tier for buffers. Unknown figures are those of `TYPICAL` for its kind."""
+    """Return the tier for buffers. Unknown figures are those of `TYPICAL` for its kind."""
     typical = TYPICAL[tier.kind]
     read, write, latency = tier.read_bytes_per_second, tier.write_bytes_per_second, tier.latency_seconds_write
     latency = tier.latency_seconds_read if latency is None else latency
@@ -202,14 +204,14 @@ def _target(latency_seconds: float | None, bytes_per_second: float | None) -> Ta
 
 
 def machine_text(tiers: Sequence[Tier], target: Path) -> str:
-    """A machine file with the tiers that can hold buffers and the file system at `target`. Raises InputError."""
+    """Return a machine file with the tiers that can hold buffers and the file system at `target`. Raises InputError."""
     kept = {_name(tier): tier for tier in tiers if tier.kind != SHARED and tier.free_bytes and _is_plain(tier.where)}
     tables = [_tier_table(name, tier) for name, tier in kept.items()]
     return HEAD + "\n" + "\n".join([*tables, _target_table(tiers, target), _table("network", [("cards", cards())])])
 
 
 def cards(root: Path = Path("/")) -> int:
-    """The number of network cards of this node, at least 1."""
+    """Return the number of network cards of this node, at least 1."""
     folders = [root / folder for folder in CARDS if (root / folder).is_dir()]
     return max(1, sum(len(os.listdir(folder)) for folder in folders))
 
@@ -220,7 +222,7 @@ def _name(tier: Tier) -> str:
 
 
 def _is_plain(text: str) -> bool:
-    """Whether a machine file can hold the text in quotes."""
+    """Return whether a machine file can hold the text in quotes."""
     return not re.search(r'["\\\n]', text)
 
 
@@ -240,7 +242,8 @@ def _place(tier: Tier) -> Iterator[tuple[str, str]]:
 
 
 def _target_table(tiers: Sequence[Tier], folder: Path) -> str:
-    """The table of the file system at `folder`, with figures measured by `outcrop tiers`, or those of its kind."""
+    """Return the table of the file system at `folder`, with figures measured by `outcrop tiers`, or those of its kind.
+    """
     try:
         tier = mounted_tier(mount_of(nearest_existing(folder)))
     except OSError as error:

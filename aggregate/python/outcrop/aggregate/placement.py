@@ -29,7 +29,7 @@ class Distances(Protocol):
     """The distances between nodes. The network's latency is the time for one unit of distance."""
 
     def row(self, node: int) -> Floats:
-        """The distances from a node to every node; 0 to itself."""
+        """Return the distances from a node to every node; 0 to itself."""
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,8 @@ class Tallies:
 
 
 def place(machine: Machine, tallies: Tallies, domains: int, options: PlacementOptions) -> Placement:
-    """The placement of `domains` domains with the smallest sum of costs. Raises InputError if no tier has room."""
+    """Return the placement of `domains` domains with the smallest sum of costs. Raises InputError if no tier has room.
+    """
     _check(machine, tallies, domains)
     return _aggregate.place(machine, tallies, domains, options)
 
@@ -132,7 +133,7 @@ def place(machine: Machine, tallies: Tallies, domains: int, options: PlacementOp
 def place_best(
     machine: Machine, tallies: Tallies, domains: int, options: PlacementOptions, *, try_both: bool = True
 ) -> Placement:
-    """The fastest placement with `domains` domains, or with 2, 4, 8, ... neighbouring domains joined to one.
+    """Return the fastest placement with `domains` domains, or with 2, 4, 8, ... neighbouring domains joined to one.
 
     With `try_both`, ranks of a node send together or separately, whichever is faster. Raises InputError if no tier has
     room.
@@ -144,7 +145,7 @@ def place_best(
 def predict(
     machine: Machine, tallies: Tallies, options: PlacementOptions, ranks: Sequence[int], tiers: Sequence[int]
 ) -> Placement:
-    """The placement with given ranks and tiers of the domains, and its predicted cost."""
+    """Return the placement with given ranks and tiers of the domains, and its predicted cost."""
     _check(machine, tallies, len(ranks))
     assert len(ranks) == len(tiers) and len(set(ranks)) == len(ranks), "a rank gathers one domain"
     assert not len(ranks) or (max(ranks) < len(machine.node_of_rank) and max(tiers) < len(machine.tiers))

@@ -174,7 +174,7 @@ def declare(
 
 
 def _variables(extents: Extents) -> tuple[list[str], list[list[Extent]], str]:
-    """The names and extents of the variables, and the problem with them or ""."""
+    """Return the names and extents of the variables, and the problem with them or ""."""
     if isinstance(extents, Extent) or not isinstance(extents, Mapping | Sequence):
         return [], [], "extents must be a list, with an extent or a list of extents for each variable"
     pairs = extents.items() if isinstance(extents, Mapping) else enumerate(extents)
@@ -216,7 +216,7 @@ def read_settings(
 
 
 def environment_texts(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """All variables with the prefix of settings, including unknown ones."""
+    """Return all variables with the prefix of settings, including unknown ones."""
     return {name: value for name, value in environment.items() if name.startswith("OUTCROP_AGG_")}
 
 

@@ -151,7 +151,7 @@ class Ranks:
 
 @lru_cache
 def compile_transport(library: MpiLibrary) -> Path:
-    """The path of the transport compiled against this MPI, or of a cached one; determined once in a process.
+    """Return the path of the transport compiled against this MPI, or of a cached one; determined once in a process.
 
     Raises InputError if there is no C++ compiler, or if there are no headers of this MPI.
     """
@@ -198,7 +198,7 @@ def _functions_of_all(mpi: Any, communicator: Any) -> ctypes.CDLL:
 
 
 def _compiled(mpi: Any) -> tuple[str, str]:
-    """The path of the compiled transport, and "" or the error."""
+    """Return the path of the compiled transport, and "" or the error."""
     try:
         return str(compile_transport(loaded_library(mpi))), ""
     except (InputError, OSError) as error:

@@ -88,7 +88,7 @@ class Row:
     bytes_per_second: float
 
     def to_json(self) -> dict[str, Any]:
-        """The row as JSON data. The seconds by term are those of the slowest domain."""
+        """Return the row as JSON data. The seconds by term are those of the slowest domain."""
         cost = self.placement.choices[self.placement.slowest].cost
         return {
             "name": self.name,
@@ -150,7 +150,7 @@ def simulate(scenario: Scenario, patterns: Sequence[Pattern]) -> Iterator[Simula
 
 
 def round_robin(node_of_rank: NDArray[np.uint32], count: int) -> NDArray[np.int64]:
-    """The first rank of each node, then the second rank of each node, ...: `count` ranks in all."""
+    """Return the first rank of each node, then the second rank of each node, ...: `count` ranks in all."""
     order = np.argsort(node_of_rank, kind="stable")
     sorted_nodes = node_of_rank[order]
     place = np.empty(len(order), np.int64)

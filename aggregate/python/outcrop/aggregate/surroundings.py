@@ -93,7 +93,7 @@ NO_PMIX = PmixAnswer(refusal="MPI has loaded none")
 
 
 def ask_pmix(library: Path | None = None) -> PmixAnswer:
-    """The answer for this process. `library` is the PMIx library; the default is the one that MPI has loaded."""
+    """Return the answer for this process. `library` is the PMIx library; the default is the one that MPI has loaded."""
     path = library or loaded_pmix()
     if path is None:
         return NO_PMIX
@@ -185,7 +185,7 @@ def surroundings_of(
     node_of_rank: Sequence[int],
     ping_pong: Callable[[], Floats] | None = None,
 ) -> Surroundings:
-    """The surroundings, from the facts of all ranks in their order. A node has the facts of its first rank."""
+    """Return the surroundings, from the facts of all ranks in their order. A node has the facts of its first rank."""
     first: dict[int, Facts] = {}
     for node, one in zip(node_of_rank, facts, strict=True):
         first.setdefault(node, one)
@@ -222,8 +222,9 @@ def _cray_name(root: Path) -> str:
 
 
 def measure_ping_pong(communicator: Any, leaders: Sequence[int]) -> Floats:
-    """The seconds of a message between nodes, a row for each. `leaders` are the first ranks of the nodes, ascending.
-    Collective over an mpi4py communicator; messages use a duplicate of it."""
+    """Return the seconds of a message between nodes, a row for each. `leaders` are the first ranks of the nodes,
+    ascending. Collective over an mpi4py communicator; messages use a duplicate of it.
+    """
     over = communicator.Dup()
     try:
         rank, row = over.Get_rank(), np.zeros(len(leaders))

@@ -65,7 +65,7 @@ class TorusDistances:
 
 
 def make_topology(name: str, nodes: int, ranks_per_node: int) -> Topology:
-    """The topology of that name, or from the file of that name. Raises InputError."""
+    """Return the topology of that name, or from the file of that name. Raises InputError."""
     if not 0 < nodes <= MAX_NODES or ranks_per_node < 1:
         raise InputError(f"{nodes} nodes of {ranks_per_node} ranks: there must be some, and at most {MAX_NODES} nodes")
     kind, colon, sizes = name.partition(":")
@@ -77,7 +77,7 @@ def make_topology(name: str, nodes: int, ranks_per_node: int) -> Topology:
 
 
 def torus(nodes: int, shape: tuple[int, ...] = ()) -> Topology:
-    """A torus with any number of axes. Without a shape, it has three and is nearly cubic. Raises InputError."""
+    """Return a torus with any number of axes. Without a shape, it has three and is nearly cubic. Raises InputError."""
     shape = shape or near_equal(nodes, 3)
     if math.prod(shape) != nodes:
         raise InputError(f"torus:{_by(shape)} has {math.prod(shape)} nodes; --nodes {nodes} must be as many")
@@ -89,7 +89,7 @@ def torus(nodes: int, shape: tuple[int, ...] = ()) -> Topology:
 
 
 def dragonfly(nodes: int, sizes: tuple[int, ...] = ()) -> Topology:
-    """A dragonfly with `sizes` (nodes on a switch, switches in a group). Raises InputError."""
+    """Return a dragonfly with `sizes` (nodes on a switch, switches in a group). Raises InputError."""
     on_switch, in_group = _two(sizes or (4, 96), "dragonfly", "nodes of a switch and switches of a group")
     paths, groups = _filled(nodes, on_switch, in_group)
     is_gateway = paths[:, 1] == 0
@@ -98,7 +98,7 @@ def dragonfly(nodes: int, sizes: tuple[int, ...] = ()) -> Topology:
 
 
 def fat_tree(nodes: int, sizes: tuple[int, ...] = ()) -> Topology:
-    """A fat tree with `sizes` (nodes on a leaf switch, leaves in a pod). Raises InputError."""
+    """Return a fat tree with `sizes` (nodes on a leaf switch, leaves in a pod). Raises InputError."""
     on_leaf, in_pod = _two(sizes or (18, 18), "fat-tree", "nodes of a leaf and leaves of a pod")
     paths, pods = _filled(nodes, on_leaf, in_pod)
     text = f"fat tree of {pods} pods, {in_pod} leaves each, {on_leaf} nodes a leaf"
@@ -113,7 +113,9 @@ TOPOLOGIES: dict[str, Callable[[int, tuple[int, ...]], Topology]] = {
 
 
 def topology_file(path: Path) -> Topology:
-    """The topology of a file with lines `rank: group switch port`. Ranks of a port share a node. Raises InputError."""
+    """Return the topology of a file with lines `rank: group switch port`. Ranks of a port share a node. Raises
+    InputError.
+    """
     try:
         with open_regular(path) as file:
             data = file.read(MAX_FILE_BYTES + 1)
@@ -128,7 +130,7 @@ def topology_file(path: Path) -> Topology:
 
 
 def parse_topology(text: str, name: str) -> Topology:
-    """The topology from the text of a file. `name` is the file's name in messages."""
+    """Return the topology from the text of a file. `name` is the file's name in messages."""
     nodes: dict[tuple[str, ...], int] = {}
     node_of_rank = [nodes.setdefault(tuple(place), len(nodes)) for place in _aggregate.rank_places(text, name)]
     distances = PathDistances.of(list(nodes), DRAGONFLY)
@@ -147,7 +149,8 @@ def _check(topology: Topology, nodes: int, ranks_per_node: int) -> Topology:
 
 
 def _filled(nodes: int, on_switch: int, in_group: int) -> tuple[NDArray[np.int64], int]:
-    """The paths (group, switch, port) of nodes that fill one switch after the other, and the number of groups."""
+    """Return the paths (group, switch, port) of nodes that fill one switch after the other, and the number of groups.
+    """
     switches, ports = np.divmod(np.arange(nodes), on_switch)
     groups, switches = np.divmod(switches, in_group)
     return np.stack([groups, switches, ports], axis=1).astype(np.int64), int(groups[-1]) + 1

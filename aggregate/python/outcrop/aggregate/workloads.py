@@ -129,7 +129,9 @@ class Hacc:
 
 
 def make_patterns(name: str, ranks: int, bytes_of_rank: int | None = None) -> list[Pattern]:
-    """The patterns of a workload, with about `bytes_of_rank` for each rank. Raises InputError for an unknown name."""
+    """Return the patterns of a workload, with about `bytes_of_rank` for each rank. Raises InputError for an unknown
+    name.
+    """
     if name not in WORKLOADS:
         raise InputError(f"--workload {name} is unknown; there are {', '.join(WORKLOADS)}")
     return WORKLOADS[name](ranks, bytes_of_rank)
@@ -159,7 +161,7 @@ WORKLOADS: dict[str, Callable[[int, int | None], list[Pattern]]] = {
 
 
 def tally(pattern: Pattern, domains: int) -> tuple[Tallies, int]:
-    """The bytes of each rank in each of at most `domains` equal domains, and the number of domains."""
+    """Return the bytes of each rank in each of at most `domains` equal domains, and the number of domains."""
     size = -(-pattern.file_bytes // domains)
     if size > ALIGNMENT_BYTES:
         size = -(-size // ALIGNMENT_BYTES) * ALIGNMENT_BYTES

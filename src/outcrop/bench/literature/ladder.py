@@ -149,7 +149,7 @@ class Bar:
         return notes
 
     def to_json(self, fastest_seconds: float) -> dict[str, Any]:
-        """The bar as plain data. Times are relative to `fastest_seconds`."""
+        """Return the bar as plain data. Times are relative to `fastest_seconds`."""
         seconds, one = self.seconds, self.typical
         components = {} if one is None else one.measured.seconds_components
         return {
@@ -220,7 +220,7 @@ class _Ladder:
         print(f"  {line_of(bar)}", flush=True)
 
     def figures(self) -> dict[str, Any]:
-        """All bars as plain data, relative to the fastest one in core."""
+        """Return all bars as plain data, relative to the fastest one in core."""
         times = [bar.seconds for bar in self._in_core if bar.seconds is not None]
         if not times:
             problem = self._in_core[0].problem
@@ -236,7 +236,7 @@ class _Ladder:
 
 
 def same_bits(bars: list[Bar]) -> bool:
-    """True if all runs of all steps ended with the same grid."""
+    """Return True if all runs of all steps ended with the same grid."""
     digests = {run.measured.digest for bar in bars for run in bar.runs if run.measured.steps == bar.steps}
     return len(digests) <= 1
 
@@ -290,7 +290,7 @@ def _times_table(figures: dict[str, Any]) -> Iterator[str]:
 
 
 def _moved(row: dict[str, Any]) -> list[str]:
-    """Bytes between memory and flash, bytes swapped, and sizes, of the first run. All runs move the same."""
+    """Return bytes between memory and flash, bytes swapped, and sizes, of the first run. All runs move the same."""
     if not row["runs"]:
         return ["–", "–", "–"]
     one = row["runs"][0]["measured"]

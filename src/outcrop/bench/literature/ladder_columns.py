@@ -187,7 +187,7 @@ def _missing(scale: LadderScale, directory: Path, swap: bool) -> str:
 
 
 def budget_of(memory: str | None, scale: LadderScale) -> int:
-    """Bytes of memory out of core. Raises InputError if the text is no size, or if both arrays fit."""
+    """Return bytes of memory out of core. Raises InputError if the text is no size, or if both arrays fit."""
     budget_bytes = parse_bytes(memory or USUAL_BUDGET, scale.both_bytes)
     if budget_bytes >= scale.both_bytes:
         raise InputError(f"--memory {memory} is not out of core: both arrays have {format_bytes(scale.both_bytes)}")
@@ -278,7 +278,7 @@ def measure(job: ColumnJob) -> ColumnRun:
 
 
 def _stored(job: ColumnJob, column: Column) -> ColumnRun:
-    """Two layers over files, as in `outcrop run`."""
+    """Return two layers over files, as in `outcrop run`."""
     prepared, io = _simulation(job, column).plan(job.steps), "mmap" if column.through == "mmap" else "auto"
     simulation = _simulation(job, column, io)
     simulation[FIELD] = lambda z0, z1: smooth_planes(z0, z1, job.shape)
@@ -299,7 +299,7 @@ def _stored(job: ColumnJob, column: Column) -> ColumnRun:
 
 
 def _swapped(job: ColumnJob, column: Column) -> ColumnRun:
-    """Two layers over plain memory that the system may swap. Blocks are locked in memory."""
+    """Return two layers over plain memory that the system may swap. Blocks are locked in memory."""
     prepared = _simulation(job, column).plan(job.steps)
     layout = make_layout(job.shape, DTYPE)
     array = [DeviceRange("array in memory", 0, layout.array_bytes)]
@@ -315,7 +315,7 @@ def _swapped(job: ColumnJob, column: Column) -> ColumnRun:
 
 
 def _one_layer(job: ColumnJob, column: Column) -> ColumnRun:
-    """One layer: arrays in plain or mapped memory, updated in place."""
+    """Return one layer: arrays in plain or mapped memory, updated in place."""
     prepared = _simulation(job, column).plan(job.steps)
     sizes = prepared.plan.sizes  # the blocks of the scheme of two layers in the same budget, or sweeps of one step
     if column.scheme == "naive":

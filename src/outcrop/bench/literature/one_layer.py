@@ -67,12 +67,12 @@ def in_memory(problem: Problem, padded: bool) -> Problem:
 
 
 def window(problem: Problem) -> Window:
-    """Both arrays of a problem from `in_memory`."""
+    """Return both arrays of a problem from `in_memory`."""
     return make_window(problem, (problem.planes,) * 3, problem.record_bytes)
 
 
 def make_pass(problem: Problem, levels: int, sizes: Sizes) -> Pass:
-    """One pass over all blocks, which consists of updates only."""
+    """Return one pass over all blocks, which consists of updates only."""
     cut = skewed.cuts(problem, levels, sizes)
     end_zeta = problem.end_plane + problem.skew_z * (levels - 1)
     actions: list[Action] = []
@@ -88,7 +88,7 @@ def make_pass(problem: Problem, levels: int, sizes: Sizes) -> Pass:
 
 
 def make_plan(problem: Problem, sizes: Sizes, machine: Machine, rate: UpdateRate) -> Plan:
-    """The plan of a problem from `in_memory`: passes of `sizes.levels` levels; the last may have fewer.
+    """Return the plan of a problem from `in_memory`: passes of `sizes.levels` levels; the last may have fewer.
 
     The prediction does not contain the pages that the system moves: bytes are 0, and the seconds are those of updates.
     """
@@ -114,7 +114,7 @@ class ArrayMemory:
 
     @staticmethod
     def mapped(path: Path, size_bytes: int) -> ArrayMemory:
-        """A new file of that size, mapped shared. Raises StorageError if it cannot be made."""
+        """Return a new file of that size, mapped shared. Raises StorageError if it cannot be made."""
         _core.create_file(str(path), size_bytes)
         with path.open("r+b") as file:
             mapping = mmap.mmap(file.fileno(), size_bytes)
@@ -172,7 +172,7 @@ class OneLayerRun:
         self.seconds_flush += time.perf_counter() - start
 
     def array(self, which: int) -> NDArray[Any]:
-        """One of the arrays, of shape (nz, ny, nx), as a view."""
+        """Return one of the arrays, of shape (nz, ny, nx), as a view."""
         problem, slot_bytes = self._plan.problem, self._plan.window.slot_bytes
         first = GUARD_BYTES + which * (problem.planes * slot_bytes + GUARD_BYTES)
         strides = (slot_bytes, problem.pitch_bytes, problem.item_bytes)

@@ -156,7 +156,7 @@ def traffic(problem: Problem, tuned: BlkTune, one: Published, machine: DeclaredM
 
 
 def formula_bytes(problem: Problem, scheme: str, sizes: Sizes) -> float:
-    """Bytes that all passes move, by the scheme's volume."""
+    """Return bytes that all passes move, by the scheme's volume."""
     volume = SCHEMES[scheme].volume(problem, sizes)
     return -(-problem.steps // sizes.levels) * (volume.bytes_read + volume.bytes_written)
 
@@ -173,7 +173,7 @@ def wavefront_sizes(problem: Problem, blocks: int, memory_bytes: int) -> Sizes:
 
 
 def block_table(rows: Sequence[tuple[Published, BlkTune]]) -> str:
-    """Our sizes above those of the paper, for each problem."""
+    """Return our sizes above those of the paper, for each problem."""
     line = "{:<8}  {:<6}  {:>16}  {:>4}  {:>8}  {:>6}  {:>6}  {:>9}"
     lines = [line.format("problem", "", "bx, by, bz", "bt", "x.y.z", "passes", "blocks", "largest")]
     for one, tuned in rows:
@@ -220,7 +220,7 @@ class BlkTune:
 
 
 def blk_tune(problem: Problem, memory_bytes: int) -> BlkTune:
-    """The sizes that move the fewest bytes, with the largest block within `memory_bytes`.
+    """Return the sizes that move the fewest bytes, with the largest block within `memory_bytes`.
 
     Raises BudgetError if not even single steps in the smallest blocks fit.
     """
@@ -231,7 +231,7 @@ def blk_tune(problem: Problem, memory_bytes: int) -> BlkTune:
 
 
 def _best_with(problem: Problem, memory_bytes: int, count_x: int) -> BlkTune | None:
-    """The best sizes with `count_x` blocks in x; None if nothing fits."""
+    """Return the best sizes with `count_x` blocks in x; None if nothing fits."""
     best: BlkTune | None = None
     for bt in dict.fromkeys(-(-problem.steps // passes) for passes in range(1, problem.steps + 1)):
         if best is not None and 2 * -(-problem.steps // bt) > best.words:
@@ -244,8 +244,9 @@ def _best_with(problem: Problem, memory_bytes: int, count_x: int) -> BlkTune | N
 
 
 def _best_of(problem: Problem, memory_bytes: int, bt: int, count_x: int) -> BlkTune | None:
-    """The sizes with the fewest blocks in z, which determine the cost, and then with the fewest in y; None if nothing
-    fits."""
+    """Return the sizes with the fewest blocks in z, which determine the cost, and then with the fewest in y; None if
+    nothing fits.
+    """
     max_blocks = _max_blocks(problem, 1, bt)
     finest = _with_blocks(problem, memory_bytes, bt, count_x, max_blocks)
     if finest is None:
@@ -255,7 +256,7 @@ def _best_of(problem: Problem, memory_bytes: int, bt: int, count_x: int) -> BlkT
 
 
 def _with_blocks(problem: Problem, memory_bytes: int, bt: int, count_x: int, count_y: int) -> BlkTune | None:
-    """The sizes with the largest bz that fits, for given numbers of blocks in x and y; None if nothing fits."""
+    """Return the sizes with the largest bz that fits, for given numbers of blocks in x and y; None if nothing fits."""
     nz, ny, nx = problem.shape
     bx, by = _share(nx, problem.radii[2], count_x), _share(ny, problem.radius_y, count_y)
     columns = _needed(nx, bx, count_x, problem.radii[2] * bt)
@@ -279,7 +280,7 @@ def _with_blocks(problem: Problem, memory_bytes: int, bt: int, count_x: int, cou
 
 
 def _largest_bz(nz: int, fringe: int, max_planes: int) -> int | None:
-    """Planes of a block, for one block, two, or more. With its fringe, at most `max_planes` are in memory."""
+    """Return planes of a block, for one block, two, or more. With its fringe, at most `max_planes` are in memory."""
     if nz <= max_planes:
         return nz
     half = round_up(-(-(nz + fringe) // 2), PLANES_MULTIPLE)
@@ -296,12 +297,12 @@ def _largest_bz(nz: int, fringe: int, max_planes: int) -> int | None:
 
 
 def _share(extent: int, radius: int, count: int) -> int:
-    """Cells of each of `count` blocks of an axis."""
+    """Return cells of each of `count` blocks of an axis."""
     return extent if count == 1 else -(-(extent + 2 * radius) // count)
 
 
 def _needed(extent: int, size: int, count: int, fringe: int) -> int:
-    """Cells that the largest of `count` blocks needs along an axis."""
+    """Return cells that the largest of `count` blocks needs along an axis."""
     return min(extent, size + (fringe if count > 2 else 0))
 
 
@@ -312,7 +313,7 @@ def _max_blocks(problem: Problem, axis: int, bt: int) -> int:
 
 
 def _words(problem: Problem, bt: int, bx: int, bz: int) -> float:
-    """Words moved for each cell of the grid. `bx` and `bz` are 0 if the axis is not cut."""
+    """Return words moved for each cell of the grid. `bx` and `bz` are 0 if the axis is not cut."""
     beside_z = 4 * problem.radius_z * bt / bz if bz else 0.0
     beside_x = 4 * problem.radii[2] * bt / bx if bx else 0.0
     return -(-problem.steps // bt) * (2 + beside_z + beside_x)

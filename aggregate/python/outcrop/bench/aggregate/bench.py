@@ -81,7 +81,7 @@ class BenchRequest:
             raise InputError(f"--ways {self.ways}: {unknown[0]!r} is unknown; there are {', '.join(WAYS)}")
 
     def job(self) -> Job:
-        """The job for the ranks, without its folder."""
+        """Return the job for the ranks, without its folder."""
         left_out = {"yes": "write", "no": "write-durable"}.get(self.durable)
         return Job(
             folder="",
@@ -123,7 +123,7 @@ def bench(request: BenchRequest, ranks: str | None = None, png: Path | None = No
 
 
 def ranks_of(text: str | None) -> tuple[int, ...]:
-    """The numbers in a text such as "4,8,16", or the default. Raises InputError."""
+    """Return the numbers in a text such as "4,8,16", or the default. Raises InputError."""
     if text is None:
         return RANKS
     counts = tuple(int(one) if one.isdecimal() else 0 for one in text.split(","))
@@ -202,7 +202,8 @@ class Program:
 
 
 def programs_for(ways: Sequence[str], mpi_io: Sequence[str]) -> list[Program]:
-    """The programs that measure these ways. `mpi_io` are the implementations of MPI-IO to choose from, if any."""
+    """Return the programs that measure these ways. `mpi_io` are the implementations of MPI-IO to choose from, if any.
+    """
     if "mpi-io" not in ways or not mpi_io:
         return [Program(tuple(ways))]
     first, *others = mpi_io

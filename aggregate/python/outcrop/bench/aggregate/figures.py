@@ -31,7 +31,9 @@ OTHERS = ("#4c8c6b", "#c9b458", "#8e6c8a", "#333333")
 
 
 def of_programs(programs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The figures of each workload, from all programs that were measured alternately on the same number of ranks."""
+    """Return the figures of each workload, from all programs that were measured alternately on the same number of
+    ranks.
+    """
     return [_of_workload([program["workloads"][i] for program in programs], programs)
             for i in range(len(programs[0]["workloads"]))]  # fmt: skip
 
@@ -70,8 +72,9 @@ def _of_way(way: str, declared: dict[str, Any], records: Iterable[dict[str, Any]
 
 
 def cell(mode: str, records: Sequence[dict[str, Any]], file_bytes: int) -> dict[str, Any]:
-    """One mode of a workload, for all ways. `gain` is the speed of this library relative to the fastest other way, by
-    medians, and `gain_collective` relative to the fastest MPI-IO. They are None if one side was not measured."""
+    """Return one mode of a workload, for all ways. `gain` is the speed of this library relative to the fastest other
+    way, by medians, and `gain_collective` relative to the fastest MPI-IO. They are None if one side was not measured.
+    """
     ways = list(dict.fromkeys(sorted(record["way"] for record in records)))
     by_way = {way: [record for record in records if record["way"] == way] for way in ways}
     seconds = {way: spread(record["seconds"] for record in some) for way, some in by_way.items()}
@@ -99,7 +102,7 @@ def spread(values: Iterable[float]) -> dict[str, Any]:
 
 
 def name_of(way: str, implementation: str | None) -> str:
-    """The name of a way in tables, with the implementation of MPI-IO."""
+    """Return the name of a way in tables, with the implementation of MPI-IO."""
     return f"{implementation} ({way})" if implementation else way
 
 
@@ -150,7 +153,9 @@ def remarks(figures: dict[str, Any]) -> Iterator[str]:
 
 
 def not_faster(figures: dict[str, Any], cell: dict[str, Any]) -> str:
-    """A remark on a slower cell: the ratio, whether the spreads overlap, and the shares of its own measured phases."""
+    """Return a remark on a slower cell: the ratio, whether the spreads overlap, and the shares of its own measured
+    phases.
+    """
     ours, other = cell["seconds"][OURS], cell["seconds"][cell["best_other"]]
     inside = ours["min"] <= other["max"] and other["min"] <= ours["max"]
     name = figures["ways"][cell["best_other"]]["name"]

@@ -221,7 +221,7 @@ class RankBench:
         return self.declared[name].way
 
     def _other_than(self, name: str) -> str:
-        """A way other than `name`, which reads its file back."""
+        """Return a way other than `name`, which reads its file back."""
         return next((other for other in self.declared if other != name), "outcrop") if name == "posix" else "posix"
 
     def _note_memory(self, name: str) -> None:
@@ -239,7 +239,7 @@ class RankBench:
             )
 
     def _clock(self, act: Callable[[], object]) -> float:
-        """The seconds of `act` from barrier to barrier, for the slowest rank."""
+        """Return the seconds of `act` from barrier to barrier, for the slowest rank."""
         self._ranks.wait_for_all()
         begin = time.perf_counter()
         act()
@@ -274,7 +274,7 @@ class Job:
     baton: str = ""
 
     def tasks(self) -> Iterable[Task]:
-        """All tasks in their order, including those of other programs."""
+        """Return all tasks in their order, including those of other programs."""
         modes = [mode for mode in MODES if mode.name in self.modes]
         return schedule(self.workloads, modes, self.ways, self.turns)
 

@@ -56,13 +56,13 @@ class Kernel:
         return sum(one.nbytes for one in self.variables)
 
     def arrays(self, memory: NDArray[np.uint8]) -> list[NDArray[np.uint8]]:
-        """The part of each variable in a rank's memory."""
+        """Return the part of each variable in a rank's memory."""
         ends = np.cumsum([one.nbytes for one in self.variables])
         return [memory[end - one.nbytes : end] for one, end in zip(self.variables, ends, strict=True)]
 
 
 def make_kernel(name: str, ranks: int, rank: int, bytes_of_rank: int) -> Kernel:
-    """The kernel of a rank. Raises InputError for a size that is too large."""
+    """Return the kernel of a rank. Raises InputError for a size that is too large."""
     if bytes_of_rank > MAX_RANK_BYTES:
         raise InputError(f"--size {bytes_of_rank}: at most 1GiB a rank, for MPI-IO to count them")
     return KERNELS[name](ranks, rank, bytes_of_rank)
@@ -111,7 +111,7 @@ class Contents:
         self._stamped, self._found = self._source.copy(), self._source.copy()
 
     def stamped(self, stamp: int) -> NDArray[np.uint8]:
-        """The bytes to write."""
+        """Return the bytes to write."""
         np.bitwise_xor(self._source, np.uint64(_mixed(stamp)), out=self._stamped)
         return self._bytes(self._stamped)
 
@@ -130,5 +130,5 @@ class Contents:
 
 
 def _mixed(stamp: int) -> int:
-    """A number of 64 bits in which every byte differs from that of the stamps before and after."""
+    """Return a number of 64 bits in which every byte differs from that of the stamps before and after."""
     return (stamp + 1) * 0x9E3779B97F4A7C15 % 2**64

@@ -163,14 +163,14 @@ MAKERS: dict[str, Callable[[Any, Kernel, Path], Way]] = {"outcrop": OutcropWay, 
 
 
 def implementation_of_open_mpi(chosen: str) -> str:
-    """The implementation by the user's choice, because a file does not name it."""
+    """Return the implementation by the user's choice, because a file does not name it."""
     if not chosen:
         return "MPI-IO that Open MPI prefers"
     return "ROMIO" if chosen.startswith("romio") else chosen.upper()
 
 
 def extent_of(variable: Variable) -> agg.Extent:
-    """The extent of a variable, for a plan."""
+    """Return the extent of a variable, for a plan."""
     items = f"V{variable.item_bytes}"
     return agg.subarray(variable.shape, variable.box, variable.starts, items, offset=variable.offset)
 
@@ -183,7 +183,7 @@ def _known(timing: agg.Timing) -> dict[str, float]:
 
 
 def view_of(mpi: Any, kernel: Kernel) -> Any:
-    """The committed datatype of all variables of a rank. `mpi` is mpi4py.MPI."""
+    """Return the committed datatype of all variables of a rank. `mpi` is mpi4py.MPI."""
     library = ctypes.CDLL(str(loaded_library(mpi).path))
     parts = [_part(mpi, library, one) for one in kernel.variables]
     handles: list[Any] = [_handle(mpi, part).value for part in parts]
@@ -202,7 +202,7 @@ def view_of(mpi: Any, kernel: Kernel) -> Any:
 
 
 def _part(mpi: Any, library: ctypes.CDLL, variable: Variable) -> Any:
-    """The datatype of a rank's box of an array, with bytes along the last axis."""
+    """Return the datatype of a rank's box of an array, with bytes along the last axis."""
     sizes = [(*some[:-1], some[-1] * variable.item_bytes) for some in (variable.shape, variable.box, variable.starts)]
     part = mpi.Datatype()
     _call(
@@ -217,7 +217,7 @@ def _part(mpi: Any, library: ctypes.CDLL, variable: Variable) -> Any:
 
 
 def _handle_type(mpi: Any) -> type[ctypes.c_int] | type[ctypes.c_void_p]:
-    """The type of an MPI_Datatype: a number in MPICH, a pointer in Open MPI."""
+    """Return the type of an MPI_Datatype: a number in MPICH, a pointer in Open MPI."""
     return ctypes.c_int if mpi._sizeof(mpi.Datatype) == ctypes.sizeof(ctypes.c_int) else ctypes.c_void_p
 
 
