@@ -1,7 +1,7 @@
 """Prove plans by a symbolic run, cell by cell and action by action.
 
 Each cell of the rings and of the arrays on disk holds the number of the level that wrote it. This run is slow and
-simple: its code defines which plans are legal. Tests compare `plan/validate.py` with it.
+simple: its code defines which plans are legal. Tests compare `plan/validate.py` with this run.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class _Slot:
 
 @dataclass(frozen=True)
 class _Entry:
-    """One array on disk: the number of its field, and 1 in `age` if the array holds the previous values."""
+    """One array on disk. `field` is the number of its field. `age` is 1 for previous values, otherwise 0."""
 
     field: int
     age: int
@@ -262,8 +262,8 @@ class CellRun:
         self.committed = True
 
     def _require_statics(self, z: int, area: Rectangle, own: Rectangle) -> None:
-        """Require the fields that are only read to be in the window, because the checksum of the sources covers them
-        too.
+        """Require the fields that are only read to be in the window. The checksum of the sources also covers these
+        fields.
         """
         part = Rectangle(max(area.y0, own.y0), min(area.y1, own.y1), max(area.x0, own.x0), min(area.x1, own.x1))
         for entry in self.statics if self.reads_statics and part.y0 < part.y1 and part.x0 < part.x1 else ():

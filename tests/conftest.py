@@ -14,8 +14,8 @@ from outcrop import _core
 def standard_rounding() -> Iterator[None]:
     """Restore the rounding mode after each test.
 
-    An operator of Devito changes the mode of its thread: subnormal numbers then count as zeros, in NumPy too. Other
-    tests must not see this change."""
+    An operator of Devito changes the rounding mode of its thread. Afterwards this thread treats subnormal numbers as
+    zeros, in NumPy too. Other tests must not see this change."""
     yield
     _core.restore_rounding()
 

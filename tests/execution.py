@@ -109,7 +109,7 @@ class FileRun:
 
     @property
     def seeds(self) -> Seeds:
-        """The seeds of the next pass, all different. Its source seeds are the target seeds of the pass before."""
+        """The seeds of the next pass, all different. The source seeds equal the target seeds of the previous pass."""
 
         def of(writing: int) -> tuple[int, ...]:
             return tuple(2**32 - 1 - 1000 * writing - place for place in range(len(self.names)))

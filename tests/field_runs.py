@@ -49,7 +49,9 @@ def staggered(near: Sequence[Offset]) -> Stencil:
 
 
 def species(near: Sequence[Offset]) -> Stencil:
-    """Make a stencil that updates three fields at once. Two of them need two copies each, the third needs one copy."""
+    """Make a stencil that updates three fields at once. Two fields need two copies each, the third field needs one
+    copy.
+    """
     a, b, trace = Field("a"), Field("b"), Field("trace")
     spread_a, spread_b = (mean(*(one[offset] for offset in near)) for one in (a, b))
     return Stencil(

@@ -71,7 +71,7 @@ def check(data: Any, seed: int) -> None:
         values = state[stencil.fields[number].name + ".previous" * copy]
         for plane, cells in zip(planes, values, strict=True):
             plane.rows[:], plane.rows[:, :nx] = 0, cells
-    # A plane beyond the grid is the same memory as the plane that supplies its values. The window does the same.
+    # A plane beyond the grid uses the memory of the plane with the same values, as in the window.
     z = np.arange(-radius, nz + radius)
     folded = z % (2 * nz)
     seen = z % nz if sides.z[0] == "periodic" else np.where(folded < nz, folded, 2 * nz - 1 - folded)
@@ -113,7 +113,8 @@ def _newest(stencil: Stencil) -> list[tuple[int, int, bool]]:
 
 
 def _keep_rims(copies: Any, sources: Any, targets: Any, rims: Any, nz: int, ny: int) -> None:
-    """Copy the newest values into the rows and planes of a fixed rim, because kernels do not update them."""
+    """Copy the newest values into the rows and planes of a fixed rim, because kernels update only cells inside the rim.
+    """
     (z0, z1), (y0, y1) = rims[:2]
     for source, target in zip(sources, targets, strict=False):  # the first sources are the newest values of the targets
         for z in range(nz):

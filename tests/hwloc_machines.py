@@ -9,8 +9,7 @@ CPUS = 'cpuset="0x3" complete_cpuset="0x3"'
 
 @dataclass(frozen=True)
 class Node:
-    """One memory: its name from the driver, and its MiB/s and ns from the firmware. 0 means that the firmware is
-    silent.
+    """One memory: size, name from the driver (`subtype`), and figures from the firmware in MiB/s and ns. 0: no figure.
     """
 
     size_bytes: int

@@ -1,4 +1,4 @@
-"""Return initial values in the way in which a run gets them from its options."""
+"""Compute the initial values that a run gets from its options."""
 
 import outcrop as oc
 from outcrop.axes import Shape

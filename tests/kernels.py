@@ -27,7 +27,8 @@ class Block(ctypes.Structure):
 
 
 class Plane:
-    """One plane of shape (ny, nx) with padded rows. Kernels may read the memory around it, but must not use the values.
+    """One plane of shape (ny, nx) with padded rows. Kernels may read the memory around the plane, but the values there
+    must not change the result.
     """
 
     def __init__(self, ny: int, nx: int, dtype: str, fill: float) -> None:

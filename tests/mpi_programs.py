@@ -1,7 +1,7 @@
 """Run programs of several ranks in tests.
 
-The launcher is the one of the Python that runs the tests, or $OUTCROP_MPIRUN. `make test` uses the MPI of the package
-`mpich`. `make test-mpi` runs the same tests with each MPI of scripts/mpi_builds.py.
+The launcher is $OUTCROP_MPIRUN if this variable is set, otherwise the mpiexec of the Python that runs the tests. `make
+test` uses the MPI of the package `mpich`. `make test-mpi` runs the same tests with each MPI of scripts/mpi_builds.py.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ SECONDS_MOST = 200
 
 
 def launcher() -> list[str]:
-    """Return the command that starts ranks; the number of ranks must follow it. Skip the test if no launcher exists."""
+    """Return the command that starts ranks. The caller appends the number of ranks. Skip the test if no launcher
+    exists.
+    """
     pytest.importorskip("mpi4py")
     given = os.environ.get("OUTCROP_MPIRUN")
     if given:
@@ -57,7 +59,7 @@ def build_with_mpi(*targets: str) -> Path:
 
     The folder is also the folder of `make test-core`. All MPIs share this folder, so that most files are compiled once.
     CMake first forgets the paths of another MPI. The processes of a test session build one after another, because a
-    program cannot be started while it is linked.
+    program cannot start while the linker writes its file.
     """
     if shutil.which("cmake") is None:
         pytest.skip("there is no cmake")

@@ -108,7 +108,8 @@ def random_acquisition(plan: Plan, stencil: Stencil, folder: Path, seed: int) ->
 
 
 def sum_up(field: Cells, step: int) -> FieldSum:
-    """Return the sum of a field as it is defined: exact sums of groups of 64 bytes in float64, rounded once at the end.
+    """Return the sum of a field by its definition. Groups of 64 bytes are added in float64. The sums of the groups are
+    added exactly and rounded once.
 
     The result must also be close to the exact sum.
     """
@@ -225,7 +226,9 @@ def test_acquisition_see_the_oracles_numbers(
 def small_plan(
     scheme: str, levels: int = 3, steps: int = 6, blocks: tuple[int, int, int] = (0, 0, 0), columns: int = 70
 ) -> tuple[Stencil, Plan]:
-    """Return a heat stencil, and a plan that cuts an irregular grid into blocks of `blocks` cells along z, y and x."""
+    """Return a heat stencil, and a plan that cuts a grid of irregular shape into blocks of `blocks` cells along z, y
+    and x.
+    """
     stencil = heat([(1, 0, 0), (-1, 0, 0), (0, 1, -1), (0, -1, 1)])
     problem = as_problem(stencil, make_layout((21, 40, columns), "float32"), steps, Boundary(), in_place=False)
     z, y, x = blocks
@@ -253,7 +256,7 @@ def test_every_scheme_shows_the_same(scheme: str, tmp_path: Path) -> None:
 
 
 def test_a_source_in_the_rim_is_refused_unless_it_adds_nothing(tmp_path: Path) -> None:
-    """Checks that a source in the fixed rim is refused, because its values would be lost. A source of zeros is allowed.
+    """Checks that a source in the fixed rim is refused, because the rim keeps its values. A source of zeros is allowed.
     """
     stencil, plan = small_plan("wavefront")
     state = random_state(stencil, plan.problem.shape, "float32", 1)
@@ -271,9 +274,9 @@ def test_a_source_in_the_rim_is_refused_unless_it_adds_nothing(tmp_path: Path) -
 @pytest.mark.parametrize("direct", [True, False])
 @pytest.mark.parametrize(("columns", "offset"), [(70, 6), (64, 0), (1024, 4096), (1025, 4100)])
 def test_snapshots_keep_to_their_bytes(columns: int, offset: int, direct: bool, tmp_path: Path) -> None:
-    """Checks that writing a box changes no byte outside the box, even on a page that the box shares.
+    """Checks that writing a box changes no byte outside the box, also if the box and other data share a page.
 
-    Tiles, blocks and planes begin at any byte of a page, and no page between them may be lost."""
+    Each page of the box must be written, although tiles, blocks and planes begin anywhere in a page."""
     stencil, plan = small_plan("wavefront", columns=columns, blocks=(0, 20, 0))
     state = random_state(stencil, plan.problem.shape, "float32", 1)
     around, boxes = bytes(range(256)) * 20, (((0, 21), (0, 40), (0, columns)), ((2, 20), (3, 38), (1, columns - 2)))
@@ -290,7 +293,9 @@ def test_snapshots_keep_to_their_bytes(columns: int, offset: int, direct: bool, 
 
 
 def test_snapshots_beneath_a_folder_follow_no_link(tmp_path: Path) -> None:
-    """Checks that snapshots of a run go only to regular files in its directory, and that messages show the label."""
+    """Checks that snapshots of a run go only to regular files in its directory, and that error messages show the label
+    of the file.
+    """
     stencil, plan = small_plan("wavefront")
     state = random_state(stencil, plan.problem.shape, "float32", 1)
     (tmp_path / "run" / "u").mkdir(parents=True)
@@ -311,7 +316,8 @@ def test_snapshots_beneath_a_folder_follow_no_link(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["missing", "full"])
 def test_snapshots_that_cannot_be_written_stop_the_pass(name: str, tmp_path: Path) -> None:
-    """Checks that a failed write of a snapshot stops the pass. The error names the file, and a failed write its offset.
+    """Checks that a failed write of a snapshot stops the pass. The error names the file. If a write failed, the error
+    also gives offset and length.
     """
     stencil, plan = small_plan("wavefront")
     state = random_state(stencil, plan.problem.shape, "float32", 1)
@@ -349,8 +355,7 @@ def run_only(
 
 
 def test_sums_say_what_is_not_finite(tmp_path: Path) -> None:
-    """Checks that sums show infinity and NaN, so that a blow-up does not look like a number. The extremes ignore NaN.
-    """
+    """Checks that sums show infinity and NaN, so that users notice a blow-up. The extremes ignore NaN."""
     stencil, plan = small_plan("wavefront", levels=1, steps=1)
     state = random_state(stencil, plan.problem.shape, "float32", 1)
     state["u"][0, 0, 0] = np.inf

@@ -34,7 +34,7 @@ def test_plans_and_taps_fit_the_budget_together(
     plain: Problem, demand: AcquisitionDemand, more_bytes: int, bt: int | None, scheme: str
 ) -> None:
     """Checks that the smallest budget and each larger budget have a legal plan. A smaller budget is refused, and the
-    message names the smallest one.
+    message names the smallest budget.
     """
     problem = replace(plain, acquisition=demand)
     sizes = GivenSizes(bt=bt) if bt and scheme == "auto" else FREE
@@ -68,7 +68,7 @@ oc.open(sys.argv[1]).run(20, progress="none").save(sys.argv[2])
 
 
 def test_peak_memory_with_much_to_add_to_record_and_to_keep(tmp_path: Path) -> None:
-    """Checks the peak memory with 160 MB of source values, when a pass may hold only a few steps of them.
+    """Checks the peak memory with 160 MB of source values, when a pass may hold only a few steps of these values.
 
     The kernel measures the peak of a separate process.
     """

@@ -127,7 +127,7 @@ def committed_step(where: Path) -> int:
 
 
 def test_killed_and_resumed_it_leaves_the_same(whole: dict[str, Any], tmp_path: Path) -> None:
-    """Checks a run after SIGKILL: `outcrop resume` completes it without the script that defined the points."""
+    """Checks a run after SIGKILL: `outcrop resume` completes the run without the script that defined the points."""
     where = tmp_path / "run.oc"
     text = CHILD.format(tests=str(Path(__file__).parent), where=str(where))
     with subprocess.Popen([sys.executable, "-c", text]) as process:
@@ -145,7 +145,8 @@ def test_killed_and_resumed_it_leaves_the_same(whole: dict[str, Any], tmp_path: 
 
 @pytest.mark.parametrize("ndim", [1, 2])
 def test_grids_of_fewer_axes(ndim: int, tmp_path: Path) -> None:
-    """Checks grids of fewer axes: points and snapshots have the axes of the grid, and the units are cells by default.
+    """Checks grids of fewer axes: points and snapshots have the axes of the grid. Points are in cells if no spacing is
+    given.
     """
     shape = (31, 40)[-ndim:]
     sim = oc.Simulation(
@@ -226,7 +227,7 @@ REFUSALS: list[tuple[dict[str, Any], str]] = [
 
 @pytest.mark.parametrize(("options", "words"), REFUSALS, ids=[words for _, words in REFUSALS])
 def test_what_cannot_be_is_one_line(options: dict[str, Any], words: str, tmp_path: Path) -> None:
-    """Checks that the one-line error names the point, its place and the remedy. No run is made."""
+    """Checks that the one-line error names the point, the place of the point, and the remedy. No run is made."""
     with pytest.raises(InputError, match=words) as caught:
         make(tmp_path / "run.oc", **options)
     assert "\n" not in str(caught.value)

@@ -1,4 +1,4 @@
-"""Check that a commit of several arrays stores all arrays or none, even if it stops at any moment."""
+"""Check that a commit of several arrays stores all arrays or none, even if the commit stops at any moment."""
 
 import os
 import random
@@ -35,7 +35,7 @@ def write_target(state: State, number: float) -> None:
 def test_a_commit_that_is_cut_off_anywhere_is_of_all_arrays_or_of_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, event: int
 ) -> None:
-    """Stops a commit after each flush, rename and link in turn, and checks that all arrays are new or all are old."""
+    """Checks that all arrays are new or all are old if a commit stops after any flush, rename or link."""
     where = tmp_path / "run.oc"
     simulation, start = make_run(where)
     state, left = state_of(simulation), iter(range(100))

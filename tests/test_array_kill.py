@@ -49,7 +49,7 @@ def last_told(reading: Connection) -> int:
 
 
 def test_killed_at_any_moment_the_last_commit_is_whole(tmp_path: Path) -> None:
-    """Checks the array after each kill. Its step is the last step that the child sent, or the next one.
+    """Checks the array after each kill. The step of the array is the last step that the child sent, or the next step.
 
     Each row holds the values of one step, and no row is newer than the array.
     """

@@ -20,14 +20,14 @@ from outcrop.run.disk.verify import find_damage
 from outcrop.run.places import open_state
 from several_arrays import make_run
 
-pytestmark = pytest.mark.timeout(300)  # a test that waits for a pipe hangs
+pytestmark = pytest.mark.timeout(300)  # in case a test waits for a pipe
 
 
 @pytest.mark.parametrize("error", [0, errno.EPERM])
 def test_a_file_that_another_process_makes_meanwhile_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: int
 ) -> None:
-    """Checks that a file of another process is kept, on file systems with and without hard links."""
+    """Checks that a file that another process makes at the same time is kept, with or without hard links."""
     path = tmp_path / "x.npy"
 
     class Raced(durable.System):
@@ -124,7 +124,7 @@ def test_a_path_may_be_a_link_but_leads_somewhere(tmp_path: Path) -> None:
 def test_names_that_are_no_text_and_a_working_directory_that_is_gone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Checks that names that are not UTF-8 are refused, because messages and records cannot show them."""
+    """Checks that names that are not UTF-8 are refused, because messages and records cannot show such names."""
     strange = Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff\xfe"))
     strange.mkdir()
     for name in ("a", "x.npy"):

@@ -20,7 +20,7 @@ from folders import tree
 from outcrop import durable
 from outcrop.errors import CorruptionError, InputError, OutcropError, StorageError
 
-pytestmark = pytest.mark.timeout(300)  # a test that waits for a pipe hangs
+pytestmark = pytest.mark.timeout(300)  # in case a test waits for a pipe
 
 TILES, EVEN, ODD = "tiles", "commit.0.json", "commit.1.json"
 
@@ -60,7 +60,7 @@ RIGHT: dict[str, tuple[object, ...]] = {
 
 @pytest.mark.parametrize("name", FIELDS)
 def test_a_record_with_a_field_of_any_type_and_range_is_one_line(tmp_path: Path, name: str) -> None:
-    """Checks that a record with a wrong field is refused in one line and stays as it was.
+    """Checks that a record with a wrong field is refused in one line and is not changed.
 
     The checksum of the record is correct, so only the value of the field is wrong.
     """
@@ -77,7 +77,8 @@ def test_a_record_with_a_field_of_any_type_and_range_is_one_line(tmp_path: Path,
 
 
 def test_records_that_are_no_records_are_one_line(tmp_path: Path) -> None:
-    """Checks that a file with any other content is refused in one line, also very long numbers and very deep brackets.
+    """Checks that a record with any other content is refused in one line, for example very long numbers or deeply
+    nested brackets.
     """
     path = made(tmp_path / "a")
     whole = (path / ODD).read_bytes()
@@ -138,7 +139,7 @@ def test_files_that_are_something_else_are_one_line(tmp_path: Path, name: str, w
     replace_by(what, path / name, tmp_path / "b")
     before = tree(tmp_path)
     for way in ways(path):
-        if what == "nothing" and name != TILES:  # a commit was lost, and the commit before it still exists
+        if what == "nothing" and name != TILES:  # the last commit is lost, the previous one remains
             with way() as array:
                 assert (array.values == (1 if name == EVEN else 2)).all()
         else:
@@ -147,9 +148,7 @@ def test_files_that_are_something_else_are_one_line(tmp_path: Path, name: str, w
 
 
 def test_tiles_cut_short_are_found_before_anything_is_changed(tmp_path: Path) -> None:
-    """Checks that a file of tiles that is too short is found. The commit before is opened if the file contains its
-    tiles.
-    """
+    """Checks that a truncated file of tiles is found. The previous commit is opened if none of its tiles is missing."""
     path, slots = made(tmp_path / "a", steps=2), 3 << 19
     for count in (2 * slots - 1, slots):
         os.truncate(path / TILES, count)
@@ -199,7 +198,7 @@ def test_tiles_of_another_place_array_or_time_are_found(tmp_path: Path) -> None:
 
 
 def test_a_folder_of_the_version_before_is_read_and_goes_on(tmp_path: Path) -> None:
-    """Checks that a folder of the previous version can be read and updated. Its records do not contain the array's
+    """Checks that a folder of the previous version can be read and updated. The old records do not contain the array's
     name.
 
     The next record contains the name, and both records belong to the same array.
@@ -230,7 +229,8 @@ def test_reading_writes_nothing(tmp_path: Path) -> None:
 
 
 def test_a_file_of_the_user_that_is_called_tiles_is_left_alone(tmp_path: Path) -> None:
-    """Checks that a user's file with the name `tiles` is kept. Only a folder in which an array was begun is used again.
+    """Checks that a user's file named `tiles` is kept. A file `tiles` with two names is not changed either, because it
+    may belong to a copy.
     """
     path = tmp_path / "a"
     path.mkdir()
@@ -277,7 +277,8 @@ def test_an_array_that_cannot_be_made_leaves_nothing(tmp_path: Path, monkeypatch
 
 @pytest.mark.parametrize("what", ["moved", "deleted", "replaced", "tiles"])
 def test_a_folder_that_is_gone_is_noticed_at_the_next_commit(tmp_path: Path, what: str) -> None:
-    """Checks that a commit fails if its folder was moved or removed. A missing .npy file is reported too."""
+    """Checks that a commit fails if the folder of the array was moved or removed. A missing .npy file is reported too.
+    """
     path = tmp_path / "a"
     array = oc.array(SHAPE, "float32", persist="step", path=path)
     file = oc.array(SHAPE, "float32", path=tmp_path / "x.npy")
@@ -320,7 +321,8 @@ def begin(path: Path, together: Barrier, answers: Any) -> None:
 
 
 def test_of_processes_that_begin_one_array_exactly_one_goes_on(tmp_path: Path) -> None:
-    """Checks that exactly one process gets the array. The others are refused in one line and remove nothing."""
+    """Checks that exactly one process gets the array. All other processes are refused in one line and remove nothing.
+    """
     context = get_context("forkserver")
     context.set_forkserver_preload(["numpy", "outcrop.arrays.placing", "test_array_trust"])
     for trial in range(3):

@@ -1,4 +1,4 @@
-"""Check the values of several arrays: they may be assigned in any order, and a failed assignment loses none."""
+"""Check the values of several arrays. Values may be assigned in any order, and a failed assignment changes no array."""
 
 import os
 from pathlib import Path
@@ -68,7 +68,9 @@ def test_arrays_may_come_in_any_order_and_cost_no_generation(tmp_path: Path) -> 
 
 
 def test_arrays_without_values_say_so_and_look_like_zeros_to_zarr(tmp_path: Path) -> None:
-    """Checks that an array without values says so. It has no checksums, and `verify` must not report it as damaged."""
+    """Checks the error for an array without values. Such an array has no checksums, and `verify` must not report
+    damage.
+    """
     where = tmp_path / "run.oc"
     simulation = make_simulation(where)
     simulation["u"] = values(1)
@@ -81,7 +83,9 @@ def test_arrays_without_values_say_so_and_look_like_zeros_to_zarr(tmp_path: Path
 
 @pytest.mark.parametrize("in_place", [False, True])
 def test_fields_that_nobody_assigned_start_from_zeros_and_at_rest(tmp_path: Path, in_place: bool) -> None:
-    """Checks that unassigned fields start from zeros. Previous values equal the last values assigned to their field."""
+    """Checks that unassigned fields start from zeros. Previous values equal the last values that were assigned to the
+    field.
+    """
     where = tmp_path / "run.oc"
     simulation = make_simulation(where, in_place=in_place)
     simulation["m"] = 3
@@ -129,7 +133,7 @@ def test_first_values_of_several_arrays_are_all_or_nothing(tmp_path: Path) -> No
 
 
 def test_what_is_only_read_can_change_until_the_first_step(tmp_path: Path) -> None:
-    """Checks that a field that is only read cannot change after the first step, which has already used it."""
+    """Checks that a field that is only read cannot change after the first step, because the step has used the field."""
     where = tmp_path / "run.oc"
     simulation, start = make_run(where)
     simulation["m"] = 7

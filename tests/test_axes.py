@@ -1,4 +1,4 @@
-"""Check grids of one and two axes, boundaries by axis, and coordinates. They are stored and shown as the user wrote
+"""Check grids of one and two axes, boundaries by axis, and coordinates. All are stored and shown as the user wrote
 them.
 """
 
@@ -152,7 +152,9 @@ def test_shards_of_rows_over_directories_are_one_array(tmp_path: Path) -> None:
     ],
 )
 def test_sides_by_axis_reach_the_axes_inside_and_come_back(given: object, ndim: int, inside: str, shown: str) -> None:
-    """Checks that an axis that the grid does not have stays fixed. Any other side costs planes or excludes schemes."""
+    """Checks that an axis that the grid does not have stays fixed. Another boundary on this axis costs planes or
+    excludes schemes.
+    """
     boundary = boundary_on_grid(as_boundary(given), ndim)
     assert str(boundary) == inside and as_boundary(inside) == boundary
     assert boundary_text(boundary, ndim) == shown

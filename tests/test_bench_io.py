@@ -61,8 +61,8 @@ def test_small_bench_measures_everything(tmp_path: Path, capsys: pytest.CaptureF
 
 
 def test_more_cores_than_large_requests_fit_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Checks a machine with many cores: fewer threads make the large requests, because each needs its own part of the
-    file.
+    """Checks a machine with many cores: fewer threads make the large requests, because each thread needs a separate
+    part of the file.
 
     All threads make the small requests.
     """

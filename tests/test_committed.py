@@ -102,8 +102,7 @@ def test_an_exception_leaves_the_last_commit(tmp_path: Path) -> None:
 
 
 def test_read_arrays_have_one_slot_until_they_are_updated(tmp_path: Path) -> None:
-    """Checks that an array that is only read has one slot for each tile. It gets a second slot when it is opened for
-    updates.
+    """Checks that a read-only array has one slot for each tile, and gets a second slot when it is opened for updates.
     """
     path = tmp_path / "a"
     with oc.array(SHAPE, "float32", access="read", persist="end", path=path) as array:
@@ -119,7 +118,7 @@ def test_read_arrays_have_one_slot_until_they_are_updated(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("access", ["read", "update"])
 def test_a_flipped_byte_is_found_and_the_commit_before_opened(tmp_path: Path, access: str) -> None:
-    """Checks that a flipped byte anywhere in the last commit is found, and that the commit before it is opened.
+    """Checks that a flipped byte anywhere in the last commit is found, and that the previous commit is opened instead.
 
     A warning gives the place of the damage. New commits follow the commit that was opened.
     """
@@ -140,7 +139,7 @@ def test_a_flipped_byte_is_found_and_the_commit_before_opened(tmp_path: Path, ac
 
 
 def test_a_damaged_record_is_found_and_the_commit_before_opened(tmp_path: Path) -> None:
-    """Checks that a damaged record is found by its own checksum. The commit before it is opened."""
+    """Checks that a damaged record is found by its own checksum. The previous commit is opened instead."""
     path = tmp_path / "a"
     made(path, steps=2)
     content = json.loads((path / "commit.0.json").read_text())

@@ -73,7 +73,7 @@ def without_seals(shard: bytes, layout: PlaneLayout) -> bytes:
 def test_regions_are_apart_aligned_and_behind_the_header(devices: int, in_place: bool, arrays: str) -> None:
     """Checks that the regions of all arrays are aligned, do not overlap, and begin after the header.
 
-    Arrays with a * are only read.
+    A * after a name marks an array that is only read.
     """
     manifest = replace(
         make_manifest(*map(Path, "abcde"[:devices]), in_place=in_place),
@@ -97,8 +97,8 @@ def test_regions_are_apart_aligned_and_behind_the_header(devices: int, in_place:
 @pytest.mark.parametrize("count", [1, 2])
 @pytest.mark.parametrize("in_place", [False, True])
 def test_all_arrays_of_a_run_live_on_devices(tmp_path: Path, count: int, in_place: bool) -> None:
-    """Checks that a device holds all arrays, also previous values and fields that are only read. One commit covers them
-    all.
+    """Checks that a device holds all arrays, also previous values and fields that are only read. One commit covers all
+    arrays.
     """
     u, m = oc.Field("u"), oc.Field("m")
     update = 2 * u[0, 0, 0] - u.previous[0, 0, 0] + m[0, 0, 0]

@@ -78,7 +78,7 @@ def test_what_blkid_says_is_put_in_words() -> None:
 
 
 def test_devices_need_the_flag_and_the_flag_needs_devices(tmp_path: Path) -> None:
-    """Checks that a device needs --raw-device, and that a path that is not a device refuses this option."""
+    """Checks that a device needs --raw-device, and that this option is refused for other paths."""
     device, other = make_image(tmp_path / "a.img"), tmp_path / "other.oc"
     before = device.read_bytes()
     for places, raw, words in [

@@ -32,7 +32,9 @@ def test_a_description_longer_than_a_slot_is_refused_before_anything_is_written(
 
 
 def test_a_torn_commit_leaves_the_manifest_before_it(tmp_path: Path) -> None:
-    """Checks a power failure after each sector of a commit. The previous generation must then be the committed one."""
+    """Checks a power failure after each sector of a commit. After such a failure, the previous generation must be the
+    valid one.
+    """
     device = make_image(tmp_path / "a.img")
     state = create(device)
     for step in (0, 3, 5):
@@ -98,7 +100,9 @@ def test_a_newer_header_names_both_versions(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_what_is_left_of_an_overwritten_run_is_no_run(tmp_path: Path) -> None:
-    """Checks that a device whose first sector was overwritten holds no run, even if the slots after it survive."""
+    """Checks that a device whose first sector was overwritten holds no run, even if the slots after this sector
+    survive.
+    """
     device = make_image(tmp_path / "a.img")
     create(device).commit(0)
     put(device, 0, bytes(512))

@@ -1,4 +1,6 @@
-"""Check the records of runs on block devices: they are in a folder beside the device and belong to the same commits."""
+"""Check the records of runs on block devices. The records are in a folder beside the device and belong to the same
+commits.
+"""
 
 import os
 from pathlib import Path

@@ -226,7 +226,7 @@ def test_points_with_weights_of_their_own() -> None:
 
 
 def test_nothing_of_the_grids_size_is_allocated() -> None:
-    """Checks that lowering a grid of 55 GB per field allocates no array. It uses only symbols."""
+    """Checks that lowering a grid of 55 GB per field allocates no array. Lowering uses only symbols."""
     grid = dv.Grid(shape=(2400, 2400, 2400), dtype=np.float32)
     u = dv.TimeFunction(name="u", grid=grid, space_order=8, time_order=2)
     m = dv.Function(name="m", grid=grid)

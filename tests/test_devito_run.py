@@ -77,7 +77,7 @@ def test_out_of_core_has_devitos_numbers(name: str, dtype: Any, tmp_path: Path) 
 
 
 def elastic_script(dtype: Any) -> tuple[list[Any], list[Any], list[Any], float]:
-    """Return an elastic script on a staggered grid, whose receivers add values before and after a step."""
+    """Return an elastic script on a staggered grid, whose receivers record sums of values before and after a step."""
     grid, nt = make_grid((30, 15, 14), dtype), STEPS + 1
     v = dv.VectorTimeFunction(name="v", grid=grid, space_order=4, time_order=1)
     tau = dv.TensorTimeFunction(name="tau", grid=grid, space_order=4, time_order=1)

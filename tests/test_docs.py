@@ -41,13 +41,15 @@ def test_examples_run_in_order(page: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=[f"{one.page.name}-{one.command}" for one in EXAMPLES])
 def test_examples_show_what_is_printed(example: Any) -> None:
-    """Checks that each line below a command is the output of the command. Figures of a machine may differ."""
+    """Checks that each line below a command is the output of the command. Figures that depend on the machine may
+    differ.
+    """
     assert OUTPUTS["differences"](example) == []
 
 
 def test_an_example_that_shows_something_else_is_found(tmp_path: Path) -> None:
-    """Checks that the comparison finds a wrong figure and an additional line, and ignores paths and figures of a
-    machine.
+    """Checks that the comparison finds a wrong figure and an additional line, and ignores paths and figures that depend
+    on the machine.
     """
     right = next(one for one in EXAMPLES if one.page.name == "errors.md")
     assert OUTPUTS["differences"](right._replace(shown=[right.shown[0].replace("1620", "1621")]))

@@ -1,5 +1,4 @@
-"""Check that the examples run and draw their pictures, and that their results are close to an exact answer if one
-exists.
+"""Check that the examples run and draw pictures. If an exact answer exists, the results must be close to this answer.
 """
 
 import re
@@ -97,7 +96,7 @@ def test_second_order_carries_better(
 def test_stream_lines_are_the_solution(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Checks that the final error of the iteration is close to the error that theory predicts for its slowest wave."""
+    """Checks that the final error of the iteration is close to the error that theory predicts for the slowest wave."""
     text = printed("stream_function", tmp_path, monkeypatch, capsys, "--size", 40, "--steps", 3000)
     error, expected = numbers(r"solution (\S+);", text) + numbers(r"left with (\S+) of", text)
     assert 0.1 * expected < error < expected
@@ -123,7 +122,7 @@ def test_light_keeps_its_energy(
 def test_elastic_fronts_are_where_theory_has_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Checks that the distances of P and S waves agree with their speeds."""
+    """Checks that P and S waves have travelled the distances that their speeds predict."""
     text = printed("elastic", tmp_path, monkeypatch, capsys, "--size", 240, "--steps", 200)
     assert max(map(abs, numbers(r"expected \((\S+)%\)", text))) < 8
 

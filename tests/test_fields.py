@@ -33,7 +33,8 @@ from strategies import examples
 def test_plans_of_several_fields_are_legal_and_mean_the_oracles_steps(
     run: tuple[Stencil, Boundary, Plan], seed: int
 ) -> None:
-    """Checks plans for several fields, stages and boundaries. They are validated without data and executed by NumPy."""
+    """Checks plans for several fields, stages and boundaries. Plans are validated without data and executed by NumPy.
+    """
     stencil, boundary, plan = run
     problem = plan.problem
     validate(plan)
@@ -74,8 +75,8 @@ def test_executor_gives_the_oracles_bits_of_several_fields(
 def test_rings_one_plane_smaller_are_rejected_or_mean_the_same(
     run: tuple[Stencil, Boundary, Plan], seed: int, data: st.DataObject
 ) -> None:
-    """Checks the validator with a ring that is one plane smaller. A plan that it accepts must still give the oracle's
-    values.
+    """Checks the validator with a ring that is one plane smaller. A plan that the validator accepts must still give the
+    oracle's values.
 
     Some passes leave a slot unused, so that the smaller ring is sufficient."""
     stencil, boundary, plan = run

@@ -109,7 +109,7 @@ def test_sizes_that_are_not_given_are_still_chosen() -> None:
 
 
 def test_auto_takes_a_scheme_that_has_the_sizes() -> None:
-    """Checks that `auto` chooses a scheme that has the given sizes. It never chooses a skewed scheme."""
+    """Checks that `auto` chooses a scheme that has the given sizes. `auto` never chooses a skewed scheme."""
     problem = make_problem((400, 128, 128), (1, 1, 1), 60)
     assert choose(problem, MACHINE, 4 << 20, "auto", assumed_rate, GivenSizes(bz=100)).plan.scheme == "overlapped"
     with pytest.raises(InputError, match=r"bz = 100.*wavefront has bt, by"):
@@ -197,7 +197,7 @@ def test_runs_with_given_sizes_have_the_same_bits(scheme: str, tmp_path: Path) -
 
 
 def test_an_open_run_may_be_given_other_sizes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Checks that a new set of sizes replaces the old one, and that an empty set removes it. `info` shows the sizes.
+    """Checks that new sizes replace all old sizes, and that an empty set removes all sizes. `info` shows the sizes.
 
     A different scheme begins without sizes.
     """

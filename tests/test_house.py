@@ -49,7 +49,7 @@ RUN_ARROWS = {
     "acquisition": {"user_values", "options", "disk"},
     "inputs": {"user_values", "disk"},
 }
-# All parts of the core use the kernel's C signature, which includes nothing.
+# All parts of the core include the header of the kernel's C signature. This header includes nothing.
 CPP_ARROWS = {
     "base": set(),
     "kernel": set(),
@@ -164,7 +164,7 @@ def statements_on_import(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
 
 
 def needed_on_import(source: str, modules: set[str]) -> set[str]:
-    """Return the elements of `modules` that a module imports by absolute names while the module itself is imported."""
+    """Return the elements of `modules` that Python must import before it can import a module with this source."""
     found: set[str] = set()
     for node in statements_on_import(ast.parse(source).body):
         if isinstance(node, ast.Import):
@@ -173,7 +173,7 @@ def needed_on_import(source: str, modules: set[str]) -> set[str]:
             assert not node.level, "imports are absolute"
             inside = {f"{node.module}.{alias.name}" for alias in node.names} & modules
             found |= inside
-            if len(inside) < len(node.names):  # a name of node.module itself
+            if len(inside) < len(node.names):  # some names are defined in node.module
                 found.add(str(node.module))
     return found & modules
 
@@ -286,7 +286,7 @@ def test_folders_of_aggregation_include_only_what_they_may(path: Path) -> None:
 
 @pytest.mark.parametrize("path", cpp_files(), ids=lambda path: str(path.relative_to(ROOT)))
 def test_only_files_named_mpi_include_mpi(path: Path) -> None:
-    """Checks that only files named mpi_* include mpi.h. The other files need one build for all MPI libraries."""
+    """Checks that only files named mpi_* include mpi.h. The other files are compiled once for all MPI libraries."""
     users = AGGREGATE / "mpi" / "outcrop_aggregate.h"  # the header for C programs with MPI
     if not path.name.startswith("mpi_") and path != users:
         assert not re.search(r"#\s*include\s*[<\"]mpi\.h", path.read_text()), f"{path.relative_to(ROOT)} includes mpi.h"

@@ -12,7 +12,7 @@ from saves import SECTION, SHAPE, VOLUME, collect, save_npy
 
 
 def test_xarray_objects_are_taken_by_the_names_of_their_axes() -> None:
-    """Checks that axes named z, y and x are put in order. Axes with other names keep their order."""
+    """Checks that axes named z, y and x are put into the order z, y, x. Axes with other names keep their order."""
     xarray = pytest.importorskip("xarray")
     for dims, order in [(("z", "y", "x"), (0, 1, 2)), (("x", "z", "y"), (2, 0, 1)), (("a", "b", "c"), (0, 1, 2))]:
         array = xarray.DataArray(VOLUME.transpose(order), dims=dims)
@@ -72,7 +72,7 @@ def test_dask_arrays_of_unknown_size_are_refused() -> None:
 
 
 def test_functions_on_grids_of_fewer_axes() -> None:
-    """Checks functions on fewer axes: they are called for rows on two axes, and once for all cells on one axis."""
+    """Checks functions on fewer axes. On two axes a function is called for rows, on one axis for cells."""
     for array in (SECTION, VOLUME[0, 0]):
         source = make_source(lambda a, b, array=array: array[a:b], array.shape)
         assert np.array_equal(collect(source), array)

@@ -1,4 +1,6 @@
-"""Check the errors for wrong files. One line names the file, and its contents or a package to install."""
+"""Check the errors for wrong files. Each error is one line that names the file, and the variables of the file or a
+package to install.
+"""
 
 import os
 import sys
@@ -59,7 +61,7 @@ def test_a_variable_that_is_not_there_is_refused(
 def test_texts_that_name_no_array_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, words: str
 ) -> None:
-    """Checks that each error in a text or in its file gives one line that says what to do."""
+    """Checks that a wrong text or file gives one line that says what to do."""
     if ".sgy" in text:
         pytest.importorskip("segyio")
     monkeypatch.chdir(tmp_path)
@@ -92,7 +94,7 @@ def test_a_package_that_is_not_installed_is_named(
 def test_without_a_reader_of_hdf5_the_message_says_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Checks the error without a reader for NetCDF: xarray alone reads neither of its two versions."""
+    """Checks the error without a reader for NetCDF: xarray alone reads neither version of NetCDF."""
     text = save_netcdf(tmp_path, VOLUME)
     classic = tmp_path / "classic.nc"
     classic.write_bytes(b"CDF\x01" + bytes(28))

@@ -203,7 +203,9 @@ def test_both_versions_of_groups_forbid_swap(tmp_path: Path, number: int, swap_l
 
 
 def test_a_failing_or_slow_child_is_told_in_one_line() -> None:
-    """Checks that a child that fails or runs too long does not stop the ladder. Its last line is the error."""
+    """Checks that a child that fails or runs too long does not stop the ladder. The last line of the child becomes the
+    error message.
+    """
     with pytest.raises(StorageError, match=r"^InputError: too small$"):
         memory.run_limited(["-c", "from outcrop.errors import InputError; raise InputError('too small')"], None)
     with pytest.raises(StorageError, match=r"^stopped after 1 s$"):
@@ -219,8 +221,8 @@ def test_swap_is_for_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_a_swap_file_always_goes(tmp_path: Path) -> None:
-    """Checks that a swap file is active inside the context. After success, Ctrl-C or failure it is switched off and
-    removed.
+    """Checks that a swap file is active inside the context. After success, Ctrl-C or failure the file is switched off
+    and removed.
     """
     if os.geteuid() != 0:
         pytest.skip("swap files need root")

@@ -1,4 +1,6 @@
-"""Check equations of users: they give the intended stencil, a manifest preserves them, and mistakes give one line."""
+"""Check equations of users. They become the intended stencil, a manifest preserves the stencil, and each mistake gives
+one line.
+"""
 
 from __future__ import annotations
 

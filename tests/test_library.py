@@ -220,7 +220,7 @@ def test_lattice_directions_come_in_opposite_pairs() -> None:
 
 
 def test_a_sponge_is_made_plane_by_plane() -> None:
-    """Checks that parts of a sponge equal the whole. It is 0 inside, and largest at absorbing faces."""
+    """Checks that parts of a sponge equal the whole. A sponge is 0 inside, and largest at absorbing faces."""
     shape = (30, 24, 26)
     planes = library.sponge(shape, 8, velocity=2000, spacing=10, sides=("z1", "y0", "y1", "x0", "x1"))
     whole = planes(0, 30)
@@ -308,12 +308,12 @@ def test_openings_outside_the_box_are_refused() -> None:
 
 
 NO_STEP_IS_TOO_LARGE = {"heat7", "heat13", "box27", "stream_function", "sharpen"}
-"""Families of weighted means, which stay bounded whatever their parameters are."""
+"""Families of weighted means. They stay bounded for all values of their parameters."""
 
 
 @pytest.mark.parametrize("name", library.FAMILIES)
 def test_no_part_of_a_family_is_forgotten(name: str) -> None:
-    """Checks what a new stencil needs besides its function. Each message says what is missing."""
+    """Checks the parts that a new family of stencils needs besides its function. Each message says what is missing."""
     assert any(re.fullmatch(rf"{name}\d*(_\w+)?", one) for one in NAMES), f"{name}: add a stencil to NAMES above"
     stencil = library.FAMILIES[name].make()
     if name not in NO_STEP_IS_TOO_LARGE:
@@ -324,7 +324,9 @@ def test_no_part_of_a_family_is_forgotten(name: str) -> None:
 
 
 def test_every_function_that_makes_a_stencil_is_public() -> None:
-    """Checks that `oc.stencils` has all of them: a new one belongs to three lists of the library's `__init__.py`."""
+    """Checks that `oc.stencils` has all functions that make stencils. A new function must be added to three lists of
+    the library's `__init__.py`.
+    """
     for file in Path(library.__file__).parent.glob("*.py"):
         module = import_module(f"outcrop.language.library.{file.stem}")
         for name, function in vars(module).items():
@@ -340,7 +342,7 @@ def test_the_manual_has_every_family_and_tells_the_truth() -> None:
     for name in library.FAMILIES:
         assert f"`{name}" in table, f"{name} is missing"
     families = page[page.index("## Heat") : page.index("## Stability")].split("\n## ")
-    weighted, beside = {"heat7", "heat13", "box27"}, {"d3q19"}  # in a table of their own; in the section of d2q9
+    weighted, beside = {"heat7", "heat13", "box27"}, {"d3q19"}  # in other tables of the page
     assert len(families) == len(library.FAMILIES.keys() - weighted - beside), "a family has no section, or two"
     for text in families:
         for row in ("update", "limit", "source"):

@@ -1,4 +1,6 @@
-"""Check runs with more fields than a cache set has lines. Their rings begin at different places in a page."""
+"""Check runs with more fields than a cache set has lines. The rings of these fields begin at different places in a
+page.
+"""
 
 from pathlib import Path
 

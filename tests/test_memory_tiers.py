@@ -35,7 +35,7 @@ def test_drivers_words_decide() -> None:
     assert [(tier.capacity_bytes, tier.free_bytes) for tier in found] == [
         (16 * GIB, 8 * GIB), (64 * GIB, 32 * GIB), (512 * GIB, 256 * GIB),
     ]  # fmt: skip
-    for tier in found:  # all memory loses its data, also non-volatile memory
+    for tier in found:  # nodes lose their data, non-volatile ones too
         assert tier.is_memory and tier.directory is None
         assert (tier.persistence, tier.primitive, tier.origin) == (Persistence.PROCESS, "none", "not measured")
 
@@ -65,7 +65,8 @@ def test_firmware_decides_where_drivers_are_silent() -> None:
 
 @needs_hwloc
 def test_measuring_decides_where_all_are_silent() -> None:
-    """Checks memory without any information: its kind follows from a measurement, and its name stays the same."""
+    """Checks memory without any information. A measurement decides the kind of the memory, and the name stays the same.
+    """
     dram, other = tiers_of(machine(Node(64 * GIB), Node(16 * GIB)))
     assert (dram.name, other.name, other.kind) == ("dram", "node1", "cxl")
     dram = replace(dram, read_bytes_per_second=1e11)
@@ -86,8 +87,8 @@ def test_measuring_decides_where_all_are_silent() -> None:
     ],
 )
 def test_ordinary_memory_of_all_processors_is_one_tier(topology: str, expected: dict[str, tuple[int, ...]]) -> None:
-    """Checks that the DRAM of two sockets is one tier. A second memory of a socket, and memory without processors, are
-    not.
+    """Checks that the first memories of all sockets are one tier, DRAM. A second memory of a socket, and memory that
+    belongs to no socket alone, are separate tiers.
     """
     assert {tier.name: tier.nodes for tier in tiers_of(topology)} == expected
 
@@ -110,7 +111,7 @@ def test_what_hwloc_does_not_understand_is_refused() -> None:
 def test_memory_of_another_machine_is_only_planned_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Checks that a simulated machine does not get figures of this machine, even if the names are equal.
 
-    No array can be placed on it.
+    No array can be placed on the simulated machine.
     """
     description = tmp_path / "machine.xml"
     description.write_text(machine(Node(64 * GIB, "DRAM"), Node(16 * GIB, "HBM")))

@@ -125,7 +125,7 @@ def test_one_tier_for_each_device(machine: Machine) -> None:
 
 
 def test_an_overlay_of_something_unseen_is_a_tier(machine: Machine) -> None:
-    """Checks that an overlay of invisible folders is a tier, because a container has no other one."""
+    """Checks that an overlay of invisible folders is a tier, because a container has no other tier."""
     found = kinds(machine("20 1 0:40 / @/ rw - overlay overlay rw,lowerdir=/x,upperdir=/not/here,workdir=/y\n"))
     assert found == {"overlay-@": "disk"}
 

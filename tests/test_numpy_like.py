@@ -122,7 +122,7 @@ def test_views_outlive_the_array(array: oc.Array) -> None:
 
 
 def test_arrays_only_read_take_values_once(tmp_path: Path) -> None:
-    """Checks that a read-only array can be filled once. It refuses writes after its first step."""
+    """Checks that a read-only array can be filled once. The array refuses writes after its first step."""
     for words in ({}, {"path": tmp_path / "a.npy"}, {"path": tmp_path / "a", "persist": "end"}):
         array = oc.array((4, 4), "int32", access="read", **words)
         array[...] = 7

@@ -64,7 +64,7 @@ def test_a_dropped_or_late_update_is_rejected(plan: Plan, data: st.DataObject) -
     rest = one.actions[:index] + one.actions[index + 1 :]
     with pytest.raises(IllegalPlan):
         validate_one_layer(plan.problem, replace(one, actions=rest), plan.window)
-    if one.levels > 1 and index + 1 < len(one.actions):  # later blocks need all but the last block
+    if one.levels > 1 and index + 1 < len(one.actions):  # all blocks but the last are needed later
         with pytest.raises(IllegalPlan):
             late = replace(one, actions=(*rest, one.actions[index]))
             validate_one_layer(plan.problem, late, plan.window)

@@ -71,7 +71,7 @@ def why(problem: Problem, choice: TunedPlan, on: Machine) -> str:
 @pytest.mark.parametrize("on", [SLOW, LATE, FAST], ids=["slow", "late", "fast"])
 @pytest.mark.parametrize("stencil", ["acoustic4_sponge", "maxwell"])
 def test_no_other_place_is_better(stencil: str, on: Machine) -> None:
-    """Checks that neither place is faster than the chosen one by more than the tolerance.
+    """Checks that no other place makes the run faster by more than the tolerance.
 
     The fields are in memory or on disk. The tuner must predict the costs of both places if memory has room."""
     problem = problem_of(stencil)
@@ -108,7 +108,8 @@ def test_what_costs_nothing_is_the_slowest_place() -> None:
 
 
 def test_what_is_told_is_what_the_plan_does() -> None:
-    """Checks that the reported bytes are those of the window, and the seconds those of reading once or once per pass.
+    """Checks the reported bytes and seconds. Bytes are those of the window. Seconds are those of one read of the
+    fields, or of one read per pass.
     """
     problem = problem_of("acoustic4_sponge")
     for share in SHARES:

@@ -206,7 +206,7 @@ def test_each_option_is_told_everywhere(capsys: pytest.CaptureFixture[str]) -> N
 
 
 def test_a_run_that_is_opened_goes_on_without_being_told_how_far() -> None:
-    """Checks that `run()` does the steps of the options or the missing steps. If neither is known, it asks for a
+    """Checks that `run()` does the steps of the options or the missing steps. If neither is known, `run()` asks for a
     number.
     """
     sim = oc.Simulation("heat7", (6, 8, 10), directory="run.oc", steps=3, init=1.0, memory="16MiB")

@@ -53,7 +53,7 @@ def test_heat_decays_at_the_rate_of_its_order(order: int, rate: float) -> None:
         wave = np.broadcast_to(np.cos(k * x), (2 * radius + 1,) * 3).copy()
         growth = float(advance(stencil, wave, {}, 1)[radius, radius, radius])
         centre = np.zeros((2 * radius + 1,) * 3)
-        centre[radius, radius, :] = x**2 / 2  # second derivative 1, so the update is its coefficient
+        centre[radius, radius, :] = x**2 / 2  # second derivative 1, so the update equals the coefficient
         coefficient = float(advance(stencil, centre, {}, 1)[radius, radius, radius])
         return abs((growth - 1) / (coefficient * k**2) + 1)
 

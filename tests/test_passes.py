@@ -1,4 +1,4 @@
-"""Check a run that is stopped: it must not hang, lose committed steps, or continue in the background."""
+"""Check a run that is stopped. The run must not hang, lose committed steps, or continue in the background."""
 
 import os
 import signal

@@ -1,4 +1,6 @@
-"""Check the equations: each stencil of the library computes what its docstring says, with its order of accuracy."""
+"""Check the equations: each stencil of the library computes the equation of its docstring, with the stated order of
+accuracy.
+"""
 
 from __future__ import annotations
 
@@ -72,8 +74,8 @@ def test_sound_oscillates_at_its_discrete_frequency(ndim: int) -> None:
 
 
 def test_a_sponge_absorbs() -> None:
-    """Checks absorbing sides: a wavelet half as long as the layer's width returns with 1 %, without a sponge with 100
-    %.
+    """Checks absorbing sides. A wavelet is half as long as the layer is wide. 1 % of this wavelet returns, but 100 %
+    without a sponge.
     """
     stencil, shape, speed, width, wavelength = library.acoustic(1, 8, sponge=True), (1, 1, 200), 2000.0, 40, 20
     x = along(shape)
@@ -114,7 +116,9 @@ def speed_of(stencil_ndim: int, velocity: str, axis: str) -> float:
      (3, "vz", "y", 1700), (2, "vx", "x", 3000), (2, "vy", "z", 3000), (2, "vy", "x", 1700)],
 )  # fmt: skip
 def test_elastic_waves_have_the_speeds_of_p_and_s(ndim: int, velocity: str, axis: str, speed: float) -> None:
-    """Checks each of the nine equations: P and S waves along each axis. The axes y, x of 2-D are z, x here."""
+    """Checks each of the nine equations: P and S waves along each axis. On two axes, y and x of the stencil are z and x
+    here.
+    """
     assert speed_of(ndim, velocity, axis) == pytest.approx(speed, rel=1e-4)
 
 

@@ -99,7 +99,7 @@ def where(placement: oc.Placement) -> dict[str, str]:
 
 
 def test_what_is_read_goes_where_it_costs_nothing(machine: list[Tier]) -> None:
-    """Checks a read of 2 GiB from disk, which takes 1 s: free during 1.5 s of computing, too slow during 0.5 s."""
+    """Checks a read of 2 GiB from disk, which takes 1 s: no delay during 1.5 s of computing, a delay during 0.5 s."""
     arrays = {"image": gib(2, access="read"), "result": gib(2)}
     hidden, exposed = oc.place(arrays, 1.5, tiers=machine), oc.place(arrays, 0.5, tiers=machine)
     assert where(hidden) == {"image": "disk", "result": "hbm"} and hidden.seconds_per_step == 1.5
@@ -194,7 +194,9 @@ def test_two_arrays_do_not_share_a_path(machine: list[Tier]) -> None:
 
 
 def test_memory_of_a_node_is_made_there(machine: list[Tier]) -> None:
-    """Checks that arrays in HBM or CXL memory are zeros bound to its nodes. If the system refuses, one line says so."""
+    """Checks that arrays in HBM or CXL memory hold zeros and are bound to the nodes of this memory. If the system
+    refuses, one line says so.
+    """
     beside = [
         machine[0],
         replace(machine[1], where="node 0"),
@@ -247,8 +249,8 @@ def test_memory_files_are_taken_where_there_is_nothing_else(machine: list[Tier])
 
 
 def test_memory_that_was_given_is_given_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Checks that memory of an array is counted before its pages are written, while the system still counts them as
-    free.
+    """Checks that memory of an array is counted before its pages are written, while the system still counts these pages
+    as free.
     """
     if not untouched_bytes(_core.aligned_array(1 << 20)):
         pytest.skip("the system does not say which pages have been touched")

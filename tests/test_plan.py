@@ -90,7 +90,7 @@ def test_memory_for_the_whole_grid_is_never_slower_than_less(
 
 @given(problems(), st.integers(0, 1000))
 def test_memory_for_the_whole_grid_gives_few_candidates_of_whole_planes(problem: Problem, extra_planes: int) -> None:
-    """Checks that such plans have few candidates, and that no window is larger than the whole grid."""
+    """Checks that memory for the whole grid gives few candidates, and that no window is larger than the whole grid."""
     problem = replace(problem, record_bytes=problem.record_bytes + (16 << 20))  # so slabs of one plane are tried too
     whole = whole_window(problem)
     every = list(SCHEMES["wavefront"].candidates(problem, whole.bytes + extra_planes * problem.record_bytes))
@@ -178,7 +178,7 @@ def test_an_action_moved_across_one_it_depends_on_is_rejected(plan: Plan, data: 
 
 @given(problems(), st.integers(1, 9), st.integers(-5, 60))
 def test_updates_below_counts_what_a_loop_counts(problem: Problem, levels: int, zeta: int) -> None:
-    """Checks the closed formula that the cost model uses."""
+    """Checks the closed formula of the cost model against a loop."""
     counted = sum(
         problem.first_plane <= z - problem.skew_z * (level - 1) < problem.end_plane
         for level in range(1, levels + 1)

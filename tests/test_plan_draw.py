@@ -1,4 +1,4 @@
-"""Check the picture of a plan: it shows each cell and each second as the plan uses them."""
+"""Check the picture of a plan against the plan, cell by cell and second by second."""
 
 from dataclasses import replace
 from itertools import pairwise

@@ -35,7 +35,8 @@ def plan_text(*words: str, capsys: pytest.CaptureFixture[str]) -> str:
 def test_a_plan_says_what_a_run_will_have(
     stencil: str, size: list[str], fields: str, arrays: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Checks that the plan counts fields, stages and arrays correctly, and that the run directory has this many arrays.
+    """Checks that the plan counts fields, stages and arrays correctly, and that the run directory contains the same
+    number of arrays.
     """
     words = [stencil, "-n", *size, "-t", "6", "-d", str(tmp_path / "run.oc"), "--memory", "4MiB"]
     text = plan_text(*words, capsys=capsys)

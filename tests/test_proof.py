@@ -93,7 +93,7 @@ def long_plans(draw: st.DrawFn) -> Plan:
 @settings(max_examples=examples(150), deadline=None)
 @given(short_plans(), st.integers(0, 2**32 - 1))
 def test_verdicts_are_those_of_the_run_cell_by_cell(plan: Plan, seed: int) -> None:
-    """Checks that both methods accept the same plans."""
+    """Checks that the proof and the run cell by cell accept the same plans."""
     compare(plan, seed, turns=6)
 
 
@@ -107,7 +107,7 @@ def test_verdicts_on_what_repeats_are_those_of_the_run_cell_by_cell(plan: Plan, 
 @settings(max_examples=examples(60), deadline=None)
 @given(problems(max_radius=2, max_extent=14), st.data())
 def test_verdicts_on_arrays_in_memory_are_those_of_the_run_cell_by_cell(plain: Problem, data: st.DataObject) -> None:
-    """Checks that both methods agree on passes that consist of updates only."""
+    """Checks that the proof and the run cell by cell agree on passes that consist of updates only."""
     problem = one_layer.in_memory(plain, data.draw(st.booleans()))
     plan = one_layer.make_plan(problem, data.draw(sizes_for(problem)), MACHINE, assumed_rate)
     rng = random.Random(data.draw(st.integers(0, 2**32 - 1)))
@@ -185,8 +185,8 @@ def changed(rng: random.Random, action: Action) -> Action:
 
 
 def test_later_passes_find_what_is_only_read_in_memory() -> None:
-    """Checks plans that keep read-only fields in memory: a pass that does not read them is legal only after a pass that
-    does.
+    """Checks plans that keep read-only fields in memory. A pass that does not read these fields is legal only after a
+    pass that has read them.
     """
     some, updates = KINDS["second order in time"]
     problem = replace(make_problem((40, 9, 5), (1, 1, 1), 6), fields=some, updates=updates)
@@ -229,7 +229,7 @@ def test_one_action_in_the_middle_of_a_large_plan_is_missed(place: float) -> Non
 
 
 def test_thousands_of_levels_in_memory_are_proved_as_few_are() -> None:
-    """Checks that the proof skips most of the levels that repeat, and still finds that the last one is missing."""
+    """Checks that the proof skips most of the levels that repeat, and still finds that the last level is missing."""
     problem = make_problem((16, 16, 16), (1, 1, 1), 10_000)
     plan = build(problem, SCHEMES["wavefront"], Sizes(10_000, 20_000, 2), MACHINE, assumed_rate)
     one = plan.passes[0]
@@ -308,8 +308,8 @@ def test_a_run_that_goes_on_refuses_an_illegal_plan(begun: Path) -> None:
 def test_plan_says_that_it_was_proved(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Checks that `plan --check` prints one line with the seconds and writes them to the JSON. Plain `plan` does
-    neither.
+    """Checks that `plan --check` prints one line with the seconds and writes them to the JSON. Without --check, this
+    line does not appear.
     """
     monkeypatch.chdir(tmp_path)
     words = ["plan", "heat7", "-n", "12", "12", "60", "-t", "9", "-d", "run.oc", "--json", "plan.json"]

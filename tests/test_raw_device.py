@@ -67,7 +67,7 @@ class Loop:
 
     def detach(self, device: Path) -> Path:
         """Release the device and keep its file."""
-        call("blockdev", "--setrw", device)  # the next owner of the name needs to write
+        call("blockdev", "--setrw", device)  # this device name may be used again, for writing
         must("losetup", "--detach", device)
         return self.made.pop(device)  # the name may now belong to another process
 

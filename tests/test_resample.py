@@ -46,7 +46,8 @@ def test_planes_do_not_depend_on_their_grouping(
 def test_linear_functions_are_exact(
     shape: tuple[int, int, int], target: tuple[int, int, int], slopes: tuple[int, int, int]
 ) -> None:
-    """Checks that linear functions are exact up to rounding, with ends on ends. An axis of one sample gives constants.
+    """Checks that linear functions are exact up to rounding. The ends of both grids coincide. An axis of one sample
+    gives constants.
     """
 
     def plane(points: tuple[int, int, int]) -> np.ndarray:
@@ -61,7 +62,7 @@ def test_linear_functions_are_exact(
 def test_values_stay_within_their_neighbours_and_constants_stay(
     shape: tuple[int, int, int], target: tuple[int, int, int], values: st.DataObject
 ) -> None:
-    """Checks that no result exceeds the samples. A velocity above the model's maximum makes a stable time step
+    """Checks that no result exceeds the samples. With a velocity above the model's maximum, a stable time step becomes
     unstable.
     """
     floats = st.floats(np.float32(-1e30), np.float32(1e30), width=32)
@@ -81,8 +82,8 @@ def test_rounding_does_not_lead_beyond_a_sample() -> None:
 
 @given(shape=st.tuples(*[st.integers(2, 5)] * 3), finer=st.tuples(*[st.integers(1, 4)] * 3))
 def test_samples_that_coincide_are_kept_bit_for_bit(shape: tuple[int, int, int], finer: tuple[int, int, int]) -> None:
-    """Checks that points on samples keep their bits, also beside NaN and infinity. Refining and coarsening is the
-    identity.
+    """Checks that points on samples keep their bits, also beside NaN and infinity. Refining and then coarsening gives
+    the input again.
     """
     values = values_of(shape)
     values[-1, -1, -1] = np.nan
@@ -166,7 +167,7 @@ def test_whole_numbers_stay_what_they_are_when_nothing_is_interpolated() -> None
 @pytest.mark.parametrize("axes", ["zyx", "zxy", "yzx", "yxz", "xzy", "xyz"])
 @pytest.mark.parametrize("cache_bytes", [0, 150, 1 << 20])
 def test_axes_in_any_order(axes: str, cache_bytes: int) -> None:
-    """Checks any order of axes, also if planes cross the stored planes and the cache holds few of these."""
+    """Checks any order of axes, also if each plane needs all stored planes and the cache holds only a few."""
     values = values_of((3, 4, 5))
     by_name = [values.shape[axes.index(letter)] for letter in "zyx"]
     for array in (values, from_array("a source", values)):
@@ -213,9 +214,7 @@ def test_results_have_the_grid_s_own_axes(target: tuple[int, ...]) -> None:
 def test_axes_that_only_one_side_has(
     shape: tuple[int, ...], axes: str, target: tuple[int, ...], expected: Callable[[np.ndarray], np.ndarray]
 ) -> None:
-    """Checks the letters of axes. Values are copied along axes that they do not have, and axes of one sample are
-    dropped.
-    """
+    """Checks the letters of axes. Values are copied along missing axes, and axes of one sample are dropped."""
     values = values_of(shape)
     for group in (1, 2, None):
         result = collect(oc.resample(values, target, axes=axes), group)

@@ -101,7 +101,7 @@ def swap_arrays(run: Run) -> list[Path]:
 
 
 def lose_a_write(run: Run) -> list[Path]:
-    """Put back a plane of another writing, and return the damaged files."""
+    """Replace a plane by a plane of another writing, and return the damaged files."""
     (files,) = run.fixed
     other = make_files(run.folder, "other", LAYOUT)
     put(LAYOUT, other, run.state["m"] + 1, run.seeds.statics[0] + 1)
@@ -114,7 +114,9 @@ def lose_a_write(run: Run) -> list[Path]:
 def test_whole_planes_of_another_place_or_writing_are_found(
     tmp_path: Path, harm: Callable[[Run], list[Path]], block_y: int
 ) -> None:
-    """Checks that passes and reads find planes of another place or writing. A pass without checksums does not."""
+    """Checks that passes and reads find planes of another place or writing. A pass without checksums does not find such
+    planes.
+    """
     run = Run(tmp_path, block_y)
     files = harm(run)
     shard, offset = LAYOUT.locate(5)
@@ -131,7 +133,7 @@ def test_whole_planes_of_another_place_or_writing_are_found(
 
 @pytest.mark.parametrize("field", ["sources", "statics"])
 def test_every_array_that_is_read_is_compared(tmp_path: Path, field: str) -> None:
-    """Checks that one wrong seed stops the pass, with the name of its array. Missing seeds stop it too."""
+    """Checks that one wrong seed stops the pass, with the name of its array. Missing seeds stop the pass too."""
     run = Run(tmp_path)
     right: tuple[int, ...] = getattr(run.seeds, field)
     for place, name in enumerate(NAMES if field == "sources" else STATICS):
@@ -147,7 +149,9 @@ def test_every_array_that_is_read_is_compared(tmp_path: Path, field: str) -> Non
 
 @pytest.mark.parametrize("place", [0, 4])
 def test_a_flipped_bit_of_the_tail_is_named_for_what_it_is(tmp_path: Path, place: int) -> None:
-    """Checks the error for a flipped bit: a checksum mismatch, or for a bit of the seal a possibly wrong plane."""
+    """Checks the errors for a flipped bit. In the checksum, the error is a mismatch. In the seal, the error says that
+    the plane may be a wrong one.
+    """
     run = Run(tmp_path)
     u = run.turns[0][0]
     content = bytearray(record(u, 7))

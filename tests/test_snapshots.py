@@ -18,7 +18,7 @@ from shots import BOX, DT, STEPS, make
 
 
 def test_snapshots_are_handed_over_as_they_are_committed(tmp_path: Path) -> None:
-    """Checks the callback: it gets each committed snapshot once, in order, with its step and values.
+    """Checks that the callback gets each committed snapshot once, in order, with step and values.
 
     An exception in the callback stops the run, and the run can be continued.
     """
@@ -40,7 +40,9 @@ def test_snapshots_are_handed_over_as_they_are_committed(tmp_path: Path) -> None
 
 
 def test_a_callback_that_would_never_be_called_is_refused(tmp_path: Path) -> None:
-    """Checks that a callback is refused before the first step if the run has no snapshots or it is no function."""
+    """Checks that a callback is refused before the first step if the callback is no function or the run has no
+    snapshots.
+    """
     with pytest.raises(InputError, match="this run keeps no snapshots"):
         make(tmp_path / "run.oc", snapshots=None).run(3, on_snapshot=print)
     sim = make(tmp_path / "run.oc", force=True)
@@ -68,7 +70,8 @@ def test_snapshots_committed_but_not_shown_yet_are_shown_by_repair(tmp_path: Pat
 
 @pytest.mark.skipif(not (find_spec("zarr") and find_spec("xarray")), reason="needs zarr and xarray")
 def test_several_boxes_are_groups_of_their_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Checks two boxes with different steps. Each has the same bits as alone, and a name in Python and xarray.
+    """Checks two boxes with different steps. Each box has the same bits as in a run with this box only. Python and
+    xarray find a box by its name.
 
     A pass that is interrupted changes nothing. The callback gets all boxes of a step together."""
     import xarray

@@ -1,4 +1,6 @@
-"""Check the stability limit: runs grow only above it, each linear stencil has one, and an error message names it."""
+"""Check the stability limit. Runs grow only above the limit. The analysis finds the limit of each linear stencil, and
+error messages give a stable step.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,9 @@ def largest_after(stencil: Stencil, dt: float, known: Mapping[str, float]) -> fl
 
 @pytest.mark.parametrize("name", sorted(LINEAR))
 def test_a_step_below_the_limit_is_bounded_and_one_above_grows(name: str) -> None:
-    """Checks the limit from both sides: a run at 99.9 % of it stays bounded, and a run at 105 % grows without limit."""
+    """Checks the limit from both sides: a run with 99.9 % of the limit stays bounded, and a run with 105 % grows
+    without bound.
+    """
     stencil, known = library.find_stencil(name), LINEAR[name]
     limit = library.stable_limit(stencil, {}, [known])
     assert limit is not None
@@ -98,7 +102,7 @@ def test_growth_is_the_spectral_radius_of_the_whole_step(name: str, known: Mappi
 
 
 def test_an_unstable_step_is_told_with_the_largest_stable_one() -> None:
-    """Checks that the message gives a stable step, also if the limit is a minimum of the parameter."""
+    """Checks that the message gives a stable step, also for a parameter that has a minimum instead of a maximum."""
     acoustic = library.acoustic()
     assert library.stability(acoustic, {}, [{"v": 4500}]) is None
     text = library.stability(acoustic, {"dt": 0.002}, [{"v": 1500}, {"v": 4500}]) or ""
@@ -147,7 +151,7 @@ def test_slopes_are_derivatives(state: float) -> None:
 
 
 def test_any_step_may_be_stable() -> None:
-    """Checks that a stencil without a limit has an infinite one, not the last number of the search."""
+    """Checks that the limit is infinite if every step is stable, and not the last number of the search."""
     still = {"vx": 0.0, "vy": 0.0, "vz": 0.0}
     assert largest_step(library.advection(), still) == math.inf
 

@@ -1,4 +1,4 @@
-"""Check that an unstable run is refused. The values of the model decide, and they may come from any source."""
+"""Check that an unstable run is refused. The values of the model decide, from any source."""
 
 from pathlib import Path
 
@@ -97,8 +97,8 @@ def test_coordinates_do_not_hide_another_spacing(tmp_path: Path) -> None:
 
 
 def test_what_divides_by_zero_is_refused(tmp_path: Path) -> None:
-    """Checks that a spacing or a permittivity of 0 is refused, because an update divides by it, and a time step of 0
-    too.
+    """Checks that a spacing or a permittivity of 0 is refused, because an update divides by this number. A time step of
+    0 is refused too.
     """
     where = {"directory": tmp_path / "run.oc", "memory": "1MiB"}
     with pytest.raises(InputError, match=r"heat2 divides by zero where h = 0; .*--unstable"):

@@ -1,4 +1,4 @@
-"""Check the rings of fields that are only read. They have exactly as many planes as updates need."""
+"""Check the rings of fields that are only read. The rings have exactly as many planes as updates need."""
 
 from dataclasses import replace
 from itertools import pairwise
@@ -72,7 +72,8 @@ def test_they_hold_what_updates_and_checksums_need(tmp_path: Path, levels: int, 
 
 @pytest.mark.parametrize(("radius", "beside"), [(1, 0), (2, 0), (2, 2)])
 def test_only_the_first_slab_waits_where_the_device_is_fast_enough(radius: int, beside: int) -> None:
-    """Checks that reads in advance are hidden by updates that take three times as long: no later update waits.
+    """Checks that only the first update waits for reads if each update takes three times as long as the reads for one
+    slab.
 
     The state is read first, then the fields that are only read. tests/core/test_executor.cpp checks the executor in the
     same way."""

@@ -1,4 +1,4 @@
-"""Check the stencil in a manifest of an untrusted user: it is read correctly or refused in one line."""
+"""Check the stencil in a manifest of an untrusted user. The stencil is read correctly or refused in one line."""
 
 from __future__ import annotations
 
@@ -263,7 +263,7 @@ TEXTS = [
 
 @pytest.mark.parametrize("value", [*TEXTS, *NONSENSE, {"x": range(10**12)}, {"x": [[]]}, {5: "fixed"}, {"x": None}])
 def test_a_boundary_is_one_or_refused(value: Any) -> None:
-    """Checks that a boundary is refused, or that its text gives the same boundary again."""
+    """Checks that a value is refused as a boundary, or gives a boundary whose text can be read again."""
     try:
         boundary = as_boundary(value)
     except InputError as error:

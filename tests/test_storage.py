@@ -1,4 +1,4 @@
-"""Check the storage as Python uses it: it makes no hidden copies, and its errors are those of the package.
+"""Check the storage from Python. It makes no hidden copies, and its errors are exceptions of the package.
 
 tests/core checks the properties of each backend without Python.
 """

@@ -22,7 +22,8 @@ DRAM = MODES[0]
 
 
 def test_small_stream_bench_measures_every_mode(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Checks that all modes and loops have bandwidths and correct results, that a picture is drawn, and that files go.
+    """Checks that all modes and loops have bandwidths and correct results, that a picture is drawn, and that files are
+    removed.
     """
     target, picture = tmp_path / "figures.json", tmp_path / "pictures" / "stream.png"
     arguments = ["-d", str(tmp_path / "new" / "below"), "--json", str(target), "--png", str(picture), "--threads", "2"]
@@ -108,7 +109,7 @@ def test_a_tier_goes_by_its_kind_too(tmp_path: Path) -> None:
 
 
 def test_threads_that_the_system_does_not_give_are_one_line(tmp_path: Path) -> None:
-    """Checks that too many threads give a one-line error, and that the threads that have started end.
+    """Checks that too many threads give a one-line error, and that threads that were already started end.
 
     Each thread needs address space, and the test limits it.
     """
@@ -151,7 +152,7 @@ def test_trouble_of_a_rank_ends_all(tmp_path: Path) -> None:
 def test_ranks_of_another_mpi_are_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Checks that an mpirun of another MPI is refused. With it, each rank takes itself for the only one."""
+    """Checks that an mpirun of another MPI is refused. With another MPI, each rank runs as if it were alone."""
     world = SimpleNamespace(Get_rank=lambda: 0, Get_size=lambda: 1)
     world.Split_type = lambda kind: world
     mpi = SimpleNamespace(

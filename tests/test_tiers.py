@@ -64,7 +64,7 @@ def test_every_tier_is_measured_once(folder: Path, capsys: pytest.CaptureFixture
 
 
 def test_unasked_nothing_is_measured(folder: Path) -> None:
-    """Checks that planning measures nothing, because it looks up tiers often and must not write."""
+    """Checks that planning measures nothing, because planning looks up tiers often and must not write."""
     found = find_tiers([folder])
     assert {tier.origin for tier in found} <= {"not measured", "firmware"}
     assert len({tier.name for tier in found}) == len(found)
@@ -72,7 +72,7 @@ def test_unasked_nothing_is_measured(folder: Path) -> None:
 
 
 def test_memory_is_what_proc_says() -> None:
-    """Checks that memory is within the kernel's figure and the limit of the control group.
+    """Checks that memory is not larger than the kernel's figure or the limit of the control group.
 
     On a machine with one NUMA node, the memory is exactly the kernel's figure.
     """

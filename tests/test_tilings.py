@@ -35,7 +35,7 @@ def test_threads_share_the_planes_of_grids_of_one_row(
 ) -> None:
     """Checks grids of two axes: chunks for all threads, and bands too if the pass has enough levels.
 
-    Only grids of one row per plane have bands.
+    Plain sweeps have no bands.
     """
     problem, sizes = make_problem((planes, 1, 4000), (radius, 0, radius), levels), Sizes(levels, slab, 0)
     found = every_tiling(problem, sizes, threads, scheme)

@@ -43,7 +43,8 @@ def test_threads_are_spread_over_nodes(machine: str, threads: int, expected: lis
 
 
 def test_words_for_a_layout() -> None:
-    """Checks that the text does not mention a single node, and mentions threads that are not placed."""
+    """Checks the text of a layout of threads. The text omits a single node, and mentions threads that are not placed.
+    """
     assert str(discover.ThreadLayout((16,))) == "16 threads"
     assert str(discover.ThreadLayout((8, 8))) == "16 threads on 2 NUMA nodes"
     assert str(discover.ThreadLayout((4,), "not placed")) == "4 threads, not placed"
@@ -63,7 +64,9 @@ def test_words_for_a_layout() -> None:
 def test_threads_on_one_node_of_several_are_told(
     threads_on_nodes: tuple[int, ...], bind: str, nodes: int, is_told: bool
 ) -> None:
-    """Checks that users learn if two sockets are treated as one, unless they asked for it or lose nothing."""
+    """Checks that users are told if several nodes are treated as one. With `bind="none"` or one thread, no text
+    appears.
+    """
     layout = discover.layout_of(threads_on_nodes, bind, nodes, "the obstacle")
     assert layout.threads_on_nodes == threads_on_nodes
     assert ("the obstacle" in str(layout), f"{nodes} NUMA nodes" in str(layout)) == (is_told, is_told)
@@ -73,7 +76,7 @@ def test_threads_on_one_node_of_several_are_told(
     ("text", "nodes"), [("0-1,4\n", 3), ("0\n", 1), ("1,3\n", 2), ("", 1), ("2-1", 1), ("many", 1), (None, 1)]
 )
 def test_nodes_are_counted_without_hwloc(tmp_path: Path, text: str | None, nodes: int) -> None:
-    """Checks that nodes are counted from the list of Linux. Without a readable list, the number is 1."""
+    """Checks that nodes are counted from the list that Linux gives. Without a readable list, the number is 1."""
     if text is not None:
         (tmp_path / "has_cpu").write_text(text)
     assert discover.nodes_with_processors(tmp_path / "has_cpu") == nodes
@@ -130,7 +133,9 @@ def test_unknown_ways_to_bind_are_refused(tmp_path: Path) -> None:
 
 @needs_hwloc
 def test_a_run_bound_to_cores_gives_the_same_bits_and_gives_them_back(tmp_path: Path) -> None:
-    """Checks that `bind="cores"` gives the same bits on one node, and that the caller's threads stay unbound."""
+    """Checks that `bind="cores"` gives the same bits on one node, and that the caller's threads may then use the same
+    cores as before.
+    """
     before = os.sched_getaffinity(0)
     results: list[Any] = []
     for bind in ("none", "cores"):

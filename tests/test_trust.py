@@ -62,7 +62,7 @@ def take_the_other_turn(where: Path) -> None:
 
 
 def lose_a_write(where: Path) -> None:
-    """Put back the values of a plane from two generations before, as a lost write leaves them."""
+    """Put back the values that a plane had two generations before, as if the last write was lost."""
     current = os.readlink(where / "u")
     size = record_bytes(where)
     older = (where / (current[:-1] + str(1 - int(current[-1]))) / "c/0/0/0").read_bytes()
@@ -118,7 +118,7 @@ def test_verify_finds_what_is_not_what_was_written(damage: Callable[[Path], None
 def test_resume_does_not_go_on_from_what_is_damaged(damage: Callable[[Path], None], tmp_path: Path) -> None:
     """Checks that a run does not continue from damaged planes, records, points or values.
 
-    A pass reads them, or the run tests them before it continues.
+    A pass finds the damage, or the run tests the files before it continues.
     """
     where = tmp_path / "run.oc"
     make_run(where)
@@ -221,8 +221,8 @@ def test_nothing_is_written_through_links(name: str, tmp_path: Path) -> None:
 
 
 def test_a_copy_of_a_run_cannot_overwrite_further_directories(tmp_path: Path) -> None:
-    """Checks that further directories belong to the run that they name, while this run exists. A copy cannot write to
-    them.
+    """Checks that further directories belong to the run that they name, while this run exists. A copy of the run cannot
+    write to these directories.
 
     A run that was moved keeps its further directories.
     """
@@ -240,7 +240,8 @@ def test_a_copy_of_a_run_cannot_overwrite_further_directories(tmp_path: Path) ->
 
 @pytest.mark.parametrize("is_moved", [False, True])
 def test_a_directory_that_goes_during_a_run_is_noticed(is_moved: bool, tmp_path: Path) -> None:
-    """Checks that a run whose directory was moved or deleted fails at its next commit. The error names no missing step.
+    """Checks that a run whose directory was moved or deleted fails at its next commit. The error does not claim a step
+    that was not committed.
     """
     where = tmp_path / "run.oc"
     oc.Simulation("heat7", SHAPE, directory=where, memory="1MiB", sizes={"bt": 1})["u"] = 1.0
@@ -287,7 +288,7 @@ def test_force_keeps_files_that_are_not_of_the_run(tmp_path: Path) -> None:
 
 
 def test_a_manifest_that_was_changed_by_chance_is_refused(tmp_path: Path) -> None:
-    """Checks that a changed number in the manifest is found by its checksum."""
+    """Checks that a changed number in the manifest is found by the checksum of the manifest."""
     where = tmp_path / "run.oc"
     make_run(where)
     path = where / "manifest.json"

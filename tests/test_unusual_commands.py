@@ -151,7 +151,9 @@ def test_a_run_goes_on_when_nobody_reads() -> None:
 
 @pytest.mark.parametrize("closing", [">&-", "2>&-", ">&- 2>&- <&-", "2>&1 | true; exit ${PIPESTATUS[0]}"])
 def test_closed_descriptors_lose_no_run(closing: str) -> None:
-    """Checks closed standard descriptors: data files get their numbers, and messages must not go into these files."""
+    """Checks runs with closed standard descriptors. Data files may get the numbers of these descriptors, but must not
+    get messages.
+    """
     code, errors = shell(f"$outcrop $run {closing}")
     assert (code, errors) == (0, "")
     assert call(["verify", "run.oc", "--quiet"]) == 0

@@ -164,7 +164,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     if mounted.returncode != 0:
         pytest.skip("may not mount a small file system here")
     yield where
-    subprocess.run(["umount", "--lazy", str(where)], check=True)  # a caught error may still hold the run
+    subprocess.run(["umount", "--lazy", str(where)], check=True)  # a caught error may still refer to the run
 
 
 def test_a_disk_that_is_too_small_is_refused_before_the_first_byte(
