@@ -1,5 +1,4 @@
-"""The program that each rank runs in tests of aggregation under mpirun: `python aggregate_ranks.py WHAT FOLDER
-[SEED]`."""
+"""Tests of aggregation under mpirun run this program on each rank: `python aggregate_ranks.py WHAT FOLDER [SEED]`."""
 
 from __future__ import annotations
 
@@ -164,8 +163,10 @@ def hints(folder: Path) -> None:
 
 
 def on_nodes_of(ranks: int) -> None:
-    """Simulate nodes: from now on each group of `ranks` ranks counts as one node. Other nodes are reached by
-    messages."""
+    """Simulate nodes: from now on each group of `ranks` ranks counts as one node.
+
+    Other nodes are reached by messages.
+    """
     make = Ranks.__init__
 
     def make_apart(self: Ranks, communicator: object) -> None:

@@ -29,8 +29,10 @@ class Variable:
 
 
 def runs(random: np.random.Generator, ranks: int, offset: int) -> tuple[list[list[Variable]], int]:
-    """Make runs of any length, with holes between them. Each run belongs to a random rank, and the runs have a random
-    order."""
+    """Make runs of any length, with holes between them.
+
+    Each run belongs to a random rank, and the runs have a random order.
+    """
     edges = offset + np.cumsum(random.integers(1, 3000, 12 * ranks))
     owners = random.integers(-1, ranks, len(edges) - 1)  # -1: a hole
     of_rank: list[list[Variable]] = []

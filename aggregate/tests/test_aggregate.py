@@ -1,4 +1,4 @@
-"""Protects aggregation as Python users see it, in one process: bytes, checks of arrays, settings and explanations."""
+"""These tests check aggregation from Python in one process: bytes, checks of arrays, settings and explanations."""
 
 from __future__ import annotations
 
@@ -42,8 +42,10 @@ def one_array(tmp_path: Path, **settings: Any) -> tuple[agg.Plan, np.ndarray]:
 
 
 def test_steps_may_be_under_way_together(tmp_path: Path) -> None:
-    """Begin more requests than can be under way. Each request must keep its array alive, because the caller does
-    not."""
+    """Begin more requests than can be under way.
+
+    Each request must keep its array alive, because the caller does not.
+    """
     plan, values = one_array(tmp_path)
     with agg.create(tmp_path / "file", plan) as file:
         requests = [file.begin_write({"u": values + step}, base=step * plan.end) for step in range(7)]
@@ -165,8 +167,10 @@ def test_overlaps_are_refused_but_for_reading(tmp_path: Path) -> None:
 
 
 def test_settings_reach_the_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Arguments override hints, and hints override the environment. The text of explain() names the origin of a
-    setting."""
+    """Arguments override hints, and hints override the environment.
+
+    The text of explain() names the origin of a setting.
+    """
     monkeypatch.setenv("OUTCROP_AGG_BUFFER", "64KiB")
     assert "x 64 KiB" in one_array(tmp_path)[0].explain()
     plan, _ = one_array(tmp_path, hints={"cb_buffer_size": "131072", "striping_unit": "1"})
@@ -205,8 +209,10 @@ def one() -> list[agg.Extent]:
 
 
 def test_plans_are_explained_before_and_after(tmp_path: Path) -> None:
-    """Before the first step, the text gives rank, tier and predicted seconds. After steps it adds the measured
-    times."""
+    """Before the first step, the text gives rank, tier and predicted seconds.
+
+    After steps it adds the measured times.
+    """
     nbytes = 2**22
     plan = agg.declare(None, one(), target=tmp_path, buffer="512KiB", own_run_bytes=0)
     before = plan.explain()
@@ -265,8 +271,10 @@ with agg.create("full", plan, way="buffered") as file:
 
 
 def test_what_needs_a_plan_that_has_been_closed_is_refused(tmp_path: Path) -> None:
-    """The error is one line, because no rank could move bytes any more. A file can be closed twice before and after
-    this."""
+    """The error is one line, because no rank could move bytes any more.
+
+    A file can be closed twice before and after this.
+    """
     plan, values = one_array(tmp_path)
     with agg.create(tmp_path / "closed", plan) as closed:
         closed.write([values])

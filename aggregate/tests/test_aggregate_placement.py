@@ -1,5 +1,4 @@
-"""Protects placement from Python: the published table, the choice by capacity, the filters and the number of
-aggregators."""
+"""These tests check placement from Python: the published table, capacities, filters and the number of aggregators."""
 
 import numpy as np
 import pytest
@@ -107,8 +106,10 @@ def test_number_of_aggregators_is_chosen_and_can_be_given() -> None:
 
 
 def test_local_targets_and_shared_memory_change_the_prediction() -> None:
-    """A device in each node is faster than one shared device. A message for each node is faster than one for each
-    rank."""
+    """A device in each node is faster than one shared device.
+
+    A message for each node is faster than one for each rank.
+    """
     four = np.repeat(np.arange(4), 4)
     tallies = Tallies.of(np.zeros(16), np.arange(16), np.full(16, 4 * MB))
     base = machine()

@@ -1,4 +1,4 @@
-"""Protects the one table of settings: Python's arguments, the C header and the manual must be equal to it."""
+"""These tests check that Python's arguments, the C header and the manual agree with the table of settings."""
 
 import inspect
 import subprocess
@@ -19,8 +19,10 @@ def test_the_header_and_the_manual_are_written_from_the_table() -> None:
 
 
 def test_every_setting_is_an_argument_of_python() -> None:
-    """Each setting is an argument of `declare`, or of both `create` and `open`. The docstrings describe each
-    argument."""
+    """Each setting is an argument of `declare`, or of both `create` and `open`.
+
+    The docstrings describe each argument.
+    """
     names = {row[0] for row in _aggregate.setting_rows()}
     own = {"communicator", "extents", "hints"}
     of_plans = set(inspect.signature(agg.declare).parameters) - own

@@ -1,4 +1,4 @@
-"""Protects simulations: patterns are compared with lists of all bytes. The table and the command are checked."""
+"""These tests compare simulated patterns with lists of all bytes. They also check the table and the command."""
 
 import json
 from dataclasses import replace
@@ -68,8 +68,7 @@ def owners_of_hacc(pattern: Hacc) -> np.ndarray:
 
 
 def check(pattern: Pattern, owners: np.ndarray, domains: int) -> None:
-    """Check that all domains together cover the file, and that each domain has the right number of bytes from each
-    rank."""
+    """Check that the domains cover the file, and that each domain has the right number of bytes from each rank."""
     assert pattern.file_bytes == len(owners)
     tallies, count = tally(pattern, domains)
     size = -(-len(owners) // domains)
@@ -124,8 +123,10 @@ def test_large_domains_begin_at_whole_mebibytes() -> None:
 
 
 def test_round_robin_goes_from_node_to_node() -> None:
-    """Round robin takes the first rank of each node, then the second. Nodes may differ in size, and ranks have any
-    order."""
+    """Round robin takes the first rank of each node, then the second.
+
+    Nodes may differ in size, and ranks have any order.
+    """
     assert round_robin(np.array([0, 0, 1, 1], np.uint32), 3).tolist() == [0, 2, 1]
     assert round_robin(np.array([1, 0, 1, 0, 1], np.uint32), 5).tolist() == [1, 0, 3, 2, 4]
 

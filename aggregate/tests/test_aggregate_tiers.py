@@ -1,5 +1,4 @@
-"""Protects buffers and stages on the chosen tier as Python users see them: choice by capacity, decisions and
-recovery."""
+"""These tests check that buffers and stages are on the chosen tier, and that recovery finds staged steps."""
 
 from __future__ import annotations
 
@@ -57,8 +56,10 @@ def written(plan: agg.Plan, values: np.ndarray, path: Path, **options: Any) -> a
     ("hbm", "dram", "tier"), [("1GiB", "1GiB", "hbm"), ("100KiB", "1GiB", "dram"), ("100KiB", "100KiB", "nvm")]
 )
 def test_buffers_are_where_the_ladder_of_capacities_ends(tmp_path: Path, hbm: str, dram: str, tier: str) -> None:
-    """Buffers that do not fit into HBM go to DRAM, and then to NVM. They are bound to a NUMA node, unbound, or
-    mapped."""
+    """Buffers that do not fit into HBM go to DRAM, and then to NVM.
+
+    They are bound to a NUMA node, unbound, or mapped.
+    """
     nvm = tmp_path / "nvm"
     nvm.mkdir()
     tables = [table("hbm", "hbm", 180e9, hbm, 'nodes = "0"'), table("dram", "dram", 90e9, dram),
@@ -124,8 +125,10 @@ def test_machine_text_says_what_the_tiers_of_this_machine_are(tmp_path: Path) ->
 
 
 def staged_machine(folder: Path, target: float = 1e9, kind: str = "disk") -> Path:
-    """Write a machine file with DRAM and a tier for staging. The tier keeps files for a job and has 8 times the
-    target's rate."""
+    """Write a machine file with DRAM and a tier for staging.
+
+    The tier keeps files for a job and has 8 times the target's rate.
+    """
     (folder / "fast").mkdir(exist_ok=True)
     place = f'directory = "{folder / "fast"}"\npersistence = "job"'
     tables = [table("dram", "dram", 90e9, "1GiB"), table("fast", "nvme", 8e9, "1GiB", place)]
@@ -145,8 +148,10 @@ def staged_machine(folder: Path, target: float = 1e9, kind: str = "disk") -> Pat
     ],
 )
 def test_steps_are_staged_where_the_model_says_so(tmp_path: Path, habits: dict[str, Any], is_staged: bool) -> None:
-    """The use of steps decides. Either way, the bytes get to the file, and the plan explains both ways with measured
-    times."""
+    """The use of steps decides.
+
+    Either way, the bytes get to the file, and the plan explains both ways with measured times.
+    """
     plan, values = plan_of(tmp_path, staged_machine(tmp_path))
     file = written(plan, values, tmp_path / "file", **{"durable": True, "stage": "auto", **habits})
     assert file.is_staged == is_staged

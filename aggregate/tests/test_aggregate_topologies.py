@@ -1,4 +1,4 @@
-"""Protects distances: topologies are compared with searches of graphs. Each provider is tested without a cluster."""
+"""These tests compare topologies with searches of graphs, and check each provider of distances without a cluster."""
 
 from collections import deque
 from dataclasses import replace
@@ -218,8 +218,10 @@ def test_names_of_nodes() -> None:
 
 
 def test_ping_pong_is_asked_before_giving_up() -> None:
-    """Distances are multiples of the shortest time, equal in both directions. A measurement without result is
-    skipped."""
+    """Distances are multiples of the shortest time, equal in both directions.
+
+    A measurement without result is skipped.
+    """
     seconds = np.array([[0, 2e-6, 5e-6], [2e-6, 0, 4e-6], [3e-6, 4e-6, 0]])
     around = Surroundings(["a", "b", "c"], [0, 1, 2], ping_pong=lambda: seconds)
     assert np.allclose(rows(around, "ping-pong"), [[0, 1, 2], [1, 0, 2], [2, 2, 0]])

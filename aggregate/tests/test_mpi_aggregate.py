@@ -1,5 +1,4 @@
-"""Protects aggregation by ranks of MPI from Python: files are equal to NumPy's, and all ranks get the error of one
-rank."""
+"""These tests run MPI ranks in Python. Files must be equal to NumPy's, and all ranks must get the error of one rank."""
 
 from __future__ import annotations
 
@@ -23,8 +22,10 @@ def ranks_do(ranks: int, what: str, folder: Path, *arguments: object, **environm
 
 @pytest.mark.parametrize(("ranks", "seeds"), [(1, (0, 4)), (3, (10, 18)), (4, (20, 28)), (16, (30, 33))])
 def test_files_are_what_numpy_would_write(tmp_path: Path, ranks: int, seeds: tuple[int, int]) -> None:
-    """Write random patterns in steps, one beyond 4 GiB, with and without waiting. Read them back. Aggregators vary in
-    number."""
+    """Write random patterns in steps, one beyond 4 GiB, with and without waiting.
+
+    Read them back. Aggregators vary in number.
+    """
     ranks_do(ranks, "patterns", tmp_path, *seeds)
 
 
@@ -90,8 +91,7 @@ def test_a_full_disk_is_told_to_all(tmp_path: Path) -> None:
 
 
 def test_the_error_of_a_program_is_seen(tmp_path: Path) -> None:
-    """A rank that leaves its file by an exception does not wait for the other ranks, because they wait for this
-    rank."""
+    """A rank that leaves its file by an exception ends without waiting for the other ranks."""
     program = [sys.executable, "-m", "mpi4py", str(PROGRAM), "own_error", str(tmp_path)]
     done = mpirun(3, *program, seconds=60)
     assert done.returncode != 0

@@ -1,4 +1,4 @@
-"""Protects `outcrop agg bench`: ways alternate evenly, bytes are compared, and figures follow from measured seconds."""
+"""These tests check `outcrop agg bench`. Ways alternate evenly, bytes are compared, and figures follow from seconds."""
 
 from __future__ import annotations
 
@@ -61,8 +61,10 @@ def test_the_ranks_of_a_kernel_fill_its_file(name: str, ranks: int, tmp_path: Pa
 
 
 def test_no_byte_of_another_turn_is_taken_for_right() -> None:
-    """The comparison finds every wrong byte: bytes of earlier turns differ everywhere, and so does the memory before a
-    read."""
+    """The comparison finds every wrong byte.
+
+    All bytes differ from those of earlier turns, and from those in memory before a read.
+    """
     contents = Contents(make_kernel("hacc-aos", 2, 1, 1000), 1)
     before = contents.stamped(7).copy()
     after = contents.stamped(8)
@@ -163,8 +165,10 @@ def test_medians_are_compared_with_the_fastest_other_way() -> None:
 
 
 def test_programs_that_took_turns_make_one_table() -> None:
-    """Each way has the figures of its program. A remark names each way that is faster, and says what limited
-    aggregation."""
+    """Each way has the figures of its program.
+
+    A remark names each way that is faster, and says what limited aggregation.
+    """
     slow = record("outcrop", "read-cold", 2.0, cached=0.5, seconds=2.0, seconds_storage=1.8, seconds_copying=0.4)
     first = program(("outcrop",), [slow, record("outcrop", "write", 1.0)])
     theirs = [record("mpi-io:ompio", "read-cold", 1.0), record("mpi-io:ompio", "write", 2.0)]
@@ -247,8 +251,10 @@ def check(figures: dict[str, Any], ranks: int, turns: int) -> None:
 
 
 def test_ranks_of_mpirun_measure_together(tmp_path: Path) -> None:
-    """Measure all ways, kernels and modes at a small size with the installed MPI. This makes one table and leaves no
-    files."""
+    """Measure all ways, kernels and modes at a small size with the installed MPI.
+
+    This makes one table and leaves no files.
+    """
     target, picture = tmp_path / "figures.json", tmp_path / "bench.png"
     command = ["agg", "bench", "-d", str(tmp_path / "new" / "below"), "--size", "8KiB", "--turns", "2"]
     command += ["--json", str(target), "--png", str(picture)]
@@ -261,8 +267,10 @@ def test_ranks_of_mpirun_measure_together(tmp_path: Path) -> None:
 
 
 def test_it_starts_mpirun_itself(tmp_path: Path, alone: None, capfd: pytest.CaptureFixture[str]) -> None:
-    """The command starts the mpirun of mpi4py's MPI. It measures all implementations of MPI-IO that this MPI can
-    choose."""
+    """The command starts the mpirun of mpi4py's MPI.
+
+    It measures all implementations of MPI-IO that this MPI can choose.
+    """
     launcher()
     target = tmp_path / "figures.json"
     command = ["agg", "bench", "-d", str(tmp_path / "new"), "--ranks", "2", "--size", "8KiB", "--turns", "1"]

@@ -1,4 +1,4 @@
-"""Protects programs in C and Fortran: pkg-config and CMake find the installed library, and it works."""
+"""These tests check that C and Fortran programs find the installed library by pkg-config and CMake, and can use it."""
 
 from __future__ import annotations
 
@@ -68,8 +68,10 @@ def program_of_the_manual(language: str, path: Path) -> str:
 
 
 def run_program_of_the_manual(program: Path, folder: Path) -> None:
-    """Start the program on three ranks. Each rank writes 8 rows in each of three steps; values depend on rank and
-    step."""
+    """Start the program on three ranks.
+
+    Each rank writes 8 rows in each of three steps; values depend on rank and step.
+    """
     folder.mkdir()
     done = mpirun(3, "sh", "-c", 'cd "$1" && exec "$2"', "sh", str(folder), str(program))
     assert done.returncode == 0, done.stdout + done.stderr
@@ -211,8 +213,7 @@ def test_c_and_python_place_alike(
     placed_program: str, tmp_path: Path, ranks: int, records: int, unit: int, room: str, target: str,
     settings: dict[str, str],
 ) -> None:  # fmt: skip
-    """With the same machine file, C and Python choose the same ranks and tiers, predict the same times, and write the
-    same file."""
+    """With one machine file, C and Python choose the same ranks and tiers, and write the same file."""
     folder, machine = tmp_path / "fast", tmp_path / "machine"
     folder.mkdir()
     machine.write_text(MACHINE.format(folder=folder, room=room, target=target))
@@ -231,8 +232,10 @@ def test_c_and_python_place_alike(
 
 
 def test_c_without_a_machine_file_measures_memory(placed_program: str, tmp_path: Path) -> None:
-    """The text says that memory was measured and which target is assumed. A missing machine file is an error on all
-    ranks."""
+    """The text says that memory was measured and which target is assumed.
+
+    A missing machine file is an error on all ranks.
+    """
     done = mpirun(2, placed_program, str(tmp_path / "file"), "100", "1000")
     assert done.returncode == 0, done.stdout + done.stderr
     assert ", measured by a copy" in done.stdout and ", assumed for " in done.stdout

@@ -1,4 +1,4 @@
-"""Protects Python programs with many ranks: the core gets a transport over mpi4py's MPI, or an error of one line."""
+"""These tests check that Python ranks get a transport over mpi4py's MPI, or an error of one line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Protects ranks from a rank that is killed or stuck in a step: the other ranks end, and durable data stay."""
+"""These tests kill or stop a rank in a step. The other ranks must end, and durable data must stay."""
 
 from __future__ import annotations
 
@@ -35,8 +35,10 @@ def first_step_is_whole(folder: Path) -> None:
 @pytest.mark.parametrize("on_node", [RANKS, 2])
 @pytest.mark.parametrize("whom", ["aggregator", "other"])
 def test_a_killed_rank_ends_all_others(tmp_path: Path, whom: str, on_node: int) -> None:
-    """Ranks end by an error that names the killed rank, or by mpirun. This holds for ranks on the same and on other
-    nodes."""
+    """Ranks end by an error that names the killed rank, or by mpirun.
+
+    This holds for ranks on the same and on other nodes.
+    """
     kill_one(tmp_path, whom, RANKS_ON_NODE=str(on_node))
     first_step_is_whole(tmp_path)
 
@@ -54,8 +56,10 @@ def launcher_that_leaves_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_ranks_of_other_nodes_do_not_wait_longer_than_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whom: str
 ) -> None:
-    """Ranks of other nodes cannot notice that a rank has ended. The setting seconds_most limits the time that they
-    wait."""
+    """Ranks of other nodes cannot notice that a rank has ended.
+
+    The setting seconds_most limits the time that they wait.
+    """
     launcher_that_leaves_ranks(monkeypatch)
     kill_one(tmp_path, whom, RANKS_ON_NODE="2", OUTCROP_AGG_SECONDS_MOST="3")
     told = [path.read_text() for path in tmp_path.glob("told-*")]

@@ -1,5 +1,4 @@
-"""Protects distances by PMIx: answers of servers are read as PMIx's headers define them. Missing answers are
-reported."""
+"""These tests check that PMIx answers are read as PMIx's headers define, and that missing answers are reported."""
 
 from __future__ import annotations
 
@@ -101,8 +100,10 @@ def around(*coordinates: tuple[int, ...]) -> Surroundings:
 
 
 def test_coordinates_of_all_nodes_become_distances() -> None:
-    """The first coordinate has the largest weight. If a node has none, the reason is reported and the next provider
-    answers."""
+    """The first coordinate has the largest weight.
+
+    If a node has none, the reason is reported and the next provider answers.
+    """
     found = find_distances(around((0, 1), (0, 1), (0, 2), (5, 1)))
     assert found.provider == "PMIx"
     row = list(found.distances.row(0))

@@ -1,5 +1,4 @@
-"""Protects the C++ transport over MPI: CMake builds it with the installed MPI, and it keeps the contract of all
-transports."""
+"""These tests build the C++ transport with the installed MPI, and check the contract of all transports."""
 
 from __future__ import annotations
 
@@ -18,8 +17,10 @@ def test_the_transport_keeps_the_contract(ranks: int) -> None:
 
 @pytest.mark.parametrize("ranks", [1, 2, 5])
 def test_fetched_messages_keep_the_contract(ranks: int) -> None:
-    """One-sided messages keep the same contract. If windows do not work, this is noticed, and messages are sent
-    instead."""
+    """One-sided messages keep the same contract.
+
+    If windows do not work, this is noticed, and messages are sent instead.
+    """
     folder = build_with_mpi("outcrop_mpi_one_sided_test")
     done = mpirun(ranks, str(folder / "outcrop_mpi_one_sided_test"))
     assert done.returncode == 0, done.stdout + done.stderr

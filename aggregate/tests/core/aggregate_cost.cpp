@@ -1,4 +1,4 @@
-// Protects the cost model of aggregation: the published figures, and our extensions.
+// These tests compare the cost model of aggregation with the published figures, and check our extensions of the model.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -66,11 +66,11 @@ TEST(AggregateCost, AggregatorsOfANodeShareItsCardsAndTiers) {
     return cost(all, TIERS[0], around).transfer;
   };
   const double alone = transfer(1, 1);
-  EXPECT_DOUBLE_EQ(transfer(8, 1), alone);      // an aggregator uses one card
-  EXPECT_DOUBLE_EQ(transfer(8, 8), alone);      // each has its own card
-  EXPECT_DOUBLE_EQ(transfer(1, 8), alone * 8);  // all share one card
+  EXPECT_DOUBLE_EQ(transfer(8, 1), alone);      // one aggregator uses only one card
+  EXPECT_DOUBLE_EQ(transfer(8, 8), alone);      // each aggregator has its own card
+  EXPECT_DOUBLE_EQ(transfer(1, 8), alone * 8);  // all aggregators share one card
   EXPECT_DOUBLE_EQ(transfer(64, 64),
-                   100.0 * MEGABYTE / (180 * GIGABYTE / 64));  // now the tier is slower than the cards
+                   100.0 * MEGABYTE / (180 * GIGABYTE / 64));  // with this number of cards, the tier is the bottleneck
 }
 
 TEST(AggregateCost, TargetIsSharedByAllOrByThoseOfANode) {

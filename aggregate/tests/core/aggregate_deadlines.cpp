@@ -1,4 +1,5 @@
-// Protects ranks from a rank that is alive but does nothing: they fail within the time of the setting seconds_most.
+// These tests check that ranks do not wait for ever for a rank that is alive but does nothing. They must fail within
+// the time of the setting seconds_most.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -14,7 +15,7 @@ namespace {
 
 constexpr std::uint64_t block = 20000, count = 20;
 constexpr double seconds_most = 0.2;
-constexpr auto guard = std::chrono::seconds(60);  // a test that takes longer has failed
+constexpr auto guard = std::chrono::seconds(60);  // a test that takes longer than this has failed
 
 Declaration in_turns(int rank, int size) {
   const auto ranks = static_cast<std::uint64_t>(size), number = static_cast<std::uint64_t>(rank);
@@ -25,13 +26,13 @@ struct Layout {
   int size, per_node;
 };
 
-// The operations of all ranks, and the first operation in which the stuck rank takes no part.
+// The operations that all ranks begin, and the first operation in which the stuck rank takes no part.
 enum class Part { plan, create, write, begin, read, staged, flush, close };
 
 struct Case {
   Layout layout;
   Part stuck_before;
-  int stuck;  // number of the stuck rank
+  int stuck;  // the number of the stuck rank
 };
 
 std::string name_of(const ::testing::TestParamInfo<Case> &info) {
@@ -61,7 +62,7 @@ TEST_P(AggregateDeadlines, AStuckRankDoesNotKeepTheOthers) {
   std::atomic<int> ended{0};
   std::atomic<bool> is_late{false};
   std::vector<std::string> told(static_cast<std::size_t>(size));
-  // The rank is stuck until all others have ended, so they cannot have waited for it successfully.
+  // The stuck rank waits until all other ranks have ended. So no other rank can have got an answer from it.
   const auto goes_on = [&](int rank, Part next) {
     if (rank != stuck || next != stuck_before) return true;
     const auto begin = std::chrono::steady_clock::now();
@@ -118,8 +119,8 @@ TEST_P(AggregateDeadlines, AStuckRankDoesNotKeepTheOthers) {
   }
 }
 
-// Some ranks begin a step and do not wait for it, so their messages are not moved. The others give up, in the next step at
-// the latest.
+// Some ranks begin a step and never wait for it, so nobody advances their messages. The other ranks give up, at the
+// latest in the next step.
 TEST(AggregateDeadline, ARankThatNeverWaitsDoesNotKeepTheOthers) {
   constexpr int size = 4;
   const Folder folder;
@@ -144,7 +145,7 @@ TEST(AggregateDeadline, ARankThatNeverWaitsDoesNotKeepTheOthers) {
   });
 }
 
-// The time in which a rank computes between the begin and the end of a step does not count as waiting.
+// A rank may compute between the begin and the end of a step. This time does not count as waiting.
 TEST(AggregateDeadline, ComputingIsNotWaiting) {
   constexpr int size = 3;
   const Folder folder;
@@ -156,7 +157,8 @@ TEST(AggregateDeadline, ComputingIsNotWaiting) {
     File file = File::create(plan, folder.file("computing"));
     Link(transport).barrier();
     transport.seconds_most = 0.05;
-    if (rank > 0) std::this_thread::sleep_for(std::chrono::milliseconds(300));  // so that rank 0's helper has to wait
+    // so that the copy thread of rank 0 has to wait
+    if (rank > 0) std::this_thread::sleep_for(std::chrono::milliseconds(300));
     Operation begun = file.begin_write(spans);
     std::this_thread::sleep_for(std::chrono::milliseconds(rank == 0 ? 300 : 0));
     transport.seconds_most = 60;

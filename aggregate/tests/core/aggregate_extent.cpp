@@ -1,4 +1,5 @@
-// Protects the arithmetic of extents: it finds the same bytes as counting does, and invalid extents are refused.
+// These tests check that the arithmetic of extents finds the same bytes as counting, and that invalid extents are
+// refused.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -12,7 +13,7 @@
 namespace outcrop::aggregate {
 namespace {
 
-using Bytes = std::map<std::uint64_t, std::uint64_t>;  // byte of the file -> byte of memory
+using Bytes = std::map<std::uint64_t, std::uint64_t>;  // from a byte of the file to a byte of memory
 
 Bytes bytes_of(const Extent &extent, const Range &range) {
   Bytes bytes;
@@ -109,7 +110,7 @@ TEST(AggregateOverlap, IsFoundWhereAndOnlyWhereBytesMeet) {
   int overlapping = 0;
   for (int turn = 0; turn < 4000; ++turn) {
     Extent a = nested(random_extent(random)), b = nested(random_extent(random));
-    if (turn % 2 == 0) {  // the same shape, as for most ranks
+    if (turn % 2 == 0) {  // most ranks of a program have the same shape
       b = a;
       b.file_offset = below(random, 80);
     }

@@ -1,4 +1,4 @@
-// Protects ranks from failures of other ranks: all ranks get the error of one rank, and no rank waits for ever.
+// These tests check that all ranks get the error of one rank, and that no rank waits for ever.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
@@ -21,13 +21,13 @@ namespace {
 
 constexpr std::uint64_t block = 20000;
 
-// Interleaved blocks: `count` for each rank.
+// Returns `count` interleaved blocks for each rank.
 Declaration in_turns(int rank, int size, std::uint64_t count = 10) {
   const auto ranks = static_cast<std::uint64_t>(size), number = static_cast<std::uint64_t>(rank);
   return {{{strided(number * block, count, block, ranks * block)}}};
 }
 
-// Returns the text of the error that act() throws on each rank. It must throw on all ranks.
+// Returns the text of the error that act() throws on each rank. The test fails if act() does not throw on all ranks.
 template <typename Error>
 std::vector<std::string> told(ThreadRanks &ranks, int size, const std::function<void(int, outcrop_transport &)> &act) {
   std::vector<std::string> texts(static_cast<std::size_t>(size));
@@ -86,7 +86,7 @@ TEST_P(AggregateFailures, TheNextOperationGoesOn) {
     const std::vector<std::span<const std::byte>> spans{memory};
     Operation first = bad.begin_write(spans), second = bad.begin_write(spans);
     EXPECT_THROW(first.wait(), StorageError);
-    EXPECT_THROW(first.wait(), StorageError);  // the outcome does not change
+    EXPECT_THROW(first.wait(), StorageError);  // the second call must return the same outcome
     second.wait();
     File good = File::create(plan, folder.file("good"));
     good.write(spans);
@@ -213,7 +213,7 @@ TEST_P(AggregateFailures, ALostConnectionEndsTheWaiting) {
       told<CommunicationError>(ranks, size, [&](int rank, outcrop_transport &transport) {
         const Plan plan = Plan::make(transport, in_turns(rank, size), {.buffer_bytes = 8192});
         File file = File::create(plan, folder.file("lost"));
-        if (rank / GetParam().per_node == (size - 1) / GetParam().per_node) {  // the last node is lost
+        if (rank / GetParam().per_node == (size - 1) / GetParam().per_node) {  // the last node takes no further part
           std::this_thread::sleep_for(std::chrono::milliseconds(50));
           ranks.fail();
           throw CommunicationError("gone");
@@ -231,13 +231,13 @@ TEST_P(AggregateFailures, RanksThatNeverComeAreNotWaitedForLongerThanIsSaid) {
         const Plan plan = Plan::make(transport, in_turns(rank, size), {.buffer_bytes = 8192});
         File file = File::create(plan, folder.file("lost"));
         transport.seconds_most = 0.2;
-        if (is_lost(rank)) return Link(transport).barrier();  // no other rank calls it
+        if (is_lost(rank)) return Link(transport).barrier();  // no other rank calls barrier(), so this call waits
         file.write(std::vector<std::span<const std::byte>>{memory});
       });
   for (const std::string &text : texts) EXPECT_NE(text.find("seconds_most"), std::string::npos) << text;
 }
 
-// A tmpfs with less room than the file needs: the kernel reports that it is full.
+// Each write to /dev/full fails with the error of a full file system.
 TEST(AggregateFull, AFullFileSystemIsToldToAll) {
   const char *full = "/dev/full";
   if (access(full, W_OK) != 0) GTEST_SKIP() << "there is no " << full;
@@ -266,7 +266,8 @@ TEST(AggregateNeighbours, ADeadProcessIsNoticed) {
   EXPECT_EQ(watch.ended(), -1);
   close(ends[1]);
   int ended = -1;
-  for (int turn = 0; turn < 1000 && ended < 0; ++turn) {  // the process is a zombie, because no wait() was called
+  // the process is a zombie, because waitpid() has not been called
+  for (int turn = 0; turn < 1000 && ended < 0; ++turn) {
     ended = watch.ended();
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }

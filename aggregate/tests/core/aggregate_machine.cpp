@@ -1,5 +1,5 @@
-// Protects machine files: placement gets their figures, invalid files are refused with file, line and remedy, and different
-// nodes are joined.
+// These tests check machine files: placement gets the figures of the file, an error names file, line and remedy, and
+// the descriptions of different nodes are joined.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,4 +1,5 @@
-// Protects programs from being killed: buffers take at most the memory that the control groups of a process allow.
+// These tests check that buffers take at most the memory that the control groups of a process allow. Otherwise the
+// system kills the program.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -23,7 +24,7 @@ bool write_text(const std::string &path, const std::string &text) {
   return file.good();
 }
 
-// The files of a group, with the names of one of the two versions.
+// The files of a control group, with the names of one of the two versions.
 void make_group(const std::string &folder, bool is_first, const std::string &limit, int used, int cached) {
   std::filesystem::create_directories(folder);
   const std::string key = is_first ? "total_" : "";
@@ -51,7 +52,7 @@ TEST(AggregateMemory, TheGroupThatLeavesLeastCountsWithoutItsCachedFiles) {
   EXPECT_EQ(group_free_bytes("/no/such/file", "/"), unlimited);
 }
 
-// A control group of this machine, if it can be made. The destructor removes it.
+// A control group of this machine. If it cannot be made, is_there() returns false. The destructor removes the group.
 class Group {
  public:
   explicit Group(std::uint64_t limit_bytes) {

@@ -1,4 +1,5 @@
-// Protects node files: any ranks read them as one file, merging makes exactly that file, and damage is detected.
+// These tests check node files: any number of ranks can read them as one file, merging makes exactly this file, and
+// damage is detected.
 #include <gtest/gtest.h>
 
 #include "aggregate_sinks.hpp"
@@ -12,7 +13,7 @@ namespace {
 class AggregateNodeFiles : public ::testing::Test {
  protected:
   static constexpr int size = 6;
-  const std::vector<std::uint64_t> bases{0, 300'000, 100'001, 650'000};  // some overlap; there are holes
+  const std::vector<std::uint64_t> bases{0, 300'000, 100'001, 650'000};  // some ranges overlap, and some leave holes
 
   std::string path() const { return folder.file("out"); }
 

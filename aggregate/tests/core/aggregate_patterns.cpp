@@ -1,4 +1,5 @@
-// Protects users' data: for any pattern, the file is the same as after plain writes, and reading returns the same data.
+// These tests check users' data for many patterns. The file must be equal to the file that plain writes make, and
+// reading must return the same data.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 
@@ -18,10 +19,10 @@ using Memory = std::vector<std::vector<std::byte>>;  // of each variable
 
 std::byte content(std::uint64_t offset, std::uint64_t step) {
   const std::uint64_t word = (offset + step * 7919) * 0x9E3779B97F4A7C15;
-  return static_cast<std::byte>((word >> 40) | 1);  // never zero, which is the value of holes
+  return static_cast<std::byte>((word >> 40) | 1);  // the value is never zero, because bytes in holes are zero
 }
 
-// Returns the memory of a rank with the values for the file. Bytes that belong to no extent are 0xEE.
+// Returns the memory of a rank with the values that belong to the file. Bytes that belong to no extent are 0xEE.
 Memory memory_of(const Declaration &declaration, std::uint64_t base, std::uint64_t step, bool filled) {
   Memory memory;
   for (const std::vector<Extent> &extents : declaration.variables) {
@@ -40,7 +41,7 @@ Memory memory_of(const Declaration &declaration, std::uint64_t base, std::uint64
 std::vector<std::span<const std::byte>> to_write(const Memory &memory) { return {memory.begin(), memory.end()}; }
 std::vector<std::span<std::byte>> to_read(Memory &memory) { return {memory.begin(), memory.end()}; }
 
-// Writes the same bytes by pwrite, one block after the other.
+// Writes the same bytes by pwrite(), one block after the other.
 void write_plainly(const std::string &path, const RandomPattern &pattern, std::uint64_t base, std::uint64_t step) {
   const Descriptor file(::open(path.c_str(), O_RDWR));
   for (const Declaration &declaration : pattern.ranks) {
@@ -124,7 +125,7 @@ void write_steps(File &file, const Declaration &own, const Setting &setting) {
     else
       file.write(to_write(memories[step]), base);
   }
-  for (std::size_t i = 0; i < operations.size(); ++i)  // alternately from both ends
+  for (std::size_t i = 0; i < operations.size(); ++i)  // in the order of steps, or in the opposite order
     operations[setting.steps % 2 == 0 ? i : operations.size() - 1 - i].wait();
 }
 
@@ -175,7 +176,7 @@ void try_pattern(const RandomPattern &pattern, const Setting &setting, const std
     }
 }
 
-// Each seed is a separate test, so that a failing seed can be repeated alone.
+// Each seed is a separate test, so that one failing seed can be repeated alone.
 class AggregatePatterns : public ::testing::TestWithParam<int> {};
 
 TEST_P(AggregatePatterns, AreWrittenAsPlainlyAndReadBack) {
@@ -223,7 +224,8 @@ TEST(AggregatePlan, LetsLongRunsStayWithTheirRanks) {
   });
 }
 
-// On one node, an aggregator only adds a copy. On several nodes, it reduces the number of writers of a shared file.
+// On one node, an aggregator costs an additional copy and saves nothing. On several nodes, aggregators reduce the
+// number of ranks that write to a shared file.
 TEST(AggregatePlan, LetsLongRunsStayWhereThatPays) {
   for (const int on_node : {4, 2}) {
     ThreadRanks ranks(4, on_node);
@@ -240,7 +242,8 @@ TEST(AggregatePlan, LetsLongRunsStayWhereThatPays) {
   }
 }
 
-// If one rank has no room in the page cache, all ranks bypass it. The other modes must be the same on all ranks.
+// If one rank has no room in the page cache, all ranks bypass the page cache. The other modes must be equal on all
+// ranks.
 TEST(AggregateOpenMode, IsThatOfAllRanks) {
   for (const int unlike : {-1, 0, 2}) {
     ThreadRanks ranks(3, 2);
@@ -258,7 +261,8 @@ TEST(AggregateOpenMode, IsThatOfAllRanks) {
   EXPECT_FALSE(has_ample_room(~std::uint64_t{0}));
 }
 
-// Bytes with ample room in the page cache are read through it, so the next reader finds them there.
+// If the page cache has ample room for bytes, they are read through the cache. So the next reader finds them in the
+// cache.
 TEST(AggregateSharedFile, ReadsThroughThePageCacheWhatHasRoomThere) {
   constexpr std::uint64_t bytes = 1 << 16;
   const Folder folder;
@@ -271,7 +275,7 @@ TEST(AggregateSharedFile, ReadsThroughThePageCacheWhatHasRoomThere) {
     return SharedFile(path, false, mode, false, {.ample_room = ample_room}, {}).reads_buffered(0, bytes);
   };
   EXPECT_TRUE(reads_buffered(CacheMode::automatic, true));
-  // Some file systems support only buffered transfers.
+  // Some file systems support only buffered transfers. There, both calls give the same result.
   EXPECT_EQ(reads_buffered(CacheMode::automatic, false), reads_buffered(CacheMode::direct, true));
 }
 
@@ -290,7 +294,8 @@ TEST(AggregateSharedFile, WritesOwnBytesThroughThePageCacheWhereTheyHaveRoom) {
   EXPECT_EQ(writes_buffered(true, {.ample_room = true, .own = false}), only_way);
 }
 
-// The device begins to write durable bytes while more are written, and all of them are in the file at the end.
+// The device begins to write durable bytes while later bytes are still being copied. At the end, all bytes are in the
+// file.
 TEST(AggregateSharedFile, WritesOwnBytesBackThatMustLast) {
   constexpr std::size_t bytes = (std::size_t{5} << 20) + 77;
   const Folder folder;

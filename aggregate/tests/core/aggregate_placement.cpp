@@ -1,4 +1,5 @@
-// Protects placement: it is the best of all placements, capacity and persistence are filters, and explanations are right.
+// These tests check that the chosen placement is the best of all placements, that capacity and persistence are filters,
+// and that explanations are right.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -17,7 +18,7 @@ namespace {
 constexpr double GIGABYTE = 1024.0 * 1024 * 1024;
 constexpr std::uint64_t MEGABYTE = 1024 * 1024;
 
-// The machine of the published table, with one rank on each node.
+// The machine of the published table. Each rank is on its own node.
 Machine published() {
   static const double distances[4][4] = {{0, 4, 7, 5}, {4, 0, 6, 3}, {7, 6, 0, 6}, {5, 3, 6, 0}};
   Machine machine;
@@ -66,7 +67,7 @@ void cap(Machine &machine, std::size_t tier, std::uint64_t bytes) {
 
 TEST(AggregatePlacement, GoesDownTheLadderOfCapacities) {
   Machine machine = published();
-  cap(machine, 0, 255 * MEGABYTE);  // two buffers of 128 MiB do not fit
+  cap(machine, 0, 255 * MEGABYTE);  // two buffers of 128 MiB do not fit into the tier
   Placement placement = place(machine, PUBLISHED_BYTES, 1, options());
   EXPECT_EQ(machine.tiers[placement.choices[0].chosen.tier].name, "dram");
   ASSERT_EQ(placement.notes.size(), 1U);
@@ -96,7 +97,7 @@ TEST(AggregatePlacement, PersistenceIsAFilterAndATierCanBeAskedFor) {
   dram.tier = "dram";
   const Placement asked = place(machine, PUBLISHED_BYTES, 1, dram);
   EXPECT_EQ(asked.choices[0].chosen.tier, 1U);
-  EXPECT_EQ(asked.choices[0].rank, 1U);  // all places have the same tier, so the topology decides
+  EXPECT_EQ(asked.choices[0].rank, 1U);  // all places have the same tier, so only the topology decides
   EXPECT_EQ(asked.choices[0].verdicts[0], Verdict::not_requested);
   dram.tier = "flash";
   EXPECT_THROW(place(machine, PUBLISHED_BYTES, 1, dram), InputError);
@@ -115,7 +116,7 @@ double any(std::mt19937 &random, double least, double most) {
   return std::uniform_real_distribution<double>(least, most)(random);
 }
 
-// Makes up to 4 nodes of up to 3 ranks, with 2 tiers and random distances. The faster tier often lacks room.
+// Makes up to 4 nodes with up to 3 ranks each, with 2 tiers and random distances. The faster tier often lacks room.
 Instance random_instance(std::mt19937 &random) {
   Instance one;
   const auto below = [&](unsigned limit) { return static_cast<std::uint32_t>(random() % limit); };
@@ -146,7 +147,8 @@ Instance random_instance(std::mt19937 &random) {
   return one;
 }
 
-// Finds the minimum cost by trying all placements that keep the rules: room, one domain for each rank, even spread.
+// Finds the minimum cost by trying all placements that keep three rules. Room is sufficient, a rank has at most one
+// domain, and aggregators are spread evenly.
 class Everything {
  public:
   Everything(const Instance &one, std::uint32_t max_on_node)
@@ -265,7 +267,7 @@ TEST(AggregatePlacement, NumberOfAggregatorsFollowsTheCardsAndTheTarget) {
   EXPECT_GE(many.choices.size(), 32U) << "one for each card at least";
   machine.network.cards_on_node = 1;
   EXPECT_LT(place_best(machine, tallies, 64, PlacementOptions{}, true).choices.size(), many.choices.size());
-  machine.target.bytes_per_second = 5e9;  // slower than a card
+  machine.target.bytes_per_second = 5e9;  // the target is slower than a card
   machine.network.latency_seconds = 1e-8;
   EXPECT_LE(place_best(machine, tallies, 64, PlacementOptions{}, true).choices.size(), 4U);
 }

@@ -4,7 +4,7 @@
 
 namespace outcrop::aggregate {
 
-// Ranges of any length. Each belongs to one rank or to none, and they are listed in any order.
+// Makes ranges of any length. A range belongs to one rank or to no rank. The ranges are listed in any order.
 std::uint64_t RandomPattern::add_pieces(Random &random, std::uint64_t begin) {
   const std::uint64_t longest = std::uint64_t{1} << below(random, 17), count = 1 + below(random, 60);
   std::vector<std::vector<Extent>> lists(ranks.size());
@@ -25,7 +25,7 @@ std::uint64_t RandomPattern::add_pieces(Random &random, std::uint64_t begin) {
   return begin;
 }
 
-// An array of structures. Each field belongs to one rank.
+// Makes an array of structures. Each field of the structure belongs to one rank.
 std::uint64_t RandomPattern::add_records(Random &random, std::uint64_t begin) {
   const std::uint64_t count = 1 + below(random, 3000), fields = 1 + below(random, 9);
   std::vector<std::uint64_t> lengths;
@@ -45,7 +45,7 @@ std::uint64_t RandomPattern::add_records(Random &random, std::uint64_t begin) {
   return begin + count * record;
 }
 
-// A grid of one to three axes, cut into blocks.
+// Makes a grid of one to three axes that is cut into blocks.
 std::uint64_t RandomPattern::add_grid(Random &random, std::uint64_t begin) {
   const std::size_t axes = 1 + below(random, 3);
   const std::uint64_t item = 1 + below(random, 12);

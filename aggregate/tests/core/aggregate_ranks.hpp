@@ -1,4 +1,4 @@
-// Tools for tests of aggregation: ranks as threads, and random patterns of access.
+// Tools for tests of aggregation: ranks that are threads, and random patterns of access.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -19,7 +19,7 @@
 
 namespace outcrop::aggregate {
 
-// Runs act(rank, transport) in a thread for each rank, and rethrows the first exception.
+// Runs act(rank, transport) in one thread for each rank. If threads throw exceptions, throws the first of them again.
 inline void on_ranks(ThreadRanks &ranks, int size, const std::function<void(int, outcrop_transport &)> &act) {
   std::vector<std::exception_ptr> thrown(static_cast<std::size_t>(size));
   std::vector<std::thread> threads;
@@ -29,7 +29,7 @@ inline void on_ranks(ThreadRanks &ranks, int size, const std::function<void(int,
         act(rank, ranks.transport(rank));
       } catch (...) {
         thrown[static_cast<std::size_t>(rank)] = std::current_exception();
-        ranks.fail();  // a bug in a test must not make the others wait
+        ranks.fail();  // a rank that fails by a bug must not make the other ranks wait
       }
     });
   for (std::thread &thread : threads) thread.join();
@@ -55,7 +55,7 @@ class Folder {
   std::string path_;
 };
 
-// Visits each block of an extent by plain counting: visit(file offset, memory offset, bytes).
+// Calls visit(file offset, memory offset, bytes) for each block of an extent. The blocks are found by plain counting.
 template <typename Visit>
 void expand(const Extent &extent, Visit &&visit, std::size_t level = 0, std::uint64_t file = 0,
             std::uint64_t memory = 0) {
@@ -71,7 +71,7 @@ using Random = std::mt19937_64;
 
 inline std::uint64_t below(Random &random, std::uint64_t end) { return random() % end; }
 
-// A declaration for each rank without overlaps, and the ranges of the file that a test should query.
+// A declaration for each rank, without overlaps. A test should look up the extents in each range of `windows`.
 struct RandomPattern {
   std::vector<Declaration> ranks;
   std::vector<Range> windows;

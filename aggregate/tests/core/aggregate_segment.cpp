@@ -1,4 +1,4 @@
-// Protects sharing between processes: both map the same memory, and another file is refused.
+// These tests check that two processes map the same memory, and that a file of another kind is refused.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>

@@ -1,4 +1,4 @@
-// Protects settings: their precedence, ROMIO's names, and error messages of one line.
+// These tests check the precedence of settings, ROMIO's names for them, and that error messages have one line.
 #include <gtest/gtest.h>
 
 #include <string>

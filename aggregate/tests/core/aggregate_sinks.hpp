@@ -1,4 +1,4 @@
-// Tools for tests of sinks: a file with interleaved blocks of all ranks, and its expected content.
+// Tools for tests of sinks: a file with interleaved blocks of all ranks, and the file's expected content.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -17,7 +17,7 @@ namespace outcrop::aggregate {
 
 constexpr std::uint64_t turn_bytes = 7000, turns = 6;
 
-/// Interleaved blocks of each rank. All ranks together have `size` * turns * turn_bytes bytes without a hole.
+/// Returns interleaved blocks of a rank. All ranks together have `size` * turns * turn_bytes bytes, without holes.
 inline Declaration in_turns(int rank, int size) {
   const auto ranks = static_cast<std::uint64_t>(size), number = static_cast<std::uint64_t>(rank);
   return {{{strided(number * turn_bytes, turns, turn_bytes, ranks * turn_bytes)}}};
@@ -30,7 +30,7 @@ inline std::byte value(std::uint64_t step, std::uint64_t offset) {
   return static_cast<std::byte>((word >> 40) | 1);
 }
 
-/// Returns the bytes of a rank. at(offset) gives the byte at an offset of the file.
+/// Returns the bytes of a rank. at(offset) is the byte at an offset of the file.
 inline std::vector<std::byte> part_of(int rank, int size, std::uint64_t base,
                                       const std::function<std::byte(std::uint64_t)> &at) {
   std::vector<std::byte> memory(turns * turn_bytes);
@@ -60,12 +60,13 @@ inline std::vector<std::byte> whole_file(const std::string &path) {
   return bytes;
 }
 
-/// Options that give several domains and rounds although there are few bytes.
+/// Returns options with which a plan has several domains and rounds although the file is small.
 inline PlanOptions small_plan(std::uint32_t aggregators = 3) {
   return {.buffer_bytes = 8192, .aggregators = aggregators};
 }
 
-/// Runs act() on all ranks. It must throw an error with the same text on all of them. Returns the text.
+/// Runs act() on all ranks. The test fails if act() does not throw the same error on all ranks. Returns the text of the
+/// error.
 template <typename Error>
 std::string told_alike(ThreadRanks &ranks, int size, const std::function<void(int, outcrop_transport &)> &act) {
   std::vector<std::string> texts(static_cast<std::size_t>(size));

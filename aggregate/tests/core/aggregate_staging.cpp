@@ -1,4 +1,5 @@
-// Protects the decision to stage: the costs with and without a stage follow the model, and the cheaper one is chosen.
+// These tests check the decision to stage: the costs with and without a stage follow the model, and the cheaper way is
+// chosen.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -10,7 +11,8 @@ namespace {
 
 constexpr std::uint64_t gib = std::uint64_t{1} << 30;
 
-// A node with a slow disk for files, which writes at 1 and reads at 2 GiB/s, and a fast local disk, at 4 and 8 GiB/s.
+// Returns a node with two disks. The slow disk holds the file; it writes at 1 GiB/s and reads at 2 GiB/s. The fast
+// local disk writes at 4 GiB/s and reads at 8 GiB/s.
 struct Scene {
   Machine machine;
   Placement placement;

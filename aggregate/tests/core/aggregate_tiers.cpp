@@ -1,5 +1,5 @@
-// Protects buffers on the chosen tier: pages are on the given NUMA node, mapped files are in the tier's folder, and the next
-// tier is used if one has no room. The data are correct on all tiers.
+// These tests check buffers on the chosen tier. Pages are on the given NUMA node, and mapped files are in the tier's
+// folder. If a tier has no room, the next tier is used. The data are correct on all tiers.
 #include <gtest/gtest.h>
 #include <linux/mempolicy.h>
 #include <sys/syscall.h>
@@ -78,7 +78,8 @@ TEST(AggregateTiers, FilesAreMappedInTheirFolder) {
   }
 }
 
-// Ranks write a file together on a machine with these tiers. Returns where the buffers were, as the first rank reports it.
+// Lets ranks write a file together on a machine with these tiers. Returns the places of the buffers that the first rank
+// reports.
 class Ladder {
  public:
   explicit Ladder(const std::string &tiers) : machine_(folder_.file("machine")) {
@@ -130,7 +131,7 @@ class Ladder {
   bool is_in_file() const { return is_in_file_; }
 
  private:
-  static constexpr std::size_t part = 40000;  // in words of 8 bytes
+  static constexpr std::size_t part = 40000;  // counted in words of 8 bytes
   Folder folder_;
   std::string machine_;
   bool is_in_file_ = false;

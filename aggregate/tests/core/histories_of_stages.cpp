@@ -17,7 +17,7 @@ using aggregate::StageName;
 constexpr std::size_t target_bytes = 12'000, half = target_bytes / 2, steps_most = 63;
 constexpr const char *stage_name = "stage", *target_name = "home/target";
 
-// Each step has different bytes, so that steps can be distinguished.
+// The bytes of a step are different from the bytes of other steps, so that steps can be distinguished.
 std::byte value(std::size_t step, std::size_t place) {
   return static_cast<std::byte>(step << 2 | ((place * 7 + place / 512) & 3));
 }
@@ -53,7 +53,7 @@ class Life {
   }
 
  private:
-  // Tests that all sealed steps are durable in the target.
+  // Checks that all sealed steps are durable in the target.
   void end_well() {
     storage_.run_well([this](Files &files) {
       const Recovery found = aggregate::recover_stage(stage_name, target_name, 0, files);
@@ -69,7 +69,8 @@ class Life {
     check_target();
   }
 
-  // Tests that the target has complete steps in their order: all sealed steps, and possibly others.
+  // Checks that the target has complete steps in their order. It must have all sealed steps, and it may have later
+  // steps.
   void check_target() {
     const Bytes found = storage_.content("home", "target");
     std::set<std::size_t> shown;
@@ -85,7 +86,7 @@ class Life {
                     std::to_string(step_of(expected[i]))};
   }
 
-  // Returns the steps whose writers were killed before they wrote a list. Recovery must report them.
+  // Returns the steps whose writers were killed before they had written a list. Recovery must report these steps.
   std::set<std::string> begun() const {
     std::set<std::string> names, whole;
     for (const std::string &each : storage_.names_in(stage_name))
@@ -112,7 +113,7 @@ class Life {
       }
       write_steps(files);
     } catch (const StorageError &) {  // the program ends
-    } catch (const InputError &) {    // the program also ends if another process writes
+    } catch (const InputError &) {    // the program also ends if another process is writing
     }
   }
 

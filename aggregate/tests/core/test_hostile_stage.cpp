@@ -1,5 +1,5 @@
-// Protects users from folders that other users have made: only the caller's own file is written, read, made or removed, and any
-// content of lists and names leads to one of our errors with one line.
+// These tests protect users from folders that other users have made. Only the caller's own file may be written, read,
+// made or removed. Any content of lists and any name must lead to one of our errors, in one line.
 #include <gtest/gtest.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -34,7 +34,7 @@ std::string text_in(const std::string &path) {
 
 void put(const std::string &path, const std::string &text) { std::ofstream(path, std::ios::binary) << text; }
 
-// Values that programs do not expect in a field.
+// Values that a program does not expect in a field.
 std::string nonsense(Random &random, const std::string &outside) {
   const std::vector<std::string> all{"",
                                      "-1",
@@ -60,7 +60,7 @@ std::string nonsense(Random &random, const std::string &outside) {
   return all[random() % all.size()];
 }
 
-// Changes one field, line or byte, or truncates the text. Usually corrects the checksum.
+// Changes one field, line or byte, or cuts the text off. In most cases, corrects the checksum.
 std::string mutated(const std::string &whole, Random &random, const std::string &outside) {
   std::string text(checked_lines(whole, "whole"));
   const auto place = [&] { return text.empty() ? 0 : random() % text.size(); };
@@ -80,7 +80,7 @@ std::string mutated(const std::string &whole, Random &random, const std::string 
     case 4:
       text[place()] = static_cast<char>(random());
       break;
-    default: {  // repeats a line at a random place
+    default: {  // repeats one line at a random place
       const std::size_t begin = text.rfind('\n', place()) + 1;
       const std::string line = text.substr(begin, text.find('\n', begin) + 1 - begin);
       text.insert(text.find('\n', place()) + 1, line);
@@ -109,7 +109,7 @@ class Hostile : public ::testing::Test {
   std::string victim() const { return outside() + "/victim"; }
   std::string staged(const std::string &ending) const { return stage() + "/step-7.writer-3." + ending; }
 
-  // Makes the folder that a process leaves when it is killed after a step was staged.
+  // Makes the folder that a process leaves behind if it is killed after it has staged a step.
   void leave_a_step() const {
     fs::remove_all(stage());
     fs::create_directory(stage());
@@ -122,7 +122,8 @@ class Hostile : public ::testing::Test {
     put(staged("list"), to_text(list));
   }
 
-  // Tests that act() succeeds or throws one of our errors with one line, and that it changes nothing outside.
+  // Checks that act() succeeds, or throws one of our errors in one line. Checks that act() changes nothing outside the
+  // folder.
   void expect_harmless(const std::string &what, const std::function<void()> &act) const {
     std::string told;
     try {
@@ -174,7 +175,7 @@ TEST_F(Hostile, AListOfAnotherFileIsRefused) {
   EXPECT_EQ(text_in(victim()), victim_text);
 }
 
-// Each name in a stage may be a link, a pipe, a folder or a device.
+// The file with any name in a stage may be a link, a pipe, a folder or a device.
 TEST_F(Hostile, NamesOfAStageThatAreNoFilesAreRefused) {
   const std::map<std::string, std::function<void(const std::string &)>> kinds{
       {"link", [&](const std::string &path) { fs::create_symlink(victim(), path); }},

@@ -1,4 +1,4 @@
-// Protects stages and node files: they survive power cuts, kills and errors (protocol_tests.hpp).
+// These tests check that stages and node files survive power cuts, kills and errors (protocol_tests.hpp).
 #include "protocol_tests.hpp"
 
 namespace outcrop::model {

@@ -1,4 +1,5 @@
-// Protects staged steps: after any kill they reach the target completely and in order, and lost steps are reported.
+// These tests check that staged steps reach the target completely and in order after any kill, and that lost steps are
+// reported.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -41,7 +42,7 @@ class StageTest : public testing::Test {
   std::string file(const std::string &name) const { return stage() + "/" + name; }
   StageSpec spec(std::uint32_t writer = 0, std::uint64_t room = 0) const { return {stage(), target(), writer, room}; }
 
-  // Runs that do not overlap, in any order.
+  // Returns random runs that do not overlap, in any order.
   static std::vector<std::pair<std::uint64_t, std::size_t>> runs(std::mt19937_64 &random) {
     std::vector<std::pair<std::uint64_t, std::size_t>> all;
     for (std::uint64_t at = random() % 5000; at < target_bytes;) {
@@ -53,7 +54,7 @@ class StageTest : public testing::Test {
     return all;
   }
 
-  // Stages a step with bytes that differ from the previous step, and writes them to `expected`.
+  // Stages a step, and writes the same bytes to `expected`. The bytes differ from those of the previous step.
   void write_step(Stage &to, std::uint64_t step, Bytes &expected) {
     const auto all = runs(random_);
     std::uint64_t bytes = 0;
@@ -66,8 +67,8 @@ class StageTest : public testing::Test {
     to.seal();
   }
 
-  // Stages a step, drains it, and restores its files to the state before the drain. One byte of the run `damaged_run` is
-  // changed. `expected` gets the bytes that the step has written to the target.
+  // Stages a step, drains it, and restores its files to the state before the drain. Changes one byte of the run
+  // `damaged_run`. `expected` gets the bytes that the step has written to the target.
   void leave_staged(Bytes &expected, std::optional<std::size_t> damaged_run = {}) {
     const std::string data = folder_ + "/data", list = folder_ + "/list";
     {
@@ -92,7 +93,7 @@ class StageTest : public testing::Test {
     return stage_list_of({reinterpret_cast<const char *>(text.data()), text.size()}, path);
   }
 
-  // Returns the bytes that a step writes to the target if its writer uses these random numbers.
+  // Returns the bytes that a step writes to the target if the step's writer uses these random numbers.
   static void put_step(std::mt19937_64 &random, std::uint64_t step, Bytes &expected) {
     for (const auto &[at, length] : runs(random))
       for (std::size_t i = at; i < at + length; ++i) expected[i] = value(step, i);
@@ -143,7 +144,7 @@ TEST_F(StageTest, RoomIsKeptByLettingDrainedStepsGo) {
 TEST_F(StageTest, AStepThatIsLargerThanTheRoomIsRefused) {
   Stage staged(spec(0, 100'000));
   EXPECT_THROW(staged.begin(0, 100'000, 1), StorageError);
-  staged.begin(1, 50'000, 1);  // the refusal has not changed the stage
+  staged.begin(1, 50'000, 1);  // the refused call has not changed the stage
   staged.append(0, {memory_.data(), 50'000});
   staged.seal();
 }
@@ -213,7 +214,7 @@ TEST_F(StageTest, KilledAtAnyMomentEveryStepIsRecoveredOrNamed) {
     EXPECT_TRUE(recovery.failed.empty());
     EXPECT_LE(recovery.lost.size(), 1u);
     for (const StageName &lost : recovery.lost) EXPECT_GT(lost.step, sealed) << "a sealed step was given up";
-    // The target has all steps whose seal() returned, possibly the next one, and no others.
+    // The target has all steps whose seal() has returned. It may also have the next step, but no others.
     const Bytes found = content(target());
     Bytes expected(target_bytes);
     for (std::uint64_t step = 1; step <= sealed; ++step) put_step(as_child, step, expected);
@@ -225,7 +226,7 @@ TEST_F(StageTest, KilledAtAnyMomentEveryStepIsRecoveredOrNamed) {
   EXPECT_GE(moments.size(), 7u) << "the kills must hit different moments";
 }
 
-// Each state that a kill between two steps of the commit can leave.
+// These are all states that a kill can leave between two steps of the commit.
 TEST_F(StageTest, AListThatWasNotWrittenToItsEndIsNone) {
   std::filesystem::create_directories(stage());
   File::create(file("step-7.writer-0.data"), 5000);

@@ -1,5 +1,5 @@
-// Protects staged steps from kill -9 at each commit step of staging and of draining: a process is stopped at every system
-// call that it makes, one after the other, and killed there.
+// These tests check that staged steps survive kill -9 at each commit step of staging and of draining. A process is
+// stopped at each of its system calls in turn, and is killed there.
 #include <gtest/gtest.h>
 #include <sys/ptrace.h>
 #include <sys/wait.h>
@@ -25,7 +25,7 @@ constexpr int calls_most = 5000, cannot_be_traced = 77;
 
 enum class End { killed, over, untraceable, failed };
 
-// Runs act() in a new process, and kills it when it enters or leaves a system call for the `stops`-th time.
+// Runs act() in a new process. Kills the process at the `stops`-th time when it enters or leaves a system call.
 End killed_at(int stops, const std::function<void()> &act) {
   const pid_t child = fork();
   if (child == 0) {
@@ -71,7 +71,7 @@ class StageKilled : public ::testing::Test {
     staged.begin(7, target_bytes, 4);
     for (std::size_t at = 0; at < target_bytes; at += run_bytes) staged.append(at, {values_.data() + at, 8000});
     staged.seal();
-    _exit(0);  // ends without waiting for the drain
+    _exit(0);  // the process ends without waiting for the drain
   }
 
   bool target_is(const std::vector<std::byte> &expected) const {

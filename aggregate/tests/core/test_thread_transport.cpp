@@ -1,4 +1,4 @@
-// Protects tests with threads as ranks: their transport keeps the contract of all transports.
+// These tests check the transport for ranks that are threads. It keeps the contract of all transports.
 #include <gtest/gtest.h>
 
 #include <exception>
@@ -29,7 +29,7 @@ TEST_P(ThreadTransport, KeepsTheContract) {
         transport.free(transport.self);
       } catch (const std::exception &error) {
         broken[static_cast<std::size_t>(rank)] = error.what();
-        ranks.fail();  // otherwise the others would wait for ever
+        ranks.fail();  // otherwise the other ranks would wait for ever
       }
     });
   for (std::thread &thread : threads) thread.join();

@@ -20,7 +20,7 @@ void require(bool kept, const std::string &promise) {
   if (!kept) throw std::runtime_error("broken promise: " + promise);
 }
 
-/// Returns bytes that differ between messages.
+/// Returns bytes that are different for each message.
 Bytes content(std::size_t bytes, unsigned seed) {
   std::minstd_rand random(seed + 1);
   Bytes made(bytes);
@@ -28,7 +28,7 @@ Bytes content(std::size_t bytes, unsigned seed) {
   return made;
 }
 
-/// The functions of a transport, which must not fail.
+/// Calls the functions of a transport. A case fails if one of them fails.
 class Rank {
  public:
   explicit Rank(outcrop_transport &transport)
@@ -159,7 +159,7 @@ void many_may_be_under_way(outcrop_transport &transport) {
   constexpr std::size_t count = 600;
   std::vector<Bytes> sent(count), received(count);
   std::vector<outcrop_request> requests(2 * count, 0);
-  std::minstd_rand random(7);  // the same on all ranks
+  std::minstd_rand random(7);  // the values are the same on all ranks
   std::vector<std::size_t> order(count);
   for (std::size_t i = 0; i < count; ++i) {
     order[i] = i;
@@ -238,7 +238,7 @@ void sizes_may_differ(outcrop_transport &transport) {
 }
 
 void no_rank_leaves_a_barrier_before_all_have_come(outcrop_transport &transport) {
-  Rank rank(transport);  // all ranks are on one machine and share a clock
+  Rank rank(transport);  // all ranks are on one machine, so they have the same clock
   using Clock = std::chrono::steady_clock;
   for (int late = 0; late < rank.size; ++late) {
     if (rank.rank == late) std::this_thread::sleep_for(std::chrono::milliseconds(5));

@@ -1,7 +1,8 @@
-// The promises of every transport (transport.h), as test cases that all ranks run together.
+// Test cases for the contract of every transport (transport.h). All ranks run them together.
 //
-// The cases use no test library, because ranks are threads for one transport and processes for another. Each case gets a new
-// transport, and throws if a promise is broken. The caller must then end all ranks.
+// The cases use no test library, because ranks are threads with one transport and processes with another. Each case
+// gets a new transport. If the transport breaks the contract, the case throws an exception, and the caller must end all
+// ranks.
 #pragma once
 
 #include <span>
@@ -13,7 +14,7 @@ namespace outcrop::aggregate {
 struct ContractCase {
   const char *name;
   void (*run)(outcrop_transport &transport);
-  bool fails = false;  ///< the transport must have failed at the end of the case
+  bool fails = false;  ///< at the end of the case, the transport must have failed
 };
 
 std::span<const ContractCase> contract_cases();

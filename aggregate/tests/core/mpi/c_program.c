@@ -1,5 +1,6 @@
-/* Protects programs in C: columns of an array of doubles from all ranks, and a header from one, written in steps and read
-   back; what is wrong has a code and one line on every rank. Started by mpirun with the path of a file that it may make. */
+/* This program tests the interface for C. All ranks write columns of an array of doubles, and one rank writes a header,
+   in several steps. Then they read the values back. Each error must have a code and one line on every rank. mpirun
+   starts the program with the path of a file that the program may make. */
 #include "mpi_end_all_ranks.h"
 
 #include <outcrop_aggregate.h>
@@ -11,7 +12,8 @@ enum { rows = 50, columns_each = 3, header_bytes = 100, steps = 3 };
 
 static int rank, size;
 
-/* What goes wrong at one rank is told to all, so all of them come here; and who aborts may lose what others have said. */
+/* All ranks get an error of one rank, so all ranks call this. It does not call MPI_Abort, because this may lose lines
+   that other ranks have printed. */
 static void end_all(const char *doing) {
   fprintf(stderr, "rank %d, %s: %s\n", rank, doing, outcrop_agg_error());
   MPI_Finalize();
@@ -28,7 +30,7 @@ static void require(int kept, const char *promise) {
   end_all_ranks();
 }
 
-/* Variable 0: the header, at the first rank alone. Variable 1: this rank's columns. */
+/* Variable 0 is the header, which only the first rank has. Variable 1 has this rank's columns. */
 static outcrop_agg_declaration *declare(uint64_t first_column) {
   const uint64_t sizes[] = {rows, (uint64_t)(columns_each * size)}, part[] = {rows, columns_each};
   const uint64_t starts[] = {0, first_column};
@@ -92,7 +94,7 @@ static void read_steps(outcrop_agg_plan *plan, const char *path, int flags, uint
   succeed(outcrop_agg_close(&file), "closing");
 }
 
-/* Without this library: the same bytes at the same places. */
+/* Reads the file without this library. The same bytes must be at the same places. */
 static void check_file(const char *path, uint64_t step_bytes) {
   FILE *file = fopen(path, "rb");
   require(file != NULL, "there is a file");
@@ -109,7 +111,7 @@ static void check_file(const char *path, uint64_t step_bytes) {
   fclose(file);
 }
 
-/* A file for each node, read as one and merged into one. */
+/* Writes one file for each node, reads them as one file, and merges them into one file. */
 static void use_node_files(outcrop_agg_plan *plan, const char *folder, uint64_t step_bytes) {
   char path[4000], index[4100], of_node[4100], merged[4100];
   snprintf(path, sizeof path, "%s/nodes", folder);
@@ -130,7 +132,7 @@ static void refuses(int code, int expected, const char *words) {
   require(strstr(outcrop_agg_error(), words) != NULL, words);
 }
 
-/* Whatever this MPI can, the plan says what it is, and steps are the same. */
+/* RMA may work with this MPI or not. In both cases, the plan says so, and the file has the same bytes. */
 static void use_rma(const char *path, uint64_t step_bytes) {
   MPI_Info hints = MPI_INFO_NULL;
   MPI_Info_create(&hints);
@@ -145,7 +147,7 @@ static void use_rma(const char *path, uint64_t step_bytes) {
   outcrop_agg_free_plan(&plan);
 }
 
-/* Ranks that only read may have the same bytes: here all have the columns of the first. */
+/* Ranks that only read may declare the same bytes. Here all ranks read the columns of the first rank. */
 static void read_shared(const char *path) {
   MPI_Info hints = MPI_INFO_NULL;
   MPI_Info_create(&hints);
@@ -169,7 +171,7 @@ static void read_shared(const char *path) {
 
 static void check_refusals(outcrop_agg_plan *plan, const char *folder) {
   MPI_Info hints = MPI_INFO_NULL;
-  outcrop_agg_declaration *declaration = declare(0); /* all have the same columns */
+  outcrop_agg_declaration *declaration = declare(0); /* all ranks have the same columns */
   outcrop_agg_plan *none = NULL;
   outcrop_agg_file *file = NULL;
   if (size > 1)
@@ -177,11 +179,11 @@ static void check_refusals(outcrop_agg_plan *plan, const char *folder) {
   refuses(outcrop_agg_add_contiguous(declaration, 2, 0, 1, 0), OUTCROP_AGG_INPUT, "variable 2");
   refuses(outcrop_agg_make_plan(MPI_COMM_NULL, declaration, MPI_INFO_NULL, &none), OUTCROP_AGG_INPUT, "MPI_COMM_NULL");
   MPI_Info_create(&hints);
-  if (rank == size - 1) MPI_Info_set(hints, "cb_nodes", "many"); /* one rank is wrong, all are told */
+  if (rank == size - 1) MPI_Info_set(hints, "cb_nodes", "many"); /* one rank has an error, and all ranks get it */
   refuses(outcrop_agg_make_plan(MPI_COMM_WORLD, declaration, hints, &none), OUTCROP_AGG_INPUT, "cb_nodes");
   MPI_Info_free(&hints);
   MPI_Info_create(&hints);
-  MPI_Info_set(hints, "outcrop_agg_tier", "hbm"); /* not passed over */
+  MPI_Info_set(hints, "outcrop_agg_tier", "hbm"); /* an unknown tier must not be ignored */
   refuses(outcrop_agg_make_plan(MPI_COMM_WORLD, declaration, hints, &none), OUTCROP_AGG_INPUT, "hbm");
   MPI_Info_set(hints, "outcrop_agg_tier", "dram");
   MPI_Info_set(hints, "outcrop_agg_persistence", "job");

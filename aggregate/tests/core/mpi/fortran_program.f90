@@ -1,5 +1,5 @@
-! Protects programs in Fortran: each rank writes its numbers into one file and reads back those of the next one. Started by
-! mpirun with the path of a file that it may make.
+! This program tests the module for Fortran. Each rank writes its numbers into one file, and reads the numbers of the
+! next rank. mpirun starts the program with the path of a file that the program may make.
 program fortran_program
   use, intrinsic :: iso_c_binding
   use mpi
@@ -57,7 +57,7 @@ contains
     call outcrop_agg_free_declaration(declaration)
   end function
 
-  ! The plan of a step that has been written says all of it, to the last line; without a plan there is nothing to say.
+  ! After a step was written, the plan's text is complete to its last line. Without a plan, the text is empty.
   subroutine explained
     character(:), allocatable :: text
     text = outcrop_agg_explain(plan)

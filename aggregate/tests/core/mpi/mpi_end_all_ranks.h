@@ -1,11 +1,12 @@
-/* How programs of these tests end all ranks after a line about what is wrong.
+/* A function by which the programs of these tests end all ranks after they have printed an error.
 
-   The launcher passes on what ranks print; told to end all, it ends at once, and what it has not read by then is lost
-   (MPICH's: 11 and 13 of 300 lines). So the line is given time to be heard first. */
+   The launcher forwards the output of ranks. When a rank calls MPI_Abort, the launcher ends at once, and output that
+   the launcher has not read yet is lost. With MPICH, 11 and 13 of 300 lines were lost. So the function waits before it
+   calls MPI_Abort. */
 #ifndef OUTCROP_TESTS_MPI_END_ALL_RANKS_H
 #define OUTCROP_TESTS_MPI_END_ALL_RANKS_H
 
-/* As in mpi_two_sided.hpp, whichever comes first. */
+/* mpi_two_sided.hpp defines the same macros. Either file may be included first. */
 #define OMPI_SKIP_MPICXX 1
 #define MPICH_SKIP_MPICXX 1
 #include <mpi.h>

@@ -1,5 +1,6 @@
-/* Protects placement for programs in C: every rank has some records of one file; what the plan says of itself is printed by
-   rank 0, and the file is written and read back. Started by mpirun with the path of the file, records and bytes of each. */
+/* This program tests placement for programs in C. Each rank has a part of each record of one file. Rank 0 prints the
+   text that explains the plan. The ranks write the file and read it back. mpirun starts the program with the path of
+   the file, the number of records, and the bytes of rank 0 in each record. */
 #include "mpi_end_all_ranks.h"
 
 #include <outcrop_aggregate.h>
@@ -18,7 +19,7 @@ int main(int argc, char **argv) {
   MPI_Init(&argc, &argv);
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &size);
-  /* The higher the rank, the more it has of each record. */
+  /* Rank r has (r + 1) * unit bytes of each record. */
   const uint64_t records = strtoull(argv[2], NULL, 10), unit = strtoull(argv[3], NULL, 10);
   const uint64_t mine = unit * (uint64_t)(rank + 1), before = unit * (uint64_t)(rank * (rank + 1) / 2);
   const uint64_t record = unit * (uint64_t)(size * (size + 1) / 2);

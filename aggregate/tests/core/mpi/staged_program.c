@@ -1,8 +1,9 @@
-/* Protects steps that are staged from the death of a rank: started by mpirun with a file, a file of numbers and a number.
+/* This program tests that staged steps survive the death of a rank. mpirun starts it with a command, a file, a file of
+   numbers and a number of microseconds.
 
-   write   steps without end, each number noted once all ranks have been told that the step is staged; the last rank kills
-           itself that many microseconds after the first
-   read    what the other has left: every step whose number was noted has to be in the file */
+   write   writes steps until it is killed. When all ranks know that a step is staged, its number is written to the file
+           of numbers. The last rank kills itself the given number of microseconds after the first step.
+   read    reads the file that `write` has left. The file must have each step whose number is in the file of numbers. */
 #include "mpi_end_all_ranks.h"
 
 #include <outcrop_aggregate.h>

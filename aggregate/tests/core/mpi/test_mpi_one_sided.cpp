@@ -1,6 +1,6 @@
-// Protects one-sided messages: they keep the contract of all transports, with slots of the default size and with small slots.
-// Broken windows are found before they are used. mpirun starts this program. The argument `hang` simulates an MPI that never
-// returns, and `never` an MPI whose transfers never end.
+// These tests check one-sided messages. They keep the contract of all transports, with slots of the default size and
+// with small slots. Broken windows are found before they are used. mpirun starts this program. The argument `hang`
+// simulates an MPI whose calls never return. The argument `never` simulates an MPI whose transfers never end.
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -50,13 +50,14 @@ void run(const ContractCase &one, outcrop_transport &transport, const std::strin
   transport.free(transport.self);
 }
 
-/// After a failure windows are left to MPI_Finalize, which aborts with MPICH over UCX.
+/// Cases that fail are left out: after a failure, windows are left to MPI_Finalize, and this aborts with MPICH over
+/// UCX.
 void keeps_the_contract(std::size_t slot_bytes) {
   for (const ContractCase &one : contract_cases())
     if (!one.fails) run(one, *open_one_sided(slot_bytes), "slots of " + std::to_string(slot_bytes) + " bytes");
 }
 
-/// Afterwards the transport works without windows.
+/// Opens a transport while windows are broken. Checks the error, and then that the transport works without windows.
 void refuses(Broken how, const std::string &words) {
   outcrop_transport *const transport = open();
   char text[512] = "";
@@ -69,10 +70,10 @@ void refuses(Broken how, const std::string &words) {
   run(contract_cases().front(), *transport, "after " + words);
 }
 
-/// The rank receives the last message first. Messages without a receiver must not take slots.
+/// The rank receives the last message first. Messages without a receiver must not use slots.
 void slots_are_not_waited_for_in_a_circle() {
   constexpr int count = 40;
-  constexpr std::size_t bytes = 100'000;  // five of the eight slots
+  constexpr std::size_t bytes = 100'000;  // this message needs five of the eight slots
   outcrop_transport *const transport = open_one_sided(20'000);
   const auto succeed = [&](int failed) {
     if (failed != 0) end_all(transport->error(transport->self));

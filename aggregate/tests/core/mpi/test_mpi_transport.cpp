@@ -1,5 +1,6 @@
-// Protects messages between ranks: the transport over MPI keeps the contract of all transports, with chunks of the default size
-// and with small chunks, and it refuses invalid communicators. mpirun starts this program. The first error ends all ranks.
+// These tests check messages between ranks over MPI. The transport keeps the contract of all transports, with chunks of
+// the default size and with small chunks. It refuses invalid communicators. mpirun starts this program. The first error
+// ends all ranks.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -86,12 +87,13 @@ void leaves_the_error_handler_alone() {
   if (after != MPI_ERRORS_ARE_FATAL) end_all("the error handler of the user's communicator has changed");
   MPI_Errhandler_free(&after);
   MPI_Comm_free(&users);
-  // It still works, although the user's communicator was freed.
+  // The transport still works, although the user's communicator was freed.
   if (transport->barrier(transport->self) != 0) end_all(transport->error(transport->self));
   transport->free(transport->self);
 }
 
-/// Maps more than 2 GiB of addresses to little memory: the same 64 MiB repeatedly, then another page.
+/// Maps little memory to more than 2 GiB of addresses. The same 64 MiB are mapped repeatedly, followed by one other
+/// page.
 class Folded {
  public:
   static constexpr std::size_t part = std::size_t{64} << 20, parts = 33, page = 4096, bytes = part * parts + page;
@@ -150,8 +152,8 @@ int main(int count, char **arguments) {
   refuses(MPI_COMM_NULL, "MPI_Init");
   int provided = 0;
   MPI_Init_thread(&count, &arguments, MPI_THREAD_FUNNELED, &provided);
-  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);  // MPICH calls these handlers for failed transfers,
-  MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);   // and mpi4py sets them in this way
+  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);  // MPICH calls these handlers if a transfer fails;
+  MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);   // mpi4py sets them in the same way
   keeps_the_contract(0);
   keeps_the_contract(1000);
   refuses_tags_beyond_those_of_mpi();
@@ -161,6 +163,6 @@ int main(int count, char **arguments) {
   outcrop_transport *const left = open(MPI_COMM_WORLD, 0);
   MPI_Finalize();
   refuses(MPI_COMM_NULL, "finalized");
-  left->free(left->self);  // as after an exception
+  left->free(left->self);  // a program may do this after an exception
   return 0;
 }
