@@ -5,8 +5,8 @@
     TOML file                │
     manifest of a run ───────┘
 
-The annotation of an option has what the command line, TOML files (options_file.py) and the reference page need. This
-module imports neither NumPy nor SymPy, so that `outcrop --help` is quick.
+The annotation of an option contains all that the command line, TOML files (options_file.py) and the reference page
+need. This module does not import NumPy or SymPy, so that `outcrop --help` is quick.
 
 `Source`, `Receivers`, `Snapshots` and `Norms` are the values of four options:
 
@@ -15,8 +15,9 @@ module imports neither NumPy nor SymPy, so that `outcrop --help` is quick.
     oc.Simulation(..., sources=[source], receivers=[line], snapshots=oc.Snapshots(every=50), norms=oc.Norms(every=10))
 
 A point has a coordinate for each axis in the order of the shape: (z, y, x), (y, x) or (x,). The simulation's `spacing`
-and `origin` give the units. Without these, the unit is one cell and cell 0 lies at 0. Values between cells are
-interpolated linearly. `acquisition/definitions.py` checks these values, because it knows the grid.
+and `origin` define the coordinates of cells. Without these options, the unit is one cell, and cell 0 is at 0. Values
+between cells are interpolated linearly. `acquisition/definitions.py` checks these values, because the checks need the
+grid.
 """
 
 from __future__ import annotations
@@ -44,11 +45,12 @@ GROUPS = {
 class Source:
     """Adds values to `field` at the end of its update in each step.
 
-    `values` have shape (steps,) for one point or (steps, points); after the last value the source is silent. The value
-    of a point is spread over the cells around it by the weights of linear interpolation.
+    `values` have the shape (steps,) for one point, or (steps, points). After the last value, the source adds nothing.
+    The value of a point is spread over the cells around it by the weights of linear interpolation.
 
-    `scale` multiplies the values. It is a number, or an expression of the stencil's parameters and of fields that are
-    only read, at the centre, such as dt**2 * v[0, 0, 0] ** 2. It is evaluated at each of these cells.
+    `scale` multiplies the values. It is a number or an expression, such as dt**2 * v[0, 0, 0] ** 2. An expression may
+    use the stencil's parameters and, at offset 0, fields that are only read. It is evaluated at each cell to which the
+    source adds values.
     """
 
     field: str
@@ -59,7 +61,8 @@ class Source:
 
 @dataclass(frozen=True, eq=False)
 class Receivers:
-    """Records `field` at `points` at the end of each step, or at its beginning with `before`: `sim.traces[name]`."""
+    """Records `field` at `points` at the end of each step. With `before`, it records at the beginning of each step. The
+    result is `sim.traces[name]`."""
 
     name: str
     field: str
@@ -69,14 +72,15 @@ class Receivers:
 
 @dataclass(frozen=True)
 class Snapshots:
-    """Keeps `fields` after steps 0, every, 2 every, ...: `sim.snapshots[field]`, and the Zarr group snapshots.zarr.
+    """Keeps the values of `fields` after steps 0, every, 2 * every, ... The results are `sim.snapshots[field]` and the
+    Zarr group snapshots.zarr.
 
-    Without `fields`, all updated fields are kept. Step 0 has the initial values, which the first pass keeps;
-    `initial=False` leaves them out. `box` is a slice, in cells, for each axis; without it the whole grid is kept.
+    Without `fields`, all updated fields are kept. Step 0 means the initial values, which the first pass keeps.
+    `initial=False` leaves them out. `box` is a slice, in cells, for each axis. Without `box`, the whole grid is kept.
     `time_units` are the units of the coordinate `time`, such as "s". This coordinate exists when the stencil has a
     parameter dt.
 
-    A run may have a list of several, each with another `name`. Those with the name "side" are
+    A run may have a list of several `Snapshots`, each with a different `name`. The results for the name "side" are
     `sim.snapshots["side/u"]` and the group snapshots.zarr/side.
     """
 
@@ -90,10 +94,10 @@ class Snapshots:
 
 @dataclass(frozen=True)
 class Norms:
-    """Adds up `fields` after steps 0, every, 2 every, ...: `sim.norms[field]`.
+    """Computes the norms of `fields` after steps 0, every, 2 * every, ... The results are `sim.norms[field]`.
 
-    Without `fields`, all updated fields are added up. Step 0 has the initial values, which the first pass adds up;
-    `initial=False` leaves them out.
+    Without `fields`, the norms of all updated fields are computed. Step 0 means the initial values, whose norms the
+    first pass computes. `initial=False` leaves them out.
     """
 
     every: int
@@ -105,9 +109,10 @@ class Norms:
 class Option:
     """The description of an option for users.
 
-    `help` is one line for `--help`; `details` follow it in docs/reference/options.md. `flags` are the names of the
-    option on the command line. An option without flags can be given only in Python and in TOML files. `default`
-    describes the default in words when it is None. `in_files` is False for an option that no file may set.
+    `help` is one line for `--help`. In docs/reference/options.md, `details` follow this line. `flags` are the names of
+    the option on the command line. An option without flags can be given only in Python and in TOML files. If the
+    default is None, `default` describes in words what None means. `in_files` is False for an option that no TOML file
+    may set.
     """
 
     group: str
@@ -121,7 +126,7 @@ class Option:
 
 @dataclass(frozen=True, eq=False)
 class RunOptions:
-    """All options of a run, as the user gave them, not checked yet.
+    """All options of a run, as the user gave them. They are not checked yet.
 
     Shapes, coordinates and points have the order of the stencil's axes: (z, y, x), (y, x) or (x,).
     """
@@ -311,18 +316,18 @@ SIZES = {
     "slab": "planes that are updated together",
     "diamond": "half the height of the cache tiles, in levels",
 }
-"""What each of `sizes` means. On the command line they are `--bt N` and so on."""
+"""The meaning of each entry of `sizes`. On the command line, the entry "bt" is the option `--bt N`, and so on."""
 
 
 @cache
 def option_table() -> dict[str, Option]:
-    """Return the description of each option, by its name in Python and in TOML files."""
+    """Return the description of each option. The keys are the names of the options in Python and in TOML files."""
     hints = get_type_hints(RunOptions, include_extras=True)
     return {one.name: hints[one.name].__metadata__[0] for one in fields(RunOptions)}
 
 
 def default_text(name: str) -> str:
-    """Return the default of an option in words; "" when there is none."""
+    """Return a text that describes the default of an option, or "" if the option has no default."""
     default = next(one.default for one in fields(RunOptions) if one.name == name)
     if words := option_table()[name].default:
         return words
@@ -336,9 +341,10 @@ T = TypeVar("T")
 def takes_options(
     _: Callable[P, RunOptions], *whole: type
 ) -> Callable[[Callable[[T, Any], None]], Callable[Concatenate[T, P], None]]:
-    """Let a constructor that takes `RunOptions` take their keywords, which type checkers and `help` show.
+    """Make a constructor that takes a `RunOptions` accept the keywords of `RunOptions`. Type checkers and `help` then
+    show these keywords.
 
-    A single argument of a type in `whole` is passed on unchanged.
+    A single positional argument whose type is in `whole` is passed on unchanged.
     """
 
     def decorate(init: Callable[[T, Any], None]) -> Callable[Concatenate[T, P], None]:
@@ -348,7 +354,7 @@ def takes_options(
                 return init(self, args[0])
             try:
                 options = RunOptions(*args, **keywords)
-            except TypeError as error:  # an unknown keyword, or the same twice
+            except TypeError as error:  # an unknown keyword, or an argument that is given twice
                 raise TypeError(str(error).replace("RunOptions.__init__()", f"{type(self).__name__}()")) from None
             return init(self, options)
 

@@ -16,7 +16,8 @@
     [output]
     directory = "run.oc"
 
-The keys are the names of the options in Python. Paths are relative to the working directory, as on the command line.
+The keys of the file are the names of the options in Python. Paths are relative to the working directory, as on the
+command line.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ _NESTED: dict[str, type] = {"sources": Source, "receivers": Receivers, "snapshot
 
 
 def read_options(name: str) -> dict[str, Any]:
-    """Return the options in the file `name`, as keywords of `RunOptions`.
+    """Read the file `name` and return its options as keywords of `RunOptions`.
 
     Raises InputError for unknown keys and for files that are not TOML. `set_up` checks the values later.
     """
@@ -90,7 +91,7 @@ def _object(place: str, kind: type, table: Any) -> Any:
 
 
 def _slices(place: str, box: Any) -> list[slice]:
-    """Return the slices of a box, which the file has as [[begin, end], ...] in cells along each axis."""
+    """Return the slices of a box. In the file, a box is [[begin, end], ...], in cells along each axis."""
     if not isinstance(box, list) or not all(isinstance(one, list) and len(one) == 2 for one in box):
         raise InputError(f"{place}.box {shown(box)} must be [begin, end] for each axis")
     return [slice(*one) for one in box]
@@ -129,7 +130,7 @@ def write_options(options: RunOptions, name: str | Path) -> None:
 
 
 def _plain(name: str, value: Any) -> Any:
-    """Return `value` in types of TOML. Raises InputError for values that have no such form."""
+    """Return `value` as a value that TOML can express. Raises InputError if this is impossible."""
     if isinstance(value, (str, bool, int, float)):
         return value
     if isinstance(value, Path):

@@ -1,4 +1,4 @@
-"""Choose how a run is kept: in a directory, in several directories, or on block devices."""
+"""Choose the storage of a run: a directory, several directories, or block devices."""
 
 from __future__ import annotations
 
@@ -19,17 +19,18 @@ from outcrop.run.disk.storage import RunFolder, RunStorage
 
 
 def storage_at(path: Path) -> RunStorage:
-    """Return the storage of the run at `path`: a device if `path` is one, else a directory, which need not exist."""
+    """Return the storage of the run at `path`. If `path` is a block device, the result is a `Device`. Otherwise it is a
+    `RunFolder`, whose directory need not exist."""
     return Device(path) if device_use.is_block_device(path) else RunFolder(path)
 
 
 def may_hold_run(path: Path) -> bool:
-    """Return whether `path` is a block device or a directory with a manifest."""
+    """Return True if `path` is a block device or a directory with a manifest."""
     return device_use.is_block_device(path) or (path / MANIFEST).exists()
 
 
 def open_state(path: Path, check: bool = True) -> State:
-    """Open the run at `path` without changing it. Raises InputError when there is none. With `check`, raises
+    """Open the run at `path` without changing it. Raises InputError when `path` holds no run. With `check`, raises
     StorageError when files are missing or too short."""
     storage = storage_at(path)
     state = State(storage, storage.read())
@@ -39,7 +40,7 @@ def open_state(path: Path, check: bool = True) -> State:
 
 
 def check_state(places: list[Path], description: Description, force: bool = False, raw_device: bool = False) -> None:
-    """Raise InputError unless `created_state` would work. Changes nothing."""
+    """Raise InputError if `created_state` cannot create the run. This changes nothing on storage."""
     (check_devices if are_devices(places, raw_device) else check_creation)(places, description, force)
 
 
@@ -51,11 +52,11 @@ def created_state(
     """Create the directories and files of a run without values. The caller commits the first values inside the `with`,
     during which this process holds the run.
 
-    With `raw_device`, the places are block devices. `definitions` belong to the manifest's acquisition. With `force`,
-    an older run in the same place is replaced.
+    With `raw_device`, the places are block devices. `definitions` are the points and values of the acquisition in the
+    manifest. With `force`, an older run in the same place is replaced.
 
-    InputError leaves everything unchanged. If the `with` ends before the first commit, everything that was created is
-    removed. Raises StorageError when the system refuses an operation that the checks allowed.
+    If InputError is raised, nothing was changed. If the `with` ends before the first commit, everything that was
+    created is removed. Raises StorageError when the system refuses an operation that the checks allowed.
     """
     files = definitions.files
     manifest = replace(manifest, sums=first_sums(manifest, files))

@@ -1,7 +1,7 @@
 """Show the progress of a run: a bar in a terminal or notebook, plain lines elsewhere, or nothing.
 
 The thread that called `run` reads the engine's counters a few times a second, while a worker thread runs the passes.
-The counters are atomics that exist anyway, so reading them costs nothing measurable.
+The counters are atomic variables that the engine always updates, so reading them takes no measurable time.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ lines: a bar in a terminal or notebook, plain lines elsewhere."""
 
 @dataclass(frozen=True)
 class Standing:
-    """The committed passes and steps of a run, and its counters since the beginning."""
+    """The numbers of committed passes and steps of a run, and its counters since the call of `run`."""
 
     passes_done: int
     steps_done: int
@@ -65,7 +65,8 @@ class Progress:
         return min(1.0, standing.cells_updated / self._cells_in_all)
 
     def _texts(self, standing: Standing) -> tuple[str, str]:
-        """Position and rates: "pass 3/13 step 32/200, 65.0 s left", "5.12 Gcell/s, read 1.10 GB/s, write ..."."""
+        """Return two texts, the position and the rates: "pass 3/13 step 32/200, 65.0 s left" and "5.12 Gcell/s, read
+        1.10 GB/s, write ..."."""
         seconds = max(1e-9, time.perf_counter() - self._start)
         fraction = self._fraction(standing)
         rest = seconds / fraction - seconds if fraction > 0.01 else None
@@ -121,7 +122,7 @@ class BarProgress(Progress):
 
 
 class _Optional(Progress):
-    """Passes everything on to a display until it fails. A run must not end because its terminal was closed."""
+    """Passes all calls on to a display until the display fails. Therefore a run goes on when its terminal is closed."""
 
     def __init__(self, display: Progress) -> None:
         self._display: Progress | None = display
@@ -142,12 +143,12 @@ class _Optional(Progress):
             return
         try:
             action(self._display)
-        except (OSError, ValueError, SystemExit):  # a closed pipe or file, for which Rich would end the process
+        except (OSError, ValueError, SystemExit):  # the pipe or file is closed; Rich raises SystemExit for this
             self._display = None
 
 
 def make_progress(kind: str, passes: int, first_step: int, last_step: int, cells_in_all: int) -> Progress:
-    """Return the display of one of KINDS for a run from `first_step` to `last_step` in `passes` passes."""
+    """Return the display for a run from `first_step` to `last_step` in `passes` passes. `kind` is one of KINDS."""
     assert kind in KINDS
     run = (passes, first_step, last_step, cells_in_all)
     if kind != "none" and (_can_draw() or _in_notebook()):
@@ -158,7 +159,7 @@ def make_progress(kind: str, passes: int, first_step: int, last_step: int, cells
 
 @contextmanager
 def stage(text: str, kind: str) -> Iterator[None]:
-    """Show a line in a terminal while the body of the `with` runs, and then remove it."""
+    """Show a line in a terminal while the body of the `with` runs. Afterwards, remove the line."""
     shown = kind != "none" and _can_draw()
 
     def write(text: str) -> None:
@@ -175,12 +176,12 @@ def stage(text: str, kind: str) -> Iterator[None]:
 
 
 def _is_terminal() -> bool:
-    """Return whether standard error is a terminal. A process can be started without standard error."""
+    """Return True if standard error is a terminal. A process may have no standard error."""
     return sys.stderr is not None and sys.stderr.isatty()
 
 
 def _can_draw() -> bool:
-    """Return whether standard error is a terminal that can overwrite a line."""
+    """Return True if standard error is a terminal that can overwrite a line."""
     return _is_terminal() and os.environ.get("TERM", "").lower() not in ("dumb", "unknown")
 
 
@@ -194,7 +195,8 @@ def _make_bar() -> Bar:
     from rich.progress import BarColumn, TaskProgressColumn, TextColumn
     from rich.progress import Progress as Bar
 
-    # Only `show` draws the bar, without a thread of its own. It is transient: the report replaces it.
+    # Only `show` draws the bar; Rich starts no thread for this. The bar is removed at the end, because the report
+    # follows.
     return Bar(
         BarColumn(bar_width=10),
         TaskProgressColumn(),

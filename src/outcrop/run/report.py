@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Predicted:
-    """The prediction of the plan. `assumed` has the reason for each speed, "updates" or "storage", that was assumed and
-    not measured."""
+    """The prediction of the plan. Some speeds, "updates" or "storage", may be assumed and not measured. `assumed` gives
+    the reason for each of these."""
 
     seconds: float
     bytes_read: int
@@ -34,15 +34,15 @@ class Report:
     """The measured figures of one `run`. The fields are the keys of the JSON report.
 
     `seconds` is the wall-clock time of all passes, from the first read to the last commit. `seconds_setup` is the time
-    before: compiling, measuring, planning and allocating memory. The other seconds are times of the thread that
-    interprets the plan: waiting for reads, waiting for writes, updating, copying rims, checksums, and commits.
-    `cell_updates_per_second` counts a cell once for each step, for any number of fields and stages.
+    before the first read: compiling, measuring, planning and allocating memory. All other seconds are times of the
+    thread that interprets the plan: waiting for reads, waiting for writes, updating, copying rims, checksums, and
+    commits. `cell_updates_per_second` counts a cell once for each step, for any number of fields and stages.
 
-    `memory_peak_bytes` is the maximum resident memory of the whole process. `window_bytes` is the memory for planes,
-    `taps_bytes` the maximum for snapshots that wait for the disk and for values of points. `numa_nodes` is the number
-    of NUMA nodes, each of which holds a part of the window, and `thread_layout` describes them. `step` is the number of
-    steps from the initial values to the committed `generation`. `warning` is "", or says that the parameters let values
-    grow.
+    `memory_peak_bytes` is the maximum resident memory of the whole process. `window_bytes` is the memory for planes.
+    `taps_bytes` is the maximum memory for values of points and for snapshots that wait for the disk. `numa_nodes` is
+    the number of NUMA nodes on which the window is distributed. `thread_layout` describes the threads and these nodes.
+    `step` is the number of steps from the initial values to the committed `generation`. `warning` is a text if the
+    parameters let values grow, and "" otherwise.
     """
 
     stencil: str
@@ -83,12 +83,12 @@ class Report:
 
     @property
     def standing(self) -> str:
-        """The state of the run, for messages about a report that cannot be written."""
+        """A text about the state of the run, for messages about a report that cannot be written."""
         return f"the run itself is complete, at step {self.step}"
 
     def save(self, path: str | Path) -> None:
-        """Write the report as JSON, and create its directory if it is missing. Raises InputError when it cannot be
-        written."""
+        """Write the report as JSON, and create the directory of the file if it is missing. Raises InputError when the
+        file cannot be written."""
         target = as_path(path, "report")
         try:
             made = make_directory(target.absolute().parent)
@@ -135,7 +135,7 @@ class Report:
 def make_report(
     manifest: Manifest, prepared: Prepared, engine: Engine, runner: PassRunner, seconds_setup: float, warning: str
 ) -> Report:
-    """Return the report of a complete run. `manifest` is the one of its last commit."""
+    """Return the report of a complete run. `manifest` is the manifest of the last commit."""
     guess, counters = prepared.plan.predicted, asdict(engine.sample())
     del counters["bytes_snapshots"]
     counters["seconds_commit"] += runner.seconds_commit
@@ -169,8 +169,8 @@ def make_report(
 
 
 def peak_memory_bytes() -> int:
-    """Return the maximum resident memory of this process, counted by the kernel; 0 if the kernel does not report it."""
-    # getrusage is not used: its maximum survives exec, so a small child of a large process would seem large.
+    """Return the maximum resident memory of this process in bytes, or 0 if the kernel does not report it."""
+    # getrusage is not used, because its maximum survives exec: a small child of a large process seems large.
     try:
         for line in Path("/proc/self/status").read_text().splitlines():
             if line.startswith("VmHWM:"):

@@ -4,7 +4,8 @@ RunOptions ───────────────────────
                                                 ├──► Setup ──► Simulation
 a run on disk, and options to change ► reopen ──┘
 
-`plan_elsewhere` plans a run for a declared machine. It compiles, measures and inspects nothing on this one.
+`plan_elsewhere` plans a run for a declared machine. It compiles nothing, and it does not measure or inspect this
+machine.
 """
 
 from __future__ import annotations
@@ -58,10 +59,10 @@ MAX_THREADS = 4096
 
 @dataclass(frozen=True, eq=False)
 class Setup:
-    """A run that does not exist yet, or one on disk (`state`).
+    """The checked options of a run. If the run exists on disk, `state` is its state. Otherwise `state` is None.
 
-    `initial` has the values of arrays that are written when the run begins. `steps` is the number of steps in the
-    options. `acquisition` and `lowered` are needed only until the run is on disk.
+    `initial` has the values that are written to arrays when the run begins. `steps` is the number of steps in the
+    options, if it is given. `acquisition` and `lowered` are needed only until the run is on disk.
     """
 
     stencil: Stencil
@@ -77,14 +78,14 @@ class Setup:
     state: State | None = None
 
     def problem(self, steps: int) -> Problem:
-        """Return the computation of `steps` steps, in the numbers that planning needs."""
+        """Return the `Problem` of `steps` steps: the numbers about the computation that planning needs."""
         one = self.description
         problem = as_problem(self.stencil, one.layout, steps, as_boundary(one.boundary), one.in_place)
         return replace(problem, acquisition=demand_of(one.taps, one.dtype))
 
 
 def set_up(options: RunOptions) -> Setup:
-    """Check all options of a new run.
+    """Check all options of a new run and return them as a `Setup`.
 
     Raises InputError for wrong options, and BudgetError with the smallest budget that works.
     """
@@ -121,10 +122,10 @@ def set_up(options: RunOptions) -> Setup:
 
 
 def reopen(path: object, changes: Mapping[str, Any]) -> Setup:
-    """Return the run in the directory, or on the block device, `path`. `changes` replace settings, by the names of
-    `RunOptions`; None keeps the setting.
+    """Open the run in the directory, or on the block device, `path`. `changes` replace its settings and have the names
+    that `RunOptions` uses. The value None keeps a setting.
 
-    Raises InputError when there is no run, and StorageError when files of it are missing.
+    Raises InputError when `path` holds no run, and StorageError when files of the run are missing.
     """
     place = as_path(path, "path")
     state = open_state(place)
@@ -145,7 +146,8 @@ def reopen(path: object, changes: Mapping[str, Any]) -> Setup:
 
 
 def options_of(manifest: Manifest, stencil: Stencil) -> RunOptions:
-    """Return the options of an existing run, except sources and receivers, which are in files."""
+    """Return the options of an existing run. Sources and receivers are not included, because their values are in
+    files."""
     settings, where = manifest.settings, manifest.coordinates
     return RunOptions(
         stencil,
@@ -172,7 +174,7 @@ def options_of(manifest: Manifest, stencil: Stencil) -> RunOptions:
 
 
 def as_steps(value: object) -> int:
-    """Return the number of steps of a run."""
+    """Return `value` as the number of steps of a run. Raises InputError for other values."""
     steps = as_whole_number(value, "steps")
     if steps > MAX_STEPS:
         raise InputError(f"steps {shown(steps)}: at most {MAX_STEPS} at a time; go on with outcrop resume -t")
@@ -180,7 +182,7 @@ def as_steps(value: object) -> int:
 
 
 def as_directories(directory: object) -> list[Path]:
-    """Return the paths of one directory or of a list of directories."""
+    """Return a list of paths from one directory or a list of directories."""
     several = directory if isinstance(directory, Sequence) and not isinstance(directory, str) else [directory]
     if not several:
         raise InputError("a run needs a directory to live in")
@@ -188,7 +190,8 @@ def as_directories(directory: object) -> list[Path]:
 
 
 def as_sizes(sizes: Mapping[str, int] | None) -> GivenSizes:
-    """Sizes by name, each at least 1. The planner checks whether the scheme has them."""
+    """Return the given sizes. Each must be at least 1. The planner checks later whether the scheme uses sizes of these
+    names."""
     given = {} if sizes is None else sizes
     require_mapping(given, "sizes", "bt")
     for name in given:
@@ -198,12 +201,12 @@ def as_sizes(sizes: Mapping[str, int] | None) -> GivenSizes:
 
 
 def as_threads(threads: object) -> int:
-    """Return the number of threads."""
+    """Return `threads` as a whole number. Raises InputError for other values."""
     return as_whole_number(threads, "threads", MAX_THREADS)
 
 
 def parse_memory(memory: str | int, whole_bytes: int) -> int:
-    """Return the bytes of a budget, which may be a percentage of `whole_bytes`."""
+    """Return a budget in bytes. `memory` is a size, or a percentage of `whole_bytes`."""
     try:
         return parse_bytes(memory, whole_bytes)
     except InputError as error:
@@ -211,8 +214,8 @@ def parse_memory(memory: str | int, whole_bytes: int) -> int:
 
 
 def settings_of(options: RunOptions) -> Settings:
-    """Return the settings in the options, with defaults. Raises InputError for a scheme, a storage backend or a way to
-    bind threads that does not exist or does not work here."""
+    """Return the settings in the options, with defaults for those that are not given. Raises InputError if the scheme,
+    the storage backend or the binding of threads does not exist, or does not work on this machine."""
     threads = discover.available_cores() if options.threads is None else as_threads(options.threads)
     scheme, io, bind = options.scheme, options.io, options.bind
     for name, word in (("scheme", scheme), ("io", io), ("bind", bind)):
@@ -234,7 +237,8 @@ def settings_of(options: RunOptions) -> Settings:
 
 
 def stencil_of(manifest: Manifest, path: Path) -> Stencil:
-    """Return the stencil of a run. Raises InputError when other parts of the manifest do not fit this stencil."""
+    """Return the stencil in the manifest of a run. Raises InputError when other parts of the manifest do not fit this
+    stencil."""
     try:
         stencil = Stencil.from_json(manifest.stencil)
         sides = as_boundary(manifest.boundary)
@@ -267,7 +271,7 @@ def _describe(
         boundary=str(definition.boundary),
         directories=tuple(str(path.absolute()) for path in directories),
         shard_planes=stripe_planes(layout.shape, layout.dtype, len(directories)),
-        in_place=bool(options.in_place),  # it may be a bool of NumPy
+        in_place=bool(options.in_place),  # the value may be a bool of NumPy
         settings=settings,
         signals=definition.signals,
         coordinates=definition.coordinates,
@@ -289,8 +293,8 @@ def plan_elsewhere(declared: DeclaredMachine, options: RunOptions) -> Planned:
     """Return the plan of a run with these options on the machine `declared`, with its predicted cost.
 
     Options about directories, storage and the binding of threads have no effect. `memory` is a size, or a percentage of
-    the declared memory; the default is the memory that is declared usable. `threads` are at most the declared cores,
-    and all of them by default. Raises InputError for wrong options, and BudgetError with the smallest budget that
+    the declared memory. Its default is the memory that is declared usable. `threads` is at most the number of declared
+    cores, which is also the default. Raises InputError for wrong options, and BudgetError with the smallest budget that
     works.
     """
     as_flag(options.in_place, "in_place")
@@ -320,7 +324,8 @@ def plan_elsewhere(declared: DeclaredMachine, options: RunOptions) -> Planned:
 
 
 class Initial:
-    """The option `init`: values by array. `shape` is the shape of a file of them when the options have none.
+    """The option `init`: initial values for arrays. If the options give no shape, `shape` is the shape of the first
+    file or array among these values.
 
     Raises InputError for unknown fields, and for files that cannot be read.
     """
@@ -338,15 +343,16 @@ class Initial:
                 self.shape = _shape_of_files(self._given, stencil)
 
     def by_name(self, stencil: Stencil, shape: Shape) -> dict[str, InputArray]:
-        """Return the values on a grid of `shape`. Raises InputError for values that do not fit it."""
+        """Return the initial values for a grid of `shape`. Raises InputError for values that do not fit this grid."""
         each = self._cache_bytes // max(1, len(self._given))
         return {name: make_source(values, shape, each) for name, values in self._given.items()}
 
 
 def values_by_name(init: object, stencil: Stencil) -> dict[str, object]:
-    """Initial values by array, from a mapping, from one value, or from one or several texts "NAME=VALUE".
+    """Return a mapping from names of arrays to initial values. `init` is such a mapping, one value, or one or several
+    texts "NAME=VALUE".
 
-    A stencil of one field needs no name. Raises InputError for fields that are unknown or given twice.
+    If the stencil has one field, a value needs no name. Raises InputError for fields that are unknown or given twice.
     """
     names = [entry.name for entry in arrays_of(stencil)]
     if init is None:
@@ -373,7 +379,8 @@ def values_by_name(init: object, stencil: Stencil) -> dict[str, object]:
 
 
 def _named(text: str, names: Sequence[str], stencil: Stencil) -> tuple[str, str]:
-    """Return ("u", "gaussian") from "u=gaussian", or from "gaussian" when the stencil has one field."""
+    """Split a text of `--init`. "u=gaussian" gives ("u", "gaussian"). If u is the only field of the stencil, "gaussian"
+    gives the same."""
     name, equals, value = text.partition("=")
     name = name.strip()
     if equals and (name in names or not is_there(text)):
@@ -387,7 +394,8 @@ def _named(text: str, names: Sequence[str], stencil: Stencil) -> tuple[str, str]
 
 
 def _shape_of_files(given: Mapping[str, object], stencil: Stencil) -> Shape:
-    """Return the shape of the first file or, without files, of the first array among the initial values."""
+    """Return the shape of the first file among the initial values. If no value is a file, return the shape of the first
+    array."""
     files = [text for text in given.values() if isinstance(text, str) and not needs_shape(text)]
     shapes = [tuple(one.shape) for one in given.values() if hasattr(one, "shape") and len(one.shape)]
     if not files and shapes:

@@ -1,4 +1,4 @@
-"""`Simulation`: joins state on disk, initial values, engine, progress and report.
+"""`Simulation`: a run of a stencil. It joins the state on disk, initial values, engine, progress and report.
 
 Simulation(...)    ──► everything checked (set_up), nothing created
 sim["u"] = values  ──► directories and files created, values streamed in, generation 0 committed
@@ -42,10 +42,11 @@ from outcrop.run.user_values import Coordinates, decode_signals, require_mapping
 class Simulation:
     """A stencil on a grid, kept in a directory or on a raw block device.
 
-    The arguments are the keywords of `RunOptions`, in their order, or one `RunOptions`. All of them are checked at
-    once. Directories are created when values are assigned, or by `run`. Updated fields that are not assigned start from
-    `init`, or from zeros; their previous values are the same. Fields that are only read need values. Sources,
-    receivers, snapshots and norms are kept with the run, so that `oc.open` continues with them.
+    The arguments are the keywords of `RunOptions`, in their order, or one `RunOptions`. All arguments are checked when
+    the object is made. Directories are created when values are assigned, or by `run`. An updated field that is not
+    assigned starts from `init`, or from zeros. Its previous values are then the same as its values. Fields that are
+    only read need values. Sources, receivers, snapshots and norms are kept with the run, so that `oc.open` continues
+    with them.
 
     Raises InputError for wrong options, and BudgetError with the smallest budget that works.
     """
@@ -72,37 +73,39 @@ class Simulation:
 
     @property
     def shape(self) -> Shape:
-        """Cells along the stencil's axes: (nz, ny, nx), (ny, nx) or (nx,)."""
+        """The number of cells along each of the stencil's axes: (nz, ny, nx), (ny, nx) or (nx,)."""
         return self._description.own_shape
 
     @property
     def coordinates(self) -> Coordinates | None:
-        """The coordinates of cells; None when the options gave none."""
+        """The coordinates of cells, or None if the options gave no coordinates."""
         return self._description.own_coordinates
 
     @property
     def traces(self) -> Traces:
-        """The traces of receivers, by name: float64, shape (steps so far, points)."""
+        """The traces of receivers by name. Each is a float64 array of shape (committed steps, points)."""
         return Traces(self._reader(), self._description)
 
     @property
     def norms(self) -> NormRecords:
-        """Sums of fields, by name: a row with step, sum, squares, min and max for each time. They include all cells of
-        the array, also those of the rim."""
+        """The norms of fields by name. Each array has a row with step, sum, squares, min and max for each recorded
+        step. Norms include all cells of the array, also the cells of the rim."""
         return NormRecords(self._reader(), self._description)
 
     @property
     def snapshots(self) -> SnapshotViews:
-        """The snapshots by field, indexed like an array (time, z, y, x)."""
+        """The snapshots of each field by name. A field's snapshots are indexed like an array (time, z, y, x)."""
         return SnapshotViews(self._reader(), self._description)
 
     def _reader(self) -> State | None:
-        """Return the run for reading only, because another thread may be executing a pass."""
+        """Return a `State` for reading only, or None if the run does not exist yet. It is separate, because another
+        thread may be executing a pass."""
         return self._state.reader() if self._state else None
 
     def require_fields(self, given: Iterable[str] = ()) -> None:
-        """Raise InputError when a field that is only read has no values yet and is not among those `given`, or when the
-        state of an opened run has none. Only a run that begins here may begin with zeros."""
+        """Raise InputError when a field that is only read has no values yet and is not in `given`. Also raise
+        InputError when a run that was opened from disk has a state without values. Only a new run may begin with
+        zeros."""
         known = {*self._filled, *given}
         require_fields(self._description, known)
         missing = [entry.name for entry in self._description.state if entry.name not in known and not entry.is_previous]
@@ -129,12 +132,12 @@ class Simulation:
 
     @property
     def step(self) -> int:
-        """Time steps from the initial values to the committed state."""
+        """The number of time steps from the initial values to the committed state."""
         return self._state.manifest.step if self._state else 0
 
     @property
     def remaining_steps(self) -> int:
-        """The number of requested steps that are not done yet."""
+        """The number of requested steps that are not committed yet."""
         return self._state.manifest.target_step - self._state.manifest.step if self._state else 0
 
     def __getitem__(self, name: str) -> FieldView:
@@ -146,15 +149,17 @@ class Simulation:
         return FieldView(reader, name)
 
     def __setitem__(self, name: str, values: object) -> None:
-        """Stream values in: an array, a zarr array, a function (z0, z1) -> planes, or a text that `--init` accepts.
+        """Write values to the field `name`. `values` is an array, a zarr array, a function (z0, z1) -> planes, or a
+        text that `--init` accepts. Values are read a few planes at a time.
 
-        Raises InputError for a wrong shape or type, before anything is created.
+        Raises InputError for a wrong shape or type, before any file is created.
         """
         self._description.entry(name)
         self.assign({name: values})
 
     def assign(self, values: Mapping[str, object]) -> None:
-        """Stream values of several fields in. If the directories do not exist, all of them or none are created.
+        """Write values to several fields, a few planes at a time. If the directories do not exist, they are created
+        first. If this fails, none of them remains.
 
         The values of other fields do not change. A field that is only read can be assigned again until the first step.
         """
@@ -170,7 +175,7 @@ class Simulation:
         self._assign({name: padded(one, self._description) for name, one in planes.items()})
 
     def _assign(self, planes: Mapping[str, PlaneSource]) -> None:
-        """Assign planes of whole arrays, padding included."""
+        """Assign values to whole arrays, including the padding."""
         setup, description = self._setup, self._description
         require_unchanged(setup.lowered)
         io, static = description.settings.io, {entry.name for entry in description.static}
@@ -187,7 +192,8 @@ class Simulation:
         if self._state is not None:
             assign(self._state, planes, io)
         else:
-            # The manifest has the target from the start, so a run that is killed after its first commit can be resumed.
+            # The manifest has the target step from the start. Therefore a run that is killed after its first commit can
+            # be resumed.
             steps = self._prepared.problem.steps if self._prepared else setup.steps or 0
             manifest = new_manifest(description, steps)
             places = list(setup.directories)
@@ -201,13 +207,14 @@ class Simulation:
                 self._state.change(ranges=finite)
 
     def plan(self, steps: int | None = None) -> Prepared:
-        """Return the plan of `run(steps)` with its predicted cost. Compiles the kernel; changes no directory."""
+        """Return the plan of `run(steps)` with its predicted cost. This compiles the kernel and changes no
+        directory."""
         return self._prepare(self._steps(steps), may_write=False)
 
     def prepare(self, steps: int | None = None) -> Prepared:
         """Compile the kernel, measure the storage for long runs, plan `run(steps)`, and prove that the plan is legal.
 
-        Raises IllegalPlan, an AssertionError, for an illegal plan. That is a fault of Outcrop.
+        Raises IllegalPlan, an AssertionError, for an illegal plan. An illegal plan is an error in Outcrop.
         """
         steps = self._steps(steps)
         if self._prepared is None or self._prepared.problem.steps != steps:
@@ -217,7 +224,8 @@ class Simulation:
         return self._prepared
 
     def check_values(self) -> None:
-        """With `check_finite`, read the initial values of the options once. Raises InputError for NaN and infinity."""
+        """If the option `check_finite` is set, read the initial values of the options once. Raises InputError for NaN
+        and infinity."""
         if not self._has_checked_values:
             for source in self.initial_values.values():
                 scan_finite(source, self._description.dtype)
@@ -231,7 +239,7 @@ class Simulation:
     def fill(self) -> None:
         """Write the initial values of the options, or zeros, and create the directories if they are missing.
 
-        `run` does this, too. Raises InputError when a field that is only read has no values.
+        `run` also calls this method. Raises InputError when a field that is only read has no values.
         """
         setup, first = self._setup, self.initial_values
         devito = initial_planes(setup.lowered, self._description, self._filled)
@@ -248,10 +256,11 @@ class Simulation:
         """Advance by `steps` steps, with a commit after every pass. Without `steps`, a new run takes the steps of its
         options, and an opened run takes its remaining steps.
 
-        `progress`: "auto" shows a bar in a terminal or notebook, "lines" shows plain lines elsewhere, "none" nothing.
-        `on_snapshot(step, fields)` is called for each snapshot after the commit of its pass; `fields` are arrays by
-        name, mapped from their files. At the end, the traces of Devito's receivers are copied into their `.data`.
-        Raises InterruptedRun after Ctrl-C, and StorageError when storage fails. The last committed pass stays intact.
+        With `progress="auto"`, a bar is shown in a terminal or notebook. With "lines", plain lines are shown where a
+        bar is impossible. With "none", nothing is shown. `on_snapshot(step, fields)` is called for each snapshot after
+        the commit of its pass. `fields` maps names to arrays, which are mapped from their files. At the end, the traces
+        of Devito's receivers are copied into their `.data`. Raises InterruptedRun after Ctrl-C, and StorageError when
+        storage fails. In both cases the last committed pass stays intact.
         """
         if not isinstance(progress, str) or progress not in KINDS:
             raise InputError(f"progress {shown(progress)} is unknown; there are {', '.join(KINDS)}")
@@ -272,7 +281,7 @@ class Simulation:
     def _execute(
         self, state: State, prepared: Prepared, start: float, progress: str, on_snapshot: OnSnapshot | None
     ) -> Report:
-        """Run all passes of a plan from the committed state. This process holds the run."""
+        """Run all passes of a plan from the committed state. The run must be locked by this process."""
         description, lowered = self._description, self._setup.lowered
         state.require_whole()
         require_fields(state.manifest, state.manifest.filled)
@@ -289,7 +298,7 @@ class Simulation:
         with Engine(prepared, first, second, state.static_files(), state.layout, io, scratch=state.scratch) as engine:
             runner = PassRunner(engine, state, prepared.plan, recorder, on_snapshot)
             seconds_setup = time.perf_counter() - start
-            one = prepared.problem  # planes and rows of a fixed rim are not updated
+            one = prepared.problem  # the planes and rows of a fixed rim do not count, because they are not updated
             rows = (one.end_plane - one.first_plane) * (one.end_row - one.first_row)
             cells = rows * one.shape[2] * one.steps
             try:
@@ -302,7 +311,8 @@ class Simulation:
             return make_report(state.manifest, prepared, engine, runner, seconds_setup, warning)
 
     def _steps(self, steps: object) -> int:
-        """Return the number of steps to run. Raises InputError when neither the caller nor the options give it."""
+        """Return the number of steps to run. Raises InputError when neither the caller nor the options give a
+        number."""
         if steps is None:
             steps = self.remaining_steps or (self._setup.steps if not self.step else None)
             if steps is None:
@@ -334,12 +344,12 @@ def open(
     sizes: Mapping[str, int] | None = None,
     signals: Mapping[str, Any] | None = None,
 ) -> Simulation:
-    """Return the run in the directory, or on the block device, `path`. Arguments replace its settings; None keeps a
-    setting.
+    """Open the run in the directory, or on the block device, `path`. The other arguments replace settings of the run.
+    The value None keeps a setting.
 
-    `sizes` replace all sizes that were given before. If `scheme` changes, the earlier sizes no longer apply. `signals`
-    replace the signals of the same names. Raises InputError when there is no run, and StorageError when files of it are
-    missing.
+    `sizes` replaces all sizes that were given before. If `scheme` changes, the earlier sizes no longer apply. `signals`
+    replaces the signals of the same names. Raises InputError when `path` holds no run, and StorageError when files of
+    the run are missing.
     """
     changes = dict(memory=memory, threads=threads, scheme=scheme, io=io, bind=bind, sizes=sizes, signals=signals)
     return Simulation(reopen(path, changes))

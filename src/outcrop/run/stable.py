@@ -1,8 +1,8 @@
-"""Refuse runs in which waves would grow. The message has the largest stable step.
+"""Refuse runs in which waves grow without bound. The message gives the largest stable time step.
 
-Stability depends on the extremes of the fields that are only read. They are found while values are written. The
-minimum of one field and the maximum of another may together be unstable although no cell has both. In that case all
-fields are read once more.
+Stability depends on the extremes of the fields that are only read. The extremes are found while values are written. The
+minimum of one field and the maximum of another field may together be unstable, although no cell has both values. In
+this case all fields are read once more, cell by cell.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ def refuse_unstable(stencil: Stencil, manifest: Description, ranges: Mapping[str
     """Raise InputError when waves certainly grow, or when a field that is only read has a value that is not finite.
 
     This is called before the first step, with the known ranges of fields that are only read. With several fields,
-    growth is certain if an extreme of one field is unstable with all extremes of the others, and has the same largest
-    stable step with each of them.
+    growth is certain if an extreme of one field is unstable together with all extremes of the other fields. The largest
+    stable step must also be the same for all these combinations.
     """
     names = [entry.name for entry in manifest.static]
     if manifest.unstable:
@@ -62,19 +62,19 @@ def refuse_unstable(stencil: Stencil, manifest: Description, ranges: Mapping[str
 
 
 def _agree(limits: Sequence[float | None]) -> bool:
-    """Return whether all limits are the same to the digits that messages show."""
+    """Return True if all limits are equal in the digits that messages show."""
     known = [one for one in limits if one is not None]
     return len(known) == len(limits) and max(known) <= min(known) * (1 + 1e-4)
 
 
 def refuse_unstable_run(stencil: Stencil, state: State) -> None:
-    """Raise InputError when waves grow in a run before its first step whose fields all have values."""
+    """Raise InputError when waves grow in a run that has done no step yet. All fields of the run must have values."""
     if not state.manifest.unstable and not state.manifest.step and (text := growing(stencil, state)):
         raise _refusal(text)
 
 
 def growing(stencil: Stencil, state: State) -> str | None:
-    """Return a line of text when waves grow in a run whose fields all have values, else None."""
+    """Return a line of text if waves grow in the run, else None. All fields of the run must have values."""
     manifest = state.manifest
     names = [entry.name for entry in manifest.static]
     if all(name in manifest.ranges for name in names):
@@ -91,8 +91,8 @@ def growing(stencil: Stencil, state: State) -> str | None:
 def watched(
     name: str, planes: PlaneSource, manifest: Description, ranges: Ranges, done: Callable[[], None]
 ) -> PlaneSource:
-    """Return `planes` themselves. Reading them puts the minimum and maximum in the user's grid into `ranges`, and calls
-    `done` after the last plane."""
+    """Return a function that gives the same planes as `planes`. While planes are read, it stores their minimum and
+    maximum in the user's grid in `ranges`. After the last plane it calls `done`."""
     pads = dict(zip(PLACES[len(manifest.shape)], manifest.padding, strict=True))
     (z_first, z_end), rows, cells = (
         (pads.get(axis, 0), n - pads.get(axis, 0)) for axis, n in enumerate(manifest.layout.shape)
@@ -105,7 +105,7 @@ def watched(
             ranges.pop(name, None)
         if inside.size:
             low, high = ranges.get(name, (np.inf, -np.inf))
-            # NumPy keeps NaN; min and max of Python may drop it.
+            # NumPy's minimum and maximum keep NaN; Python's min and max may drop NaN.
             ranges[name] = (float(np.minimum(low, inside.min())), float(np.maximum(high, inside.max())))
         if z1 == manifest.layout.shape[0]:
             done()
@@ -127,5 +127,5 @@ def _judged(stencil: Stencil, parameters: Mapping[str, float], states: Sequence[
 def _cached(
     stencil: Stencil, parameters: tuple[tuple[str, float], ...], states: tuple[tuple[tuple[str, float], ...], ...]
 ) -> str | None:
-    with np.errstate(all="ignore"):  # a division by a field of zeros decides nothing
+    with np.errstate(all="ignore"):  # a field of zeros causes a division by 0, which has no effect on the result
         return stability(stencil, dict(parameters), [dict(state) for state in states])

@@ -1,12 +1,13 @@
 """`Sweep`: steps of a stencil on arrays in memory, with the kernels that runs use.
 
-It is for programs that hold their arrays themselves, as NumPy arrays or as arrays on tiers. There is no blocking in
-time and no I/O, so the speed is that of a plain loop over memory. The bits are those of any other run.
+`Sweep` is for programs that hold their arrays themselves, as NumPy arrays or as arrays on tiers. It uses no blocking in
+time and no I/O, so its speed is that of a plain loop over memory. The results have the same bits as those of any other
+run.
 
     array (ny + 2, nx)    | spare row |  row 0 of the grid  | ... |  row ny - 1  | spare row |
 
-Kernels update whole vectors and read a little beyond their rows. Therefore the array has spare rows, whose values do
-not matter, and a row is a whole number of cache lines.
+Kernels update whole vectors and read a little beyond their rows. Therefore the array has two spare rows, whose values
+have no effect. Each row is a whole number of cache lines.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ Arrays: TypeAlias = "Mapping[str, Any]"
 
 
 class _Block(ctypes.Structure):
-    """`struct outcrop_block` of core/outcrop/kernel/kernel.h."""
+    """The struct `outcrop_block` of core/outcrop/kernel/kernel.h."""
 
     _fields_ = (
         ("target", ctypes.c_void_p),
@@ -66,10 +67,10 @@ class _Call:
 class Sweep:
     """A stencil of two axes on arrays of shape (ny + 2, nx), whose first and last rows are spare.
 
-    `arrays` has the arrays of each field by its name. A field whose update reads neighbours or previous values of the
-    field itself has two arrays, which alternate. The first has the initial values, and both have the rim. Other fields
-    have one array. Arrays are updated in place. The boundary is fixed: cells closer to a side than the radius of the
-    stencil keep their values.
+    `arrays` maps the name of each field to its arrays. If the update of a field reads neighbours or previous values of
+    this field, the field has two arrays, which alternate. The first array has the initial values. Both arrays have the
+    values of the rim. All other fields have one array. Arrays are updated in place. The boundary is fixed: cells closer
+    to a side than the radius of the stencil keep their values.
 
         with Sweep(oc.stencils.stream_function(), {"psi": (a, b)}) as sweep:
             sweep.step()
@@ -98,7 +99,7 @@ class Sweep:
         self._stencil, self._done = stencil, 0
         dtype = str(next(iter(self._copies.values())).dtype)
         self._scalars = pack_scalars(stencil, values, dtype)
-        # Kernels get the addresses of rows in the place of planes, because a plane of a two-axis grid is a row.
+        # Kernels get the addresses of rows where they expect planes, because a plane of a two-axis grid is a row.
         self._rows = {copy: _rows(array) for copy, array in self._copies.items()}
         calls = compile_kernel(stencil, dtype).calls
         radii = [stage.radii[0] for stage in stencil.stages] * 2
@@ -131,7 +132,7 @@ class Sweep:
         self.close()
 
     def _calls(self, address: int, sources: Sequence[Copy], targets: Sequence[Copy], radius: int) -> list[_Call]:
-        """Return the calls of one stage of an even or an odd step."""
+        """Return the kernel calls for one stage of an even or an odd step."""
         kernel = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(address)
         ny, nx = next(iter(self._copies.values())).shape
         ny -= SPARE_ROWS
@@ -148,7 +149,7 @@ class Sweep:
 
 
 def _copies(stencil: Stencil, number: int, name: str, arrays: Arrays) -> list[tuple[Copy, NDArray[Any]]]:
-    """Return the copies of a field, each with its array."""
+    """Return the copies of a field, as pairs ((number of the field, number of the copy), array)."""
     count = 2 if stencil.storage[number].is_double else 1
     if name not in arrays:
         raise InputError(f"{stencil.name} has a field {name!r}; give it {'two arrays' if count == 2 else 'an array'}")
@@ -159,7 +160,8 @@ def _copies(stencil: Stencil, number: int, name: str, arrays: Arrays) -> list[tu
 
 
 def _as_array(name: str, given: Any) -> NDArray[Any]:
-    """Return the array itself, or the one inside an `oc.Array`. It is never a copy, in which updates would be lost."""
+    """Return `given` if it is a NumPy array, or the plain array inside an `oc.Array`. The result is never a copy,
+    because updates of a copy are lost."""
     array = getattr(given, "values", given)
     if not isinstance(array, np.ndarray):
         raise InputError(f"{name}: {shown(given)} is not an array; give one of NumPy or of oc.array")
@@ -188,7 +190,8 @@ def _check(stencil: Stencil, copies: Mapping[Copy, NDArray[Any]]) -> None:
 
 
 def _check_apart(stencil: Stencil, copies: Mapping[Copy, NDArray[Any]]) -> None:
-    """Raise InputError when two arrays share memory, because a step would then read values that it has just written."""
+    """Raise InputError when an updated array shares memory with another array. A step then reads values that it has
+    just written."""
     updated = {number for stage in stencil.stages for number in stage.targets}
     for (one, first), (other, second) in combinations(copies.items(), 2):
         if updated.isdisjoint((one[0], other[0])) or not np.may_share_memory(first, second):
@@ -198,6 +201,6 @@ def _check_apart(stencil: Stencil, copies: Mapping[Copy, NDArray[Any]]) -> None:
 
 
 def _rows(array: NDArray[Any]) -> NDArray[np.uint64]:
-    """Return the addresses of the rows of the grid."""
+    """Return the addresses of the rows of the grid, without the spare rows."""
     count, pitch = array.shape[0] - SPARE_ROWS, array.strides[0]
     return np.uint64(array.ctypes.data + pitch) + np.arange(count, dtype=np.uint64) * np.uint64(pitch)

@@ -29,7 +29,8 @@ _STORED = np.dtype("<f8")
 
 
 def as_whole_number(value: object, name: str, maximum: int = ADDRESSABLE_BYTES - 1, minimum: int = 1) -> int:
-    """Return the value as an int. Whole numbers of NumPy are accepted. Raises InputError for other values."""
+    """Return the value as an int. Python's and NumPy's whole numbers are accepted. Raises InputError for other
+    values."""
     try:
         count = operator.index(value)  # type: ignore[arg-type]
     except (TypeError, ValueError, OverflowError):
@@ -62,7 +63,7 @@ def as_flag(value: object, name: str) -> bool:
 
 
 def require_mapping(given: object, what: str, example: str) -> None:
-    """Raise InputError unless `given` is a mapping from names to values."""
+    """Raise InputError if `given` is not a mapping from names to values."""
     if not isinstance(given, Mapping):
         raise InputError(f"{what} {shown(given)} must be values by name, such as {{{example!r}: ...}}")
 
@@ -75,7 +76,8 @@ def require_short_name(what: str, name: str) -> None:
 
 @dataclass(frozen=True)
 class Coordinates:
-    """The coordinates of cells: cell k along an axis is at origin + k * spacing. Axes have the order of the shape."""
+    """The coordinates of cells. Along each axis, cell k is at origin + k * spacing. Axes have the order of the
+    shape."""
 
     spacing: tuple[float, ...]
     origin: tuple[float, ...]
@@ -112,10 +114,11 @@ def _numbers(what: str, given: Any, ndim: int) -> tuple[float, ...]:
 
 
 def encode_signals(stencil: Stencil, signals: Mapping[str, Any]) -> dict[str, str]:
-    """Return the signals of `stencil` as text for the manifest: doubles, little endian, in base64.
+    """Return the signals of `stencil` as texts for the manifest. A text has the values as little-endian doubles in
+    base64.
 
-    `signals` has a sequence of finite numbers for each signal, one number for each step from the first step of the run
-    on. Raises InputError for missing and unknown names, and for other values.
+    `signals` has a sequence of finite numbers for each signal. The first number is for the first step of the run, and
+    each further number is for the next step. Raises InputError for missing and unknown names, and for other values.
     """
     require_mapping(signals, "signals", "src")
     there = ", ".join(stencil.signals) or "none"
@@ -129,7 +132,8 @@ def encode_signals(stencil: Stencil, signals: Mapping[str, Any]) -> dict[str, st
 
 
 def decode_signals(texts: Mapping[str, str]) -> dict[str, NDArray[np.float64]]:
-    """Return the values that `encode_signals` wrote, bit for bit. Raises InputError when the texts are damaged."""
+    """Return the values in texts of `encode_signals`. Each value has the same bits as before. Raises InputError when a
+    text is damaged."""
     try:
         stored = {name: np.frombuffer(base64.b64decode(text, validate=True), _STORED) for name, text in texts.items()}
     except ValueError:
@@ -151,7 +155,7 @@ def _doubles(name: str, values: Any) -> NDArray[np.float64]:
     try:
         found = np.asarray(values)
         real = found.dtype.kind in "buif"
-    except Exception:  # NumPy raises many types of errors for lists of different lengths and for users' own classes
+    except Exception:  # NumPy raises errors of many types for lists of different lengths and for classes of users
         real = False
     if not real or found.ndim != 1:
         raise InputError(f"signal {name!r} must be one sequence of real numbers, one for each step")

@@ -160,7 +160,7 @@ def _numbers(given: Any, refusal: str) -> NDArray[np.float64]:
         found = np.asarray(given)
         if found.dtype.kind in "uif":
             return found.astype(np.float64, copy=False)
-    except Exception:  # NumPy raises many types of errors for lists of different lengths and for users' classes
+    except Exception:  # NumPy raises errors of many types for lists of different lengths and for classes of users
         pass
     raise InputError(refusal)
 

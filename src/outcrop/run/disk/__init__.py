@@ -1,1 +1,1 @@
-"""The storage of a run: manifest, layout of planes, commits, verification, and metadata for readers of Zarr."""
+"""The storage of a run: the manifest, the layout of planes, commits, verification, and metadata for readers of Zarr."""
