@@ -18,9 +18,10 @@ struct History {
 
 /// Runs a history of an array in slots with two alternating records, like a committed array.
 History live_of_slots(std::uint64_t seed, Mutation mutation);
-/// Runs a history of steps that two writers stage for a target, drain and recover.
+/// Runs a history in which one or two writers stage steps for a target, drain the steps and recover them.
 History live_of_stages(std::uint64_t seed, Mutation mutation);
-/// Runs a history of the files of nodes, their index, and the single file that is made from them.
+/// Runs a history in which a process writes one file for each node and an index, and merges these files into a single
+/// file.
 History live_of_listings(std::uint64_t seed, Mutation mutation);
 
 /// Thrown if a protocol makes a mistake. Errors of the modelled storage are of type StorageError instead.

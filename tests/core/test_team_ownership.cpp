@@ -99,7 +99,7 @@ TEST(Ownership, MemoryIsCutAtHugePagesWithoutGaps) {
     }
 }
 
-// If a row were not in the memory of its owner, threads of the owner would access the memory of another node.
+// Each row must be in the memory of the node that owns the row. Then threads do not access the memory of another node.
 TEST(Ownership, RowsLieInTheMemoryOfTheirOwner) {
   const Window window(grid_of(5000, 8192), rings_of(grid_of(5000, 8192), {5, 3}));
   for (const Counts &threads : all_nodes) {

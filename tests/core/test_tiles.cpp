@@ -68,7 +68,7 @@ TEST(Tiles, CoverEveryRowOfEveryLevelOnce) {
       }
 }
 
-// Threads take tiles in ascending order. If a tile waited for a later tile, it would wait forever.
+// Threads take tiles in ascending order, so a tile must not wait for a later tile.
 TEST(Tiles, NeedOnlyEarlierTiles) {
   for (const Cut &cut : all_cuts())
     for (std::size_t i = 0; i < cut.tiles.size(); ++i)
@@ -76,8 +76,8 @@ TEST(Tiles, NeedOnlyEarlierTiles) {
 }
 
 // Row y of level t reads the rows y - r .. y + r of level t - 1, and overwrites row y of level t - 2. The same rows of
-// level t - 1 are the last readers of the overwritten row. So one condition covers both hazards: the tiles of these
-// rows are this tile, or tiles that are finished before this tile begins.
+// level t - 1 are the last readers of the overwritten row. So one condition covers both hazards: each of these rows
+// belongs to this tile, or to a tile that is finished before this tile begins.
 TEST(Tiles, WaitForAllTheyReadAndOverwrite) {
   for (const Cut &cut : all_cuts()) {
     std::vector<std::vector<bool>> before(cut.tiles.size(), std::vector<bool>(cut.tiles.size(), false));

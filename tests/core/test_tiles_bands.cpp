@@ -92,7 +92,7 @@ TEST(BandTiles, CoverEveryZetaOfEveryLevelOnce) {
       }
 }
 
-// Threads take tiles in ascending order. If a tile waited for a later tile, it would wait forever.
+// Threads take tiles in ascending order, so a tile must not wait for a later tile.
 TEST(BandTiles, NeedOnlyEarlierTiles) {
   for (const ChunkCut &cut : all_cuts())
     for (std::size_t i = 0; i < cut.tiles.size(); ++i)

@@ -36,7 +36,7 @@ bool is_rim(const Grid &grid, long z, long y) {
 }
 
 void checking_kernel(const outcrop_block *block) {
-  // In this test only, the parameter of the kernel is a pointer.
+  // Unlike other kernels, this kernel gets a pointer as its parameter.
   Check &check = **static_cast<Check *const *>(block->scalars);
   const Grid &grid = check.grid;
   if (block->planes < 1 || block->planes > check.planes_most || block->y0 >= block->y1 || block->x0 != 0 ||

@@ -62,7 +62,7 @@ struct AcquisitionRequests {
   std::vector<SumRequest> sums;
   std::vector<Snapshot> snapshots;
   std::string backend = "auto";  ///< the backend that writes snapshots
-  StagingSizes staging;          ///< the staging memory for snapshots
+  StagingSizes staging;          ///< sizes of the staging buffer for snapshots
   bool only_own = false;         ///< true if a block may also update cells that another block owns
 
   bool empty() const { return injections.empty() && samples.empty() && sums.empty() && snapshots.empty(); }

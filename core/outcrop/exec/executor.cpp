@@ -252,7 +252,8 @@ void Executor::check_planes(long z0, long z1) {
 }
 
 // Copies the rim from the first to the second copies. Kernels write the rim in x. No update changes the rows of the rim
-// in y or the planes of the rim in z, so they are copied only once. Their checksums are valid for every level.
+// in y or the planes of the rim in z. So these rows and planes are copied only once. Their checksums are valid for
+// every level.
 void Executor::copy_rim(long z, const CopyAction &action) {
   Rectangle low = action.cells, high = action.cells;  // the rows of the rim at both ends
   const bool updated = z >= grid_.first_plane() && z < grid_.end_plane() && grid_.first_row() < grid_.end_row();

@@ -1,8 +1,9 @@
 // Computes sums over all cells of a field after a step, part by part, while rows are in a cache.
 //
-// The plan and the threads determine which parts exist and in which order they are added. The result must not depend on
-// this. So the cells are divided into groups of 64 bytes. No plan divides a group. The cells of a group are added in a
-// fixed order (cells after nx count as 0), and the sums of the groups are then added exactly:
+// The plan and the threads determine which parts exist and in which order they are added. The result must depend
+// neither on the plan nor on the threads. So the cells are divided into groups of 64 bytes. No plan divides a group.
+// The cells of a group are added in a fixed order (cells after nx count as 0), and the sums of the groups are then
+// added exactly:
 //
 //     |0 1 2 3 4 5 6 7|8 9 ...     in float64: 0+4, 1+5, 2+6, 3+7; then the same with these four, then with two
 //

@@ -15,13 +15,13 @@
 //
 //     field          copies     arrays       rings
 //     read only      1          itself       one; it never changes
-//     updated        1          itself       one; an update overwrites the value that it replaces
-//     updated        2          itself       two, which alternate: neighbours still read the value that is replaced
-//     two levels     2          newest and   two; a step also needs the value before the newest
+//     updated        1          itself       one; an update overwrites the old value
+//     updated        2          itself       two, which alternate, because neighbours still read the old value
+//     two levels     2          newest and   two; a step also reads the previous value
 //                               previous
 //
-// The first copies of all fields are rings 0, 1, ... in the order of the fields. The second copies follow them. At the
-// beginning of a pass, the newest value of a field is in its first copy.
+// The first copies of all fields are rings 0, 1, ... in the order of the fields. The second copies are the rings after
+// these. At the beginning of a pass, the newest value of a field is in its first copy.
 #pragma once
 
 #include <algorithm>

@@ -127,9 +127,9 @@ class FirstFailure {
 /// items has a thread. Proof: assume that all threads wait. Let m be the first item that no thread has taken. Let f be
 /// the first item that is taken and not finished. All items before f are finished, so f waits for an item that no
 /// thread has taken. This item is before f, and it is m or a later item. So f > m, and all items before m are finished.
-/// Let T be a thread of the node that owns m. T also waits in some item t. The queue of T still contains m, and a
-/// thread takes items of other nodes only if its own queue is empty. So T took t from its own queue. Queues keep the
-/// order, so t is before m and is therefore finished. This contradicts that T waits in t.
+/// Let T be a thread of the node that owns m. T also waits, in an item t. The queue of T still contains m, and a thread
+/// takes items of other nodes only if its own queue is empty. So T took t from its own queue. Queues keep the order, so
+/// t is before m and is therefore finished. This contradicts that T waits in t.
 class NodeQueues {
  public:
   static constexpr std::size_t none = static_cast<std::size_t>(-1);

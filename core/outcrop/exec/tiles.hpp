@@ -32,8 +32,8 @@
 // and all rows of a chunk of the skewed coordinate zeta = z + skew*(level - 1). An update reads values with a lower
 // level and with the same or a lower zeta. An update also overwrites a value. The earlier updates that have read this
 // value also have a lower level and the same or a lower zeta. So a tile needs only two tiles: the one before it in its
-// band and the one below it. These two tiles wait for others in turn, so all tiles with lower bands and lower chunks
-// are finished. The tiles of a diagonal are independent:
+// band and the one below it. These two tiles wait for earlier tiles in the same way. So all tiles with lower bands and
+// lower chunks are finished. The tiles of a diagonal are independent:
 //
 //     level   | 3 : 4 : 5 : 6        Threads take tiles in the order of these numbers. In a grid with many bands,
 //     band 1  +---+---+---+---       only a strip of 2 * `threads` bands advances at once, so that each band uses data
@@ -57,9 +57,9 @@ namespace outcrop {
 struct Tile {
   long level_first = 0, level_last = 0;  ///< inclusive
   long centre = 0;                       ///< the level at which the tile has the most rows
-  long y_low = 0, y_high = 0;            ///< the rows at that level, half open; they may extend beyond the grid
+  long y_low = 0, y_high = 0;            ///< rows y_low <= y < y_high at that level; they may lie outside the grid
   long slope = 0;                        ///< number of rows lost on each side for each level away from the centre
-  /// half open, counted from the first zeta of the slab
+  /// zeta_low <= zeta < zeta_high, counted from the first zeta of the slab
   long zeta_low = 0, zeta_high = std::numeric_limits<int>::max();
   std::vector<std::size_t> needs{};  ///< the tiles that must be finished before this one
 };

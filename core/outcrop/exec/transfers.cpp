@@ -91,8 +91,8 @@ Transfers::SlotState &Transfers::slot(std::size_t ring, long z) {
   return slots_[ring][static_cast<std::size_t>(window_.ring(ring).slot(window_.place(ring, z)))];
 }
 
-// A write waits for the write before it in the slot. A read waits for the last write from the slot, or for the read
-// before it if no write has occurred.
+// A write waits for the write before it in the slot. A read waits for the write that followed the last read into the
+// slot. If no write has followed, the read waits for the last read.
 void Transfers::submit(SlotState &state, Request request) {
   request.after = request.write || state.writing != no_ticket ? state.writing : state.reading;
   const Ticket ticket = pump_->submit(request);

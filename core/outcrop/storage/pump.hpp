@@ -9,8 +9,8 @@
 //
 // A request may name another request that must be complete before it starts. For example, a read into a slot starts
 // after the write from that slot. While a read waits for another request, writes continue. While a write waits, reads
-// continue. Reads and writes that can start alternate, chunk by chunk. After a short transfer, the pump transfers the
-// remaining bytes. After EAGAIN or EINTR, the pump repeats the transfer. The first failure stops the pump. Then the
+// continue. If both can start, reads and writes alternate, chunk by chunk. After a short transfer, the pump transfers
+// the remaining bytes. After EAGAIN or EINTR, the pump repeats the transfer. The first failure stops the pump. Then the
 // pump starts no new transfer and reaps the transfers in flight. Every thread that waits gets the error. The pump
 // allocates no memory after its construction.
 //

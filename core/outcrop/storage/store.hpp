@@ -48,9 +48,9 @@ struct Transfer {
 };
 
 /// The end of a transfer. `result` is the number of bytes transferred, or -errno. If fewer bytes than requested are
-/// transferred, the caller submits the remaining bytes again. The caller also repeats a transfer after EAGAIN and EINTR.
-/// A store may return EAGAIN for a transfer that has not begun. A result of 0 means the end of the file, and the caller
-/// treats it as a failure.
+/// transferred, the caller submits the remaining bytes again. The caller also repeats a transfer after EAGAIN and
+/// EINTR. A store may return EAGAIN for a transfer that has not begun. A result of 0 means the end of the file, and the
+/// caller treats this as a failure.
 struct Completion {
   std::uint64_t tag = 0;
   std::int64_t result = 0;
@@ -102,8 +102,8 @@ class Store {
 
  protected:
   /// Returns the descriptor and the offset for the system call of a transfer. The descriptor is -1, which leads to
-  /// EBADF, in three cases. The store may have no such file. The transfer may write to a file that was not opened for
-  /// writing. The transfer may leave the part of the file.
+  /// EBADF, if the store has no file with this number. It is also -1 if a write needs a file that was not opened for
+  /// writing, or if the transfer reaches beyond the part of the file.
   struct Location {
     int descriptor = -1;
     std::uint64_t offset = 0;

@@ -20,7 +20,8 @@ namespace {
 // The kernel splits longer transfers.
 constexpr std::size_t max_transfer_bytes = std::size_t{1} << 30;
 
-// Returns a number that no other thread ever gets. The system reuses its own thread numbers, so they cannot serve here.
+// Returns a number that no other thread ever gets. The thread numbers of the system are not suitable, because the
+// system reuses them.
 std::uint64_t thread_number() {
   static std::atomic<std::uint64_t> last{0};
   thread_local const std::uint64_t number = ++last;
