@@ -87,10 +87,12 @@ class CellRun:
         self.other = np.full_like(source, NOTHING)
         self.fringes: dict[tuple[int, int], tuple[Rectangle, Levels]] = {}
         self.reads_statics = any(isinstance(action, Read) and action.array == "statics" for action in one.actions)
-        self.source_sums = np.zeros(source.shape, bool)  # cells whose checksums are taken at level 0
-        self.target_sums = np.zeros(source.shape, bool)  # cells whose checksums are taken at the last level
-        self.sealed = np.zeros(problem.planes, bool)  # planes of the target whose checksum is written
-        self.written = np.zeros(source.shape, bool)  # cells of the target that are written
+        # `source_sums` and `target_sums` mark the cells whose checksums are taken: at level 0, and at the last level.
+        # `sealed` marks the planes of the target whose checksum is written. `written` marks the written cells.
+        self.source_sums = np.zeros(source.shape, bool)
+        self.target_sums = np.zeros(source.shape, bool)
+        self.sealed = np.zeros(problem.planes, bool)
+        self.written = np.zeros(source.shape, bool)
         self.committed = False
         for entry in self.statics if has_statics else ():
             for z in range(problem.planes):

@@ -61,7 +61,7 @@ def test_a_commit_that_is_cut_off_anywhere_is_of_all_arrays_or_of_none(
     committed = open_state(where).manifest.step == 8
     assert committed == (event >= 2), "the rename of the manifest is the moment of truth"
     assert same(contents(where), after if committed else start)
-    with open_state(where).locked():  # mends links
+    with open_state(where).locked():  # repairs the links
         pass
     links = {os.readlink(where / name)[-1] for name in STATE}
     assert links == {"1" if committed else "0"}
@@ -86,7 +86,7 @@ with state.locked():
                 planes.flush()
         state.commit(step)
 """
-"""Commit in an endless loop, as passes do, but without computing."""
+"""Commit new generations in an endless loop, as passes do, but without computing."""
 
 
 def test_killed_at_any_moment_all_arrays_are_at_the_same_step(tmp_path: Path) -> None:

@@ -61,7 +61,7 @@ def test_killed_at_any_moment_the_last_commit_is_whole(tmp_path: Path) -> None:
         child.start()
         told.close()
         if kill % 3 == 0:
-            time.sleep(chance.uniform(0.0, 0.08))  # while it opens
+            time.sleep(chance.uniform(0.0, 0.08))  # while the array is opened
         else:
             assert reading.recv() == known, f"kill {kill}: the child did not go on from the last commit"
             begin = time.perf_counter()

@@ -20,7 +20,7 @@ from outcrop.run.disk.verify import find_damage
 from outcrop.run.places import open_state
 from several_arrays import make_run
 
-pytestmark = pytest.mark.timeout(300)  # in case a test waits for a pipe
+pytestmark = pytest.mark.timeout(300)  # stops a test that waits for a pipe
 
 
 @pytest.mark.parametrize("error", [0, errno.EPERM])

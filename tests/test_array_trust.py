@@ -20,7 +20,7 @@ from folders import tree
 from outcrop import durable
 from outcrop.errors import CorruptionError, InputError, OutcropError, StorageError
 
-pytestmark = pytest.mark.timeout(300)  # in case a test waits for a pipe
+pytestmark = pytest.mark.timeout(300)  # stops a test that waits for a pipe
 
 TILES, EVEN, ODD = "tiles", "commit.0.json", "commit.1.json"
 

@@ -135,7 +135,7 @@ def test_a_device_is_written_where_that_is_meant(tmp_path: Path, monkeypatch: py
 def test_a_device_that_holds_something_is_not_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Checks that a device with a file system or a run, or in use, is refused in one line before any file is made."""
+    """Checks that a device in use, or with a file system or a run, is refused in one line before any file is made."""
     take_images_for_devices(monkeypatch.setattr)
     swap, run, taken, small = (make_image(tmp_path / f"{name}.img") for name in ("swap", "run", "taken", "small"))
     put(swap, 4096 - 10, b"SWAPSPACE2")

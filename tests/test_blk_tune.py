@@ -67,7 +67,9 @@ def test_the_division_does_not_hang_on_the_assumed_rounding(
 
 
 def test_less_memory_moves_more_and_is_never_exceeded() -> None:
-    """Checks that the search stays within the memory and uses more than half of it. Less memory means more traffic."""
+    """Checks that the search stays within the memory and uses more than half of the memory. Less memory means more
+    traffic.
+    """
     problem, words = make_problem((2048, 2048, 2048), (1, 1, 1), 500), 0.0
     for memory_bytes in (16 << 30, 4 << 30, 1 << 30, 256 << 20, 64 << 20):
         found = blk_tune(problem, memory_bytes)

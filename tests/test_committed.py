@@ -203,7 +203,7 @@ def test_an_array_that_is_let_go_unclosed_says_what_is_lost(tmp_path: Path) -> N
     array = oc.array(SHAPE, persist=np.int64(2), path=path)
     array.step()
     array.step()
-    del array  # nothing was lost
+    del array  # no change is lost here
     array = oc.open_array(path)
     assert (array.steps, array.persist) == (2, 2)
     array.step()

@@ -184,7 +184,7 @@ def run_from_start(device: Path) -> None:
 
 
 def resume(device: Path) -> None:
-    """Continue from the last committed state. A child process calls this function."""
+    """Continue the run from the last committed state. A child process calls this function."""
     take_images_for_devices()
     sim = oc.open(device)
     sim.run(steps=sim.remaining_steps, progress="none")
@@ -194,7 +194,7 @@ def test_killed_runs_end_with_the_same_bits(tmp_path: Path) -> None:
     """Checks that no committed step is lost after SIGKILL at any moment, and that the final bits are correct."""
     chance, device, undisturbed = random.Random(5), make_image(tmp_path / "a.img"), make_image(tmp_path / "b.img")
     seconds = []
-    for _ in range(3):  # the first compiles
+    for _ in range(3):  # the first run compiles the kernel
         begin = time.perf_counter()
         process = SPAWN.Process(target=run_from_start, args=(undisturbed,))
         process.start()

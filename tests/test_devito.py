@@ -14,7 +14,7 @@ dv = pytest.importorskip("devito")
 from devito_scripts import DTYPES, check, fill, make_grid, ours, receivers, wavelet  # noqa: E402
 from outcrop.language.devito import from_devito  # noqa: E402
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # Devito's own
+pytestmark = pytest.mark.filterwarnings("ignore")  # warnings of Devito itself
 BOTH = pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: dtype.__name__)
 
 

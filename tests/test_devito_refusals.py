@@ -14,7 +14,7 @@ from outcrop.errors import InputError
 dv = pytest.importorskip("devito")
 from outcrop.language.devito import from_devito  # noqa: E402
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # Devito's own
+pytestmark = pytest.mark.filterwarnings("ignore")  # warnings of Devito itself
 dv.configuration["log-level"] = "ERROR"
 
 

@@ -10,7 +10,7 @@ import outcrop as oc
 from devito_scripts import DTYPES, close, dv, fill, make_grid
 from outcrop.errors import InputError
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # Devito's own
+pytestmark = pytest.mark.filterwarnings("ignore")  # warnings of Devito itself
 STEPS = 40
 
 

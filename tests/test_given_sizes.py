@@ -80,7 +80,7 @@ def test_plans_keep_to_the_sizes_given(request: tuple[Problem, str, GivenSizes],
 def test_equal_blocks_are_taken_only_where_they_fit(scheme: str) -> None:
     """Checks that equal blocks are used only if they fit the budget.
 
-    16 planes in blocks of 9 and 7 need a window of 14 planes. Two blocks of 8 need a window of 15 planes.
+    For example, 16 planes in blocks of 9 and 7 need a window of 14 planes. Two blocks of 8 need a window of 15 planes.
     """
     problem, sizes = make_problem((16, 1, 1), (0, 0, 0), 7), GivenSizes(bx=1)
     smallest = smallest_budget_bytes(problem, scheme, sizes)

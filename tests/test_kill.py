@@ -44,7 +44,7 @@ def run_from_start(where: Path) -> None:
 
 
 def resume(where: Path) -> None:
-    """Continue from the last committed state."""
+    """Continue the run from the last committed state."""
     simulation = oc.open(where)
     simulation.run(steps=simulation.remaining_steps, progress="none")
 
@@ -67,7 +67,7 @@ def committed_step(where: Path) -> int | None:
     except OutcropError:
         return None
     simulation = oc.open(where)
-    _ = simulation["u"][:]  # tests every checksum
+    _ = simulation["u"][:]  # this read checks all checksums
     return simulation.step
 
 
@@ -76,7 +76,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[np.ndarray, f
     """Return the final bits of a run without kills, and the approximate lifetime of its child process in seconds."""
     where = tmp_path_factory.mktemp("undisturbed") / "run.oc"
     seconds = []
-    for _ in range(3):  # the first compiles
+    for _ in range(3):  # the first run compiles the kernel
         begin = time.perf_counter()
         process = start(run_from_start, where)
         process.join()

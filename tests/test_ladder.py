@@ -147,7 +147,9 @@ def measured(steps: int, seconds: float, digest: int = 7, swapped_out: int = 0) 
 
 
 def test_scaled_and_unlimited_bars_say_so() -> None:
-    """Checks that a bar has a note if it is scaled, if its memory was not limited, or if it did not swap."""
+    """Checks that a bar has a note if the time is scaled, if the memory was not limited, or if a column for swap did
+    not swap.
+    """
     column = find_column(1)
     runs = [LimitedRun(measured(2, seconds, swapped_out=1), 10 * MIB, None) for seconds in (4.0, 1.0, 2.0)]
     entry = Bar(column, False, 10, 100, runs)

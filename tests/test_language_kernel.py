@@ -138,7 +138,8 @@ def test_random_kernels_equal_the_oracle(
 
 @pytest.mark.parametrize("isa", available_isas())
 def test_products_and_sums_are_not_fused(isa: str) -> None:
-    """Checks that the compiler does not fuse products and sums. A fused operation leaves the product's rounding error.
+    """Checks that the compiler does not fuse products and sums. With a fused operation, the rounding error of the
+    product remains in the result.
     """
     stencil = Stencil("fuse", {U: CENTRE * U[0, 0, 1] + U[0, 1, 0]})
     a = np.float32(1 + 2**-12)

@@ -218,7 +218,7 @@ def test_nothing_of_this_machine_is_needed(
 
 
 def test_shipped_machines_load_by_name_and_by_path() -> None:
-    """Checks that both machines of the paper exist, with the memory that the paper gives."""
+    """Checks that both machines of the paper exist, with the memory sizes of the paper."""
     assert shipped_machines() == ["crest6", "crest10"]
     for name in shipped_machines():
         assert load_machine(name).updates_per_second.keys() == {"float32", "float64"}

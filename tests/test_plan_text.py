@@ -114,7 +114,7 @@ float32 = 1e9
     ("stencil", "size", "memory", "is_advised"),
     [
         ("acoustic8", [300, 60, 50], "3MiB", True),
-        ("acoustic8", [60, 50, 300], "3MiB", False),  # is streamed along its longest axis already
+        ("acoustic8", [60, 50, 300], "3MiB", False),  # streamed along its longest axis already
         ("acoustic8", [300, 60, 50], "1GiB", False),  # fits the memory
         ("heat2_2d", [8000, 1000], "500KiB", True),
     ],

@@ -33,7 +33,9 @@ def values_of(shape: tuple[int, ...], dtype: str = "float64") -> np.ndarray:
 def test_planes_do_not_depend_on_their_grouping(
     shape: tuple[int, int, int], target: tuple[int, int, int], group: int, dtype: str
 ) -> None:
-    """Checks that the bits do not depend on the grouping of planes. A run chooses groups by sizes and shards."""
+    """Checks that the bits do not depend on the grouping of planes. A run chooses groups by the size of a plane and by
+    shards.
+    """
     values = (values_of(shape) * 100).astype(dtype)
     whole = collect(oc.resample(values, target))
     assert whole.shape == target

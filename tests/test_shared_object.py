@@ -51,7 +51,7 @@ def object_file(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Pat
 
 
 class Builds:
-    """Copies a file into the cache when a build is requested, and counts the requests."""
+    """A build function that copies a file into the cache and counts its calls."""
 
     def __init__(self, file: Path) -> None:
         self.file, self.count = file, 0

@@ -80,7 +80,7 @@ sim["u"] = lambda z0, z1: os._exit(9)
 
 
 def test_an_opened_run_without_values_does_not_begin_with_zeros(tmp_path: Path) -> None:
-    """Checks a run that was killed while its initial values were written. It must not start from zeros."""
+    """Checks a run that was killed while its initial values were written. Such a run must not start from zeros."""
     where = tmp_path / "run.oc"
     assert subprocess.run([sys.executable, "-c", KILLED_AT_ITS_VALUES, str(where)]).returncode == 9
     opened = oc.open(where)
@@ -115,8 +115,8 @@ def test_what_another_process_overwrites_meanwhile_is_read_again(
         for z in range(z0, z1):
             if z == 10 and next(calls) == 0:
                 monkeypatch.setattr(Planes, "groups", groups)
-                other["u"] = 1  # this writes the array that is not being read
-                other["u"] = 2  # this writes the array that is being read
+                other["u"] = 1  # writes the array that is not being read
+                other["u"] = 2  # writes the array that is being read
                 monkeypatch.setattr(Planes, "groups", interrupted)
             yield from groups(self, z, z + 1)
 

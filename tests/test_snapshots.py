@@ -27,7 +27,7 @@ def test_snapshots_are_handed_over_as_they_are_committed(tmp_path: Path) -> None
 
     def look(step: int, kept: Any) -> None:
         seen.append((step, float(kept["u"].sum())))
-        assert len(sim.snapshots["u"]) > step // 7  # committed by now
+        assert len(sim.snapshots["u"]) > step // 7  # the snapshot is committed already
         if step == 21:
             raise RuntimeError("enough")
 

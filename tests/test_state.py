@@ -99,7 +99,7 @@ def test_in_place_says_that_an_interrupted_pass_lost_the_state(tmp_path: Path) -
     where = tmp_path / "run.oc"
     state = create_state([where], make_manifest(where, in_place=True))
     assert not (where / ".u.1").exists()
-    state.begin_writing()  # the first values: no older state can be lost
+    state.begin_writing()  # no older state exists that can be lost
     state.commit(0)
     state.begin_writing()
     assert open_state(where).manifest.step == 0

@@ -72,7 +72,7 @@ def test_they_hold_what_updates_and_checksums_need(tmp_path: Path, levels: int, 
 
 @pytest.mark.parametrize(("radius", "beside"), [(1, 0), (2, 0), (2, 2)])
 def test_only_the_first_slab_waits_where_the_device_is_fast_enough(radius: int, beside: int) -> None:
-    """Checks that only the first update waits for reads if each update takes three times as long as the reads for one
+    """Checks that only the first update waits for reads. Each update takes three times as long as the reads for one
     slab.
 
     The state is read first, then the fields that are only read. tests/core/test_executor.cpp checks the executor in the

@@ -152,7 +152,7 @@ def test_trouble_of_a_rank_ends_all(tmp_path: Path) -> None:
 def test_ranks_of_another_mpi_are_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Checks that an mpirun of another MPI is refused. With another MPI, each rank runs as if it were alone."""
+    """Checks that an mpirun of another MPI is refused. With another MPI, each rank finds only one rank."""
     world = SimpleNamespace(Get_rank=lambda: 0, Get_size=lambda: 1)
     world.Split_type = lambda kind: world
     mpi = SimpleNamespace(
@@ -172,7 +172,7 @@ def test_ranks_of_another_mpi_are_refused(
 def test_ranks_without_mpi4py_are_told_what_to_install(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Checks that mpirun without mpi4py is refused. Otherwise each process measures as if it were alone."""
+    """Checks that mpirun without mpi4py is refused. Otherwise each process measures only itself."""
     monkeypatch.setenv(LAUNCHERS[0], "2")
     monkeypatch.setitem(sys.modules, "mpi4py", None)
     assert call(["bench", "stream", "--small", "-d", str(tmp_path)]) == 2

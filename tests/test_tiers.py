@@ -60,7 +60,7 @@ def test_every_tier_is_measured_once(folder: Path, capsys: pytest.CaptureFixture
         assert os.listdir(folder) == []
     assert origins == [("measured", "measured", 2), ("cached", "cached", 0), ("measured", "measured", 2)]
     assert call(["tiers", "-d", str(folder / "none" / "below"), "--refresh"]) == 0
-    assert str(folder.resolve()) in capsys.readouterr().out and os.listdir(folder) == []  # measured in its parent
+    assert str(folder.resolve()) in capsys.readouterr().out and os.listdir(folder) == []  # measured in the folder above
 
 
 def test_unasked_nothing_is_measured(folder: Path) -> None:

@@ -36,7 +36,8 @@ def test_nodes_hold_the_processors_of_this_process() -> None:
     ],
 )
 def test_threads_are_spread_over_nodes(machine: str, threads: int, expected: list[int]) -> None:
-    """Checks that threads are spread over nodes in proportion to their cores. Cores are used before second processors.
+    """Checks that threads are spread over nodes in proportion to their cores. A second processor of a core gets a
+    thread only if all cores have one.
     """
     assert _core.threads_on_nodes(threads, "auto", machine) == expected
     assert _core.threads_on_nodes(threads, "none", machine) == [threads]

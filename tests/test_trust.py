@@ -62,7 +62,7 @@ def take_the_other_turn(where: Path) -> None:
 
 
 def lose_a_write(where: Path) -> None:
-    """Put back the values that a plane had two generations before, as if the last write was lost."""
+    """Put back the values that a plane had two generations before, like after a lost write."""
     current = os.readlink(where / "u")
     size = record_bytes(where)
     older = (where / (current[:-1] + str(1 - int(current[-1]))) / "c/0/0/0").read_bytes()
