@@ -217,8 +217,9 @@ AcquisitionRequests to_requests(nb::handle python) {
   return result;
 }
 
-// Returns one tuple for each sum. Its six entries are the sum of the finite values as the bytes of an integer, the sum
-// of the infinities and NaNs, the same two sums for the squares, the minimum and the maximum.
+// Returns one tuple for each sum. A tuple has six entries. The first two are the sum of the finite values, as the bytes
+// of an integer, and the sum of the infinities and NaNs. The next two are the same sums for the squares. The last two
+// are the minimum and the maximum.
 nb::list from_sums(const std::vector<FieldSum> &sums) {
   nb::list result;
   for (const FieldSum &one : sums)

@@ -1,5 +1,5 @@
-// Converts the memory of this machine, the speed of memory and storage, and STREAM between Python and the core. This
-// file holds no other logic.
+// Gives Python access to measurements of the core: the memory of this machine, the speed of memory and storage, and
+// STREAM. This file holds no other logic.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/pair.h>

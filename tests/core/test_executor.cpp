@@ -49,8 +49,8 @@ Grid grid_of(long statics_z) {
   return grid;
 }
 
-// Controls the completion of reads. A read completes only when the update of the slab before the slab that needs it has
-// begun. Even then, it may need several tries.
+// Controls the completion of reads. A read for a slab completes only after the update of the previous slab has begun.
+// Even then, the read may need several tries.
 struct Gate {
   const Grid grid;
   std::mt19937 random;

@@ -75,9 +75,9 @@ TEST(Tiles, NeedOnlyEarlierTiles) {
       for (const std::size_t need : cut.tiles[i].needs) ASSERT_LT(need, i) << cut.name;
 }
 
-// Row y of level t reads the rows y - r .. y + r of level t - 1, and overwrites row y of level t - 2. The same rows of
-// level t - 1 are the last readers of the overwritten row. So one condition covers both hazards: each of these rows
-// belongs to this tile, or to a tile that is finished before this tile begins.
+// The update of row y at level t reads the rows y - r .. y + r of level t - 1, and overwrites row y of level t - 2. The
+// updates of the same rows at level t - 1 are the last ones that read the overwritten row. So one condition covers both
+// hazards: each of these rows belongs to this tile, or to a tile that is finished before this tile begins.
 TEST(Tiles, WaitForAllTheyReadAndOverwrite) {
   for (const Cut &cut : all_cuts()) {
     std::vector<std::vector<bool>> before(cut.tiles.size(), std::vector<bool>(cut.tiles.size(), false));

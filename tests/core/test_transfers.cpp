@@ -74,7 +74,8 @@ TEST(PlaneSums, EqualTheSumOfTheWholePlaneForEveryPartition) {
     }
 }
 
-// Blocks keep narrow rows in memory. The checksum must depend only on the place of the cells in the plane.
+// Blocks keep narrow rows in memory. For the checksum, the place of a cell in the plane counts, not its place in
+// memory.
 TEST(PlaneSums, TakeRowsThatLieCloserInMemory) {
   const Grid grid = grid_of(6, 48);
   const std::vector<std::byte> plane = noise(grid.plane_bytes, 3);

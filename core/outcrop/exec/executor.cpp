@@ -164,8 +164,8 @@ void Executor::perform(const CopyAction &action) {
 
 void Executor::perform(const UpdateAction &action) {
   const long reach = grid_.skew_z * action.levels;
-  // For each slab, the state is read before the static fields. If an update waited for one static plane that it does
-  // not need, it would also wait for the whole state of the next slab.
+  // For each slab, the state is read before the static fields. An update that waits for a static plane it does not need
+  // also waits for the whole state of the next slab.
   wait_for_reads(std::max(0L, action.zeta0 - reach), std::min(grid_.nz, action.zeta1 + grid_.skew_z),
                  std::min(grid_.nz, action.zeta1 + grid_.statics_z));
   {

@@ -106,9 +106,10 @@ struct ExecutorOptions {
   std::vector<RingSpec> rings;
   long max_levels = 1;
   Tiling tiling;
-  bool checksum = true;         ///< write a CRC32C and a seal with each plane, and check both after a read
-  std::byte *memory = nullptr;  ///< memory for the window, already filled; if null, the executor allocates the memory
-  bool lock = false;            ///< lock the window in memory, so that the system never swaps it out
+  bool checksum = true;  ///< write a CRC32C and a seal with each plane, and check both after a read
+  /// memory of the caller that contains the window; if null, the executor allocates memory
+  std::byte *memory = nullptr;
+  bool lock = false;  ///< lock the window in memory, so that the system never swaps it out
 };
 
 class Executor {

@@ -197,7 +197,7 @@ Snapshots::Snapshots(const Grid &grid, const Window &window, const Fields &field
 }
 
 // Writes the rows of the rim together with the updated rows next to them. Rows of the rim are complete long before the
-// updated rows. If they were written alone, they would open slots for all planes that are read ahead.
+// updated rows. Writing them at that time opens slots for all planes that are read ahead.
 void Snapshots::write(long done, long position, const Rectangle &cells) {
   Rectangle part = cells;
   if (part.y0 == grid_.first_row()) part.y0 = 0;

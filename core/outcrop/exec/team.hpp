@@ -198,8 +198,8 @@ struct MemoryPart {
 /// too small.
 std::vector<MemoryPart> memory_parts(const Window &window, const std::vector<unsigned> &node_threads);
 
-/// Makes every byte of a window resident, near the threads of the team that will use the byte. The window must not have
-/// been touched before.
+/// Makes all pages of a window resident. Each page comes from memory near the threads that will use it. No page may
+/// have been touched before.
 void place_memory(const Window &window, Team &team);
 
 }  // namespace outcrop

@@ -26,8 +26,8 @@ long lean_of(long levels, long diamond, unsigned threads) {
 }
 
 // Returns the number of half tiles between place p and the nearest row at which diagonals begin. The results for
-// neighbouring places differ by at most one. So for any choice of these rows, the tiles that a tile needs come before
-// it.
+// neighbouring places differ by at most one. So for any choice of these rows, a tile comes after the tiles that it
+// needs.
 long distance(long p, long half, const std::vector<long> &begin) {
   long nearest = std::numeric_limits<long>::max();
   for (const long row : begin) {

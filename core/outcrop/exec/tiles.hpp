@@ -64,10 +64,10 @@ struct Tile {
   std::vector<std::size_t> needs{};  ///< the tiles that must be finished before this one
 };
 
-/// Returns diamonds for levels 1 .. levels over `rows` rows. The tiles that a tile needs come before it. `diamond` is D
-/// >= 1. An update depends on values up to `skew` rows away at the level below. `threads` is the number of threads that
-/// share the tiles between two edges. `begin` has the rows at which diagonals begin: at least one row, in ascending
-/// order.
+/// Returns diamonds for levels 1 .. levels over `rows` rows. In the result, a tile comes after the tiles that it needs.
+/// `diamond` is D >= 1. An update depends on values up to `skew` rows away at the level below. `threads` is the number
+/// of threads that share the tiles between two edges. `begin` has the rows at which diagonals begin: at least one row,
+/// in ascending order.
 std::vector<Tile> diamond_tiles(long levels, long rows, long skew, long diamond, unsigned threads,
                                 const std::vector<long> &begin = {0});
 
@@ -78,7 +78,8 @@ struct Chunks {
   long at_once = 1;  ///< number of chunks that contain planes of the same level
 };
 
-/// Returns bands: tiles of `height` levels and all `rows` of a chunk. The tiles that a tile needs come before it.
+/// Returns bands: tiles of `height` levels and all `rows` of a chunk. In the result, a tile comes after the tiles that
+/// it needs.
 std::vector<Tile> band_tiles(long levels, long rows, long height, const Chunks &chunks, unsigned threads);
 
 /// Returns tiles of one level and all `rows` of a chunk. An update depends on values up to `skew` planes away at the

@@ -13,7 +13,7 @@ namespace outcrop {
 namespace {
 
 // Returns the number of rows by which tiles are shifted to lower y. The edge of a block in y has the same slope as the
-// lower left sides of diamonds. These sides lie at y + skew*level = odd multiples of skew*D. After the shift, one of
+// lower left sides of diamonds. On these sides, y + skew*level is an odd multiple of skew*D. After the shift, one of
 // these sides lies on the edge of the block, so the edge cuts no tile.
 long rows_down(const UpdateRegion &region, const Grid &grid, const Tiling &tiling) {
   const Bound &edge = region.y_low.slope != 0 ? region.y_low : region.y_high;

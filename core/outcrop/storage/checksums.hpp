@@ -50,7 +50,7 @@ std::uint32_t plane_seal(std::uint64_t z, std::uint32_t crc, std::uint32_t seed)
 /// is wrong. Otherwise its checksum is wrong.
 std::string plane_damage(long z, bool is_whole, const std::string &path, std::uint64_t offset, std::size_t plane_bytes);
 
-// --- The fingerprint of a tile: whether it has changed --------------------------------------------------------------
+// --- The fingerprint of a tile: it shows whether the tile has changed -----------------------------------------------
 
 /// Returns a number of 64 bits that changes if `bytes` change. The number is never stored, because another version of
 /// this program may compute it differently.
