@@ -1,7 +1,7 @@
 """Prove plans by a symbolic run, cell by cell and action by action.
 
-Each cell of the rings and of the arrays on disk holds the number of the level that wrote it. This run is slow and
-simple: its code defines which plans are legal. Tests compare `plan/validate.py` with this run.
+Each cell of the rings and of the arrays on disk holds the number of the level that wrote the cell. This run is slow and
+simple. The code of this run defines which plans are legal. Tests compare `plan/validate.py` with this run.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class _Slot:
         return self.levels[area.y0 - frame.y0 : area.y1 - frame.y0, area.x0 - frame.x0 : area.x1 - frame.x0]
 
     def at(self, rows: NDArray[np.intp], columns: NDArray[np.intp]) -> Levels:
-        """Return the levels of the cells at these rows and columns. All of them must lie in the frame."""
+        """Return the levels of the cells at these rows and columns. All these cells must lie in the frame."""
         frame = self.frame
         inside = (
             frame.y0 <= rows.min() and rows.max() < frame.y1 and frame.x0 <= columns.min() and columns.max() < frame.x1
@@ -420,7 +420,8 @@ def run_pass(problem: Problem, one: Pass, window: Window, has_statics: bool = Fa
 def run_one_layer(problem: Problem, one: Pass, window: Window) -> None:
     """Raise IllegalPlan unless `one` brings each cell to the last level inside the window.
 
-    At the start, the window holds all planes at level 0. It also holds the rim, which is correct at every level."""
+    At the start, the window holds all planes at level 0. The window also holds the rim, which is correct at every
+    level."""
     run = CellRun(problem, one, window, has_statics=False)
     for z, plane in enumerate(run.grid.source):
         run.fill(0, z, plane)

@@ -75,7 +75,7 @@ class FileRun:
         self, threads: int, backend: str, signals: Mapping[str, Sequence[float]] | None = None, isa: str = "auto",
         checksum: bool = True,
     ) -> Engine:  # fmt: skip
-        """Return the engine that runs the passes. Its memory for snapshots is so small that each buffer is used several
+        """Return the engine that runs the passes. The memory for snapshots is so small that each buffer is used several
         times.
         """
         plan = replace(self.plan, acquisition=AcquisitionMemory(Staging(slots=2, slot_bytes=8192)))

@@ -1,4 +1,4 @@
-"""List the contents of a folder, so that a test can compare them before and after."""
+"""List the contents of a folder, so that a test can compare the contents before and after an operation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The oracle: steps of a stencil in NumPy, slow and simple. It defines the bits of every kernel and scheme."""
+"""The oracle: steps of a stencil in NumPy, slow and simple. The oracle defines the bits of every kernel and scheme."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Execute a plan with NumPy. The code is slow and simple. It defines each action a second time, independently of the
-executor.
+"""Execute a plan with NumPy. The code is slow and simple. The code defines each action a second time, independently of
+the executor.
 
 A ring is a dictionary of whole planes. A transfer is an assignment. The program of a stage updates a plane. A cell that
 no action has filled is NaN.

@@ -229,8 +229,8 @@ def test_reading_writes_nothing(tmp_path: Path) -> None:
 
 
 def test_a_file_of_the_user_that_is_called_tiles_is_left_alone(tmp_path: Path) -> None:
-    """Checks that a user's file named `tiles` is kept. A file `tiles` with two names is not changed either, because it
-    may belong to a copy.
+    """Checks that a user's file named `tiles` is kept. A file `tiles` with two names is not changed either. Such a file
+    may belong to a copy of an array.
     """
     path = tmp_path / "a"
     path.mkdir()

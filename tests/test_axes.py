@@ -1,5 +1,5 @@
-"""Check grids of one and two axes, boundaries by axis, and coordinates. All are stored and shown as the user wrote
-them.
+"""Check grids of one and two axes, boundaries by axis, and coordinates. A run stores and shows all of these as the user
+wrote them.
 """
 
 import os
@@ -128,7 +128,7 @@ def test_values_that_are_not_finite_are_named_by_the_grid_s_axes(shape: tuple[in
 
 
 def test_shards_of_rows_over_directories_are_one_array(tmp_path: Path) -> None:
-    """Checks shards on a grid of two axes: they hold rows instead of planes."""
+    """Checks shards on a grid of two axes. These shards hold rows instead of planes."""
     places, values = [tmp_path / "a", tmp_path / "b"], random_values((50, 2000))
     make_run(places, values.shape, values)  # type: ignore[arg-type]
     assert np.array_equal(zarr.open_group(str(places[0]), mode="r")["u"][...], values)

@@ -1,6 +1,6 @@
-"""Check the benchmark that fills the table of the README: it runs, and its report is correct.
+"""Check the benchmark that fills the table of the README. The benchmark must run, and the report must be correct.
 
-The benchmark makes missing directories and removes them at the end. Only the file of figures remains.
+The benchmark makes missing directories and removes the new directories at the end. Only the file of figures remains.
 """
 
 import json
@@ -118,7 +118,8 @@ def test_devito_computes_what_is_compared(name: str) -> None:
 
 
 def test_small_kernel_bench_compares_the_same_computation(tmp_path: Path) -> None:
-    """Checks that hand-written loops compute the same as generated ones. Both are timed in the cache and from memory.
+    """Checks that hand-written loops compute the same as generated loops. Both kinds of loops are timed in the cache
+    and from memory.
     """
     target = tmp_path / "figures.json"
     assert call(["bench", "kernel", "--small", "-d", str(tmp_path / "new" / "below"), "--json", str(target)]) == 0

@@ -1,4 +1,5 @@
-"""Check `outcrop bench io`: it measures each case as described, only reads devices by default, and removes its files.
+"""Check `outcrop bench io`. The benchmark measures each case as described, only reads devices by default, and removes
+its files.
 """
 
 import fcntl

@@ -1,4 +1,4 @@
-"""Check the comparison with Midorikawa and Tan. Our Blk-Tune gives their Table II.
+"""Check the comparison with Midorikawa and Tan. Our Blk-Tune gives Table II of the paper.
 
 The traffic of our schemes equals the formulas of the literature."""
 

@@ -239,7 +239,7 @@ def test_looking_at_a_run_loads_no_more_than_it_needs() -> None:
 
 
 def test_parameters_and_slices_are_read_exactly() -> None:
-    """Checks which texts --param and --slice accept, and that they refuse all others."""
+    """Checks which texts the options --param and --slice accept. All other texts are refused."""
     assert parse_parameters(["c0=0.4", "c1 = 1e-1"]) == {"c0": 0.4, "c1": 0.1}
     assert parse_slice(None, (8, 9, 10)) == ("z", 4)
     assert parse_slice("x=9", (8, 9, 10)) == ("x", 9)

@@ -67,7 +67,8 @@ def test_names_of_new_folders_are_made_durable(tmp_path: Path, monkeypatch: pyte
 
 
 def test_goes_on_where_it_was(tmp_path: Path) -> None:
-    """Checks that the same call makes an array and continues it later. Steps and generations continue to count."""
+    """Checks that the same call makes an array and continues it later. The numbers of steps and generations continue.
+    """
     for run in range(3):
         with oc.array(SHAPE, "float32", persist="step", path=tmp_path / "a") as array:
             assert array.steps == array.generation == run and (array.values == run).all()

@@ -28,7 +28,7 @@ flush_latency = 0
 def test_what_is_declared_is_what_the_tier_has(tmp_path: Path) -> None:
     """Checks that a tier has its declared values. A quota includes the files that already exist.
 
-    Values that are not declared come from the file system, or are unknown until a measurement.
+    Values that are not declared come from the file system or from a measurement.
     """
     (tmp_path / "inner").mkdir()
     (tmp_path / "inner" / "old").write_bytes(b"x" * (1 << 20))

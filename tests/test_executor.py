@@ -68,7 +68,7 @@ def test_several_nodes_give_the_oracles_bits(
 ) -> None:
     """Checks that the bits are the same on several NUMA nodes, each with its own rows and tiles.
 
-    The nodes are simulated, and threads are not bound to them.
+    The nodes are simulated, and threads are not bound to these nodes.
     """
     stencil, problem, plan = run
     initial = np.random.default_rng(seed).random(problem.shape).astype(problem.dtype)
@@ -81,7 +81,7 @@ def test_several_nodes_give_the_oracles_bits(
 @settings(max_examples=examples(60), deadline=None)
 @given(runs(), st.integers(0, 2**32 - 1))
 def test_rehearsal_gives_the_oracles_bits(run: tuple[Stencil, Problem, Plan], seed: int) -> None:
-    """Checks the definition of the actions: performing them with NumPy gives the same result as plain steps."""
+    """Checks the definition of the actions: performing the actions with NumPy gives the same result as plain steps."""
     stencil, problem, plan = run
     initial = np.random.default_rng(seed).random(problem.shape).astype(problem.dtype)
     assert np.array_equal(rehearse(plan, stencil, {}, initial), advance(stencil, initial, {}, problem.steps))
@@ -136,8 +136,8 @@ def test_a_flipped_bit_is_named(tmp_path: Path) -> None:
 def test_no_flipped_bit_goes_unnoticed_in_blocks(tmp_path: Path) -> None:
     """Checks each stored byte of a pass in blocks, also the files that the pass keeps only for itself.
 
-    A flipped bit must stop the run. Only a flipped bit of padding may be ignored, because padding does not change the
-    result."""
+    A flipped bit must stop the run. Only a flipped bit of padding may stay unnoticed, because padding does not change
+    the result."""
     stencil, problem, _ = small_run()
     plan = build(problem, SCHEMES["wavefront"], Sizes(4, 3, 2, block_y=12), MACHINE, assumed_rate)
     assert plan.fringe_rows > 0

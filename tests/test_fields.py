@@ -102,7 +102,8 @@ def test_rings_one_plane_smaller_are_rejected_or_mean_the_same(
 
 @pytest.mark.parametrize("name", sorted(STENCILS))
 def test_a_scheme_that_keeps_unfinished_levels_refuses_several_fields(name: str) -> None:
-    """Checks that skewed schemes refuse several fields, because they support only one field with one stage."""
+    """Checks that skewed schemes refuse several fields, because skewed schemes support only one field with one stage.
+    """
     stencil = STENCILS[name]([(0, 0, 1), (1, 0, 0)])
     problem = as_problem(stencil, make_layout((9, 9, 9), "float32"), 2, Boundary(), in_place=False)
     refusal = SCHEMES["skewed-5y"].refusal(problem)

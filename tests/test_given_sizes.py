@@ -1,4 +1,4 @@
-"""Check sizes that users choose. A plan uses them exactly, or a one-line error says why this is impossible."""
+"""Check sizes that users choose. A plan uses exactly these sizes, or a one-line error says why this is impossible."""
 
 from __future__ import annotations
 
@@ -179,8 +179,8 @@ GIVEN = {
 
 @pytest.mark.parametrize("scheme", sorted(GIVEN))
 def test_runs_with_given_sizes_have_the_same_bits(scheme: str, tmp_path: Path) -> None:
-    """Checks that given sizes do not change the bits. The manifest stores the sizes, and a run that is opened uses
-    them.
+    """Checks that given sizes do not change the bits. The manifest stores the sizes, and a run that is opened uses the
+    stored sizes.
     """
     shape, where = (40, 48, 80), tmp_path / "run.oc"
     start = np.random.default_rng(3).random(shape, dtype="float32")

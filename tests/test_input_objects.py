@@ -1,4 +1,4 @@
-"""Check values from objects: arrays of xarray and dask, functions, and views of them."""
+"""Check values from objects: arrays of xarray and dask, functions, and views of such objects."""
 
 import threading
 from pathlib import Path

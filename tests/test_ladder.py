@@ -132,7 +132,9 @@ def test_small_ladder_measures_every_column(tmp_path: Path, capsys: pytest.Captu
 def test_what_cannot_be_is_refused_in_one_line(
     arguments: list[str], named: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Checks that options that do not apply are refused, because a benchmark that ignores them wastes an hour."""
+    """Checks that options that do not apply are refused, because ignoring such an option wastes an hour of
+    measurements.
+    """
     assert call(["bench", *arguments, "--small", "-d", str(tmp_path)]) == 2
     said = capsys.readouterr().err
     assert named in said and said.count("\n") == 1

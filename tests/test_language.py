@@ -1,5 +1,5 @@
-"""Check equations of users. They become the intended stencil, a manifest preserves the stencil, and each mistake gives
-one line.
+"""Check equations of users. Equations become the intended stencil, a manifest preserves the stencil, and each mistake
+gives one line.
 """
 
 from __future__ import annotations

@@ -106,7 +106,9 @@ leaves = st.one_of(
 
 
 def join(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-    """Draw expressions that are one level deeper. No divisor is near zero, because the bits of NaN may differ."""
+    """Draw expressions that are one level deeper. No divisor is near zero, so that no NaN arises. The bits of a NaN may
+    differ.
+    """
     return st.one_of(
         st.lists(inner, min_size=2, max_size=6).map(lambda terms: sum(terms, sympy.S.Zero)),
         st.tuples(inner, inner).map(lambda pair: pair[0] * pair[1]),

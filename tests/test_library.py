@@ -114,7 +114,7 @@ def test_what_a_stencil_cannot_be_is_named(make: object, message: str) -> None:
 
 def test_bits_of_the_first_stencils_never_move() -> None:
     """Checks that the programs of heat7, heat13 and box27 never change, because runs on disk and published figures use
-    them.
+    these programs.
     """
     assert {name: library.find_stencil(name).digest() for name in ("heat7", "heat13", "box27")} == {
         "heat7": "3a54acb7130c4726",
@@ -342,7 +342,8 @@ def test_the_manual_has_every_family_and_tells_the_truth() -> None:
     for name in library.FAMILIES:
         assert f"`{name}" in table, f"{name} is missing"
     families = page[page.index("## Heat") : page.index("## Stability")].split("\n## ")
-    weighted, beside = {"heat7", "heat13", "box27"}, {"d3q19"}  # in other tables of the page
+    # The page has one table for the stencils in `weighted`, and describes d3q19 in the section of d2q9.
+    weighted, beside = {"heat7", "heat13", "box27"}, {"d3q19"}
     assert len(families) == len(library.FAMILIES.keys() - weighted - beside), "a family has no section, or two"
     for text in families:
         for row in ("update", "limit", "source"):

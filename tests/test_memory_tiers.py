@@ -25,7 +25,7 @@ def tiers_of(topology: str, limit_bytes: int = 1 << 60) -> list[Tier]:
 
 @needs_hwloc
 def test_drivers_words_decide() -> None:
-    """Checks that HBM and non-volatile memory become separate tiers if the driver names them."""
+    """Checks that HBM and non-volatile memory become separate tiers if the driver names these kinds of memory."""
     found = tiers_of(machine(Node(64 * GIB, "DRAM"), Node(16 * GIB, "HBM"), Node(512 * GIB, "NVM")))
     assert [(tier.name, tier.kind, tier.where, tier.nodes) for tier in found] == [
         ("hbm", "hbm", "node 1", (1,)),
@@ -146,7 +146,7 @@ def node_file(total_gib: object, free_gib: int) -> str:
 
 
 def told(*sizes_gib: float) -> list[MemoryNode]:
-    """Return nodes with these sizes, as hwloc reports them."""
+    """Return nodes with these sizes, as hwloc reports nodes."""
     return [MemoryNode(number, int(size * GIB), "", 1, 0.0, 0.0, 0.0) for number, size in enumerate(sizes_gib)]
 
 

@@ -197,7 +197,9 @@ def test_what_comes_from_a_server_is_of_the_network(machine: Machine) -> None:
 
 
 def test_subvolumes_share_one_file_system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Checks that btrfs subvolumes share one tier: each has its own device number, but the mount has only one."""
+    """Checks that btrfs subvolumes share one tier: each subvolume has its own device number, but the mount has only one
+    number.
+    """
     other = Path("/dev/shm")
     if not other.is_dir() or other.stat().st_dev == tmp_path.stat().st_dev:
         pytest.skip("needs two file systems to stand for subvolumes")

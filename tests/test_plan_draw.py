@@ -107,7 +107,7 @@ def test_updates_follow_each_other() -> None:
 def test_the_command_line_draws_and_touches_nothing_else(
     scheme: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Checks `outcrop plan --draw`: it writes a PNG for each scheme and makes no run directory."""
+    """Checks that `outcrop plan --draw` writes a PNG for each scheme and makes no run directory."""
     monkeypatch.chdir(tmp_path)
     problem = ["heat7", "-n", "32", "24", "16", "-t", "12", "-d", "run.oc", "--memory", "200KiB"]
     assert main.call(["plan", *problem, "--scheme", scheme, "--quiet", "--draw", "plan.png"]) == 0

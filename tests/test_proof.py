@@ -69,7 +69,7 @@ def short_plans(draw: st.DrawFn) -> Plan:
 
 @st.composite
 def long_plans(draw: st.DrawFn) -> Plan:
-    """Draw plans of one or several fields on many planes in thin slabs. Most slabs repeat the slabs before them."""
+    """Draw plans of one or several fields on many planes in thin slabs. Most slabs repeat earlier slabs."""
     radii = draw(st.tuples(st.integers(0, 2), st.integers(0, 2), st.integers(0, 1)))
     shape = draw(st.tuples(st.integers(20, 45), st.sampled_from([1, 3, 9, 12]), st.integers(1, 6)))
     problem = make_problem(shape, radii, draw(st.integers(1, 5)), in_place=draw(st.booleans()))
@@ -308,8 +308,8 @@ def test_a_run_that_goes_on_refuses_an_illegal_plan(begun: Path) -> None:
 def test_plan_says_that_it_was_proved(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Checks that `plan --check` prints one line with the seconds and writes them to the JSON. Without --check, this
-    line does not appear.
+    """Checks that `plan --check` prints one line with the seconds and writes the seconds to the JSON. Without --check,
+    this line does not appear.
     """
     monkeypatch.chdir(tmp_path)
     words = ["plan", "heat7", "-n", "12", "12", "60", "-t", "9", "-d", "run.oc", "--json", "plan.json"]

@@ -152,7 +152,9 @@ def test_damage_is_found_where_it_is(loop: Loop) -> None:
 
 
 def test_bench_io_writes_a_device_that_holds_nothing_and_no_other(loop: Loop, tmp_path: Path) -> None:
-    """Checks that the benchmark leaves no recognisable content on a device, and that it refuses a device with a run."""
+    """Checks that the benchmark leaves no recognisable content on a device, and that the benchmark refuses a device
+    with a run.
+    """
     device, bench = loop(), ["bench", "io", "--small", "--only", "raw", "-d", tmp_path, "--raw-device"]
     done = outcrop(*bench, device, "--write-device")
     assert done.returncode == 0 and "sequential write" in done.stdout, done.stderr

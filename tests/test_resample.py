@@ -216,7 +216,9 @@ def test_results_have_the_grid_s_own_axes(target: tuple[int, ...]) -> None:
 def test_axes_that_only_one_side_has(
     shape: tuple[int, ...], axes: str, target: tuple[int, ...], expected: Callable[[np.ndarray], np.ndarray]
 ) -> None:
-    """Checks the letters of axes. Values are copied along missing axes, and axes of one sample are dropped."""
+    """Checks the option `axes`, which names the axes of the values by letters. Values are copied along missing axes,
+    and axes of one sample are dropped.
+    """
     values = values_of(shape)
     for group in (1, 2, None):
         result = collect(oc.resample(values, target, axes=axes), group)

@@ -268,7 +268,9 @@ def test_code_that_the_system_does_not_load_is_one_line(home: Path, tmp_path: Pa
 
 
 def test_many_processes_keep_one_file(home: Path, object_file: Callable[[int], Path]) -> None:
-    """Checks that several processes can store the same file. Each writes a complete file, and all load the last one."""
+    """Checks that several processes can store the same file. Each process writes a complete file, and all processes
+    load the last file.
+    """
     script = (
         "import shutil, sys\nfrom pathlib import Path\n"
         "from outcrop.shared_object import load_library, shared_object\n"

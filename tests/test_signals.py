@@ -22,7 +22,7 @@ def test_signals_are_kept_bit_for_bit(tmp_path: Path) -> None:
 
 
 def test_signals_given_later_are_used_and_kept(tmp_path: Path) -> None:
-    """Checks that new signals are used and stored, counted from the first step of the run.
+    """Checks that a run uses and stores new signals. The values of a signal are counted from the first step of the run.
 
     A later process without the signals gives the oracle's values too.
     """

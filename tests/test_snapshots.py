@@ -73,7 +73,7 @@ def test_several_boxes_are_groups_of_their_own(tmp_path: Path, capsys: pytest.Ca
     """Checks two boxes with different steps. Each box has the same bits as in a run with this box only. Python and
     xarray find a box by its name.
 
-    A pass that is interrupted changes nothing. The callback gets all boxes of a step together."""
+    A pass that is interrupted changes nothing. The callback gets all boxes of one step together."""
     import xarray
 
     boxes = [oc.Snapshots(7, box=BOX, time_units="s"), oc.Snapshots(5, box=(slice(3, 4),) * 3, name="spot")]

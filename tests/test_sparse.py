@@ -67,7 +67,7 @@ def test_coordinates_rounded_to_float32_are_still_inside() -> None:
 
 
 def test_sources_are_added_one_after_the_other_and_rounded_once() -> None:
-    """Checks the bits of sources. They are added after all stages, point by point and corner by corner.
+    """Checks the bits of sources. Source values are added after all stages, point by point and corner by corner.
 
     Each product is computed in float64, and each sum in the dtype of the field."""
     cells = np.array([[(0, 0, 1), (0, 0, 2)], [(0, 0, 1), (0, 0, 0)]])

@@ -183,7 +183,7 @@ def test_a_stencil_of_ones_own_may_have_any_name() -> None:
 
 
 def test_gray_scott_and_fluids_are_judged_near_a_uniform_state() -> None:
-    """Checks nonlinear stencils near a uniform state: the limits equal the docstrings, and runs below them stay
+    """Checks nonlinear stencils near a uniform state: the limits equal the docstrings, and runs below the limits stay
     bounded.
     """
     stencil = library.gray_scott(2)

@@ -1,4 +1,4 @@
-"""Check the state of a run on disk: it is created completely or not at all, and each commit is atomic."""
+"""Check the state of a run on disk. The state is created completely or not at all, and each commit is atomic."""
 
 import errno
 import fcntl
@@ -263,7 +263,7 @@ def test_taking_the_lock_sees_what_another_process_committed(tmp_path: Path) -> 
 
 
 def test_a_run_without_values_is_replaced_without_force(tmp_path: Path) -> None:
-    """Checks that a run without values is replaced without `force`, because it holds no results."""
+    """Checks that a run without values is replaced without `force`, because such a run holds no results."""
     where = tmp_path / "run.oc"
     beside = tmp_path / "beside"
     create_state([where, beside], make_manifest(where, beside))

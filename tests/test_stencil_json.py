@@ -140,7 +140,7 @@ for number, line in enumerate(sys.stdin):
 def test_what_is_accepted_computes_what_the_oracle_does_and_stays_inside() -> None:
     """Checks that accepted mutations give the oracle's values and stay within their memory.
 
-    A sample of them is compiled and run in a separate process, with forbidden pages around all planes."""
+    A sample of accepted stencils is compiled and run in a separate process, with forbidden pages around all planes."""
     different = {stencil.digest(): stencil for stencil in accepted(400, 10)}
     chosen = list(different.values())[: examples(24)]
     lines = "\n".join(json.dumps(stencil.to_json()) for stencil in chosen)
@@ -231,7 +231,7 @@ def test_the_largest_offset_stays_within_the_guards_of_the_window() -> None:
 
 
 def test_the_factor_of_a_source_is_one_or_refused() -> None:
-    """Checks that a mutated source factor is valid or refused, because it is evaluated when a run is opened."""
+    """Checks that a mutated source factor is valid or refused. Opening a run evaluates the factor."""
     program = Stencil("f", {U: Parameter("dt", 0.5) ** 2 / V[0, 0, 0]}).stages[0].program
     scale = SourceFactor(program, ("u", "v"), (0.5,))
     data = json.loads(json.dumps(scale.to_json()))

@@ -1,4 +1,4 @@
-"""Check the storage from Python. It makes no hidden copies, and its errors are exceptions of the package.
+"""Check the storage from Python. The storage makes no hidden copies, and all errors are exceptions of the package.
 
 tests/core checks the properties of each backend without Python.
 """
@@ -116,7 +116,7 @@ def test_errors_are_the_packages_own(path: str, tmp_path: Path) -> None:
 
 
 def test_faults_arrive(path: str) -> None:
-    """Checks that requested faults happen, because the tests of durability depend on them."""
+    """Checks that requested faults happen, because the tests of durability depend on these faults."""
     pages = random_page(1, 2)
     with pytest.raises(StorageError, match="Input/output error"):
         _core.Store([path], writable=True, faults={"error_at": 0}).write_from(0, 0, pages)

@@ -1,4 +1,5 @@
-"""Check sweeps over arrays in memory: they give the oracle's bits on each tier, and wrong arrays give clear errors."""
+"""Check sweeps over arrays in memory. Sweeps give the oracle's bits on each tier, and wrong arrays give clear errors.
+"""
 
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,4 +1,6 @@
-"""Check `outcrop tiers`: it measures each tier of this machine once, stores the figures, and removes its files."""
+"""Check `outcrop tiers`. The command measures each tier of this machine once, stores the figures, and removes its
+files.
+"""
 
 import json
 import os
@@ -19,7 +21,7 @@ FIGURES = ("read_bytes_per_second", "write_bytes_per_second", "random_read_bytes
 
 @pytest.fixture(autouse=True)
 def in_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make measurements quick and meaningless, limit them to one directory, and use a separate cache."""
+    """Make measurements quick and meaningless. Measure one directory only, and use a separate cache."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.delenv("OUTCROP_TIERS", raising=False)

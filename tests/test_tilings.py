@@ -1,4 +1,6 @@
-"""Check how slabs are cut for the cache. Grids of few rows also keep all threads busy, and plans show the tiles."""
+"""Check how slabs are cut into tiles for the cache. Grids of few rows also keep all threads busy, and plans show the
+tiles.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +61,7 @@ def test_grids_of_many_rows_are_cut_into_diamonds(threads: int, radius: int, lev
 
 
 def test_a_given_height_is_that_of_bands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Checks that --diamond sets the height of bands on two axes, and that the plan shows them."""
+    """Checks that --diamond sets the height of bands on two axes, and that the plan shows the bands."""
     words = ["plan", "heat_2d", "-n", "400", "600", "-t", "60", "-d", str(tmp_path / "run.oc"), "--threads", "2"]
     assert main.call([*words, "--diamond", "4", "--draw", str(tmp_path / "plan.png")]) == 0
     assert "bands of 8 levels" in capsys.readouterr().out

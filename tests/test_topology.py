@@ -1,4 +1,4 @@
-"""Check NUMA nodes as users see them: their number, the layout of threads, and refusals."""
+"""Check what users see of NUMA nodes: the number of nodes, the layout of threads, and refusals."""
 
 import os
 import subprocess

@@ -29,9 +29,10 @@ from saves import (
     save_zarr,
 )
 
-HUGE = 10**400  # larger than any double
-LONG = 10**5000  # more digits than Python prints
-NAME = "x" * 300  # longer than file systems allow
+# HUGE is larger than any double. LONG has more digits than Python prints. NAME is longer than file systems allow.
+HUGE = 10**400
+LONG = 10**5000
+NAME = "x" * 300
 
 
 class NoText:

@@ -1,4 +1,4 @@
-"""Check runs with full disks, failing devices and flipped bytes. They end in a clear error, never in wrong bits.
+"""Check runs with full disks, failing devices and flipped bytes. Such runs end in a clear error, never in wrong bits.
 
 The storage simulates failing devices. The full disk is a real one if the system allows the test to mount it.
 """
