@@ -33,7 +33,7 @@ from outcrop.tiers.tier import Tier
 from outcrop.units import format_bytes
 
 PARTS = ("flat", "imag", "real")
-"""Attributes of NumPy's arrays that stand for values: setting one of them changes values."""
+"""Attributes of NumPy arrays that are views of the values. Setting such an attribute changes the values."""
 
 
 def _forwarded(name: str) -> Callable[..., Any]:
@@ -218,13 +218,13 @@ class Array(NumpyLike):
             self.abandon()
 
     def abandon(self) -> None:
-        """Release the storage without a commit."""
+        """Release the storage. This does not commit."""
         if self._values is not None:
             self._values = None
             self._storage.close()
 
     def __del__(self) -> None:
-        if getattr(self, "_values", None) is None:  # closed, or never made
+        if getattr(self, "_values", None) is None:  # the array is closed, or its constructor failed
             return
         behind = (self.persist == "end" and self.generation == self._opened) or self._steps != self._storage.steps
         self.abandon()

@@ -25,12 +25,12 @@ from outcrop.units import ADDRESSABLE_BYTES
 MAX_AXES = 32
 """The maximum number of axes in all versions of NumPy."""
 MAX_NUMBER = 1 << 62
-"""The maximum for bytes, steps and generations of an array. Sums of them cannot overflow 64-bit numbers."""
+"""The maximum for the bytes, steps and generations of an array. Sums of such numbers do not overflow 64 bits."""
 MAX_CELL_BYTES = 32
 """Bytes of the largest dtype of plain numbers."""
 
 Persist: TypeAlias = "str | int"
-"""When values are committed: "never", "end", "step", or an interval in steps."""
+"""The value that says when an array is committed: "never", "end", "step", or an interval in steps."""
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ page, so that the values begin on a page. If a flush does not finish, the file c
 Arrays with commits (committed.py) do not have this problem. The path of a .npy file may be a link, because the user has
 named it. The link is followed once, when the file is opened.
 
-Python passes open files to C++ by their descriptor, so that no name is looked up twice.
+Python passes open files to C++ by their descriptors. Therefore no name is looked up twice.
 """
 
 from __future__ import annotations
@@ -44,15 +44,15 @@ MIN_TRANSFERS = 16
 
 HEADER_BYTES = 4096
 MAX_HEADER_BYTES = 1 << 16
-"""Longer headers are refused. Headers of plain numbers have about a hundred bytes."""
+"""The maximum length of a header. Headers of arrays of plain numbers have about a hundred bytes."""
 _PREFIX = np.lib.format.magic(1, 0)
 
 Header = tuple[tuple[int, ...], np.dtype[Any], int]
-"""Shape, dtype and the first byte of the values."""
+"""The shape, the dtype, and the offset of the first value in the file."""
 
 _IN_USE: defaultdict[str, WeakValueDictionary[int, NDArray[np.uint8]]] = defaultdict(WeakValueDictionary)
-"""The memory of the open arrays, by tier. The system counts a page as free until it is first touched. This table
-prevents that the same memory is promised to two arrays."""
+"""The memory of the open arrays, by tier. The system counts a page as free until it is first touched. Without this
+table, two arrays could reserve the same memory."""
 
 
 def path_of(handle: int) -> str:

@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from outcrop.language.devito import Lowered
 
 MAX_PLANES = 1 << 27
-"""The maximum number of planes, because a pass has actions for each slab. Even with one cell each, that many planes
-would take half a terabyte on disk."""
+"""The maximum number of planes. The limit is needed because a plan lists actions for each slab. Even with one cell in
+each plane, this number of planes takes half a terabyte on disk."""
 
 MAX_VALUES_BYTES = 1 << 30
 """The maximum size of a .npy file with points or with values for each step."""
@@ -68,7 +68,7 @@ class Definition:
 def definition_of(options: RunOptions, shape: Shape | None = None) -> Definition:
     """Return the definition of a run with these options. `shape` is used when the options have no shape.
 
-    Raises InputError for options that are wrong or contradict each other.
+    Raises InputError for wrong options and for options that contradict each other.
     """
     if not are_equations(options.stencil):
         return _of_stencil(options, shape)

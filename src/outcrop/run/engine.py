@@ -36,10 +36,11 @@ from outcrop.tiers.update_rate import UpdateRateMeter
 ArrayFiles: TypeAlias = Sequence["Path | ShardFile"]
 """The shards of an array, in the order of their planes."""
 Signal: TypeAlias = "Sequence[float] | NDArray[np.float64]"
-"""A value for each step, counted from the first step of a simulation."""
+"""A sequence with one value for each step. The first value is for the first step of the simulation."""
 
 WORTH_MEASURING_UPDATES = 5_000_000_000
-"""A run with less work, in cell updates of a heat equation, is so short that measuring costs more than it saves."""
+"""The minimum work, in cell updates of a heat equation, for which the storage is measured. For shorter runs, measuring
+takes more time than it saves."""
 TOO_SHORT = "the run is too short to be worth measuring"
 HEAT_OPERATIONS = 8
 """The additions and multiplications of one cell update of the heat equation `heat7`."""
@@ -48,7 +49,7 @@ HEAT_OPERATIONS = 8
 class Scalars:
     """The parameters and signals of a stencil, rounded to `dtype`. They have the order in which kernels read them.
 
-    `parameters` are the values that differ from the defaults. `signals` have a value for each step.
+    `parameters` are the values of parameters that differ from the defaults. `signals` have a value for each step.
     """
 
     def __init__(
@@ -60,7 +61,7 @@ class Scalars:
 
     @property
     def bytes_per_step(self) -> int:
-        """Bytes between the scalars of successive steps; 0 if all steps have the same scalars."""
+        """The number of bytes of scalars for each step, or 0 if all steps have the same scalars."""
         return self._count * self._dtype.itemsize if self._signals else 0
 
     def of_steps(self, first: int, count: int) -> bytes:
@@ -139,7 +140,8 @@ NO_SEEDS = Seeds()
 class Sample:
     """The counters of a run so far. Seconds are wall-clock seconds of the thread that interprets the plan.
 
-    A cell counts once for each step, for any number of stages."""
+    In `cells_updated`, a cell counts once for each step, for any number of stages.
+    """
 
     cells_updated: int
     bytes_read: int

@@ -1,4 +1,4 @@
-"""`RunOptions`: every option of a run. An option is declared here and nowhere else.
+"""`RunOptions`: all options of a run. Each option is declared only in this module.
 
     keywords of Simulation ──┐
     command line             ├──► RunOptions ──► Setup (checked, setup.py) ──► plan, manifest, run
@@ -8,7 +8,7 @@
 The annotation of an option contains all that the command line, TOML files (options_file.py) and the reference page
 need. This module does not import NumPy or SymPy, so that `outcrop --help` is quick.
 
-`Source`, `Receivers`, `Snapshots` and `Norms` are the values of four options:
+`Source`, `Receivers`, `Snapshots` and `Norms` are types for the values of four options:
 
     source = oc.Source("u", points=[20.0, 500.0, 500.0], values=wavelet)
     line = oc.Receivers("line", "u", points=[[20.0, 500.0, x] for x in places])
@@ -30,7 +30,8 @@ from pathlib import Path
 from typing import Annotated, Any, Concatenate, ParamSpec, TypeAlias, TypeVar, cast, get_type_hints
 
 OnSnapshot: TypeAlias = Callable[[int, Mapping[str, Any]], object]
-"""A function of the step and of a mapping from fields to their snapshots, which are read when they are indexed."""
+"""A function (step, fields). `fields` maps names to snapshots, which are read from their files when they are
+indexed."""
 
 GROUPS = {
     "problem": "What is computed",
@@ -38,7 +39,7 @@ GROUPS = {
     "sizes": "How the run is planned",
     "output": "Where the result goes",
 }
-"""The groups of options: tables of a TOML file, sections of the reference page."""
+"""The groups of options. Each group is a table in a TOML file and a section of the reference page."""
 
 
 @dataclass(frozen=True, eq=False)

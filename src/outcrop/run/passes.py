@@ -29,10 +29,11 @@ from outcrop.run.progress import INTERVAL_SECONDS, Progress, Standing
 
 
 class PassRunner:
-    """Runs all passes of `plan` from the committed state on. `seconds` and `seconds_commit` are measured times.
+    """Runs all passes of `plan`, beginning with the committed state. `seconds` is the measured time of all passes, and
+    `seconds_commit` is the part for commits.
 
-    `recorder` handles the acquisition of each pass. `on_snapshot` is called in the thread that calls `run`, after the
-    commit of the pass that took the snapshot and while later passes run.
+    `recorder` handles the acquisition of each pass. `on_snapshot` is called in the thread that calls `run`. The call
+    comes after the commit of the pass that wrote the snapshot. Later passes run in the meantime.
     """
 
     def __init__(

@@ -49,8 +49,8 @@ def created_state(
     places: list[Path], manifest: Manifest, force: bool = False, raw_device: bool = False,
     definitions: AcquisitionDefinitions = NOTHING_DEFINED,
 ) -> Iterator[State]:
-    """Create the directories and files of a run without values. The caller commits the first values inside the `with`,
-    during which this process holds the run.
+    """Create the directories and files of a run without values. The caller commits the first values inside the `with`.
+    This process holds the run until the `with` ends.
 
     With `raw_device`, the places are block devices. `definitions` are the points and values of the acquisition in the
     manifest. With `force`, an older run in the same place is replaced.

@@ -1,4 +1,4 @@
-"""`Report`: the measured figures of a run beside the predicted ones."""
+"""`Report`: the measured figures of a run, and the predicted figures."""
 
 from __future__ import annotations
 

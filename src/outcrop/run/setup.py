@@ -1,4 +1,4 @@
-"""`Setup`: the options of a run, checked and brought into one form. Nothing is created here.
+"""`Setup`: the options of a run, checked and brought into one form. This module creates no files.
 
 RunOptions ──────────────────────────► set_up ──┐
                                                 ├──► Setup ──► Simulation
@@ -52,7 +52,8 @@ FOR_TESTS = "memory"
 """The storage backend in memory, which has no files. Runs cannot use it."""
 
 MAX_STEPS = 10_000_000
-"""The maximum number of steps of one call, because a plan lists all passes. Another call continues from there."""
+"""The maximum number of steps of one call of `run`. The limit is needed because a plan lists all passes. Another call
+can continue the run."""
 
 MAX_THREADS = 4096
 

@@ -40,7 +40,7 @@ from outcrop.run.user_values import Coordinates, decode_signals, require_mapping
 
 
 class Simulation:
-    """A stencil on a grid, kept in a directory or on a raw block device.
+    """A run of a stencil on a grid. The run is kept in a directory or on a raw block device.
 
     The arguments are the keywords of `RunOptions`, in their order, or one `RunOptions`. All arguments are checked when
     the object is made. Directories are created when values are assigned, or by `run`. An updated field that is not
@@ -122,7 +122,7 @@ class Simulation:
 
     @property
     def memory_bytes(self) -> int:
-        """The budget of the window."""
+        """The memory budget of the run in bytes."""
         return self._description.settings.memory_bytes
 
     @property
@@ -233,7 +233,7 @@ class Simulation:
 
     @property
     def initial_values(self) -> dict[str, InputArray]:
-        """The initial values in the options for arrays that have no values yet. `fill` writes them."""
+        """The initial values that the options give to arrays without values. `fill` writes these values."""
         return {name: one for name, one in self._setup.initial.items() if name not in self._filled}
 
     def fill(self) -> None:
@@ -253,8 +253,8 @@ class Simulation:
             self.assign({entry.name: "zeros" for entry in self._description.state if not entry.is_previous})
 
     def run(self, steps: int | None = None, progress: str = "auto", on_snapshot: OnSnapshot | None = None) -> Report:
-        """Advance by `steps` steps, with a commit after every pass. Without `steps`, a new run takes the steps of its
-        options, and an opened run takes its remaining steps.
+        """Run `steps` steps, with a commit after every pass. Without `steps`, a new run takes the steps of its options,
+        and an opened run takes its remaining steps.
 
         With `progress="auto"`, a bar is shown in a terminal or notebook. With "lines", plain lines are shown where a
         bar is impossible. With "none", nothing is shown. `on_snapshot(step, fields)` is called for each snapshot after

@@ -26,7 +26,7 @@ from outcrop.run.disk.values import FieldView, PlaneSource
 from outcrop.run.inputs.input_array import plane_groups
 
 GROUP_BYTES = 4 << 20
-"""The bytes of each field that are read together."""
+"""The number of bytes of each field that are read at once."""
 
 Ranges = dict[str, tuple[float, float]]
 """The minimum and the maximum of fields, by name."""

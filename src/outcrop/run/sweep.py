@@ -36,7 +36,8 @@ from outcrop.units import counted
 LINE_BYTES = 64
 SPARE_ROWS = 2
 ROWS_PER_CALL = 64
-"""Large enough to hide the cost of a call from Python, and small enough to balance the threads."""
+"""The number of rows that one call of a kernel updates. It is large enough to hide the cost of a call from Python, and
+small enough to balance the threads."""
 
 Arrays: TypeAlias = "Mapping[str, Any]"
 
@@ -54,7 +55,7 @@ class _Block(ctypes.Structure):
 
 @dataclass(frozen=True)
 class _Call:
-    """A kernel and the block of rows that it updates. `kept` is the memory that the block points to."""
+    """A kernel and the block of rows that it updates. `kept` holds the objects whose memory the block points to."""
 
     kernel: Any
     block: _Block
@@ -76,8 +77,8 @@ class Sweep:
             sweep.step()
             psi = sweep.newest("psi")                       # b
 
-    Raises InputError for stencils with signals or without two axes, and for arrays that do not fit the stencil or each
-    other.
+    Raises InputError for stencils that have signals, or that do not have two axes. Also raises InputError for arrays
+    that do not fit the stencil or each other.
     """
 
     def __init__(

@@ -55,7 +55,7 @@ class AcquisitionDefinitions:
 
     @property
     def files(self) -> Definitions:
-        """The arrays in each file with points and values."""
+        """The names of the files with points and values, with the arrays that each file contains."""
         points: dict[str, list[NDArray[Any]]] = {}
         for number, source in enumerate(self.injections):
             points[f"source-{number}"] = [source.cells, source.weights, source.values]
@@ -76,7 +76,7 @@ class Grid:
     """The user's grid. Points must lie inside this grid. The arrays on disk extend `padding` cells beyond the grid on
     each side.
 
-    `parameters` are the values of the stencil's parameters. `coordinates` are those of the arrays.
+    `parameters` are the values of the stencil's parameters. `coordinates` are the coordinates of the arrays.
     """
 
     stencil: Stencil
@@ -215,7 +215,7 @@ def _sampling(grid: Grid, one: Any, taken: set[str]) -> Sampling:
 
 
 def _check_rim(grid: Grid, number: int, source: Injection) -> None:
-    """Raise InputError when a source with a value other than 0 lies in the rim."""
+    """Raise InputError when a source lies in the rim and has a value other than 0."""
     loud: NDArray[np.bool_] = (source.values != 0).any(axis=0)
     matters = (source.weights != 0) & loud[:, None]
     low, high = np.array(grid.boundary.rims(grid.stencil.radii)).T

@@ -34,9 +34,10 @@ Points: TypeAlias = NDArray[np.int64]
 Box: TypeAlias = tuple[tuple[int, int], tuple[int, int], tuple[int, int]]
 """Half-open ranges along z, y and x."""
 CORNER_BYTES = 120
-"""Bytes for one corner of a point: its cell and weight here, and its cell and table entry in the core."""
+"""Bytes for one corner of a point: cell and weight in Python, cell and table entry in the core."""
 TRACE_BYTES = 32
-"""Bytes for one point in each step, while its corners are added up to a row of a trace and written."""
+"""Bytes for one point in each step. They are needed while corners are added to rows of a trace, and rows are
+written."""
 
 RawSum: TypeAlias = tuple[bytes, float, bytes, float, float, float]
 
@@ -135,9 +136,10 @@ class FieldSum:
 class AcquisitionResults:
     """The results of a pass.
 
-    `samples` has an array of float64 of shape (steps of the pass, points) for each PointSamples. `sums` has the sums of
-    each SumRequest, in the order of steps. `snapshot_sums` has the CRC32C of the box in each SnapshotFile that the pass
-    has written, in the order of `Acquisition.snapshots`."""
+    `samples` has an array of float64 of shape (steps of the pass, points) for each PointSamples. `sums` has one entry
+    for each SumRequest: its sums in the order of steps. `snapshot_sums` has the CRC32C of each box that the pass has
+    written. The order is that of `Acquisition.snapshots`.
+    """
 
     samples: tuple[NDArray[np.float64], ...]
     sums: tuple[tuple[FieldSum, ...], ...]
@@ -145,7 +147,7 @@ class AcquisitionResults:
 
 
 def check_injections(acquisition: Acquisition, problem: Problem) -> None:
-    """Raise InputError for the first source in the rim."""
+    """Raise InputError if a source lies in the rim. The message names the first such source."""
     for one in acquisition.injections:
         bad = _in_rim(one.cells, problem) & one.values.any(axis=0)
         if bad.any():

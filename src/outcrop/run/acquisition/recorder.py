@@ -40,7 +40,7 @@ from outcrop.run.disk.state import State
 from outcrop.units import format_bytes
 
 DIRECT_BYTES = 1 << 20
-"""A snapshot of at least this size bypasses the page cache. A smaller one would need inefficient transfers."""
+"""A snapshot of at least this size bypasses the page cache. For smaller snapshots, direct transfers are inefficient."""
 
 
 class Recorder:
@@ -122,7 +122,7 @@ class Recorder:
         """Return the values that a source adds to each corner in each step of a pass. After the last value of the
         source, they are 0.
 
-        The file is mapped again for each pass, so that pages that were read do not stay in memory.
+        The file with the values is mapped again for each pass. Otherwise all pages that were read stay in memory.
         """
         source = self._sources[number]
         values = np.zeros((steps, source.weights.size), self._state.manifest.dtype)

@@ -69,10 +69,11 @@ from outcrop.run.disk.storage import release
 from outcrop.units import format_bytes
 
 SLACK_BYTES = 1 << 16
-"""The maximum growth of a manifest after creation, by numbers of steps and names of arrays with values."""
+"""The maximum growth of a manifest after creation. It grows by numbers of steps and by names of arrays that get
+values."""
 
 _TAIL_BYTES = 1 << 20
-"""The end of a device that may hold backups of partition tables and the metadata of arrays of disks."""
+"""The size of the part at the end of a device that may hold backups of partition tables and metadata of disk arrays."""
 
 
 def are_devices(places: list[Path], raw_device: bool) -> bool:
@@ -323,8 +324,8 @@ def _check_content(folder: Directory, device: Path, force: bool) -> None:
 
 @contextlib.contextmanager
 def _created_records_folder(state: State, definitions: Definitions, force: bool) -> Iterator[None]:
-    """Create the folder of records with the definitions, if the run has one. If the `with` ends before the first
-    commit, the folder is removed. Raises InputError and StorageError."""
+    """If the run has a folder of records, create this folder and write the definitions to it. If the `with` ends before
+    the first commit, the folder is removed. Raises InputError and StorageError."""
     manifest = state.manifest
     if not manifest.records:
         yield

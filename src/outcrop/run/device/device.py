@@ -44,10 +44,11 @@ HEADER_BYTES = 4 << 20
 SLOT_OFFSETS = (1 << 20, 2 << 20)
 SLOT_BYTES = 1 << 20
 BLOCK_BYTES = 4096
-"""Writes to the header are multiples of this, the largest usual sector."""
+"""The size of the largest usual sector. Writes to the header have a multiple of this size."""
 
 RUN, SHARE = "run", "member"
-"""The kinds of devices: the first device of a run, which has its manifest, and a further device."""
+"""The kinds of devices. The first device of a run has the kind RUN and holds the manifest. Each further device has the
+kind SHARE."""
 
 VERSION = 1
 _MAGIC = b"OUTCROP DEVICE\0\0"
@@ -161,7 +162,7 @@ class Device(RunStorage):
         yield [DeviceRange(str(self.path), begin, count)] if count else []
 
     def tidy(self, manifest: Manifest) -> None:
-        """Update the metadata of snapshots."""
+        """Make the metadata of snapshots agree with the manifest."""
         if manifest.records:
             show_snapshots(self.records(manifest), manifest)
 

@@ -29,7 +29,8 @@ ENCRYPTED, SWAP = "an encrypted volume", "swap space"
 _KINDS = {"filesystem": FILE_SYSTEM, "raid": GROUP, "crypto": ENCRYPTED}
 _SECONDS = 30
 
-# The kind, its name, the offset of the signature (from the end if negative), and its bytes.
+# The kind of content, the name of the format, the offset of the signature (counted from the end if negative), and the
+# bytes of the signature.
 _MAGICS: tuple[tuple[str, str, int, bytes], ...] = (
     (FILE_SYSTEM, "ext2, ext3 or ext4", 0x438, b"\x53\xef"),
     (FILE_SYSTEM, "xfs", 0, b"XFSB"),
@@ -109,7 +110,7 @@ def open_device(path: Path, flags: int) -> int:
 
 
 def require_writable(path: Path) -> None:
-    """Raise InputError when the device is read-only, or this user may not write it."""
+    """Raise InputError when the device is read-only, or when this user has no permission to write to the device."""
     number = _number(path)
     if number and _read(SYS / "dev" / "block" / number / "ro") == "1":
         raise InputError(f"{path} is read-only; give a device that can be written")

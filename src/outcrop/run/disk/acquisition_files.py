@@ -35,7 +35,7 @@ from outcrop.run.disk.layout import snapshot_index
 from outcrop.run.disk.manifest import Manifest
 
 Definitions: TypeAlias = Mapping[str, Sequence[NDArray[Any]]]
-"""The arrays in each file with points and values, in their order, by the name of the file."""
+"""The names of the files with points and values. Each name is mapped to the arrays in the file, in their order."""
 
 NORMS = np.dtype([(name, "<f8") for name in ("step", "sum", "squares", "min", "max")])
 """One row of norms."""
@@ -53,7 +53,8 @@ def first_sums(manifest: Manifest, definitions: Definitions) -> dict[str, int]:
 
 
 def write_acquisition_files(directory: Directory, manifest: Manifest, definitions: Definitions) -> None:
-    """Write all files below ACQUISITION durably: definitions, and records without rows. Raises OSError."""
+    """Write all files below ACQUISITION durably: the definitions, and the records, which have no rows yet. Raises
+    OSError."""
     for name, parts in definitions.items():
         directory.put(f"{ACQUISITION}/{name}", *parts)
     for name in manifest.taps.records(0):
@@ -111,7 +112,8 @@ def damage_of(directory: Directory, manifest: Manifest, name: str) -> str:
 
 
 def fill_up(directory: Directory, manifest: Manifest, name: str) -> None:
-    """Extend a record that is missing or too short. Missing values become NaN. Raises StorageError."""
+    """Extend a record that is too short, or create it if it is missing. Missing values become NaN. Raises
+    StorageError."""
     file, count = f"{ACQUISITION}/{name}", _valid_bytes(manifest)[name]
     try:
         if directory.status(file) is None:

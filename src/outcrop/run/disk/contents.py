@@ -14,7 +14,8 @@ Files with other names are never removed, even if a manifest lists them.
     snapshots.zarr/time, step, z, y, x  coordinates; time only if the stencil has a parameter dt
     snapshots.zarr/side/...             a group for snapshots with the name "side", with the same content
 
-On three axes the file of a snapshot is a shard whose inner chunks are planes. On fewer axes it is a plain chunk.
+On three axes, the file of a snapshot is a shard whose inner chunks are planes. On fewer axes, the file is a plain
+chunk.
 
 Derived files are the metadata and coordinates for readers of Zarr. They are created with the run. The derived files of
 snapshots grow with the steps of the run. Outcrop itself computes nothing from derived files. `outcrop verify` compares
@@ -48,10 +49,11 @@ SCRATCH = ".scratch-"
 """The beginning of the names of scratch files."""
 
 TIMES_PER_CHUNK = 1024
-"""The entries of `time` and `step` in one chunk. They depend only on the chunk's number, so it is written once."""
+"""The number of entries of `time` and `step` in one chunk. The entries depend only on the number of the chunk.
+Therefore a chunk is written once."""
 
 RESERVED = {ndim: ("time", "step", *names) for ndim, names in NAMES.items()}
-"""Names that fields in snapshots cannot have, by the number of axes."""
+"""For each number of axes, the names that fields in snapshots cannot have."""
 
 _MAX_DEPTH = 8
 
@@ -171,7 +173,7 @@ def snapshot_files(manifest: Manifest) -> dict[str, bytes]:
 
 
 def show_snapshots(directory: Directory, manifest: Manifest) -> None:
-    """Update the metadata with the number of snapshots at the manifest's step. Raises StorageError."""
+    """Write the number of snapshots at the manifest's step into the metadata. Raises StorageError."""
     try:
         for name, content in outdated(directory, snapshot_files(manifest)).items():
             directory.make_folder(name.rpartition("/")[0])

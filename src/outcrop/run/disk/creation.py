@@ -66,7 +66,8 @@ def created_in(
     directories: list[Path], manifest: Manifest, force: bool, definitions: Definitions
 ) -> Iterator[State]:
     """Create the directories and files of a run without values. `definitions` are the points and values of its sources
-    and receivers. The caller commits the first values inside the `with`, during which this process holds the run.
+    and receivers. The caller commits the first values inside the `with`. This process holds the run until the `with`
+    ends.
 
     This function checks only the contents of the directories. With `force`, an older run is replaced. If InputError is
     raised, nothing was changed. If the `with` ends before the first commit, everything that was created is removed.
@@ -85,7 +86,7 @@ def created_in(
         state = State(RunFolder(own.path), manifest)
         try:
             with _errors_named(own.path):
-                own.replace(MANIFEST, manifest.to_bytes())  # this replaces the old run in one step
+                own.replace(MANIFEST, manifest.to_bytes())  # this write replaces the old run in one step
                 if old is not None:
                     clear(own, old)
                 for directory in (*before, *taken[1:]):
@@ -101,7 +102,8 @@ def created_in(
                     clear(own, manifest)
                     for directory in taken[1:]:
                         clear_share(directory)
-                    own.flush()  # the manifest goes last: while it exists, other files of the run may be removed
+                    # The manifest is removed last: while it exists, Outcrop may remove the other files of the run.
+                    own.flush()
                     own.remove(MANIFEST)
                 remove_made(made)
             raise
@@ -164,7 +166,8 @@ def _make_files(directories: list[Directory], manifest: Manifest, definitions: D
 
 
 def _make_shards(directories: list[Directory], manifest: Manifest, folder: str) -> None:
-    """Create the shards of one copy of an array, and links for readers of Zarr to shards in further directories."""
+    """Create the shards of one copy of an array. For shards in further directories, also create links, which readers of
+    Zarr need."""
     layout, own = manifest.layout, directories[0]
     for shard in range(layout.shards):
         name, place = f"{folder}/{shard_name(shard, len(manifest.shape))}", directories[shard % len(directories)]

@@ -22,7 +22,7 @@ Checksum: TypeAlias = Annotated[int, Meta(ge=0, lt=1 << 32)]
 Identity: TypeAlias = Annotated[str, Meta(pattern="^[0-9a-z]{1,32}$")]
 
 Name: TypeAlias = Annotated[str, Meta(pattern="^[A-Za-z_][A-Za-z0-9_]{0,63}$")]
-"""The name of a field, a parameter, receivers or snapshots. It becomes a part of file names."""
+"""The name of a field, a parameter, receivers or snapshots. The name becomes a part of file names."""
 OptionalName: TypeAlias = Annotated[str, Meta(pattern="^([A-Za-z_][A-Za-z0-9_]{0,63})?$")]
 
 ArrayName: TypeAlias = Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,63}(\.previous)?$")]
@@ -33,7 +33,7 @@ FolderName: TypeAlias = Annotated[
 """The name of a folder of a run; see `contents`."""
 
 Shown: TypeAlias = Annotated[str, Meta(max_length=200, pattern=r"^[^\x00-\x1f\x7f-\x9f]*$")]
-"""Text that may be printed. It has no control characters, which a terminal would execute."""
+"""Text that may be printed. It has no control characters, because a terminal executes them."""
 
 Text: TypeAlias = Annotated[str, Meta(min_length=1, max_length=4096, pattern=r"^[^\x00-\x1f\x7f-\x9f]+$")]
 """A path."""
@@ -85,7 +85,7 @@ def arrays_of(stencil: Stencil) -> tuple[ArrayEntry, ...]:
 
 @dataclass(frozen=True)
 class SourceEntry:
-    """Sources in a field. Each point has `corners` cells. `scale` is a `sparse.SourceFactor` as plain data."""
+    """Sources that add to a field. Each point has `corners` cells. `scale` is a `sparse.SourceFactor` as plain data."""
 
     field: Name
     points: Points
@@ -164,7 +164,7 @@ class NormsEntry:
 
 @dataclass(frozen=True)
 class AcquisitionEntries:
-    """The acquisition of a run in the manifest."""
+    """The acquisition of a run, as it is in the manifest."""
 
     sources: tuple[SourceEntry, ...] = ()
     samplings: tuple[SamplingEntry, ...] = ()

@@ -1,4 +1,4 @@
-"""The layout of the planes of an array on disk, and the Zarr v3 metadata with which any Zarr library reads them.
+"""The layout of the planes of an array on disk, and the Zarr v3 metadata that let any Zarr library read the planes.
 
 A plane is stored as a record. A slot of the window has the same layout, so a record moves in one transfer:
 
@@ -31,10 +31,11 @@ from outcrop.axes import NAMES, PLACES
 from outcrop.errors import InputError
 
 PITCH_BYTES = 64
-"""Rows start at multiples of this: one cache line, which is also one vector of the widest kernels."""
+"""Rows start at multiples of this number of bytes. It is the size of a cache line and of a vector of the widest
+kernels."""
 
 RECORD_BYTES = 4096
-"""Records start at multiples of this, as direct I/O requires."""
+"""Records start at multiples of this number of bytes, because direct I/O requires it."""
 
 CHECKSUM_BYTES = 4
 
@@ -45,10 +46,10 @@ DTYPES = ("float32", "float64")
 """The dtypes of fields."""
 
 _NO_CHUNK = 2**64 - 1
-"""Offset and length of an inner chunk that a shard does not have."""
+"""The offset and the length that the index has for an inner chunk that does not exist."""
 
 _PART_PLANES = 1 << 16
-"""The number of entries of an index that are made at once."""
+"""The maximum number of entries of an index in one part."""
 
 _BYTES: dict[str, Any] = {"name": "bytes", "configuration": {"endian": "little"}}
 _CHECKSUM: dict[str, Any] = {"name": "crc32c"}
@@ -61,7 +62,8 @@ def round_up(count: int, multiple: int) -> int:
 
 @dataclass(frozen=True)
 class PlaneLayout:
-    """The layout of one array of `shape` (nz, ny, nx) in shards of `shard_planes` planes."""
+    """The layout of one array. The array has the shape `shape` (nz, ny, nx) and is stored in shards of `shard_planes`
+    planes."""
 
     shape: tuple[int, int, int]
     dtype: str

@@ -38,7 +38,8 @@ from outcrop.run.disk.layout import PlaneLayout, make_layout
 from outcrop.run.user_values import Coordinates
 
 FORMAT = 3
-"""The version of the format. Other versions are refused: 1 had one field, and 2 had no seals."""
+"""The version of the format. Other versions are refused. Version 1 supported only one field, and version 2 had no
+seals."""
 
 MANIFEST = "manifest.json"
 
@@ -49,7 +50,8 @@ MAX_SHARDS = 4096
 """The maximum number of shards of one array."""
 
 NEW, READY, IN_FLIGHT = "new", "ready", "in flight"
-"""The phases of a run: no initial values yet; committed; a pass in place has begun to overwrite the only copy."""
+"""The phases of a run. NEW: no initial values are committed. READY: the last commit is valid. IN_FLIGHT: a pass in
+place has begun to overwrite the only copy."""
 
 
 @dataclass(frozen=True)
@@ -87,9 +89,9 @@ class Member:
 class Description:
     """The description of a run: the computation, the settings and the places on storage.
 
-    `arrays` have the order of `arrays_of` and the same `shape`, which has the stencil's own axes. `stencil` is the
-    JSON form of the stencil, `boundary` the text of a boundary on the engine's three axes, and `signals` are texts of
-    `encode_signals`.
+    `arrays` have the order of `arrays_of`. All arrays have the shape `shape`, which has the stencil's own axes.
+    `stencil` is the JSON form of the stencil. `boundary` is the text of a boundary on the engine's three axes.
+    `signals` are texts of `encode_signals`.
 
     The arrays extend `padding` cells beyond the user's grid at both ends of each axis. `rim` has the same numbers as
     `padding`, or is empty if there is no padding. With `unstable`, the user accepts parameters that let waves grow.
@@ -130,7 +132,8 @@ class Description:
 
     @property
     def own_coordinates(self) -> Coordinates | None:
-        """The coordinates of the user's grid. `coordinates` are those of the arrays."""
+        """The coordinates of the user's grid. The attribute `coordinates` is for the arrays, which include the
+        padding."""
         if self.coordinates is None or not any(self.padding):
             return self.coordinates
         where = self.coordinates

@@ -6,7 +6,8 @@ the device, first byte, bytes).
 
     record:  | plane | CRC32C | seal | zeros |          the seal identifies the plane (storage/checksums.hpp)
 
-Initial values, views of results and verification use this module. The engine accesses the files itself.
+Initial values, views of results and verification use this module. The engine does not use it: it accesses the files
+itself.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from outcrop.errors import CorruptionError, StorageError
 from outcrop.run.disk.layout import PlaneLayout
 
 BUFFER_BYTES = 4 << 20
-"""Planes are moved in groups of up to about this many bytes; larger planes are moved one by one."""
+"""The maximum size of a group of planes that is moved at once. Larger planes are moved one by one."""
 
 
 class DeviceRange(NamedTuple):
@@ -181,7 +182,7 @@ class Planes:
         layout = self._layout
         _, ny, nx = layout.shape
         planes = records.reshape(count, layout.record_bytes)[:, : layout.plane_bytes]
-        # Splitting the last axis of a strided view keeps it a view: rows are contiguous within a record.
+        # The result of splitting the last axis is still a view, because rows are contiguous within a record.
         rows = planes.view(layout.dtype).reshape(count, ny, layout.pitch_cells)
         assert np.shares_memory(rows, records)
         return rows[:, :, :nx]

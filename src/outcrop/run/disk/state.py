@@ -42,14 +42,14 @@ from outcrop.run.disk.storage import RunStorage, release
 
 
 class State:
-    """A run in its storage. `manifest` is the last commit that this process has made or read."""
+    """The state of a run in its storage. `manifest` is the last commit that this process has made or read."""
 
     def __init__(self, storage: RunStorage, manifest: Manifest) -> None:
         self.path, self.manifest = storage.path, manifest
         self._storage = storage
         self._lock_depth = 0
         self.stamp = new_stamp()
-        """The stamp of the current writing, of the next generation or of arrays that are filled in place."""
+        """The stamp of the current writing. It writes the next generation, or fills arrays in place."""
 
     def reader(self) -> State:
         """Return a second `State` of this run, for reading only. It has its own descriptors, because another thread may
@@ -125,7 +125,7 @@ class State:
         process executes a pass in place."""
         if self.manifest.phase == IN_FLIGHT:
             if self._lock_depth == 0:
-                release(self._storage.hold(shared=True))  # raises while another process executes a pass
+                release(self._storage.hold(shared=True))  # raises InputError while another process executes a pass
             raise StorageError(
                 f"{self.path}: the state was lost when a pass in place was interrupted after step "
                 f"{self.manifest.step}; start the run again with --force"
@@ -182,7 +182,7 @@ class State:
         self._storage.tidy(self.manifest)
 
     def change(self, **values: object) -> None:
-        """Commit a manifest in which these entries have other values."""
+        """Commit the manifest with new values for these entries."""
         self._store(replace(self.manifest, **values))  # type: ignore[arg-type]
 
     def refresh(self) -> None:

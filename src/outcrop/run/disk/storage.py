@@ -36,7 +36,8 @@ from outcrop.run.disk.manifest import MANIFEST, Manifest, read_manifest, read_me
 from outcrop.run.disk.planes import FileBeneath, ShardFile
 
 ScratchMaker: TypeAlias = Callable[[int], AbstractContextManager[Sequence[ShardFile]]]
-"""A function that gives temporary space of a number of bytes, as no file or one file, while the engine opens it."""
+"""A function (bytes) that returns a context manager. The context manager yields temporary space as a list of one file,
+or an empty list. The engine opens the file inside the `with`."""
 
 
 class RunStorage(ABC):
@@ -178,7 +179,7 @@ class RunFolder(RunStorage):
         return scratch_in(self._directory, count)
 
     def tidy(self, manifest: Manifest) -> None:
-        """Update the links of the state's arrays and the metadata of snapshots."""
+        """Make the links to the state's arrays and the metadata of snapshots agree with the manifest."""
         show_snapshots(self._directory, manifest)
         for entry in manifest.state:
             if not self._is_linked(manifest, entry):

@@ -1,4 +1,4 @@
-"""The values of a run's arrays: assign them, complete them before the first step, and index them as `sim["u"]`.
+"""The values of a run's arrays: how they are assigned, completed before the first step, and indexed as `sim["u"]`.
 
                             has values already              has no values yet
     array of the state      next generation, the others     written in place
@@ -25,7 +25,8 @@ from outcrop.run.disk.manifest import NEW, READY, Description
 from outcrop.run.disk.state import State
 
 PlaneSource: TypeAlias = Callable[[int, int], np.ndarray[Any, Any]]
-"""A function (z0, z1) that gives planes z0 <= z < z1 on the engine's three axes, shape (z1 - z0, ny, nx)."""
+"""A function (z0, z1) that returns planes z0 <= z < z1 on the engine's three axes, in an array of shape (z1 - z0, ny,
+nx)."""
 
 READ_ATTEMPTS = 3
 """The maximum number of attempts to read planes that another process overwrites."""
@@ -45,8 +46,8 @@ def require_fields(manifest: Description, filled: Collection[str]) -> None:
 def assign(state: State, values: Mapping[str, PlaneSource], io: str = "auto") -> None:
     """Give these arrays values at the current step. The values of other arrays do not change.
 
-    Raises InputError for a field that is only read after steps have used it. Raises StorageError when a pass in place
-    has lost the state and `values` do not replace all of it.
+    Raises InputError for a field that is only read, if steps have already used it. Raises StorageError if a pass in
+    place has lost the state and `values` do not replace the whole state.
     """
     with state.locked():
         manifest = state.manifest
@@ -210,8 +211,8 @@ class FieldView(PlanesView):
     def __getitem__(self, index: Any) -> Any:
         """Return the selected cells of one generation, even while another process executes the run.
 
-        The pass after a commit overwrites planes that are being read here. Therefore planes are read again if the
-        generation has changed.
+        Another process may commit during the read. Its next pass then overwrites the planes that are read here.
+        Therefore planes are read again if the generation has changed.
         """
         state = self._state
         for _ in range(READ_ATTEMPTS):

@@ -20,8 +20,8 @@ from outcrop.run.disk.state import State
 
 @dataclass(frozen=True)
 class Findings:
-    """The result of a verification: a line for each wrong checksum (`damage`), a line for each wrong derived file
-    (`untidy`), the number of tested checksums, and the step."""
+    """The result of a verification. `damage` has a line for each wrong checksum, and `untidy` has a line for each wrong
+    derived file. `checked` is the number of tested checksums, and `step` is the committed step."""
 
     damage: list[str]
     untidy: list[str]
@@ -82,7 +82,7 @@ def _damage_of(state: State, name: str) -> list[str]:
             try:
                 for _ in planes.groups(z0, z1):
                     pass
-            except CorruptionError:  # a plane of this group is damaged; find out which
+            except CorruptionError:  # a plane of this group is damaged; the next lines find out which one
                 for z in range(z0, z1):
                     try:
                         for _ in planes.groups(z, z + 1):

@@ -1,7 +1,7 @@
 """`InputArray`: a name, a shape, and a function that gives planes of values from any source.
 
-The shape is that of the values, with one to three axes. `arrange` brings the axes into the order of a grid. `lift` maps
-them to the engine's three axes.
+The shape has one to three axes, like the values. `arrange` brings the axes into the order of a grid. `lift` maps the
+axes to the engine's three axes.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ CACHE_BYTES = 8 << 20
 """The default size of the cache of planes for sources that are not stored plane by plane."""
 
 SWEEP_BYTES = 4 << 20
-"""The approximate size of one read when the whole array is read for a few planes."""
+"""The approximate size of one read if the whole array must be read to get a few planes."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,8 @@ def _chunk_planes(array: Any) -> int:
 
 @contextlib.contextmanager
 def _one_chunk_at_a_time() -> Iterator[None]:
-    """Keep Zarr and Dask, if they are loaded, from decoding many chunks in memory at once."""
+    """While the body of the `with` runs, let Zarr and Dask, if they are loaded, decode only one chunk at a time. This
+    saves memory."""
     with contextlib.ExitStack() as settings:
         if zarr := sys.modules.get("zarr"):
             settings.enter_context(zarr.config.set({"async.concurrency": 1}))
@@ -205,7 +206,7 @@ def lift(array: InputArray, ndim: int) -> InputArray:
     def planes(z0: int, z1: int) -> Array:
         if along_z:
             return np.asarray(array.planes(z0, z1)).reshape(z1 - z0, *shape[1:])
-        if not whole:  # the axis z of the grid is not the first axis of the array
+        if not whole:  # the first axis of the array is not the axis z of the grid, so the whole array is read
             whole.append(np.asarray(array.planes(0, array.shape[0])).reshape(shape))
         block = whole[0][z0:z1]
         if z1 == shape[0]:

@@ -38,13 +38,15 @@ Lengths: TypeAlias = float | Sequence[float]
 OUTSIDE = ("refuse", "nearest")
 
 MAX_SAMPLES = 1 << 27
-"""The maximum number of samples along an axis of the result, because their places in the input are stored."""
+"""The maximum number of samples along an axis of the result. The limit is needed because a table has an entry for each
+sample."""
 
 BLOCK_BYTES = 1 << 20
 """The approximate size of a block of rows that is interpolated at once. Intermediate results stay in the cache."""
 
 _EXACT = 1 << 53
-"""Whole numbers below this are exact in double precision, so NumPy divides them like Python."""
+"""Whole numbers below this limit are exact in double precision. Therefore NumPy and Python get the same result when
+they divide such numbers."""
 
 
 def resample(
@@ -101,9 +103,10 @@ def resample(
 def extrude(section: object, axis: str, count: int, *, axes: str = "", cache_bytes: int = CACHE_BYTES) -> InputArray:
     """Repeat a section, which has two axes, at `count` places along the new axis `axis`: "z", "y" or "x".
 
-    `axes` are the letters of the section's axes, slowest first. The default is the other two letters in the order z, y,
-    x. `extrude(model, "y", 512, axes="xz")` with a model of shape (nx, nz) gives the shape (nz, 512, nx). `section` may
-    be any input of `resample`. Raises InputError for other letters, and for inputs that are not sections.
+    `axes` are the letters of the section's axes, slowest first. The default is the two letters other than `axis`, in
+    the order z, y, x. `extrude(model, "y", 512, axes="xz")` with a model of shape (nx, nz) gives the shape (nz, 512,
+    nx). `section` may be any input of `resample`. Raises InputError for other letters, and for inputs that are not
+    sections.
     """
     if not isinstance(axis, str) or axis not in tuple(LETTERS):
         raise InputError(f"axis {shown(axis)} is unknown; a section is extruded along z, y or x")
@@ -216,7 +219,7 @@ def axis_map(size: int, count: int, origin: Fraction, step: Fraction) -> AxisMap
     """Return the map of `count` samples. Sample i is at origin + i * step, in samples of the input. Samples outside the
     input get the nearest value.
 
-    If the input has one sample, its value is used everywhere.
+    If the input has only one sample, all samples of the result have its value.
     """
     denominator = math.lcm(origin.denominator, step.denominator)
     start, stride = int(origin * denominator), int(step * denominator)

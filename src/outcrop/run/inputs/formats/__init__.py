@@ -17,7 +17,8 @@ from outcrop.run.inputs.formats import binary, packages
 from outcrop.run.inputs.input_array import InputArray, arrange, from_array, from_chunks
 
 Opener: TypeAlias = Callable[[Path, str, int], InputArray]
-"""A function (path, name of a variable or "", cache_bytes) that gives an input array of the file's own shape."""
+"""A function (path, name of a variable or "", cache_bytes) that returns an input array. The array has the shape that it
+has in the file."""
 
 
 @dataclass(frozen=True)

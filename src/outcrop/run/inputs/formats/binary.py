@@ -1,4 +1,4 @@
-"""Files of contiguous numbers, plain or compressed. They are read in ranges, with little memory.
+"""Files of contiguous numbers, plain or compressed. The files are read in ranges, with little memory.
 
     FILE.npy     FILE.npy.xz     FILE.npy.gz     FILE.npz[:NAME]       NumPy's own
     raw:FILE:DTYPE:SIZES[:OFFSET]        raw:vp.bin:float32:401,1601        raw:head.img:>i2:256,256,109:1024
@@ -38,14 +38,14 @@ READ_BYTES = 4 << 20
 """The approximate size of one read of a file."""
 
 MAX_HEADER_BYTES = 1 << 16
-"""The maximum length of a header. Headers of plain numbers are shorter; a longer length is not trusted."""
+"""The maximum length of a header that is read. Headers of arrays of plain numbers are shorter."""
 
 MAX_PADDING_BYTES = 1 << 20
 
 DAMAGE = (OSError, EOFError, ValueError, KeyError, RuntimeError, struct.error, lzma.LZMAError, zlib.error,
            zipfile.BadZipFile)  # fmt: skip
-"""The errors that Python's modules raise for damaged archives. They raise RuntimeError, or NotImplementedError, for
-archives with a password or an unknown method."""
+"""The errors that Python's modules raise for damaged archives. RuntimeError is raised for archives with a password.
+NotImplementedError is raised for an unknown method of compression."""
 
 
 class PlainFile:
@@ -243,7 +243,7 @@ def _header_bytes(file: BinaryIO) -> bytes:
     """Return the bytes of the header. Nothing after the header is read, because a packed file may unpack to endless
     data."""
     begin = file.read(12)
-    short = begin[6:7] == b"\1"  # version 1 has two bytes for the length, version 2 has four
+    short = begin[6:7] == b"\1"  # version 1 of the format has two bytes for the length, and version 2 has four
     count = 10 + int.from_bytes(begin[8:10], "little") if short else 12 + int.from_bytes(begin[8:12], "little")
     return begin + file.read(max(0, min(count, MAX_HEADER_BYTES) - len(begin)))
 

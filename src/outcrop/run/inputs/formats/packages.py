@@ -1,9 +1,10 @@
-"""Files that other packages read: NetCDF (xarray), SEG-Y (segyio) and Zarr (zarr); and objects of xarray.
+"""Files that other packages read: NetCDF (xarray), SEG-Y (segyio) and Zarr (zarr). Objects of xarray are read here,
+too.
 
 xarray reads NetCDF of version 4, which is HDF5, with h5netcdf. It reads classic files with SciPy. Values of xarray
 objects are read when they are needed: through Dask, from the file, or from memory.
 
-In SEG-Y, traces are columns of the grid and their samples, of depth or time, lie along z. A volume is (samples,
+In SEG-Y, traces are columns of the grid. The samples of a trace, in depth or time, lie along z. A volume is (samples,
 inlines, crosslines) = (z, y, x). A section is (samples, traces) = (z, x), with traces in the order of the file. Format:
 SEG-Y rev 1, Society of Exploration Geophysicists 2002. Inline and crossline numbers are at bytes 189 and 193 of the
 trace headers, as in that standard.
@@ -44,7 +45,8 @@ MAX_METADATA_BYTES = 64 << 20
 """The maximum size of a file of Zarr's metadata."""
 
 MAX_CHUNK_GROWTH_BYTES = 1 << 20
-"""A stored chunk may be larger than its values: by the overhead of a codec, and by the index of a shard."""
+"""The maximum number of bytes by which a stored chunk may be larger than its values. Codecs and the index of a shard
+need additional bytes."""
 
 
 def open_netcdf(path: Path, variable: str, cache_bytes: int) -> InputArray:
