@@ -1,10 +1,13 @@
 """The values of a run's arrays: how they are assigned, completed before the first step, and indexed as `sim["u"]`.
 
-                            has values already              has no values yet
-    array of the state      next generation, the others     written in place
-                            copied; in place overwritten
-    array only read         before the first step: loses    written in place
-                            them, and is written again
+This table shows how new values are assigned to an array:
+
+                            if the array has values                     if it has none
+    array of the state      written as the next generation,             written in place
+                            with copies of the other arrays
+                            (in a run in place: overwritten)
+    array only read         before the first step: written again,       written in place
+                            and without values in the meantime
 
 Therefore an array that the manifest lists as filled has complete values at every moment. Indexing reads only the
 selected planes.

@@ -36,10 +36,8 @@ if TYPE_CHECKING:
 _INSTALL = "pip install 'outcrop[netcdf]'"
 _CLASSIC = b"CDF"
 _ENGINES = {_CLASSIC: ("scipy",), b"\x89HDF": ("h5netcdf", "netCDF4")}
-"""The packages that read files which begin with these bytes. xarray's engines have the same names in lower case.
-
-netCDF4 is not used for classic files, because it gives zeros for the missing end of a file that was cut short.
-"""
+"""Maps the first bytes of a file to the packages that can read the file. xarray's engines have the same names in lower
+case. netCDF4 is not used for classic files: if a file was cut short, netCDF4 gives zeros for the missing part."""
 
 MAX_METADATA_BYTES = 64 << 20
 """The maximum size of a file of Zarr's metadata."""
