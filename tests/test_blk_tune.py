@@ -85,8 +85,8 @@ def test_less_memory_moves_more_and_is_never_exceeded() -> None:
 def test_traffic_is_that_of_the_formulas(row: Published) -> None:
     """Checks the traffic against estimates: wavefronts and the floor agree to 1 GiB.
 
-    AL-NR moves up to 12 % less than its estimate, because the estimate counts each block as the largest one. With the
-    same assumption, our traffic agrees to 0.2 %."""
+    AL-NR moves up to 12 % less than its estimate, because the estimate counts each block as the largest one. If our
+    count uses the same assumption, the traffic agrees to 0.2 %."""
     found = moved(row)
     for name in ("wavefront k=1", "wavefront best k", "floor"):
         assert found[name].formula_gib == pytest.approx(row.estimate_gib[name], abs=1), name

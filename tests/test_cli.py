@@ -140,7 +140,7 @@ def test_bad_input_is_one_line_and_changes_nothing(
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
 def test_no_permission_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Checks that a folder without write permission is refused by name."""
+    """Checks that the error names a folder without write permission."""
     Path("closed").mkdir(mode=0o500)
     assert call(changed(d="closed/run.oc")) == 2
     assert "closed" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""Check tiers that users declare: which values are allowed, how they fit the file system, and one-line errors."""
+"""Check tiers that users declare: allowed values, values that contradict the file system, and one-line errors."""
 
 import os
 import re

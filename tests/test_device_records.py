@@ -88,8 +88,8 @@ def test_the_folder_belongs_to_its_run(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_cannot_be_is_refused_and_nothing_changes(tmp_path: Path) -> None:
-    """Checks that an unsuitable folder is refused: a file, a folder with other content or of another run, or an unused
-    folder.
+    """Checks that an unsuitable folder is refused: a file, a folder with other content or of another run, or a folder
+    for a run without records.
     """
     device = make_image(tmp_path / "a.img")
     before = device.read_bytes()

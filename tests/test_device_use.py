@@ -1,4 +1,6 @@
-"""Check the messages about the users of a device. The test writes the files in which the kernel names these users."""
+"""Check the messages about the users of a device. The test writes files like those in which the kernel names these
+users.
+"""
 
 from pathlib import Path
 

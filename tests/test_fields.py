@@ -57,7 +57,7 @@ def test_plans_of_several_fields_are_legal_and_mean_the_oracles_steps(
 def test_executor_gives_the_oracles_bits_of_several_fields(
     run: tuple[Stencil, Boundary, Plan], threads: int, backend: str, isa: str, seed: int
 ) -> None:
-    """Checks for several fields that the bits do not depend on the plan, the boundary, the threads or the storage."""
+    """Checks runs of several fields: the bits do not depend on the plan, the boundary, the threads or the storage."""
     stencil, boundary, plan = run
     problem = plan.problem
     state = random_state(stencil, problem.shape, problem.dtype, seed)

@@ -276,8 +276,8 @@ def test_cpp_folders_include_only_what_they_may(path: Path) -> None:
     "path", [path for path in cpp_files() if AGGREGATE in path.parents], ids=lambda path: str(path.relative_to(ROOT))
 )
 def test_folders_of_aggregation_include_only_what_they_may(path: Path) -> None:
-    """Checks the layers of aggregation by their includes. Decisions do not include steps, and steps do not include
-    placement.
+    """Checks the layers of aggregation by their includes. The folder `decision` does not include `steps`, and `steps`
+    does not include `placement`.
     """
     own = path.relative_to(AGGREGATE).parent.name
     for used in re.findall(r'#include "outcrop/aggregate/(?:(\w+)/)?\w+\.h', path.read_text()):

@@ -43,7 +43,9 @@ def collect(source: InputArray, group: int) -> np.ndarray:
 
 @pytest.mark.parametrize("text", ["zeros", "gaussian", "random:7", "random"])
 def test_built_in_values_do_not_depend_on_the_grouping_of_planes(text: str) -> None:
-    """Checks that results do not depend on groups. The size of a group depends on the plane size and on the shards."""
+    """Checks that initial values do not depend on the size of the groups of planes. This size depends on the plane size
+    and on the shards.
+    """
     source = parse_source(text, SHAPE)
     whole = collect(source, SHAPE[0])
     assert whole.shape == SHAPE and np.isfinite(whole).all()

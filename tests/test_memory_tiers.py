@@ -201,7 +201,8 @@ ODD = ("", "\n\n", "nonsense", "MemTotal:", "MemTotal: kB\nMemAvailable: x kB", 
 def test_odd_files_of_the_system_are_not_told(
     text: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Checks that malformed files of the system cause no traceback. Other figures of the system are used instead."""
+    """Checks that malformed files in /proc and /sys cause no traceback. Other figures of the system are used instead.
+    """
     names = ("meminfo", "cpuinfo", "own", "group/memory.max", "group/memory.stat", "group/memory.current",
              "cpu0/cache/index0/level", "cpu0/cache/index0/size", "node0/meminfo", "has_memory")  # fmt: skip
     for name in names if text is not None else ():

@@ -71,7 +71,7 @@ def test_memory_for_the_whole_grid_is_never_slower_than_less(
 ) -> None:
     """Checks that memory for the whole grid is never slower than less memory.
 
-    If transfers take long, slabs of a grid in memory overlap with transfers too.
+    If transfers take long, updates of slabs overlap with transfers also for a grid in memory.
     """
     problem = make_problem(shape, (1, 1 if shape[1] > 1 else 0, 1), 128)
     machine = replace(MACHINE, device=StorageRates(*(bytes_per_second,) * 3, 0.001, "declared"))

@@ -150,7 +150,7 @@ def test_every_array_that_is_read_is_compared(tmp_path: Path, field: str) -> Non
 @pytest.mark.parametrize("place", [0, 4])
 def test_a_flipped_bit_of_the_tail_is_named_for_what_it_is(tmp_path: Path, place: int) -> None:
     """Checks the errors for a flipped bit. In the checksum, the error is a mismatch. In the seal, the error says that
-    the plane may be a wrong one.
+    the plane may belong to another place.
     """
     run = Run(tmp_path)
     u = run.turns[0][0]
