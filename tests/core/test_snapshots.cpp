@@ -86,7 +86,7 @@ void expect_written(const Store &store, std::uint32_t file, ByteRange range, std
     ASSERT_EQ(found[at], at < range.begin ? std::byte{0} : value(file, at)) << "byte " << at << " of file " << file;
 }
 
-// Several threads write parts of two files in random order.
+// Writes parts of two files in random order, with several threads.
 void write_in_parts(unsigned threads, StagingSizes sizes, bool direct, unsigned seed) {
   const std::vector<ByteRange> ranges{{0, 50 * page}, {100, 37 * page + 13}};
   const Scratch first(ranges[0].end), second(ranges[1].end);

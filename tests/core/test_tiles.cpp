@@ -46,7 +46,7 @@ bool holds(const Tile &tile, long level, long y) {
   return level >= tile.level_first && level <= tile.level_last && y >= tile.y_low + inset && y < tile.y_high - inset;
 }
 
-// owners[level][row] is the tile that updates the row, or -1 if no tile updates it.
+// Returns the tile that updates each row. owners[level][row] is -1 if no tile updates the row.
 std::vector<std::vector<long>> owners_of(const Cut &cut) {
   const auto rows = static_cast<std::size_t>(cut.rows), levels = static_cast<std::size_t>(cut.levels);
   std::vector<std::vector<long>> owners(levels + 1, std::vector<long>(rows, -1));

@@ -41,7 +41,7 @@ bool holds(const Tile &tile, long level, long zeta) {
   return level >= tile.level_first && level <= tile.level_last && zeta >= tile.zeta_low && zeta < tile.zeta_high;
 }
 
-// before[i][j] is true if tile j is finished before tile i begins.
+// Returns the order of tiles. before[i][j] is true if tile j is finished before tile i begins.
 std::vector<std::vector<bool>> orders_of(const std::vector<Tile> &tiles) {
   std::vector<std::vector<bool>> before(tiles.size(), std::vector<bool>(tiles.size(), false));
   for (std::size_t i = 0; i < tiles.size(); ++i)

@@ -84,7 +84,8 @@ Samples::Samples(const Grid &grid, const Window &window, const Fields &fields, s
   after_.sort(grid);
 }
 
-// The values before a step are the values after the previous step.
+// Samples the receivers that sample after a step, and the receivers that sample before the next step. Both read the
+// same values.
 void Samples::take(long done, long steps, long position, const Rectangle &cells) const {
   if (done > 0) write(after_, done, done - 1, position, cells);
   if (done < steps) write(before_, done, done, position, cells);

@@ -26,8 +26,8 @@ inline __attribute__((always_inline)) Bits largest_of(const double *values, std:
   return largest;
 }
 
-// Adding and then subtracting `unit` rounds a number to a multiple of a power of two. This power depends only on
-// `unit`. No other operation here rounds.
+// Subtracts its high part from each number, and returns the sum of the high parts. Adding and then subtracting `unit`
+// rounds a number to a multiple of a power of two. This power depends only on `unit`. No other operation here rounds.
 inline __attribute__((always_inline)) double take_high_parts(double *values, std::size_t count, double unit) {
   constexpr std::size_t width = 8;
   double sums[width] = {};

@@ -90,8 +90,8 @@ inline Rectangle intersection(const Rectangle &a, const Rectangle &b) {
   return Rectangle{std::max(a.y0, b.y0), std::min(a.y1, b.y1), std::max(a.x0, b.x0), std::min(a.x1, b.x1)};
 }
 
-/// The rows of a plane that belong to a rectangle of folded rows. Some are at the lower end of the plane and some at
-/// the upper end.
+/// Returns the rows of a plane that belong to a rectangle of folded rows. Some are at the lower end of the plane and
+/// some at the upper end.
 inline std::array<Rectangle, 2> unfolded(const Grid &grid, const Rectangle &folded) {
   if (!grid.periodic_y) return {folded, Rectangle{}};
   Rectangle low = folded, high = folded;

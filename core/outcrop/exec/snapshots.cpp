@@ -164,7 +164,7 @@ void StagingBuffer::free(StagingSlot &slot) {
   changed_.notify_all();
 }
 
-// The results of the calls are ignored, because flush() reports write errors.
+// Starts to write the pages. The results of the calls are ignored, because flush() reports write errors.
 void StagingBuffer::write_behind() {
   for (std::size_t i = 0; i < ranges_.size(); ++i)
     if (ranges_[i].cached.exchange(false))
@@ -214,7 +214,8 @@ void Snapshots::write_rim(long position, const Rectangle &cells) {
     write_box(file, fields_.ring(FieldValue{snapshots_[file].field, 0}, 0), position, cells);
 }
 
-// If the part is as wide as the box, successive rows of the part are also neighbours in the file.
+// Writes a part of a plane, all rows together or row by row. If the part is as wide as the box, successive rows of the
+// part are also neighbours in the file.
 void Snapshots::write_box(std::uint32_t file, std::size_t ring, long position, const Rectangle &cells) {
   const Snapshot &box = snapshots_[file];
   const long z = grid_.plane(position);

@@ -91,8 +91,9 @@ Transfers::SlotState &Transfers::slot(std::size_t ring, long z) {
   return slots_[ring][static_cast<std::size_t>(window_.ring(ring).slot(window_.place(ring, z)))];
 }
 
-// A write waits for the write before it in the slot. A read waits for the write that followed the last read into the
-// slot. If no write has followed, the read waits for the last read.
+// Submits a request for a slot, after the transfer for which it must wait. A write waits for the write before it in the
+// slot. A read waits for the write that followed the last read into the slot. If no write has followed, the read waits
+// for the last read.
 void Transfers::submit(SlotState &state, Request request) {
   request.after = request.write || state.writing != no_ticket ? state.writing : state.reading;
   const Ticket ticket = pump_->submit(request);
@@ -262,7 +263,8 @@ std::optional<Checks::Wrong> Checks::wrong(long z) {
   return std::nullopt;
 }
 
-// A record may be written in parts before its plane is final. The checksum is therefore written with the last part.
+// Completes a record with its checksum and seal. A record may be written in parts before its plane is final, so the
+// checksum is written with the last part.
 void Checks::finish_record(const ArrayRing &target, long z) const {
   const Sums &array = targets_[target.index];
   if (!array.sums.whole(z)) return;

@@ -67,7 +67,8 @@ struct ArrayRing {
 
 class Transfers {
  public:
-  /// If `store` is null, nothing is transferred and no function waits. All arguments must outlive this object.
+  /// Prepares transfers through `store`. If `store` is null, nothing is transferred and no function waits. All
+  /// arguments must outlive this object.
   Transfers(const Grid &grid, const Window &window, const Fields &fields, Store *store);
 
   /// Sets the files of the arrays for all later transfers.

@@ -159,7 +159,8 @@ void Traverse::update_tile(const Tile &tile, const Slab &slab, long down) {
   cells_updated_.fetch_add(updated, std::memory_order_relaxed);
 }
 
-// On a periodic axis, neighbouring positions are not neighbouring planes, so each plane needs a separate call.
+// Updates planes by calls of the kernel. On a periodic axis, neighbouring positions are not neighbouring planes, so
+// each plane needs a separate call.
 void Traverse::update_planes(long level, long z0, long z1, const Rectangle &cells) {
   const std::vector<std::size_t> &rings = stages_.at(level).sources;
   const long r = grid_.radius_z, planes = grid_.periodic_z ? 1 : z1 - z0;

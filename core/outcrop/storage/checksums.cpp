@@ -52,7 +52,7 @@ std::uint64_t load64(const std::byte *data) {
 
 using Tables = std::array<std::array<std::uint32_t, 256>, 8>;
 
-// tables[k][b] is the register after byte b and k zero bytes.
+// Returns tables. tables[k][b] is the register after byte b and k zero bytes.
 constexpr Tables make_tables() {
   Tables tables{};
   for (std::uint32_t byte = 0; byte < 256; ++byte) {
@@ -137,9 +137,9 @@ __attribute__((target("+crc"))) std::uint32_t update_instruction(std::uint32_t s
 
 #if defined(__x86_64__)
 
-// The 16 bytes of a lane are the polynomial A x^64 + B. After `distance` more bits, its value is A K1 + B K2. The
-// constants K1 and K2 contain the factor x^-33. Without this factor, the product of a 64-bit half (bit i is x^(63-i))
-// and a 32-bit constant, read as 128 bits, is too large by the factor x^33.
+// These functions return the constants K1 and K2. The 16 bytes of a lane are the polynomial A x^64 + B. After
+// `distance` more bits, its value is A K1 + B K2. K1 and K2 contain the factor x^-33. Without this factor, the product
+// of a 64-bit half (bit i is x^(63-i)) and a 32-bit constant, read as 128 bits, is too large by the factor x^33.
 constexpr std::uint32_t fold_first(std::uint64_t distance) { return power_of_x(distance + 64 - 33); }
 constexpr std::uint32_t fold_second(std::uint64_t distance) { return power_of_x(distance - 33); }
 
@@ -207,8 +207,8 @@ std::span<const Crc32cVariant> crc32c_variants() {
 
 std::uint32_t crc32c_factor(std::uint64_t length_bytes) { return power_of_x(8 * length_bytes); }
 
-// Appending n zero bits multiplies the polynomial of a message by x^n. The bit complements of the register before and
-// after the message cancel out.
+// Returns the CRC of both parts together. Appending n zero bits multiplies the polynomial of a message by x^n. The bit
+// complements of the register before and after the message cancel out.
 std::uint32_t crc32c_join(std::uint32_t first, std::uint32_t second, std::uint32_t second_factor) {
   return multiply(first, second_factor) ^ second;
 }
@@ -244,8 +244,8 @@ constexpr std::uint64_t golden_ratio = 0x9E3779B97F4A7C15;
 // several words are processed at once, because each step of a chain waits for the step before it
 constexpr std::size_t chains = 8;
 
-// If one argument is fixed, different values of the other argument give different results. So a change of a single word
-// always changes the fingerprint.
+// Mixes a word into the state. If one argument is fixed, different values of the other argument give different results.
+// So a change of a single word always changes the fingerprint.
 constexpr std::uint64_t mix(std::uint64_t state, std::uint64_t word) {
   const std::uint64_t product = (state ^ word) * golden_ratio;
   return product ^ (product >> 32);

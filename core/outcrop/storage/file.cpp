@@ -267,8 +267,8 @@ Descriptor open_beneath(int folder, const std::string &path, int flags, const st
   return file;
 }
 
-// O_PATH gives the type of a file without a normal open(). A normal open() of a pipe waits until another process opens
-// the pipe.
+// Finds the type of the file by O_PATH before the normal open(), because a normal open() of a pipe waits until another
+// process opens the pipe.
 File open_named(const std::string &path, bool writable, bool direct) {
   const Descriptor seen(::open(path.c_str(), O_PATH | O_CLOEXEC));
   if (seen.get() < 0) throw StorageError("open", path, 0, 0, errno);

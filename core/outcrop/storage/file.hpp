@@ -76,7 +76,8 @@ class File {
   /// Returns the path or the label alone.
   const std::string &whole_path() const { return whole_path_; }
 
-  /// A store does not flush a scratch file, because the content of the file is not needed after the run.
+  /// Marks this as a scratch file. A store does not flush a scratch file, because the content of the file is not needed
+  /// after the run.
   void set_scratch(bool scratch) { scratch_ = scratch; }
   bool scratch() const { return scratch_; }
 

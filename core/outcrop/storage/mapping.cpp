@@ -92,7 +92,8 @@ struct Lines {
   std::uintptr_t first, end;
 };
 
-// The intrinsics take a pointer to void, but they do not change the memory.
+// Returns the address as a pointer to void, because the intrinsics need this type. The intrinsics do not change the
+// memory.
 void *address(std::uintptr_t line) { return reinterpret_cast<void *>(line); }
 
 __attribute__((target("clwb"))) void by_clwb(const std::byte *data, std::size_t length) {

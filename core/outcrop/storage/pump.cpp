@@ -90,7 +90,8 @@ void Pump::cancel() {
 
 // --- with the lock held --------------------------------------------------------------------------------------------
 
-// If the entry contains a later request, the request of `ticket` is complete, because an entry is reused only then.
+// Returns whether a request is complete. If its entry contains a later request, the request is complete, because an
+// entry is reused only then.
 bool Pump::complete(Ticket ticket) const {
   if (ticket == no_ticket) return true;
   const QueuedRequest &found = queued(ticket);
