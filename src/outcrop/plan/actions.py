@@ -1,13 +1,13 @@
 """The actions of a plan, and the parts of the grid that they name.
 
-An action is small and frozen. It means the same to the validator, the rehearsal, the cost model and the executor.
-Ranges are half open. y counts rows. x counts cells of a row with its padding, so that x0 and x1 can be multiples of 64
-bytes. An action applies to all fields at once.
+An action is small and frozen. It has the same meaning for the validator, the rehearsal, the cost model and the
+executor. Ranges are half open. y counts rows. x counts cells of a row with its padding, so that x0 and x1 can be
+multiples of 64 bytes. An action applies to all fields at once.
 
-The window has one ring of slots for the first copy of each field, and one for the second copy of each field with two.
-Updates write the two copies alternately: a single field that is updated in one stage has levels 0, 2, ... in the first
-copy and levels 1, 3, ... in the second. Plane z lies in slot z + shift modulo the size of its ring. A slot holds the
-frame of its plane: the whole plane, or the part that the current block needs.
+The window has one ring of slots for the first copy of each field. It has another ring for the second copy of each field
+with two copies. Updates write the two copies alternately. For example, a single field that is updated in one stage has
+levels 0, 2, ... in the first copy and levels 1, 3, ... in the second copy. Plane z lies in slot z + shift modulo the
+size of its ring. A slot holds the frame of its plane: the whole plane, or the part that the current block needs.
 
 Arrays on disk:  source   generation g
                  target   generation g + 1; during the pass also unfinished levels of the last level's parity
@@ -64,7 +64,8 @@ class Bound:
 
 @dataclass(frozen=True, slots=True)
 class UpdateRegion:
-    """The cells that a block updates at each level: low <= z < high, likewise along y and x, within the grid."""
+    """The cells of the grid that a block updates at each level: those with z_low <= z < z_high, and likewise along y
+    and x."""
 
     z_low: Bound = Bound(-FAR)
     z_high: Bound = Bound(FAR)
@@ -80,11 +81,12 @@ EVERY_CELL = Rectangle(-FAR, FAR, -FAR, FAR)
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Start a block. The actions that follow apply to it. Its slots hold the cells `frame` of their planes. A block
-    cannot use cells that another block has left in a slot, unless a Carry moves them.
+    """Start a block. The actions that follow apply to this block. Its slots hold the cells `frame` of their planes. If
+    another block has left cells in a slot, this block cannot use them unless a Carry moves them.
 
-    The block computes the checksums of the cells `own` in planes own_z0 <= z < own_z1 as it updates them. Equal Blocks
-    are the same block: blocks with different `shift` have different slots, so the plan may alternate between them.
+    While the block updates cells, it computes the checksums of the cells `own` in planes own_z0 <= z < own_z1. Two
+    equal Blocks in a plan are the same block. Blocks with different `shift` have different slots, so a plan may
+    alternate between such blocks.
     """
 
     frame: Rectangle
@@ -96,10 +98,10 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """Read the cells `area` of planes z0 <= z < z1 from an array into its ring. From `other` and `fringes`, read into
-    the rings of first (even `level`) or second copies.
+    """Read the cells `area` of planes z0 <= z < z1 from an array into its ring. If the array is `other` or `fringes`,
+    read into the rings of first copies for an even `level`, and into those of second copies for an odd `level`.
 
-    From source and statics, the read that includes the last cell of a plane also reads its checksum.
+    If the array is `source` or `statics`, the read of the last cell of a plane also reads the plane's checksum.
     """
 
     z0: int
@@ -111,8 +113,9 @@ class Read:
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """Copy the rim within the cells `area` of planes z0 <= z < z1 from first to second copies. The rim is the whole
-    plane if the plane belongs to the rim in z, else its rows of the rim in y. Compute the checksums of `own` cells."""
+    """Copy the rim within the cells `area` of planes z0 <= z < z1 from first to second copies. If a plane belongs to
+    the rim in z, its rim is the whole plane. Otherwise its rim consists of the rows of the rim in y. The action also
+    computes the checksums of the copied cells that are in `own`."""
 
     z0: int
     z1: int
@@ -132,11 +135,11 @@ class Update:
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """Write the cells `area` of planes z0 <= z < z1 to an array. To the target, write the newest value of each field,
-    and its previous value if that is part of the state. To the other arrays, write the rings of first (even `level`) or
-    second copies.
+    """Write the cells `area` of planes z0 <= z < z1 to an array. If the array is `target`, write the newest value of
+    each field, and also its previous value if the state includes it. To the other arrays, write the rings of first
+    copies for an even `level`, and those of second copies for an odd `level`.
 
-    The write to the target that includes the last cell of a plane also writes its checksum.
+    The write of the last cell of a plane to the target also writes the plane's checksum.
     """
 
     z0: int
@@ -148,13 +151,14 @@ class Write:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """Wait until everything is written, and flush it. The target then holds the next generation."""
+    """Wait until all writes have ended, and flush them. The target then holds the next generation."""
 
 
 @dataclass(frozen=True, slots=True)
 class Carry:
-    """Move the cells `area` of planes z0 <= z < z1, in the rings of first (even `level`) or second copies, from their
-    place in the frame of the previous block to their place in this one. Only schemes of the literature use it."""
+    """Move the cells `area` of planes z0 <= z < z1 from their place in the frame of the previous block to their place
+    in the frame of this block. An even `level` means the rings of first copies, an odd `level` those of second copies.
+    Only schemes of the literature use it."""
 
     z0: int
     z1: int

@@ -1,7 +1,7 @@
-"""Predict the cost of a plan: bytes and memory exactly, seconds by a time line.
+"""Predict the cost of a plan. Bytes and memory are exact. Seconds come from a simulated time line.
 
-One thread takes the actions of a pass in order. It only starts transfers. Reads and writes continue at the same time,
-while the thread updates. An update waits for the planes that it reads:
+One thread takes the actions of a pass in order. The thread starts transfers but does not wait for them. Reads and
+writes continue at the same time, while the thread updates cells. An update waits for the planes that it reads:
 
     read    |0 |1 |2 |3
     update     |0  |1  |2  |3         nothing hides the first read; later updates wait only if transfers take
@@ -27,16 +27,17 @@ from outcrop.plan.problem import Problem
 SLAB_SECONDS = 3e-4
 """The time to begin and end the update of a slab: threads wait for each other, and planes wait for free slots."""
 MEMORY_BYTES_PER_SECOND = 1e10
-"""The rate at which cores read data that a device has just transferred. Update rates are measured without a device, in
-a window that may fit the last-level cache."""
+"""The rate at which cores read data that a device has just transferred. Update rates do not include this time, because
+they are measured without a device, in a window that may fit the last-level cache."""
 REQUEST_SECONDS = 1e-5
-"""The system's CPU time for the transfer of a plane or of a part of one. Updates wait during that time."""
+"""The system's CPU time for the transfer of a plane or of a part of a plane. Updates wait during that time."""
 TOGETHER_BYTES = 1 << 20
-"""Transfers of shorter planes that are adjacent in an array are joined up to this many bytes."""
+"""Transfers of short planes that are adjacent in an array are joined into transfers of at most this number of bytes."""
 
 
 def transfer_bytes(problem: Problem, action: Read | Write) -> int:
-    """The bytes that a Read or Write moves. The transfer of a plane's last cell includes the tail of its record."""
+    """Return the bytes that a Read or Write moves. The transfer of a plane's last cell includes the tail of the plane's
+    record."""
     area, has_records = action.area, action.array in ("source", "target", "statics")
     last = area.y1 == problem.shape[1] and area.x1 == problem.pitch_cells and has_records
     each = (action.z1 - action.z0) * (area.cells * problem.item_bytes + (problem.tail_bytes if last else 0))
@@ -52,7 +53,8 @@ def arrays_moved(problem: Problem, action: Read | Write) -> int:
 
 
 def cell_updates(problem: Problem, action: Update) -> int:
-    """Cells that an Update updates, over all its levels. The count includes the rim in x, which kernels update too."""
+    """Return the number of cells that an Update updates, over all its levels. The number includes the rim in x, because
+    kernels also update the rim in x."""
     if action.region is EVERYTHING or action.region == EVERYTHING:
         below = updates_below(problem, action.levels, action.zeta0)
         planes = updates_below(problem, action.levels, action.zeta1) - below
@@ -70,9 +72,10 @@ def cell_updates(problem: Problem, action: Update) -> int:
 
 
 def updates_below(problem: Problem, levels: int, zeta: int) -> int:
-    """The number of plane updates of a pass whose skewed coordinate is below `zeta`, over all levels."""
+    """Return the number of plane updates of a pass, over all levels, whose skewed coordinate is below `zeta`."""
     planes = problem.end_plane - problem.first_plane
-    # Level t has updated clamp(zeta - first - skew*(t-1), 0, planes) planes: a constant, then an arithmetic series.
+    # Level t has updated clamp(zeta - first - skew*(t-1), 0, planes) planes. The sum over t is a constant part and an
+    # arithmetic series.
     ahead, skew = zeta - problem.first_plane, problem.skew_z
     whole = max(0, min(levels, (ahead - planes) // skew + 1))
     partly = max(0, min(levels, -(-ahead // skew)))
@@ -88,7 +91,7 @@ def _cells_of_planes(problem: Problem, region: UpdateRegion, levels: int) -> int
 
 
 def _cells(problem: Problem, region: UpdateRegion, level: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Cells of a plane at each level, within the region in y and x."""
+    """Return for each level the number of cells of a plane that are within the region in y and x."""
     first, end = problem.first_row, problem.end_row
     rows = np.minimum(end, _at(region.y_high, level)) - np.maximum(first, _at(region.y_low, level))
     nx = problem.shape[2]
@@ -113,8 +116,8 @@ class Span:
 def timeline(
     problem: Problem, one: Pass, machine: Machine, cells_per_second: float, seconds_aside: float = 0.0
 ) -> Iterator[Span]:
-    """The spans of one pass, in the order of their ends. `seconds_aside` is the cores' time for all work except
-    updates. Each update takes an equal share of it."""
+    """Yield the spans of one pass, in the order of their ends. `seconds_aside` is the cores' time for all work except
+    updates. An equal share of this time is added to each update."""
     transfers, shift = _Transfers(machine.device), 0
     each_aside = seconds_aside / max(1, sum(isinstance(action, Update) for action in one.actions))
     for action in one.actions:
@@ -152,7 +155,7 @@ class _Planes:
     are_static: bool
 
     def share_below(self, z_end: int) -> float:
-        """The part of these planes that lies below `z_end`, from 0 to 1."""
+        """Return the share of these planes that lies below `z_end`, from 0 to 1."""
         return min(1.0, max(0.0, (z_end - self.z0) / (self.z1 - self.z0)))
 
 
@@ -161,7 +164,7 @@ class _Transfers:
 
     def __init__(self, device: StorageRates) -> None:
         self._device = device
-        self._reads: deque[tuple[_Planes, float]] = deque()  # with the bytes not yet read, in order
+        self._reads: deque[tuple[_Planes, float]] = deque()  # planes, and bytes not yet read, in order of request
         self._read = self._written = 0.0  # bytes not yet read and not yet written
         self.now = 0.0
 
@@ -173,8 +176,8 @@ class _Transfers:
         self._written += count
 
     def wait_for(self, z_end: int, z_end_static: int) -> Iterator[Span]:
-        """Let time pass until updated fields have arrived below plane `z_end` and static ones below `z_end_static`, and
-        with them all planes that were requested earlier."""
+        """Let time pass until updated fields have arrived below plane `z_end`, and static fields below plane
+        `z_end_static`. Planes that were requested earlier arrive before them."""
         needed = before = 0.0
         for planes, count in self._reads:
             if share := planes.share_below(z_end_static if planes.are_static else z_end):
@@ -206,7 +209,8 @@ class _Transfers:
             yield from self.go_on(step)
 
     def _step(self, seconds: float) -> tuple[float, float, float]:
-        """The time until all reads or all writes end, at most `seconds`; the bytes read and written in that time."""
+        """Return the time until all reads or all writes have ended, at most `seconds`, and the bytes read and written
+        in that time."""
         device = self._device
         if self._read > 0 and self._written > 0:
             each = device.mixed_bytes_per_second / 2
@@ -244,7 +248,8 @@ def predict(
     rate: UpdateRate,
     acquisition_bytes: int = 0,
 ) -> Prediction:
-    """Bytes, memory and seconds of a whole plan. `acquisition_bytes` are added to the memory of the window."""
+    """Predict the bytes, memory and seconds of a whole plan. `acquisition_bytes` are added to the memory of the
+    window."""
     cell_rate = rate(sizes)
     distinct = {id(one): one for one in passes}  # most passes of a plan are the same object
     costs = {key: _pass_cost(problem, one, machine, cell_rate) for key, one in distinct.items()}
@@ -280,7 +285,8 @@ def _pass_cost(problem: Problem, one: Pass, machine: Machine, cell_rate: float) 
 
 
 def aside_seconds(problem: Problem, one: Pass, machine: Machine) -> float:
-    """The cores' time in a pass besides updates: checksums, requests, cache misses, beginnings and ends of updates."""
+    """Return the cores' time in a pass for all work except updates: checksums, requests, cache misses, and the begin
+    and end of each slab."""
     moves = [action for action in one.actions if isinstance(action, Read | Write)]
     moved = sum(transfer_bytes(problem, move) for move in moves)
     missed = moved * min(1.0, machine.last_cache_bytes / one.window.bytes) / MEMORY_BYTES_PER_SECOND
@@ -290,7 +296,8 @@ def aside_seconds(problem: Problem, one: Pass, machine: Machine) -> float:
 
 
 def _requests(problem: Problem, move: Read | Write) -> int:
-    """The number of system calls. Whole planes that are adjacent in a file are joined (transfers.cpp)."""
+    """Return the number of system calls. One call may transfer several whole planes that are adjacent in a file
+    (transfers.cpp)."""
     are_adjacent = move.area == problem.whole_plane and move.array != "fringes" and not problem.periodic[0]
     together = max(1, TOGETHER_BYTES // problem.record_bytes) if are_adjacent else 1
     return -(-(move.z1 - move.z0) // together) * arrays_moved(problem, move)

@@ -19,7 +19,8 @@ from outcrop.plan.problem import Problem
 
 @dataclass(frozen=True)
 class Patch:
-    """The outline of a set of (cell, level), as its corners in order. A level t extends from t - 1/2 to t + 1/2.
+    """The outline of a set of points (cell, level), given by its corners in order. In the drawing, level t extends from
+    t - 1/2 to t + 1/2.
 
     Patches with the same `wave` do not wait for each other.
     """
@@ -29,13 +30,13 @@ class Patch:
 
 
 def slab_patches(problem: Problem, one: Pass) -> tuple[Patch, ...]:
-    """The planes of each Update of a pass, in (z, level). Every slab has its own wave."""
+    """Return the planes of each Update of a pass, in the coordinates (z, level). Every slab has its own wave."""
     patches: list[Patch] = []
     drawn: set[tuple[object, ...]] = set()
     for action in one.actions:
         if isinstance(action, Update):
             along_z = (action.zeta0, action.zeta1, action.levels, action.region.z_low, action.region.z_high)
-            if along_z in drawn:  # by another block
+            if along_z in drawn:  # another block has the same planes
                 continue
             drawn.add(along_z)
 
@@ -49,8 +50,8 @@ def slab_patches(problem: Problem, one: Pass) -> tuple[Patch, ...]:
 
 
 def tile_patches(problem: Problem, sizes: Sizes, levels: int) -> tuple[Patch, ...]:
-    """The tiles of a slab in (y, level), as core/outcrop/exec/tiles.hpp makes them. If tiles are chunks, the tiles of
-    the slab that begins at `drawn_zeta`, in (z, level)."""
+    """Return the tiles of a slab in the coordinates (y, level), as core/outcrop/exec/tiles.hpp makes them. If tiles are
+    chunks, return the tiles of the slab that begins at `drawn_zeta`, in the coordinates (z, level)."""
     if sizes.chunk:
         return _chunk_patches(problem, sizes, levels)
     first, end = problem.first_row, problem.end_row
@@ -79,7 +80,8 @@ def tile_patches(problem: Problem, sizes: Sizes, levels: int) -> tuple[Patch, ..
 
 
 def drawn_zeta(problem: Problem, sizes: Sizes, levels: int) -> int:
-    """The zeta at which the first slab begins that has planes of the grid at the last of `levels`."""
+    """Return the zeta at which the drawn slab begins. It is the first slab that has planes of the grid at the last of
+    `levels`."""
     return problem.first_plane + problem.skew_z * (levels - 1) // sizes.slab * sizes.slab
 
 
@@ -109,7 +111,7 @@ def time_line(plan: Plan, one: Pass, machine: Machine) -> tuple[Span, ...]:
 
 
 def _merged(spans: Iterable[Span]) -> Iterator[Span]:
-    """The spans, with adjacent reads joined, and adjacent writes."""
+    """Yield the spans. Adjacent reads are joined into one span, and so are adjacent writes."""
     last: dict[str, Span] = {}
     for span in spans:
         before = last.get(span.what)
@@ -123,7 +125,8 @@ def _merged(spans: Iterable[Span]) -> Iterator[Span]:
 
 
 def _outline(levels: range, bounds: Callable[[int], tuple[int, int]], wave: int) -> list[Patch]:
-    """One patch of the levels at which `bounds` is not empty, which are adjacent; no patch if there are none."""
+    """Return a patch with the levels at which `bounds` is not empty. These levels are adjacent. Return an empty list if
+    `bounds` is empty at all levels."""
     full = [(level, *bounds(level)) for level in levels]
     full = [(level, low, high) for level, low, high in full if low < high]
     right = [corner for level, _, high in full for corner in ((high, level - 0.5), (high, level + 0.5))]

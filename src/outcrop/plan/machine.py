@@ -1,8 +1,9 @@
-"""The machine as planning needs it: a few measured figures of this machine, or declared figures of another one.
+"""The figures of a machine that planning needs. They are measured on this machine, or declared for another machine.
 
-A declared machine updates cells in its caches at the declared rate. Its memory limits all other updates. A plain sweep
-moves three words for each cell: the old value, the cache line of the new value, which is fetched first, and the new
-value. A diamond of half height D moves them once for D levels. A band of half height D moves them once for 2 D levels:
+If cells are in its caches, a declared machine updates them at the declared rate. The bandwidth of its memory limits all
+other updates. A plain sweep moves three words for each cell: the old value, the cache line of the new value, which is
+fetched first, and the new value. A diamond of half height D moves these words once for D levels. A band of half height
+D moves them once for 2 D levels. For diamonds:
 
     rate(D) = min(declared, memory bandwidth / (3 e / D)),  e bytes per cell, D = 1 for plain sweeps
 """
@@ -18,20 +19,21 @@ from outcrop.plan.plan import Sizes
 from outcrop.plan.problem import Problem
 
 UpdateRate: TypeAlias = Callable[[Sizes], float]
-"""Cell updates per second of all threads together for given sizes, without transfers at the same time."""
+"""A function of sizes. It returns the cell updates per second of all threads together, without transfers at the same
+time."""
 
 WORDS_PER_SWEEP = 3
-"""The words for each cell that a plain sweep moves between memory and caches."""
+"""The number of words for each cell that a plain sweep moves between memory and caches."""
 THIN_SLAB_COST = 0.15
 """The cost of a plane that a tile updates only partly, relative to a plane that it updates fully."""
 NARROW_BLOCK_COST = 0.3
-"""The same for rows: the edges of a block in y cut tiles into parts."""
+"""The cost of a row in which the edge of a block cuts a tile, relative to a row that a tile updates fully."""
 
 
 @dataclass(frozen=True)
 class StorageRates:
-    """Bandwidths of the storage in bytes per second: for reads, for writes, and the sum of both for equal numbers of
-    reads and writes at the same time. A flush takes `seconds_flush`."""
+    """Bandwidths of the storage in bytes per second. The mixed bandwidth is the sum of both directions, for equal
+    numbers of reads and writes at the same time. A flush takes `seconds_flush`."""
 
     read_bytes_per_second: float
     write_bytes_per_second: float
@@ -54,7 +56,7 @@ class Machine:
 
 
 def edge_factor(problem: Problem, sizes: Sizes) -> float:
-    """The factor by which the edges of slabs and blocks of these sizes slow updates down.
+    """Return the factor by which the edges of slabs and blocks of these sizes make updates slower.
 
     A tile of 2 D levels touches 2 r D planes outside its slab, and an edge of a block cuts tiles in about 2 r D rows.
     """
@@ -66,10 +68,10 @@ def edge_factor(problem: Problem, sizes: Sizes) -> float:
 
 @dataclass(frozen=True)
 class DeclaredMachine:
-    """The figures of a machine from a file, for all `cores` together. Only `cache_bytes` is of one core.
+    """The figures of a machine from a file, for all `cores` together. Only `cache_bytes` is the size for one core.
 
-    A run may use `usable_bytes` of `memory_bytes` (0: not declared). `updates_per_second` are cell updates by dtype,
-    with temporal blocking for the caches.
+    A run may use `usable_bytes` of `memory_bytes`. If `usable_bytes` is 0, the file does not declare it.
+    `updates_per_second` has the rate of cell updates for each dtype, with temporal blocking for the caches.
     """
 
     name: str
@@ -83,7 +85,8 @@ class DeclaredMachine:
     updates_per_second: dict[str, float]
 
     def machine(self, threads: int) -> Machine:
-        """The machine with `threads` threads. Checksums are computed at the bandwidth of the memory."""
+        """Return the machine with `threads` threads. The rate of checksums is assumed to be the bandwidth of the
+        memory."""
         return Machine(
             threads=threads,
             memory_bytes=self.memory_bytes,
@@ -94,7 +97,8 @@ class DeclaredMachine:
         )
 
     def update_rate(self, problem: Problem, threads: int) -> UpdateRate:
-        """Cell updates per second by sizes. Raises InputError if no rate is declared for the problem's dtype."""
+        """Return a function that gives the cell updates per second for sizes. Raises InputError if no rate is declared
+        for the problem's dtype."""
         if problem.dtype not in self.updates_per_second:
             known = ", ".join(f"updates.{dtype}" for dtype in self.updates_per_second)
             raise InputError(

@@ -4,9 +4,9 @@
 
 The window has rings of slots for the copies of all fields (core/outcrop/exec/window.hpp). Snapshots are collected in
 the slots of the staging until they are written (core/outcrop/exec/snapshots.hpp). Sources and receivers have one value
-for each point and step of a pass (acquisition.hpp). The smallest budget includes the minimum of both. Each of them may
-also use up to 1/SHARE of the memory above that. With more staging, writes are longer and a slower device is hidden.
-With memory for more values, passes can have more steps.
+for each point and step of a pass (acquisition.hpp). The smallest budget includes the minimum of staging and of these
+values. Of the memory above the smallest budget, the staging may use up to 1/SHARE, and so may the values. More staging
+allows longer writes, so that updates can hide a slower device. Memory for more values allows passes with more steps.
 """
 
 from __future__ import annotations
@@ -18,13 +18,14 @@ from outcrop.plan.actions import Rectangle, round_up
 from outcrop.plan.problem import AcquisitionDemand, Problem
 
 GUARD_BYTES = 4096
-"""The size of the readable gaps before, between and after the rings."""
+"""The size of each readable gap before, between and after the rings."""
 RINGS_IN_STEP, SHIFT_BYTES = 8, 512
 """With more than 8 rings, each starts 512 bytes further into its page, to avoid cache-set conflicts (window.hpp)."""
 PAGE_BYTES = 4096
 MAX_SLOT_BYTES = 256 << 10
 MIN_SLOTS, SLOTS, MAX_SLOTS = 8, 64, 128
-"""Numbers of slots of the staging. More memory first adds slots up to SLOTS, then enlarges them, then adds more."""
+"""Numbers of slots of the staging. If more memory is free, the staging first has more slots, up to SLOTS. Then its
+slots become larger. Then the number of slots grows again, up to MAX_SLOTS."""
 SHARE = 8
 """Sources, receivers and snapshots may each use 1/SHARE of the memory above the smallest budget."""
 
@@ -40,8 +41,9 @@ class Ring:
 
 @dataclass(frozen=True)
 class Window:
-    """The sizes of all rings. `ring_planes` are the numbers of slots of a ring for a first copy, for a second copy, and
-    for a static field; `copies` are the numbers of such rings. The `resident` rings of static fields are extra."""
+    """The sizes of all rings. `ring_planes` has the number of slots in a ring for a first copy, for a second copy, and
+    for a static field. `copies` has the number of rings of each of these three kinds. The `resident` rings of static
+    fields are not included in either."""
 
     ring_planes: tuple[int, int, int]
     slot_bytes: int
@@ -56,7 +58,7 @@ class Window:
         return slots * self.slot_bytes + others + gaps_bytes(sum(self.copies) + len(self.resident))
 
     def rings(self, problem: Problem) -> Iterator[Ring]:
-        """The rings of the first copies of all fields, then those of the second copies."""
+        """Yield the rings of the first copies of all fields, then the rings of the second copies."""
         resident = list(self.resident)
         for one in problem.fields:
             if one.is_static and resident:
@@ -67,7 +69,7 @@ class Window:
             yield Ring(self.ring_planes[1], self.slot_bytes)
 
     def holds(self, other: Window) -> bool:
-        """Whether this window is large enough for a pass that needs `other`."""
+        """Return whether this window is large enough for a pass that needs the window `other`."""
         return self.slot_bytes >= other.slot_bytes and all(
             have >= need for have, need in zip(self.ring_planes, other.ring_planes, strict=True)
         )
@@ -81,17 +83,17 @@ def make_window(problem: Problem, ring_planes: tuple[int, int, int], slot: int, 
 
 
 def whole_window(problem: Problem) -> Window:
-    """The largest useful window: all planes of all copies of all fields."""
+    """Return the largest useful window, which holds all planes of all copies of all fields."""
     return make_window(problem, (problem.planes,) * 3, problem.record_bytes, keeps_statics=True)
 
 
 def slot_bytes(problem: Problem, frame: Rectangle) -> int:
-    """The bytes of a slot that holds the cells `frame` of a plane and a record's tail."""
+    """Return the bytes of a slot that holds the cells `frame` of a plane and the tail of its record."""
     return round_up(frame.cells * problem.item_bytes + problem.tail_bytes, 4096)
 
 
 def slots_within(problem: Problem, slot: int, budget_bytes: int) -> int:
-    """The number of slots of `slot` bytes that all rings together may have within a budget."""
+    """Return how many slots of `slot` bytes all rings together may have within a budget."""
     return max(0, budget_bytes - gaps_bytes(problem.rings)) // slot
 
 
@@ -119,7 +121,7 @@ MAX_STAGING = Staging(MAX_SLOTS, MAX_SLOT_BYTES)
 
 @dataclass(frozen=True)
 class AcquisitionMemory:
-    """The memory that a plan reserves for acquisition. A pass may have up to `max_steps` steps."""
+    """The memory that a plan reserves for acquisition. It is enough for passes of up to `max_steps` steps."""
 
     staging: Staging = Staging()
     point_bytes: int = 0
@@ -141,15 +143,16 @@ def min_acquisition_memory(demand: AcquisitionDemand, steps: int) -> Acquisition
 
 
 def acquisition_memory(demand: AcquisitionDemand, steps: int, max_steps: int, spare_bytes: int) -> AcquisitionMemory:
-    """The memory for acquisition with a budget that is `spare_bytes` above the smallest one. A pass has at least
-    `steps` steps and at most the `max_steps` of the run."""
+    """Return the memory for acquisition. The budget is `spare_bytes` larger than the smallest budget. A pass has at
+    least `steps` steps. `max_steps` is the number of steps of the run, which no pass can exceed."""
     room = max(0, spare_bytes) // SHARE
     fitting = min(max_steps, steps + room // demand.step_bytes) if demand.step_bytes else max_steps
     return AcquisitionMemory(_staging(demand, room), demand.point_bytes, demand.step_bytes, fitting)
 
 
 def _staging(demand: AcquisitionDemand, room_bytes: int) -> Staging:
-    """With little memory, slots become smaller before they become fewer: each plane of a slab may need its own slot."""
+    """Choose the number and size of the slots. With little memory, slots become smaller before their number falls,
+    because each plane of a slab may need its own slot."""
     if not demand.snapshot_bytes:
         return Staging()
     total = max(MIN_STAGING.bytes, min(MAX_STAGING.bytes, demand.snapshot_bytes, MIN_STAGING.bytes + room_bytes))

@@ -1,12 +1,13 @@
-"""Choose the place of static fields, which nothing updates, during a run. Reasons are worded as in placement.py.
+"""Choose the place of static fields during a run. No stage updates a static field. The texts of reasons are those of
+placement.py.
 
     memory   the first pass reads all of their planes               less memory is left for the rest of the window
     disk     the window has only the planes that updates need       every pass reads all of their planes again
 
-All static fields go to one place: they take equally much memory and are read equally often. The cost of a place depends
-on the slabs and levels that the rest of the memory allows. So `possible` checks which places have room, the tuner costs
-whole plans with each place, and `taken` takes one of these plans: the fastest or, of equally fast plans, the one with
-the least memory. `explained` gives the reason.
+All static fields go to one place, because they take the same amount of memory and are read equally often. The cost of a
+place depends on the slabs and levels that the rest of the memory allows. So `possible` checks which places have room,
+and the tuner predicts the cost of whole plans with each place. `taken` takes the fastest of these plans. If several
+plans are equally fast, it takes the plan with the least memory. `explained` gives the reason.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from outcrop.plan.problem import Problem
 
 MEMORY, DISK = "memory", "disk"
 EQUALLY_FAST = 1.01
-"""Plans within this factor of the fastest are equally fast. Of these, the one with the least memory is taken."""
+"""Plans whose time is within this factor of the fastest plan count as equally fast."""
 
 
 def possible(problem: Problem, budget_bytes: int) -> tuple[bool, ...]:
@@ -39,7 +40,7 @@ def possible(problem: Problem, budget_bytes: int) -> tuple[bool, ...]:
 
 
 def taken(candidates: Sequence[Candidate]) -> Candidate:
-    """The candidate to use, of candidates that all fit the budget."""
+    """Return the best of `candidates`, which all fit the budget."""
     limit = EQUALLY_FAST * min(one.seconds for one in candidates)
     equally_fast = [one for one in candidates if one.seconds <= limit]
     return min(equally_fast, key=lambda one: (one.predicted.memory_bytes, one.sizes.keeps_statics, one.seconds))
@@ -51,10 +52,11 @@ def place_of(sizes: Sizes) -> str:
 
 
 def explained(plan: Plan, considered: Sequence[Candidate], machine: Machine, may_stay: bool) -> list[PlacementRow]:
-    """A row for each static field: its bytes of the window, the seconds of its transfers in the run, and the reason.
+    """Return a row for each static field. It has the field's bytes in the window, the seconds of its transfers in the
+    run, and the reason for its place.
 
-    `considered` are all candidates that were costed, the plan's own entry first. `may_stay`: whether their schemes can
-    keep fields in memory.
+    `considered` are all candidates whose costs were predicted, with the plan's own entry first. `may_stay` is true if
+    the scheme of a candidate can keep static fields in memory.
     """
     problem, place = plan.problem, place_of(plan.sizes)
     statics = [(number, one) for number, one in enumerate(problem.fields) if one.is_static]

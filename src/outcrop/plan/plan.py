@@ -40,10 +40,10 @@ class Sizes:
 
 @dataclass(frozen=True)
 class Pass:
-    """One trip over the grid that advances it by `levels` levels in the memory of `window`.
+    """One trip over the grid. It advances the grid by `levels` levels and uses the memory of `window`.
 
-    `fringe_rows`: rows of each parity in a plane of the array `fringes` (0: the pass has no such array).
-    `uses_other`: whether the pass needs the array `other`.
+    `fringe_rows` is the number of rows of each parity in a plane of the array `fringes`, or 0 if the pass has no such
+    array. `uses_other` is true if the pass needs the array `other`.
     """
 
     levels: int
@@ -56,7 +56,8 @@ class Pass:
 
 @dataclass(frozen=True)
 class Prediction:
-    """The predicted cost of a plan. `seconds` is wall-clock time; the seconds of each phase are without overlap."""
+    """The predicted cost of a plan. `seconds` is wall-clock time. The other times are those of each phase alone,
+    without overlap."""
 
     seconds: float
     bytes_read: int
@@ -96,17 +97,17 @@ class Plan:
 
     @property
     def memory_bytes(self) -> int:
-        """The bytes of the window and of acquisition: all memory that grows with the problem."""
+        """The bytes of the window and of acquisition. This is all memory that grows with the problem."""
         return self.window.bytes + self.acquisition_bytes
 
     @property
     def acquisition_bytes(self) -> int:
-        """The bytes for snapshots that wait to be written and for values of points."""
+        """The bytes for snapshots that wait to be written, and for the values of sources and receivers."""
         return self.acquisition.bytes(max((one.levels for one in self.passes), default=0) // self.problem.stages)
 
     @property
     def fringe_rows(self) -> int:
-        """Rows of each parity in a plane of the array `fringes`; 0 if no pass needs it."""
+        """The number of rows of each parity in a plane of the array `fringes`, or 0 if no pass needs this array."""
         return max((one.fringe_rows for one in self.passes), default=0)
 
     @property
@@ -122,7 +123,7 @@ class Plan:
         return max(1, len({action for action in self.passes[0].actions if isinstance(action, Block)}))
 
     def to_json(self) -> dict[str, Any]:
-        """The plan without its actions, for the report."""
+        """Describe the plan, without its actions, for the report."""
         return {
             "scheme": self.scheme,
             **asdict(self.sizes),

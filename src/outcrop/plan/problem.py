@@ -1,7 +1,9 @@
-"""The problem, as planning needs it: the grid, steps, fields, stages, and which stage reads which field.
+"""The problem, with everything that planning needs: the grid, the steps, the fields, the stages, and which stage reads
+which field.
 
-Planes are numbered in the order in which the window reaches them (core/outcrop/exec/problem.hpp). On a periodic axis
-this order alternates between both ends, so that neighbours across the ends are near each other, too.
+Planes are numbered in the order in which the window reaches them (core/outcrop/exec/problem.hpp). On a periodic axis,
+the order alternates between the two ends of the axis, so that planes which are neighbours across the ends have near
+numbers.
 """
 
 from __future__ import annotations
@@ -13,18 +15,18 @@ from outcrop.axes import NAMES, PLACES
 from outcrop.plan.actions import Rectangle
 
 VECTOR_BYTES = 64
-"""The longest vector that a kernel updates as a whole. Blocks begin and end in x at multiples of it."""
+"""The bytes of the longest vector of a kernel. Along x, blocks begin and end at multiples of this size."""
 DIRECT_BYTES = 4096
-"""Direct I/O needs offsets and lengths that are multiples of this."""
+"""Direct I/O needs offsets and lengths that are multiples of this number of bytes."""
 
 
 @dataclass(frozen=True)
 class FieldPlan:
-    """A field, as planning needs it.
+    """The properties of a field that planning needs.
 
-    `is_static`: nothing updates it. `is_double`: it has two copies in memory, written alternately. `has_previous`: its
-    previous value is part of the state. `flips`: a step leaves the newest value in the other copy. `name` is the user's
-    name for it.
+    `is_static`: no stage updates the field. `is_double`: the field has two copies in memory, which are written
+    alternately. `has_previous`: the previous value of the field is part of the state. `flips`: after each step, the
+    newest value is in the other copy than before. `name`: the user's name for the field.
     """
 
     is_static: bool = False
@@ -36,8 +38,8 @@ class FieldPlan:
 
 @dataclass(frozen=True)
 class Operand:
-    """A value that a stage reads: the newest value of a field, or with `age` 1 its previous value. If `beside`, the
-    stage also reads it at neighbouring cells."""
+    """A value that a stage reads: the newest value of a field, or with `age` 1 its previous value. With `beside`, the
+    stage also reads the values of neighbouring cells."""
 
     field: int
     age: int = 0
@@ -54,7 +56,7 @@ class StagePlan:
 
 PLAIN_FIELDS = (FieldPlan(),)
 PLAIN_UPDATES = (StagePlan((Operand(0),), (0,)),)
-"""One field that is updated from its neighbours, as by a heat equation."""
+"""One field whose update reads neighbours, as in a heat equation."""
 
 
 @dataclass(frozen=True)
@@ -72,13 +74,13 @@ NO_DEMAND = AcquisitionDemand()
 
 @dataclass(frozen=True)
 class Problem:
-    """Fields on a grid, to be advanced `steps` steps. A level is one stage of a step.
+    """Fields on a grid that a run advances by `steps` steps. A level is one stage of a step.
 
     `shape` is (nz, ny, nx) in cells, and `radii` is the radius of the stencil along the same axes. Rows are
-    `pitch_bytes` apart. A plane has `plane_bytes`; with its checksum and padding, as on disk and in memory, it has
-    `record_bytes`. `sides` are the boundaries below and above the grid along z, y and x: "fixed", "mirror" or
-    "periodic". The user's grid has `ndim` axes: with two, y has one cell here; with one, z and y have one cell.
-    `acquisition` is the memory that sources, receivers and snapshots need beside the window.
+    `pitch_bytes` apart. A plane has `plane_bytes`. On disk and in memory, a plane has `record_bytes`, which include its
+    checksum and padding. `sides` are the boundaries below and above the grid along z, y and x: "fixed", "mirror" or
+    "periodic". The user's grid has `ndim` axes. If it has two axes, y has one cell in `shape`. If it has one axis, z
+    and y have one cell. `acquisition` is the memory that sources, receivers and snapshots need beside the window.
     """
 
     stencil: str
@@ -98,7 +100,7 @@ class Problem:
 
     @property
     def stages(self) -> int:
-        """Levels in a step."""
+        """The number of levels in a step."""
         return len(self.updates)
 
     @property
@@ -116,18 +118,19 @@ class Problem:
 
     @property
     def periodic(self) -> tuple[bool, bool, bool]:
-        """Whether z, y and x are periodic."""
+        """For z, y and x, true if the axis is periodic."""
         z, y, x = (sides[0] == "periodic" for sides in self.sides)
         return z, y, x
 
     @property
     def skew_z(self) -> int:
-        """The skew: positions along z between an updated plane and the farthest plane that it reads; at least 1."""
+        """The skew: the distance between an updated plane and the farthest plane that the update reads, in the order of
+        planes. At least 1."""
         return max(1, self.radius_z * (2 if self.periodic[0] else 1))
 
     @property
     def skew_y(self) -> int:
-        """The same along y, in rows, in the order in which tiles use them."""
+        """The skew along y: the same distance in rows, in the order in which tiles use rows. At least 1."""
         return max(1, self.radius_y * (2 if self.periodic[1] else 1))
 
     @property
@@ -158,7 +161,7 @@ class Problem:
 
     @property
     def end_plane(self) -> int:
-        """One past the last plane that is updated; not below `first_plane`."""
+        """One past the last plane that is updated. Never below `first_plane`."""
         return max(self.first_plane, self.planes - self.rim_z[1])
 
     @property
@@ -181,7 +184,8 @@ class Problem:
 
     @property
     def statics_z(self) -> int:
-        """The distance in planes at which updates read static fields; 0 if they read them only at their own cell."""
+        """The distance in planes at which updates read static fields. 0 if updates read static fields only at the
+        updated cell."""
         operands = (operand for update in self.updates for operand in update.reads)
         is_beside = any(one.beside and self.fields[one.field].is_static for one in operands)
         return self.skew_z if is_beside else 0
@@ -198,23 +202,23 @@ class Problem:
 
     @property
     def rings(self) -> int:
-        """The number of rings of the window: one for each copy of a field."""
+        """The number of rings of the window. Each copy of a field has one ring."""
         return len(self.fields) + self.doubles
 
     @property
     def plain(self) -> bool:
-        """Whether a step has one stage, and each updated field has two copies and no previous value in the state."""
+        """True if a step has one stage, and each updated field has two copies and no previous value in the state."""
         updated = [one for one in self.fields if not one.is_static]
         return self.stages == 1 and all(one.is_double and not one.has_previous for one in updated)
 
     @property
     def single(self) -> bool:
-        """Whether the problem is plain and only one field is updated."""
+        """True if the problem is plain and only one field is updated."""
         return self.plain and self.state_arrays == 1
 
     @property
     def boundary(self) -> str:
-        """The boundaries along the user's own axes, in words."""
+        """A text with the boundaries along the user's own axes."""
         own = [self.sides[place] for place in PLACES[self.ndim]]
         words = {side for sides in own for side in sides}
         if len(words) == 1:
@@ -226,7 +230,7 @@ class Problem:
 
     @property
     def own_shape(self) -> tuple[int, ...]:
-        """Cells along the user's own axes: (nz, ny, nx), (ny, nx) or (nx,)."""
+        """The numbers of cells along the user's own axes: (nz, ny, nx), (ny, nx) or (nx,)."""
         return tuple(self.shape[place] for place in PLACES[self.ndim])
 
     @property
@@ -260,16 +264,16 @@ class Problem:
 
     @property
     def row_group(self) -> int:
-        """The number of rows after which direct I/O can begin and end. It is 1 if such groups would be too large for
-        the grid; transfers of some rows of a plane then use the page cache."""
+        """Direct I/O can begin and end at multiples of this number of rows. The number is 1 if such groups of rows are
+        too large for the grid. Transfers of some rows of a plane then use the page cache."""
         group = DIRECT_BYTES // gcd(DIRECT_BYTES, self.pitch_bytes)
         return group if 8 * group <= self.shape[1] else 1
 
 
 @dataclass(frozen=True)
 class FieldVersion:
-    """A value of a field: the level that wrote it, and the copy that holds it. Level 0 is the newest value at the start
-    of the pass, and level -1 the previous one."""
+    """A value of a field, named by the level that wrote the value and the copy that holds the value. Level 0 is the
+    newest value at the start of the pass. Level -1 is the previous value at that time."""
 
     level: int
     copy: int
@@ -287,7 +291,7 @@ class LevelVersions:
 
 
 def versions(fields: tuple[FieldPlan, ...], updates: tuple[StagePlan, ...], levels: int) -> list[LevelVersions]:
-    """The versions after level 0, 1, ..., `levels` of a pass."""
+    """Return the versions of all fields after level 0, 1, ..., `levels` of a pass."""
     found = [LevelVersions((FieldVersion(0, 0),) * len(fields), (FieldVersion(-1, 1),) * len(fields))]
     for level in range(1, levels + 1):
         newest, previous = list(found[-1].newest), list(found[-1].previous)
@@ -304,8 +308,9 @@ def versions(fields: tuple[FieldPlan, ...], updates: tuple[StagePlan, ...], leve
 def one_of_each(
     fields: tuple[FieldPlan, ...], updates: tuple[StagePlan, ...]
 ) -> tuple[tuple[FieldPlan, ...], tuple[StagePlan, ...]]:
-    """The problem's fields and stages with one field of each kind. Fields are of one kind if they have equal properties
-    and the same stages update them. A stage reads of the one field what it reads of any field of the kind."""
+    """Reduce the problem's fields and stages to one field of each kind. Fields are of one kind if they have equal
+    properties and the same stages update them. If a stage reads any field of a kind, it reads the one remaining field
+    in the same way."""
     kinds = [(replace(one, name=""), tuple(f in stage.targets for stage in updates)) for f, one in enumerate(fields)]
     number = {kind: place for place, kind in enumerate(dict.fromkeys(kinds))}
     new = [number[kind] for kind in kinds]

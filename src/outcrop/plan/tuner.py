@@ -1,11 +1,12 @@
 """Choose sizes: list the candidates of each scheme for the budget, predict their costs, and take the cheapest.
 
-There are two rounds, because the update rate is measured and a measurement takes time. The first round ranks levels and
-slabs with one assumed cache tiling. The second measures the best few candidates with several tilings.
+The tuner works in two rounds, because a measurement of the update rate takes time. The first round ranks levels and
+slabs with one assumed cache tiling. The second round measures the best few candidates with several tilings.
 
 Cache tiles of a slab are diamonds, which core/outcrop/exec/tiles.hpp makes. Each diamond needs 2 r D neighbouring rows,
-and each thread needs at least one diamond. Some grids have fewer rows: with two axes, a plane has one row. Threads then
-share the streaming axis: tiles are bands of 2 D levels, divided into chunks of the skewed coordinate zeta.
+and each thread needs at least one diamond. Some grids have too few rows. For example, a plane of a two-axis grid has
+one row. Threads then share the streaming axis. Tiles are then bands of 2 D levels, divided into chunks of the skewed
+coordinate zeta.
 """
 
 from __future__ import annotations
@@ -27,25 +28,29 @@ from outcrop.plan.schemes.scheme import Scheme
 
 ASSUMED_CELLS_PER_SECOND = 5e9
 MAX_SLABS = 20_000
-"""A plan with more slabs is made only if there is no other: its list of actions would be larger than the window."""
+"""A plan with more slabs is made only if no other plan is possible, because its list of actions is larger than the
+window."""
 BUILT = 10
-"""The number of candidates, the best by formula, whose plans are made and costed action by action."""
+"""The number of candidates that are best by formula. Only their plans are made, and their costs predicted action by
+action."""
 SHORTLIST = 4
 DIAMONDS = (2, 4, 6, 8, 12, 16, 24, 32)
 TILINGS = 4
-"""The number of diamonds that are measured for given levels and slab, if there are enough."""
+"""The number of diamonds that are measured for given levels and slab, or fewer if fewer are useful."""
 SWEEP_ROWS = (4, 8, 16, 32, 64)
 CHUNK_LEANS = 4
-"""The minimum length of a chunk, in units of its band's lean. The cache fetches the lean again at each end."""
+"""The minimum length of a chunk, in units of its band's lean. At each end of a chunk, the cache fetches the planes of
+the lean again."""
 SWEEP_LEAN = 16
-"""The lean that is assumed for a plain sweep, so that chunks are large enough for a thread."""
+"""The lean that is assumed for a plain sweep. It makes chunks large enough for a thread."""
 MAX_CHUNKS = 20_000
 """The maximum number of chunks in all bands together. Their list uses memory outside the window."""
 
 
 @dataclass(frozen=True)
 class TunedPlan:
-    """The chosen plan, and all candidates costed action by action: the plan's own entry, then the fastest first."""
+    """The chosen plan, and all candidates whose costs were predicted action by action. The plan's own entry is the
+    first. The other candidates are sorted by time."""
 
     plan: Plan
     considered: tuple[Candidate, ...]
@@ -68,8 +73,8 @@ def tune(
     rate: UpdateRate,
     acquisition: AcquisitionMemory = NO_ACQUISITION_MEMORY,
 ) -> TunedPlan | None:
-    """The cheapest plan and the other candidates that were costed, or None if no window fits the budget. `acquisition`
-    is not part of the budget. It may limit the steps of a pass."""
+    """Return the cheapest plan and the other candidates, or None if no window fits the budget. The memory of
+    `acquisition` is not part of the budget, but it may limit the steps of a pass."""
     max_steps = min(acquisition.max_steps, MAX_STEPS_OF_PASS) if acquisition.step_bytes else MAX_STEPS_OF_PASS
     fitting = replace(problem, steps=min(problem.steps, max_steps))
     every = [(scheme, sizes) for scheme in schemes for sizes in scheme.candidates(fitting, budget_bytes)]
@@ -81,13 +86,14 @@ def tune(
         plan = build(problem, named[scheme], sizes, machine, rate, acquisition)
         return Candidate(scheme, sizes, len(plan.passes), plan.predicted)
 
-    # Rank all candidates by formulas: with an assumed update rate, then with the rate measured for the best one.
+    # Rank all candidates by formulas, first with an assumed update rate. Measure the rate of the best candidate, and
+    # rank again with this rate.
     guess = _ranked(problem, every, machine, _rough_rate(problem, ASSUMED_CELLS_PER_SECOND))[0]
     tried = next(iter(tilings(problem, guess.scheme, guess.sizes, machine)))
     rough_rate = _rough_rate(problem, rate(tried) * edge_factor(problem, tried))
     ranked = _ranked(problem, every, machine, rough_rate)
 
-    # Make and cost the plans of the best candidates, with the measured tiling.
+    # Make the plans of the best candidates with the measured tiling, and predict their costs.
     coarse = [
         candidate(one.scheme.name, with_tiles(problem, one.sizes, tried.diamond, machine.threads), rough_rate)
         for one in _worth_building(ranked)
@@ -117,8 +123,9 @@ def tune(
 def estimate(
     problem: Problem, schemes: Sequence[Scheme], machine: Machine, budget_bytes: int, cells_per_second: float
 ) -> float:
-    """The approximate seconds of the best sizes, by formulas alone, to compare problems. `cells_per_second` is the
-    update rate in thick slabs. Infinite if no window fits the budget."""
+    """Return the approximate seconds of a run with the best sizes, by formulas alone. Callers use this time to compare
+    problems. `cells_per_second` is the update rate in thick slabs. The result is infinite if no window fits the
+    budget."""
     every = [(scheme, sizes) for scheme in schemes for sizes in scheme.candidates(problem, budget_bytes)]
     rate = _rough_rate(problem, cells_per_second)
     return min((_rough_seconds(problem, *one, machine, rate) for one in every), default=float("inf"))
@@ -132,7 +139,8 @@ def build(
     rate: UpdateRate,
     acquisition: AcquisitionMemory = NO_ACQUISITION_MEMORY,
 ) -> Plan:
-    """The plan for given sizes: passes of `sizes.levels` levels. The last one is shorter if the steps do not divide."""
+    """Make the plan for given sizes, with passes of `sizes.levels` levels. If the levels of the run are not a multiple
+    of this, the last pass is shorter."""
     window = scheme.window(problem, min(sizes.levels, max(1, problem.levels)), sizes)
     passes: list[Pass] = []
     made: dict[tuple[int, bool], Pass] = {}
@@ -151,14 +159,14 @@ def build(
 
 
 def without_statics(one: Pass) -> Pass:
-    """The pass without its reads of static fields, which are in memory already."""
+    """Return the pass without its reads of static fields, for a run that already has these fields in memory."""
     kept = (action for action in one.actions if not (isinstance(action, Read) and action.array == "statics"))
     return replace(one, actions=tuple(kept))
 
 
 def _slab_within(problem: Problem, scheme: Scheme, levels: int, sizes: Sizes, window: Window) -> int:
-    """The thickest slab, at most that of `sizes`, with which a pass of `levels` fits `window`. With fewer levels, one
-    ring may need more planes and the other fewer."""
+    """Return the thickest slab, at most that of `sizes`, with which a pass of `levels` fits `window`. The slab of
+    `sizes` may be too thick, because a pass with fewer levels may need more planes in one of the rings."""
     slab = sizes.slab
     while slab > 1 and not window.holds(scheme.window(problem, levels, replace(sizes, slab=slab))):
         slab -= 1
@@ -168,13 +176,14 @@ def _slab_within(problem: Problem, scheme: Scheme, levels: int, sizes: Sizes, wi
 def _ranked(
     problem: Problem, every: Sequence[tuple[Scheme, Sizes]], machine: Machine, rate: UpdateRate
 ) -> list[_Ranked]:
-    """All sizes, the cheapest by formula first."""
+    """Return all sizes, sorted by their cost by formula, with the cheapest first."""
     ranked = [_Ranked(_rough_seconds(problem, *one, machine, rate), *one) for one in every]
     return sorted(ranked, key=lambda one: (one.seconds, -one.sizes.slab))
 
 
 def _worth_building(ranked: Sequence[_Ranked]) -> list[_Ranked]:
-    """The best candidates, and the best one with static fields in the other place, which formulas cannot rule out."""
+    """Return the best candidates, and the best candidate with static fields in the other place. Formulas are not exact
+    enough to rule that candidate out."""
     if ranked[0].seconds == float("inf"):
         return list(ranked[:1])
     best = [one for one in ranked[:BUILT] if one.seconds < float("inf")]
@@ -184,7 +193,8 @@ def _worth_building(ranked: Sequence[_Ranked]) -> list[_Ranked]:
 
 
 def _rough_seconds(problem: Problem, scheme: Scheme, sizes: Sizes, machine: Machine, rate: UpdateRate) -> float:
-    """The rough cost by formulas: the time of cores or transfers, whichever is longer, plus unhidden transfers."""
+    """Return the rough cost by formulas. It is the time of the cores or of the transfers, whichever is longer, plus the
+    time of transfers that no update hides."""
     volume, device = scheme.volume(problem, sizes), machine.device
     if volume.slabs > MAX_SLABS:
         return float("inf")
@@ -200,7 +210,8 @@ def _rough_seconds(problem: Problem, scheme: Scheme, sizes: Sizes, machine: Mach
 
 
 def _rough_rate(problem: Problem, cells_per_second: float) -> UpdateRate:
-    """The update rate for candidates that are too many to measure: a given rate in thick slabs, less in thin ones."""
+    """Return an assumed update rate, because the candidates are too many to measure. It is the given rate in thick
+    slabs, and a lower rate in thin slabs."""
 
     def rate(sizes: Sizes) -> float:
         return cells_per_second / edge_factor(problem, replace(sizes, diamond=8)) / (3 if sizes.levels == 1 else 1)
@@ -209,12 +220,13 @@ def _rough_rate(problem: Problem, cells_per_second: float) -> UpdateRate:
 
 
 def tilings(problem: Problem, scheme: Scheme, sizes: Sizes, machine: Machine) -> Iterable[Sizes]:
-    """The cache tilings worth measuring for given levels and slab, the most promising first.
+    """Yield the cache tilings that are worth a measurement for given levels and slab, with the most promising first.
 
-    A tile's working set is about 4 r^2 D^2 rows, or 2 r D planes of few rows. It should fit the second-level cache or
-    at least a thread's share of the last-level cache. Diamonds that are higher than the levels, or wider than a
-    thread's share of the rows, leave threads idle, as do fewer bands than threads. With many fields, a set that is too
-    large by this rule may still be the best, so at least TILINGS are tried.
+    A tile's working set is about 4 r^2 D^2 rows, or 2 r D planes of few rows. The working set should fit the
+    second-level cache, or at least a thread's share of the last-level cache. Threads are idle if diamonds are higher
+    than the levels or wider than a thread's share of the rows. Threads are also idle if there are fewer bands than
+    threads. With many fields, the best working set may be larger than this rule allows, so at least TILINGS tilings are
+    tried.
     """
     if scheme.sweeps:
         block_rows = min(SWEEP_ROWS, key=lambda rows: abs(6 * rows * problem.pitch_bytes - machine.cache_bytes))
@@ -235,7 +247,8 @@ def tilings(problem: Problem, scheme: Scheme, sizes: Sizes, machine: Machine) ->
 
 
 def _useful_diamonds(problem: Problem, levels: int, threads: int) -> list[int]:
-    """The half heights with enough tiles for all threads; the smallest half height if there are none."""
+    """Return the half heights with enough tiles for all threads. If no half height has enough tiles, return the
+    smallest one."""
     if shares_planes(problem, threads):
         each = [one for one in (1, *DIAMONDS) if 2 * one * threads <= levels]
         return [one for one in each if problem.skew_z * one * threads <= problem.planes] or [0, 1][:levels]
@@ -245,7 +258,8 @@ def _useful_diamonds(problem: Problem, levels: int, threads: int) -> list[int]:
 
 
 def shares_planes(problem: Problem, threads: int) -> bool:
-    """Whether threads share the streaming axis, because there are too few rows to share and enough planes."""
+    """Return whether threads share the streaming axis. They do if the grid has too few rows to share and has enough
+    planes."""
     return _has_few_rows(problem, threads) and problem.planes >= 2 * threads
 
 
@@ -254,7 +268,8 @@ def _has_few_rows(problem: Problem, threads: int) -> bool:
 
 
 def with_tiles(problem: Problem, sizes: Sizes, diamond: int, threads: int) -> Sizes:
-    """`sizes` with tiles of 2 `diamond` levels (0: plain sweeps) that suit the number of rows of the grid."""
+    """Return `sizes` with tiles of 2 `diamond` levels, or with plain sweeps if `diamond` is 0. Tiles divide the rows,
+    or the planes if the grid has few rows."""
     if not shares_planes(problem, threads):
         return replace(sizes, diamond=diamond, chunk=0)
     lean = 2 * diamond * problem.skew_z or SWEEP_LEAN

@@ -1,13 +1,14 @@
-"""Prove a plan legal without touching data, before the first transfer.
+"""Prove that a plan is legal, before the first transfer and without access to data.
 
-The proof performs the actions of a pass one by one. It records, for each plane of each ring of the window and of each
-array on disk, the level that wrote every cell, for ranges of planes, rows and columns (contents.py). Actions take
-effect at once and in order. The executor is less strict: a transfer may still be in progress when the next action
-begins. That is safe, because transfers of one slot wait for each other, and nothing else accesses the slot.
+The proof performs the actions of a pass one by one. It records the level that wrote every cell, in each ring of the
+window and in each array on disk. It stores these levels for ranges of planes, rows and columns (contents.py). In the
+proof, each action is complete before the next one begins. In the executor, a transfer may still be in progress when the
+next action begins. That is safe, because the executor makes all transfers and updates of one slot wait for each other.
 
-The proof performs an update level by level, all planes of a level at once. The executor updates in the order of zeta,
-with the same effect: the planes that level l reads, up to a skew away, were written at no later zeta and are
-overwritten at no earlier one. Fields of one kind (`one_of_each`) hold the same levels, so one field stands for all.
+The proof performs an update level by level, all planes of a level at once. The executor updates in the order of zeta.
+Both orders have the same effect. The planes that level l reads are at most a skew away. They were written at the same
+zeta or an earlier one, and are overwritten at the same zeta or a later one. All fields of one kind (`one_of_each`) have
+the same levels, so the proof follows only one field of each kind.
 
 Actions that repeat are performed until two periods have the same effect:
 
@@ -16,9 +17,9 @@ Actions that repeat are performed until two periods have the same effect:
                             |--------|         each period equals the one before it, `distance` planes further
 
 A period depends only on the planes of its own window. Assume that the windows of two successive periods have the same
-state, `distance` planes apart, and that all planes above have equal contents. Then every later period has the same
-effect: the planes that it leaves below its window repeat, and nothing else changes. So the state at the beginning of a
-later period is known without performing the periods between.
+state, `distance` planes apart, and that all planes above them have equal contents. Then every later period has the same
+effect. It leaves the same contents below its window, `distance` planes further, and changes nothing else. So the state
+at the beginning of a later period is known, and the periods before it need not be performed.
 """
 
 from __future__ import annotations
@@ -57,11 +58,11 @@ __all__ = ["IllegalPlan", "validate", "validate_one_layer", "validate_pass"]
 
 _State: TypeAlias = list[list[tuple[int, int, object]]]
 _RingContents: TypeAlias = dict[int, list[tuple[int, int, "SlotContent | None"]]]
-"""The contents of ranges of places, by ring."""
+"""For each ring, the contents of ranges of places."""
 BEFORE = -1
 """The level of the previous values when a pass begins."""
 MIN_PERIODS = 4
-"""With fewer periods, all of them are performed."""
+"""The minimum number of periods of a series. If there are fewer, all of them are performed."""
 
 
 def validate(plan: Plan, budget_bytes: int | None = None) -> None:
@@ -90,8 +91,9 @@ def validate(plan: Plan, budget_bytes: int | None = None) -> None:
 
 
 def validate_pass(problem: Problem, one: Pass, window: Window, has_statics: bool = False) -> None:
-    """Raise IllegalPlan unless `one` advances every cell to the last level and has written it to disk when it commits.
-    `has_statics`: the window already holds the static fields, as in all passes but the first."""
+    """Raise IllegalPlan unless `one` advances every cell to the last level and has written all cells to disk when it
+    commits. With `has_statics`, the window already holds the static fields when the pass begins. This is possible in
+    all passes except the first."""
     proof = Proof(problem, one, window, has_statics)
     _perform_all(proof)
     require(proof.committed, "no commit")
@@ -112,7 +114,8 @@ def _reads_statics(action: Action) -> bool:
 
 
 def _perform_all(proof: Proof) -> None:
-    """Perform the actions of a pass, without most repetitions. The message of an error names the action."""
+    """Perform the actions of a pass, but skip most repetitions. Raises IllegalPlan for an action that is not legal. The
+    message names the action."""
     repeats, index, actions = _Repeats(proof), 0, proof.actions
     while index < len(actions):
         if type(actions[index]) is Update:
@@ -141,7 +144,8 @@ class _Repeats:
         self._last: tuple[int, _State] = -1, []
 
     def skip(self, index: int) -> int:
-        """Give the proof the state after the repetitions from the Update `index` on; the number of skipped actions."""
+        """Skip repetitions that begin with the Update `index`. Set the proof to the state after them, and return the
+        number of skipped actions."""
         proof, series = self._proof, self._series
         if index + series.length > series.end:
             series = self._series = self._series_from(index)
@@ -167,8 +171,8 @@ class _Repeats:
         return times * series.length
 
     def _series_from(self, index: int) -> _Series:
-        """The longest series that begins with the Update `index`: the actions before the next Update, and their
-        repetitions. All of them belong to one block."""
+        """Return the longest series that begins with the Update `index`. Its first period ends before the next Update.
+        All actions of the series belong to one block."""
         actions = self._proof.actions
         length = 1
         while index + length < len(actions) and isinstance(actions[index + length], Read | Copy | Write):
@@ -181,7 +185,7 @@ class _Repeats:
         return _Series(index, end if end - index >= MIN_PERIODS * length else index + length, length, distance)
 
     def _window(self, actions: tuple[Action, ...]) -> tuple[int, int]:
-        """The planes that a period depends on."""
+        """Return the range of planes on which a period depends."""
         skew, lows, highs = self._proof.problem.skew_z, [], []
         for action in actions:
             if isinstance(action, Update):
@@ -193,7 +197,8 @@ class _Repeats:
         return min(lows), max(highs)
 
     def _state(self, low: int, high: int) -> _State:
-        """The contents of all rings and arrays in a window, except of other blocks, with planes from its lower end."""
+        """Return the contents of all rings and arrays in a window. Planes are counted from the lower end of the window.
+        Contents of other blocks are None."""
         proof, state = self._proof, []
         for runs, first, end, _ in self._parts(low, high):
             found = runs.over(first, end)
@@ -201,8 +206,9 @@ class _Repeats:
         return state
 
     def _parts(self, low: int, high: int) -> Iterator[tuple[Runs[Any], int, int, bool]]:
-        """All rings and arrays, each with the range of a window and whether its contents stay. Contents of a ring with
-        fewer slots than planes do not stay: each plane replaces the plane one ring below it."""
+        """Yield all rings and arrays, each with the range of a window and whether its contents stay. Contents stay
+        unless the ring has fewer slots than the grid has planes. In such a ring, plane z replaces plane z minus the
+        number of slots."""
         proof = self._proof
         for slots in proof.rings:
             planes, shift = slots.ring.planes, 0 if slots.ring.resident else proof.block.shift
@@ -216,7 +222,8 @@ class _Repeats:
 
 
 def _distance(one: Action, other: Action) -> int | None:
-    """The number of planes by which `other` is `one` moved up; None if it is a different action."""
+    """Return the number of planes by which `other` is moved up from `one`, or None if the two actions differ in another
+    way."""
     match one, other:
         case (Update(), Update()):
             is_free = one.region.z_low == EVERYTHING.z_low and one.region.z_high == EVERYTHING.z_high
@@ -237,7 +244,8 @@ def _distance(one: Action, other: Action) -> int | None:
 
 
 class Proof:
-    """The contents of the window and arrays during one pass. `has_statics`: the window begins with static fields."""
+    """The contents of the window and arrays during one pass. With `has_statics`, the window holds the static fields
+    when the pass begins."""
 
     def __init__(self, problem: Problem, one: Pass, window: Window, has_statics: bool) -> None:
         self.single = problem.single
@@ -278,11 +286,11 @@ class Proof:
             self.fill(field, 0)
 
     def perform(self, action: Action) -> None:
-        """Apply the effect of an action. Raises IllegalPlan if it is not legal now."""
+        """Apply the effect of an action. Raises IllegalPlan if the action is not legal at this point."""
         self._perform[type(action)](action)  # type: ignore[operator]
 
     def fill(self, ring: int, level: int, only_rim: bool = False) -> None:
-        """Fill a ring with all planes at a level, or with only the rim of all planes."""
+        """Fill a ring with all planes at a level. With `only_rim`, fill only the rim of all planes."""
         for z0, z1, cells in self._stored(level, only_rim).over(0, self.problem.planes):
             self._place(ring, z0, z1, [self.whole], cells)
 
@@ -294,7 +302,8 @@ class Proof:
                 require(cells.holds((self.whole,), level), f"plane {z0} is not at the last level")
 
     def is_of_others(self, value: object) -> bool:
-        """Whether this is a slot content of another block, which the current block cannot use."""
+        """Return whether this is the content of a slot that belongs to another block, so that the current block cannot
+        use it."""
         return isinstance(value, SlotContent) and value.frame not in (self.frame, self._disk)
 
     def _shape(self, span: PlaneSpan) -> Shape:
@@ -314,7 +323,8 @@ class Proof:
         return self.rings[ring].there(self.frame, self.block.shift, z0, z1)
 
     def _stored(self, level: int, only_rim: bool = False) -> Runs[CellLevels]:
-        """A whole array: the rim, and all other cells at `level`, or at NOTHING with `only_rim`."""
+        """Return the contents of a whole array. The rim has the level RIM. All other cells have `level`, or NOTHING
+        with `only_rim`."""
         problem, nx = self.problem, self.problem.shape[2]
         low, high = (problem.radii[2] if side == "fixed" else 0 for side in problem.sides[2])
         first = min(low, nx)
@@ -360,7 +370,7 @@ class Proof:
                 self._place(ring, z0, z1, [span], cells)
 
     def _arrays_read(self, action: Read) -> Iterator[tuple[int, Runs[CellLevels] | Runs[CellLevels | None]]]:
-        """The rings that a Read fills, each with the array that it is filled from."""
+        """Yield the rings that a Read fills, each with the array from which it is filled."""
         if action.array == "source":
             for (field, age), array in zip(self.state, self.sources, strict=True):
                 yield self.uses.ring(field, age), array
@@ -391,7 +401,8 @@ class Proof:
                 self._sum(self.target_sums, *own_z, rim, own)
 
     def _inside(self, z0: int, z1: int) -> Iterator[tuple[int, int, bool]]:
-        """A range of planes, divided at both ends of the rim in z, and whether rows of each part are updated."""
+        """Divide a range of planes where the rim in z begins or ends. Yield each part, and whether rows of its planes
+        are updated."""
         problem = self.problem
         edges = [z for z in (problem.first_plane, problem.end_plane) if z0 < z < z1]
         edges = [z0, *dict.fromkeys(edges), z1]
@@ -399,7 +410,7 @@ class Proof:
             yield first, end, problem.has_updates and problem.first_plane <= first < problem.end_plane
 
     def _rims(self, area: PlaneSpan) -> list[PlaneSpan]:
-        """The rows of a part that no update touches."""
+        """Return the rows of a part that no update changes."""
         rows = self.parts.rows
         first, end = rows[self.problem.first_row], rows[self.problem.end_row]
         return [(area[0], min(area[1], first), *area[2:]), (max(area[0], end), area[1], *area[2:])]
@@ -426,19 +437,21 @@ class Proof:
             level += 1
 
     def _is_same_at_all_levels(self, action: Update) -> bool:
-        """Whether an action updates the same cells at every level. Bounds are linear, so two levels are compared."""
+        """Return whether an action updates the same cells at every level. Bounds are linear, so it is enough to compare
+        two levels."""
         parts, region = self.parts.of_levels(action.region), action.region
         is_level = region.z_low.slope == 0 == region.z_high.slope and parts[1] is parts[action.levels]
         return is_level and self._planes_of(action, 1) == self._planes_of(action, action.levels)
 
     def _contents_around(self, z0: int, z1: int) -> _RingContents:
-        """The contents of the rings of updated fields, from a skew below to a skew above planes z0 <= z < z1."""
+        """Return the contents of the rings of updated fields, from one skew below plane z0 to one skew above plane z1 -
+        1."""
         skew, shift = self.problem.skew_z, self.block.shift
         rings = self.uses.copies(0) + self.uses.copies(1)
         return {ring: self.rings[ring].runs.over(z0 - skew + shift, z1 + skew + shift) for ring in rings}
 
     def _planes_of(self, action: Update, level: int) -> tuple[int, int]:
-        """The planes that an update updates at a level."""
+        """Return the range of planes that an Update updates at a level."""
         region = action.region
         back = self._skew * (level - 1)
         return (
@@ -512,7 +525,8 @@ class Proof:
         self.committed = True
 
     def _require_statics(self, z0: int, z1: int, area: PlaneSpan, own: PlaneSpan) -> None:
-        """Require static fields in the window when their checksum is computed, which is with that of the sources."""
+        """Raise IllegalPlan unless the static fields are in the window when their checksum is computed, together with
+        that of the source."""
         part = common(area, own) if self.reads_statics else None
         for field in self.statics if part else ():
             for z, _, cells in self._there(field, z0, z1):
@@ -521,14 +535,15 @@ class Proof:
                 require(is_there, f"of plane {z} field {field} is not there when its checksum is taken")
 
     def _sum(self, summed: Runs[CellLevels], z0: int, z1: int, area: PlaneSpan, own: PlaneSpan) -> None:
-        """Record that the checksum of the block's own cells is computed. Raises IllegalPlan if it was before."""
+        """Record that the checksum of the block's own cells is computed. Raises IllegalPlan if an earlier action has
+        computed it."""
         if part := common(area, own):
             for first, end, done in summed.over(z0, z1):
                 require(not bool((done.part(part) == RIM).any()), f"a checksum of plane {first} is taken twice")
                 summed.put(first, end, done.filled(part, RIM))
 
     def _own(self, own: Rectangle) -> PlaneSpan:
-        """The cells of a plane whose checksums the block computes."""
+        """Return the cells of a plane for which the block computes checksums."""
         whole = self.problem.whole_plane
         y0, x0 = max(0, min(own.y0, whole.y1)), max(0, min(own.x0, whole.x1))
         return self.parts.span(Rectangle(y0, max(y0, min(own.y1, whole.y1)), x0, max(x0, min(own.x1, whole.x1))))
@@ -537,14 +552,14 @@ class Proof:
         require(0 <= z0 < z1 <= self.problem.planes, f"planes outside 0 .. {self.problem.planes - 1}")
 
     def _single(self, name: str) -> Runs[CellLevels]:
-        """An array for unfinished levels. Only problems with a single field have it."""
+        """Return an array for unfinished levels. Only problems with a single field have such an array."""
         require(self.single, "unfinished levels of several fields")
         require(name != "other" or self.uses_other, "an array that the pass does not name")
         return self.other if name == "other" else self.targets[0]
 
 
 def _raised(contents: _RingContents, count: int) -> _RingContents:
-    """The same contents, `count` levels later."""
+    """Return the same contents with all levels raised by `count`."""
     return {
         ring: [(z0, z1, one.frame.content(one.cells.raised(count)) if one else None) for z0, z1, one in runs]
         for ring, runs in contents.items()
