@@ -100,7 +100,7 @@ def test_a_folder_that_cannot_be_is_refused_and_nothing_changes(tmp_path: Path) 
         ({"records": tmp_path / "full"}, r"holds something else \(mine\)"),
         ({"records": device}, "is a file"),
         (nothing, "there are no sources.*leave it out"),
-        ({"records": None}, "say with records=DIRECTORY"),
+        ({"records": None}, "give records=DIRECTORY"),
     ]:
         with pytest.raises(InputError, match=words):
             on_device(tmp_path, **options)

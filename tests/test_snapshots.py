@@ -109,8 +109,8 @@ def test_several_boxes_are_groups_of_their_own(tmp_path: Path, capsys: pytest.Ca
     [
         (("", ""), "several need a name each, but for one"),
         (("a", "a"), "two have the name 'a'"),
-        (("", "time"), "name 'time' is that of a field or a coordinate"),
-        (("", "u"), "name 'u' is that of a field"),
+        (("", "time"), "name 'time' is the name of a field or a coordinate"),
+        (("", "u"), "name 'u' is the name of a field"),
         (("", "a/b"), "name 'a/b' must be letters"),
         (("", 5), "name 5 must be letters"),
     ],

@@ -103,7 +103,7 @@ def test_what_divides_by_zero_is_refused(tmp_path: Path) -> None:
     where = {"directory": tmp_path / "run.oc", "memory": "1MiB"}
     with pytest.raises(InputError, match=r"heat2 divides by zero where h = 0; .*--unstable"):
         oc.Simulation("heat2", (8, 8, 8), params={"h": 0}, **where)  # type: ignore[arg-type]
-    with pytest.raises(InputError, match="dt = 0 is no time step"):
+    with pytest.raises(InputError, match="dt = 0 is not a time step"):
         oc.Simulation("heat2", (8, 8, 8), dt=0, **where)  # type: ignore[arg-type]
     sim = oc.Simulation("maxwell_2d", (20, 30), **where)  # type: ignore[arg-type]
     with pytest.raises(InputError, match="maxwell_2d divides by zero where eps = 0"):
