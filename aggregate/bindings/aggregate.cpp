@@ -32,7 +32,7 @@ using namespace aggregate;
 
 using Sizes = std::vector<std::uint64_t>;
 
-// A plan. Without MPI it owns a transport of one rank.
+// A plan. Without MPI, the plan owns a transport with one rank.
 struct BoundPlan {
   std::unique_ptr<ThreadRanks> alone;
   std::string library;
@@ -78,7 +78,7 @@ MachineSources to_sources(nb::handle python) {
 }
 
 // Converts the facts about the machine that a provider in Python knows. The Python object must exist until the plan is
-// made, because its distances are read later.
+// made, because the core reads its distances later.
 std::unique_ptr<BoundPlan> make_plan(std::uintptr_t transport, Variables variables, Texts arguments, Texts hints,
                                      Texts environment, std::string problem, nb::handle find_machine) {
   auto made = std::make_unique<BoundPlan>();
@@ -107,7 +107,7 @@ CacheMode to_cache_mode(const std::string &name) {
 
 struct BoundFile {
   aggregate::File value;
-  // Collective. `find_machine` is a Python function. This function calls it with the settings on which all ranks have
+  // Collective. `find_machine` is a Python function. It is called once, with the settings on which all ranks have
   // agreed.
   bool staged;
 };

@@ -23,7 +23,7 @@ class Variable:
     places: NDArray[np.int64]
 
     def values(self, seed: int, rank: int, number: int) -> NDArray[np.uint8]:
-        """Return the bytes that the rank writes. They differ between variables."""
+        """Return the bytes that the rank writes. Different variables have different bytes."""
         random = np.random.default_rng([seed, rank, number])
         return random.integers(1, 256, len(self.places), dtype=np.uint8)
 

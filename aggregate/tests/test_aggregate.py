@@ -198,7 +198,7 @@ def test_settings_reach_the_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ],
 )
 def test_settings_that_cannot_be_are_refused(tmp_path: Path, settings: dict[str, Any], line: str) -> None:
-    """An invalid setting is an error of one line. It must not be ignored silently."""
+    """An invalid setting is an error of one line. Invalid settings must not be ignored."""
     with pytest.raises(InputError, match=line):
         agg.declare(None, one(), target=tmp_path, **settings)
 
@@ -211,7 +211,7 @@ def one() -> list[agg.Extent]:
 def test_plans_are_explained_before_and_after(tmp_path: Path) -> None:
     """Before the first step, the text gives rank, tier and predicted seconds.
 
-    After steps it adds the measured times.
+    After steps, the text also has the measured times.
     """
     nbytes = 2**22
     plan = agg.declare(None, one(), target=tmp_path, buffer="512KiB", own_run_bytes=0)
@@ -273,7 +273,7 @@ with agg.create("full", plan, way="buffered") as file:
 def test_what_needs_a_plan_that_has_been_closed_is_refused(tmp_path: Path) -> None:
     """The error is one line, because no rank could move bytes any more.
 
-    A file can be closed twice before and after this.
+    A file can be closed twice, before and after the plan is closed.
     """
     plan, values = one_array(tmp_path)
     with agg.create(tmp_path / "closed", plan) as closed:

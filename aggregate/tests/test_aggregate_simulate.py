@@ -148,7 +148,7 @@ def declared(text: str) -> NodeTiers:
 
 
 def test_the_chosen_placement_is_never_later_than_round_robin_of_as_many() -> None:
-    """This holds on every topology and for every workload. Each placement collects the bytes of all ranks."""
+    """This holds for every topology and workload. Each placement collects the bytes of all ranks."""
     for topology in ("torus", "dragonfly:2x4", "fat-tree:4x4"):
         on = scenario(topology, 32, 8)
         for name in ("s3d", "hacc"):

@@ -53,7 +53,7 @@ def run(program: Path, folder: Path, ranks: int) -> None:
 
 
 def test_c_programs_find_the_library_by_pkg_config(prefix: Path, tmp_path: Path) -> None:
-    """The program compiles as C99 without warnings. Its comments say what it checks."""
+    """The program compiles as C99 without warnings. The comments of the program say what it checks."""
     program = tmp_path / "c_program"
     succeed(compiler(), *WARNINGS, str(PROGRAMS / "c_program.c"), *flags_of(prefix), "-o", str(program))
     for ranks in (1, 4):

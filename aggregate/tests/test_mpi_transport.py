@@ -27,7 +27,7 @@ def test_fetched_messages_keep_the_contract(ranks: int) -> None:
 
 
 def test_an_mpi_that_hangs_with_windows_ends_with_a_line() -> None:
-    """A call that hangs never returns, so the program ends. Its last line says which setting to leave out."""
+    """A call that hangs never returns, so the program ends. The program's last line says which setting to leave out."""
     folder = build_with_mpi("outcrop_mpi_one_sided_test")
     done = mpirun(3, str(folder / "outcrop_mpi_one_sided_test"), "hang", seconds=60)
     assert done.returncode != 0

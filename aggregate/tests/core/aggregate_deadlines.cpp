@@ -1,5 +1,5 @@
-// These tests check that ranks do not wait for ever for a rank that is alive but does nothing. They must fail within
-// the time of the setting seconds_most.
+// These tests check that ranks do not wait for ever for a rank that is alive but does nothing. The waiting ranks must
+// fail within the time of the setting seconds_most.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -119,7 +119,7 @@ TEST_P(AggregateDeadlines, AStuckRankDoesNotKeepTheOthers) {
   }
 }
 
-// Some ranks begin a step and never wait for it, so nobody advances their messages. The other ranks give up, at the
+// Some ranks begin a step and never wait for it, so their messages never advance. The other ranks give up, at the
 // latest in the next step.
 TEST(AggregateDeadline, ARankThatNeverWaitsDoesNotKeepTheOthers) {
   constexpr int size = 4;

@@ -86,7 +86,7 @@ TEST(AggregateElect, TheCostModelPlacesAPlansDomains) {
   const std::shared_ptr<Placed> placed = placed_on(UNLIMITED);
   PlanOptions options;
   options.aggregators = 4;
-  // The ranks are threads, so each rank needs its own object. Afterwards their decisions are compared.
+  // The ranks are threads, so each rank needs its own object. The test compares the decisions of all ranks.
   options.elect = [&](const ElectionInputs &inputs) {
     const auto own = std::make_shared<Placed>(*placed);
     const Election election = elect_by_cost(own, true)(inputs);

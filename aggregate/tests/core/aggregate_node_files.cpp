@@ -1,5 +1,5 @@
-// These tests check node files: any number of ranks can read them as one file, merging makes exactly this file, and
-// damage is detected.
+// These tests check node files. Any number of ranks can read the node files as one file. Merging makes exactly this
+// file. Damage is detected.
 #include <gtest/gtest.h>
 
 #include "aggregate_sinks.hpp"

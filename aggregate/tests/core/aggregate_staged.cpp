@@ -16,7 +16,7 @@
 namespace outcrop::aggregate {
 namespace {
 
-// A small file system in memory. It is removed when the test ends, even if the test crashes.
+// A small file system in memory. The file system is removed when the test ends, even if the test crashes.
 class SmallDisk {
  public:
   SmallDisk(const std::string &folder, const char *size)

@@ -69,8 +69,8 @@ class Life {
     check_target();
   }
 
-  // Checks that the target has complete steps in their order. It must have all sealed steps, and it may have later
-  // steps.
+  // Checks that the target has complete steps in their order. The target must have all sealed steps, and it may have
+  // later steps.
   void check_target() {
     const Bytes found = storage_.content("home", "target");
     std::set<std::size_t> shown;

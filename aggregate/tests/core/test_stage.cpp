@@ -214,7 +214,7 @@ TEST_F(StageTest, KilledAtAnyMomentEveryStepIsRecoveredOrNamed) {
     EXPECT_TRUE(recovery.failed.empty());
     EXPECT_LE(recovery.lost.size(), 1u);
     for (const StageName &lost : recovery.lost) EXPECT_GT(lost.step, sealed) << "a sealed step was given up";
-    // The target has all steps whose seal() has returned. It may also have the next step, but no others.
+    // The target has all steps whose seal() has returned. The target may also have the next step, but no others.
     const Bytes found = content(target());
     Bytes expected(target_bytes);
     for (std::uint64_t step = 1; step <= sealed; ++step) put_step(as_child, step, expected);

@@ -1,4 +1,4 @@
-// These tests check the transport for ranks that are threads. It keeps the contract of all transports.
+// These tests check the transport for ranks that are threads. This transport must keep the contract of all transports.
 #include <gtest/gtest.h>
 
 #include <exception>

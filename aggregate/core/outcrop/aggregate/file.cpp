@@ -20,8 +20,8 @@ void check(const Opened &opened, bool write, std::uint64_t base) {
                      std::to_string(opened.engine->summary.hull.end) + " go beyond 2^62 bytes");
 }
 
-// A rank with an error takes part in the operation without data, so that the other ranks do not wait for it. All ranks
-// learn the error.
+// A rank with an error takes part in the operation without data, so that the other ranks do not wait for this rank. All
+// ranks learn the error.
 template <typename Memory>
 Task task_of(const Opened &opened, Task::Kind kind, std::span<const Memory> memory, std::uint64_t base,
              std::string wrong) {

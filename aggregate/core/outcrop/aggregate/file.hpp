@@ -41,7 +41,7 @@ class Operation {
   std::shared_ptr<Step> step_;
 };
 
-/// An open file. It can be moved.
+/// An open file. Files can be moved.
 class File {
  public:
   /// Creates a file, or empties an existing one. Throws StorageError.
@@ -57,8 +57,8 @@ class File {
 
   /// `memory` has one span for each variable of this rank. A span must be at least as long as declared, and stay valid
   /// until the operation has ended. begin_write also requires that the bytes do not change. `base` is added to all
-  /// offsets of the file. `problem` is an error that this rank has already found, or empty. If it is not empty, the
-  /// rank takes part without data, and all ranks throw this error.
+  /// offsets of the file. `problem` is an error that this rank has already found, or empty. If a rank has an error, the
+  /// rank takes part without data, and all ranks throw the error.
   Operation begin_write(std::span<const std::span<const std::byte>> memory, std::uint64_t base = 0,
                         const std::string &problem = {});
   Operation begin_read(std::span<const std::span<std::byte>> memory, std::uint64_t base = 0,

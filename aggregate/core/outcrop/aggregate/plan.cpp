@@ -284,8 +284,7 @@ Settings agreed_settings(outcrop_transport &transport, GivenSettings given, bool
   try {
     if (given.problem.empty()) read();
   } catch (const InputError &error) {
-    // The settings may become valid with rank 0's environment. If other errors exist, the second call of read() finds
-    // them.
+    // With rank 0's environment, the settings may become valid. The second call of read() finds all other errors.
     if (!first_has_environment) given.problem = error.what();
   }
   if (first_has_environment) {

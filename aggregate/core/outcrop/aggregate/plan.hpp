@@ -8,8 +8,8 @@
 // round is the part of a domain that fits into one buffer. If the bytes of every rank are a few long runs, each rank is
 // its own aggregator, and no bytes are sent.
 //
-// Plan::make lets its caller choose the aggregators. PlacedPlan chooses them by the cost on the machine that the ranks run
-// on. Programs in C, Fortran and Python use PlacedPlan:
+// Plan::make lets its caller choose the aggregators. PlacedPlan chooses the aggregators with the lowest cost on the
+// machine that the ranks run on. Programs in C, Fortran and Python use PlacedPlan:
 //
 //     settings of all ranks ──► machine (machine.hpp) ──► plan, elected by cost ──► files: staged or not
 //                                                            └── explain(), with the measured time of steps
@@ -94,8 +94,8 @@ class PlacedPlan {
   void add_measured(const std::string &what, const Timing &timing);
 
   /// Returns a text for users: aggregators with the reasons for choosing them, staging, settings, and the measured time
-  /// of steps at this rank. It describes the `max_domains` slowest domains in detail. `library` is the name of the MPI
-  /// library.
+  /// of steps at this rank. The text describes the `max_domains` slowest domains in detail. `library` is the name of
+  /// the MPI library.
   std::string explain(std::size_t max_domains = 1, const std::string &library = {}) const;
 
  private:

@@ -1,6 +1,7 @@
-// These tests check one-sided messages. They keep the contract of all transports, with slots of the default size and
-// with small slots. Broken windows are found before they are used. mpirun starts this program. The argument `hang`
-// simulates an MPI whose calls never return. The argument `never` simulates an MPI whose transfers never end.
+// These tests check one-sided messages. Such messages must keep the contract of all transports, with slots of the
+// default size and with small slots. Broken windows are found before they are used. mpirun starts this program. The
+// argument `hang` simulates an MPI whose calls never return. The argument `never` simulates an MPI whose transfers
+// never end.
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>

@@ -1,4 +1,4 @@
-// A plan makes these decisions once, before the first step: it chooses the domains, their aggregators and their
+// A plan makes its decisions once, before the first step. The decisions are the domains, their aggregators and their
 // buffers. All ranks first exchange descriptions of their patterns. So all ranks compute the same decisions.
 #pragma once
 
@@ -40,30 +40,31 @@ struct Election {
   bool merged = false;
 };
 
-/// A function that elects the aggregators. It must return the same result on all ranks. If it throws, it must throw on
-/// all ranks.
+/// A function that elects the aggregators. The function must return the same result on all ranks. If the function
+/// throws an exception, it must throw on all ranks.
 using Elect = std::function<Election(const ElectionInputs &)>;
 
-/// Returns `owners` of the inputs as aggregators if it is not empty. Otherwise, elects for each domain the rank that
-/// has the fewest domains so far. If several ranks have equally few, elects the rank with the most bytes in the domain,
-/// and then the lowest rank.
+/// If `owners` of the inputs is not empty, returns these ranks as aggregators. Otherwise, elects for each domain the
+/// rank that has the fewest domains so far. If several ranks have equally few, elects the rank with the most bytes in
+/// the domain, and then the lowest rank.
 Election elect_by_bytes(const ElectionInputs &inputs);
 
 // --- the plan ------------------------------------------------------------------------------------------------------
 
 /// A special value of PlanOptions::own_run_bytes. If all ranks are on one node and the number of aggregators is not
-/// given, the value means 64 KiB: an aggregator saves only little time there. Otherwise it means that ranks never
-/// perform their own I/O: a file system that several nodes share is faster with few writers.
+/// given, the value means 64 KiB, because an aggregator saves little time on one node. Otherwise the value means that
+/// ranks never perform their own I/O, because a file system that several nodes share is faster with few writers.
 constexpr std::uint64_t own_run_automatic = ~std::uint64_t{0};
 
-/// The options of a plan. All ranks must give the same options. Only the elements of `media` may differ, but not their
-/// number. If `buffer_bytes`, `buffers` or `aggregators` is 0, the plan chooses the value.
+/// The options of a plan. All ranks must give the same options. Only `media` may differ between ranks, but its length
+/// must be the same. If `buffer_bytes`, `buffers` or `aggregators` is 0, the plan chooses the value.
 struct PlanOptions {
   std::uint64_t buffer_bytes = 0;         ///< the size of one buffer; a multiple of 4096
   std::uint32_t buffers = 0;              ///< the number of buffers of each aggregator, 2 to 8
   std::uint32_t aggregators = 0;          ///< the number of domains, if ranks do not perform their own I/O
   std::uint32_t aggregators_on_node = 1;  ///< the maximum number on each node, if the plan chooses `aggregators`
-  /// Each rank performs its own I/O if the contiguous runs of every rank have at least this mean length. 0: never.
+  /// Each rank performs its own I/O if the contiguous runs of every rank have at least this mean length. The value 0
+  /// means never.
   std::uint64_t own_run_bytes = 0;
   bool reading_only = false;  ///< several ranks may declare the same bytes; then the plan cannot write
   Elect elect = elect_by_bytes;
@@ -94,7 +95,8 @@ struct Decision {
   std::uint32_t buffers = 0;
   std::uint64_t bytes = 0;
   Range hull;
-  std::optional<Overlap> overlap;  ///< a byte that two ranks declare; only searched if each rank performs its own I/O
+  /// a byte that two ranks declare; this is searched only if each rank performs its own I/O
+  std::optional<Overlap> overlap;
 };
 
 /// Collective. `problem` says why this rank's declaration is invalid, or is "". Throws InputError on all ranks if any

@@ -12,8 +12,8 @@ namespace outcrop::aggregate {
 
 namespace {
 
-// If the gaps between repetitions have at least `gap_bytes`, and there are not too many repetitions, makes each
-// repetition a separate region.
+// Makes each repetition a separate region if the gaps between repetitions have at least `gap_bytes` and the number of
+// regions stays below the limit.
 void split(const Extent &extent, std::size_t level, std::uint64_t file, std::uint64_t gap_bytes,
            std::size_t max_regions, std::vector<Region> &regions) {
   const detail::Walk walk = detail::walk_of(extent, {});

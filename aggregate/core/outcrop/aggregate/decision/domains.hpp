@@ -62,7 +62,7 @@ std::uint64_t bytes_in(const Pattern &pattern, std::span<const BufferedRange> ro
 
 // --- the work of an aggregator -------------------------------------------------------------------------------------
 
-/// A rank on another node that exchanges one message with the aggregator in each round. This rank may be a relay of
+/// A rank on another node that exchanges one message with the aggregator in each round. The rank may be a relay of
 /// several ranks.
 struct Peer {
   int rank = 0;
@@ -81,8 +81,8 @@ struct RunTotals {
   std::size_t long_runs = 0;  ///< the number of runs of at least one page
 };
 
-/// The data of an aggregator about its domain. They tell which ranks have bytes in each round, and the places of these
-/// bytes.
+/// The data of an aggregator about its domain. The data tell which ranks have bytes in each round, and where these
+/// bytes are.
 class DomainWork {
  public:
   DomainWork(std::size_t domain, Rounds rounds, std::vector<Sender> senders, const Node &node);

@@ -6,8 +6,8 @@
 //               └─ file stride ─┘          dims[1]: 3 blocks
 //               └───────── file stride ────────────┘          dims[0]: 2 times that
 //
-// A contiguous extent has no dims, and a strided extent has one dim. A subarray has one dim for each axis that it does
-// not cover completely. The first dim has the largest file stride, and its repetitions contain the other dims. A
+// A contiguous extent has no dims, and a strided extent has one dim. If a subarray does not cover an axis completely,
+// it has a dim for this axis. The first dim has the largest file stride, and its repetitions contain the other dims. A
 // repetition begins only after the end of the previous repetition. So simple arithmetic finds the part of an extent in
 // a range of the file. The blocks are found in the order of the file.
 #pragma once
@@ -69,7 +69,8 @@ Extent contiguous(std::uint64_t file_offset, std::uint64_t bytes, std::uint64_t 
 Extent strided(std::uint64_t file_offset, std::uint64_t count, std::uint64_t block_bytes,
                std::uint64_t file_stride_bytes, std::uint64_t memory_stride_bytes = 0);
 
-/// Makes the part of an array in C order that begins at index `starts` and has `subsizes` items. It is contiguous in memory.
+/// Makes the part of an array in C order that begins at index `starts` and has `subsizes` items. The part is contiguous
+/// in memory.
 Extent subarray(std::span<const std::uint64_t> sizes, std::span<const std::uint64_t> subsizes,
                 std::span<const std::uint64_t> starts, std::uint64_t item_bytes, std::uint64_t file_offset = 0);
 
@@ -169,7 +170,8 @@ struct DeclaredExtent {
 };
 
 /// The extents of all variables of a rank, sorted by their places in the file. So a search finds the extents in a
-/// range. The bytes of a message have this order, too. Both the sender and the receiver compute it (messages.cpp).
+/// range. The bytes of a message have this order, too. The sender and the receiver both compute this order
+/// (messages.cpp).
 class Pattern {
  public:
   Pattern() = default;
@@ -219,7 +221,7 @@ struct Overlap {
   int first_rank = 0, second_rank = 0;  ///< `first` is the lower rank; both ranks may be the same
 };
 
-/// Returns the offset of a byte that both extents contain, or nothing if they do not overlap.
+/// Returns the offset of a byte that both extents contain, or nothing if the extents do not overlap.
 std::optional<std::uint64_t> common_byte(const Extent &a, const Extent &b);
 
 /// Returns one overlap, or nothing if no extents overlap.

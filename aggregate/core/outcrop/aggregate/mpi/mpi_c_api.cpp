@@ -68,7 +68,7 @@ int failed(int code, const char *text) noexcept {
   return code;
 }
 
-/// Calls call(). If it throws, returns the error code of the exception.
+/// Calls call(). If call() throws an exception, returns the error code of the exception.
 template <typename Call>
 int guarded(Call call) noexcept {
   try {
@@ -155,7 +155,8 @@ std::vector<std::span<Byte>> spans_of(const outcrop_agg_file &file, Address *con
   return spans;
 }
 
-/// Collective. If the user asks for one-sided communication (RMA), tries it. Returns a text with the result.
+/// Collective. If the user asks for one-sided communication (RMA), tests whether RMA works. Returns a text with the
+/// result.
 std::string choose_transport(outcrop_transport &transport, const Setting<std::string> &setting) {
   if (setting.value != "rma") return "messages";
   char why[400] = "";

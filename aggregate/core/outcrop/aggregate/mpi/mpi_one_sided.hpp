@@ -108,7 +108,7 @@ class MpiWindow {
 /// No function waits. Each call of advance() advances all messages of this rank that are under way.
 class MpiGets {
  public:
-  /// Uses both communicators and the window. The caller frees them. Each message must have at least one byte.
+  /// Uses both communicators and the window. The caller frees all three. Each message must have at least one byte.
   MpiGets(MPI_Comm tickets_over, MPI_Comm pieces_over, MpiWindow &window);
 
   outcrop_request send(const std::byte *data, std::size_t bytes, int to, int tag);

@@ -7,9 +7,9 @@
 // After a failure, this library frees no communicator. Freeing a communicator is collective, and no rank may wait for a
 // rank that has failed. MPI_Finalize frees the communicators instead.
 //
-// This library returns errors of MPI to its caller, whatever error handler the user's communicator has. One exception
-// exists: MPICH passes errors of a transfer under way to the handler of MPI_COMM_WORLD. The user sets that handler.
-// MPI's default handler, MPI_ERRORS_ARE_FATAL, prints a message and ends the program. mpi4py sets MPI_ERRORS_RETURN.
+// With any error handler of the user's communicator, errors of MPI are returned to the caller. One exception exists:
+// MPICH passes errors of a transfer under way to the handler of MPI_COMM_WORLD. The user sets that handler. MPI's
+// default handler, MPI_ERRORS_ARE_FATAL, prints a message and ends the program. mpi4py sets MPI_ERRORS_RETURN.
 //
 // The files mpi_* use transport.h and no other header of the project, so that Python can compile them against any MPI.
 #include "outcrop/aggregate/mpi/mpi_transport.h"
@@ -109,8 +109,8 @@ MpiTransport::~MpiTransport() {
   if (over != 0 || failed_) release();
 }
 
-// MPI frees a window only when all ranks have called it, and waits for them without a limit. So the ranks first meet at
-// a barrier, because our barrier has a time limit.
+// To free a window, MPI waits for all ranks without a time limit. So the ranks first meet at a barrier, because our
+// barrier has a time limit.
 void MpiTransport::meet_before_freeing() noexcept {
   try {
     barrier();

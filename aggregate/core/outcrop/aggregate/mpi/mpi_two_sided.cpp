@@ -176,8 +176,8 @@ void MpiCollectives::gather_all_sizes(const void *mine, const std::uint64_t *siz
   finish(request, "gathering");
 }
 
-// Gathers data that are too long for one collective call. In step k, each rank sends to the rank k places after it, and
-// receives from the rank k places before it.
+// Gathers data that are too long for one collective call. In step k, rank r sends to rank r + k, and receives from rank
+// r - k (modulo the number of ranks).
 void MpiCollectives::gather_by_messages(const std::byte *mine, std::span<const std::uint64_t> sizes, std::byte *all) {
   const std::size_t ranks = sizes.size(), own = static_cast<std::size_t>(rank_);
   std::vector<std::uint64_t> begins(ranks, 0);

@@ -49,7 +49,8 @@ class alignas(64) EventCount {
  public:
   std::uint32_t count() const { return notifications_.load(); }
   void notify();
-  /// Returns after the next notification, or after `max_microseconds`. It may also return earlier without a reason.
+  /// Returns after the next notification, or after `max_microseconds`. The function may also return earlier, without a
+  /// notification.
   void wait(std::uint32_t seen, std::uint32_t max_microseconds);
 
  private:
@@ -105,7 +106,7 @@ struct Relay {
   std::uint64_t table_words() const { return std::uint64_t{rounds} * ranks.size(); }
 };
 
-/// The data from which relays are chosen. If it is empty, each rank sends its own messages.
+/// The data from which relays are chosen. If `tallies` is empty, each rank sends its own messages.
 struct RelayInputs {
   std::span<const Tally> tallies;         ///< sorted by domain, then by rank
   std::span<const std::uint32_t> rounds;  ///< of each domain
@@ -157,8 +158,8 @@ struct BufferLayout {
 class Node {
  public:
   /// Collective over all ranks. `aggregators` has the aggregator of each domain. If ranks of a node cannot share
-  /// memory, each of them becomes a separate node. Throws InputError on all ranks if one rank has too little memory for
-  /// buffers.
+  /// memory, each of these ranks becomes a separate node. Throws InputError on all ranks if one rank has too little
+  /// memory for buffers.
   Node(const Link &link, std::span<const int> aggregators, const BufferLayout &layout);
 
   const std::vector<int> &ranks() const { return ranks_; }  ///< the ranks of this node, ascending
@@ -202,7 +203,7 @@ class Node {
   /// Waits for the event, but not longer than `max_microseconds`. Throws CommunicationError if a process of this node
   /// has ended, or if a rank has called give_up().
   void wait(EventCount &event, std::uint32_t seen, std::uint32_t max_microseconds = check_after_microseconds) const;
-  /// Throws the same errors as wait(), without waiting. It checks the processes only once in
+  /// Throws the same errors as wait(), without waiting. The function checks the processes at most once in
   /// `check_after_microseconds`.
   void check_processes() const;
   /// From now on, each call of wait() on this node throws an error. The error contains the reason that the first caller
@@ -251,8 +252,8 @@ class Node {
   std::uint64_t *tables_ = nullptr;
   ProcessWatch processes_;
   mutable std::atomic<std::int64_t> checked_at_{0};  // in nanoseconds of the steady clock
-  // The first rank that gives up may be killed before it has written its reason. The other ranks then use their own
-  // reasons.
+  // Each rank also keeps its own reason. The rank uses this reason if the first rank that gave up was killed before it
+  // wrote its reason.
   std::atomic<std::uint32_t> claimed_here_{0}, has_reason_here_{0};
   std::string reason_here_;
   std::vector<std::string> notes_;

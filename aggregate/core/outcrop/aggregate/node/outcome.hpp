@@ -58,7 +58,7 @@ Failure attempt(Failure::Kind kind, int rank, Act &&act) {
     return Failure::of(Failure::corruption, rank, error.what());
   } catch (const std::bad_alloc &) {
     return Failure::of_input(rank, "there is no memory left");
-  } catch (const std::system_error &error) {  // the standard library throws it for file systems and threads
+  } catch (const std::system_error &error) {  // file systems and threads of the standard library throw this
     return Failure::of_input(rank, error.what());
   }
   return {};
@@ -93,7 +93,7 @@ class Outcome {
   const Failure &failure() const;
 
   /// Advances the messages of a leader. Returns true when no messages are left. Only the thread that may use the link
-  /// calls this, in the order of operations.
+  /// calls this function, in the order of operations.
   bool advance();
   bool sends() const { return phase_ != Phase::over; }
 

@@ -157,7 +157,7 @@ InputError refused(std::span<const std::uint32_t> nodes, const std::string &reas
 }
 
 // Returns the free bytes of a NUMA node. Pages that only cache files count as free. Returns a very large number if the
-// system does not report them.
+// system does not report the free bytes.
 std::uint64_t free_bytes(std::uint32_t node) {
   std::ifstream file("/sys/devices/system/node/node" + std::to_string(node) + "/meminfo");
   if (!file) return std::numeric_limits<std::uint64_t>::max() / 4096;

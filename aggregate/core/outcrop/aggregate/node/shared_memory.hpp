@@ -79,7 +79,7 @@ std::string why_not_on_nodes(std::span<const std::uint32_t> nodes);
 // --- how much is available -----------------------------------------------------------------------------------------
 
 /// Returns the bytes that this process can allocate without swapping and within the limits of its control groups. If
-/// the system does not report them, returns the maximum of the type.
+/// the system does not report this number, returns the maximum of the type.
 std::uint64_t available_bytes();
 
 /// Returns the bytes that this process can still allocate within the limits of all its control groups (version 1 or 2).

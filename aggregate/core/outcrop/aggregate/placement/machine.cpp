@@ -159,7 +159,8 @@ std::string target_on(const std::vector<NodeTier> &tiers, const std::string &fol
   return text.str();
 }
 
-// Returns the reason why buffers or stages cannot use a medium on this node. Returns an empty text if they can.
+// Returns the reason why buffers or stages cannot use a medium on this node. Returns an empty text if the medium can be
+// used.
 std::string why_unusable(const Medium &medium) {
   if (!medium.numa_nodes.empty()) return why_not_on_nodes(medium.numa_nodes);
   if (medium.folder.empty()) return "";

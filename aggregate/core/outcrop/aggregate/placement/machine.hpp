@@ -47,7 +47,7 @@ namespace outcrop::aggregate {
 
 inline constexpr double UNLIMITED = std::numeric_limits<double>::infinity();
 
-/// How long a tier keeps its content. The values are equal to those in outcrop.tiers.
+/// The time for which a tier keeps its content. The values are equal to those in outcrop.tiers.
 enum class Persistence : std::uint8_t { process, reboot, job, permanent };
 
 std::string in_words(Persistence persistence);
@@ -132,9 +132,10 @@ struct NodeDescription {
 /// Parses the text of a node. `file` is the name of the text in messages. Throws InputError.
 NodeDescription parse_node(std::string_view text, const std::string &file);
 
-/// Adds facts to the text that only this node knows, so that all ranks can read them. Adds a table of tiers that cannot
-/// be used on this node, with the reasons. If the text has no target, also adds one. This is the tier whose directory
-/// contains the folder, or else a target with assumed figures for the folder's file system. Throws InputError.
+/// Adds facts to the text of this node that other nodes cannot find out. Adds a table of tiers that cannot be used on
+/// this node, with the reasons. If the text has no target, also adds a target. If the directory of a tier contains the
+/// folder, the target has the figures of this tier. Otherwise it has assumed figures for the folder's file system.
+/// Throws InputError.
 std::string text_of_this_node(const std::string &text, const std::string &file, const std::string &target_folder);
 
 /// All nodes of a machine. Tiers with the same name on several nodes count as one tier.

@@ -23,7 +23,7 @@ struct Capacity {
   std::uint32_t max_on_node = 1;  // the maximum number of aggregators on a node
 };
 
-// Tests whether the options exclude a tier. Returns too_volatile or not_requested if they do, and otherwise `chosen`.
+// Tests whether the options exclude a tier. If so, returns too_volatile or not_requested. Otherwise returns `chosen`.
 Verdict filtered(const Tier &tier, const PlacementOptions &options) {
   if (!options.tier.empty() && tier.name != options.tier) return Verdict::not_requested;
   return tier.persistence < options.persistence ? Verdict::too_volatile : Verdict::chosen;
@@ -177,7 +177,7 @@ struct Candidates {
 };
 
 // Returns a rank of the node that has no domain yet: the rank with the most bytes of this domain. If several ranks have
-// the most, returns the lowest of them.
+// equally many bytes, returns the lowest of these ranks.
 std::uint32_t rank_on(std::uint32_t node, std::span<const Tally> tallies, const Machine &machine,
                       std::vector<char> &is_taken) {
   const std::size_t ranks = machine.node_of_rank.size();
@@ -215,7 +215,7 @@ Choice make_choice(std::size_t domain, std::uint32_t rank, std::uint32_t tier, c
   return choice;
 }
 
-// Compares each choice with other places. It takes into account the places that all choices together use.
+// Compares each choice with other places. The comparison takes into account which places all choices together use.
 class Verdicts {
  public:
   Verdicts(const Machine &machine, const PlacementOptions &options, const Capacity &capacity,

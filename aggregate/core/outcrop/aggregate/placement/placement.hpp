@@ -5,7 +5,7 @@
 //
 // A cost depends on the node and the tier, but not on the rank, because the ranks of a node share memory. So the first
 // step chooses a node and a tier for each domain, such that the sum of costs is minimal. The second step chooses a rank
-// of this node. It takes the rank with the most bytes of the domain among the ranks without a domain. A rank has at
+// of this node. Among the ranks without a domain, it takes the rank with the most bytes of this domain. A rank has at
 // most one domain.
 //
 // The aggregators of a node share the node's cards, tiers and local target. So aggregators are spread evenly over the
@@ -69,13 +69,14 @@ struct Placement {
   std::vector<std::string> notes;
 };
 
-/// Places `domains` domains. Throws InputError if they have no room. The message then says what to change.
+/// Places `domains` domains. Throws InputError if the machine has no room for them. The message then gives a remedy.
 Placement place(const Machine &machine, std::span<const Tally> tallies, std::size_t domains,
                 const PlacementOptions &options);
 
-/// Places domains, and also chooses their number. It tries the given domains, and domains that are merged in groups of
-/// 2, 4, 8, ... Returns the placement with the shortest time. Of placements with equal times, returns the one with the
-/// fewest domains. With `try_both`, it tries each number twice: the ranks of a node send together, or separately.
+/// Places domains, and also chooses their number. Tries the given domains. Also tries domains that are merged in groups
+/// of 2, 4, 8, and so on. Returns the placement with the shortest time. Of placements with equal times, returns the one
+/// with the fewest domains. With `try_both`, each number is tried twice. The first time, the ranks of a node send
+/// together; the second time, separately.
 Placement place_best(const Machine &machine, std::span<const Tally> tallies, std::size_t domains,
                      const PlacementOptions &options, bool try_both);
 

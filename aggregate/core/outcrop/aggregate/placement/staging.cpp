@@ -29,7 +29,7 @@ double seconds_of_drain(const Machine &machine, const Placement &placement, cons
 }
 
 // Returns a tier in the form of a target that each node has. The aggregators of a node share the bandwidth of the tier.
-// Each of them also works at `work` bytes per second, independently of the others.
+// In addition, each aggregator works at `work` bytes per second, independently of other aggregators.
 Target as_target(const Tier &tier, double bytes_per_second, double work, const Contention &contention) {
   const double aggregators = contention.on_node;
   const double seconds = aggregators / bytes_per_second + 1 / work;  // for one byte

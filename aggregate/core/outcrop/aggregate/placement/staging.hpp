@@ -5,10 +5,11 @@
 //     staged     [ write to the tier ] computing [ wait ][ write to the tier ] computing ...   [ read from the tier ]
 //                                      [ drained: tier ─► target ]
 //
-// The cost of a step is the time that the program waits. It waits for the write. If the drain takes longer than
-// computing until the next step, it waits for the rest of the drain. It also waits each time when it reads the step
-// back. The drain alternates between reading from the tier and writing to the target. With staging, the aggregator's
-// thread does more work in addition to the transfers: new pages, copies and checksums (StagingRates).
+// The cost of a step is the time that the program waits. The program waits for the write. If the drain takes longer
+// than computing until the next step, the program waits for the rest of the drain. The program also waits each time
+// when it reads the step back. The drain alternates between reading from the tier and writing to the target. With
+// staging, the aggregator's thread does more work in addition to the transfers: new pages, copies and checksums
+// (StagingRates).
 //
 // A tier can be used if it is a file system of the nodes, has the requested persistence, and has room for a step. If
 // the target is local to the node and writes need not be durable, no tier is used, because the page cache has the same
@@ -50,7 +51,7 @@ struct StepForecast {
   double total(const StepUsage &usage) const { return write + wait + usage.reads_back * read; }
 };
 
-/// The cost of staging on one tier. If `refusal` is not empty, it says why the tier cannot be used.
+/// The cost of staging on one tier. If the tier cannot be used, `refusal` gives the reason.
 struct StageOption {
   std::uint32_t tier = 0;
   StepForecast forecast;

@@ -93,8 +93,8 @@ std::unique_ptr<FolderLock> lock_stage(Folder &folder, std::uint32_t writer) {
 
 namespace {
 
-// Longer runs are read twice, in parts of this size. Otherwise a list with a very long run could make this program
-// allocate any amount of memory.
+// A run that is longer than this is read in parts of this size. It is read twice: once to check the checksum, and once
+// to copy. Otherwise a list with a very long run could make this program allocate any amount of memory.
 constexpr std::uint64_t part_bytes = std::uint64_t{16} << 20;
 constexpr std::uint64_t max_target_end = std::uint64_t{1} << 62;
 
@@ -225,7 +225,7 @@ void drop_step(Folder &folder, std::uint64_t step, std::uint32_t writer) {
 namespace {
 
 // While `result` exists, no other process recovers this folder. If the lock of a writer is taken, the writer itself
-// must hold the lock, so it is alive.
+// must hold the lock. So the writer is alive.
 std::unique_ptr<FolderLock> lock_recovery(Folder &folder, double seconds) {
   std::unique_ptr<FolderLock> lock = folder.hold("recovery.lock", seconds);
   if (!lock) throw InputError(folder.path() + " is being recovered by another process; wait for it or stop it");

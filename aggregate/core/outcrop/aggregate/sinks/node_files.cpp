@@ -47,7 +47,7 @@ bool is_valid(const NodeIndex &index) {
          std::ranges::all_of(bases, fits) && std::ranges::adjacent_find(bases) == bases.end();
 }
 
-// Parses the lines of an index. They have the order in which to_text() writes them.
+// Parses the lines of an index. The lines must have the order in which to_text() writes them.
 bool take_index(std::string_view text, NodeIndex &index) {
   if (!take(text, head) || !take(text, "size ") || !take_number(text, index.size_bytes) || !take(text, "\n"))
     return false;
@@ -169,7 +169,7 @@ namespace {
 
 constexpr std::uint64_t chunk_bytes = std::uint64_t{4} << 20;
 
-// Copies all chunks that contain written bytes. Makes the copy durable, reads it back, and compares its checksums.
+// Copies all chunks that contain written bytes. Makes the copy durable, reads it back, and compares the checksums.
 void copy_checked(NodeFiles &files, OpenFile &copy, std::uint64_t size) {
   const AlignedMemory memory(chunk_bytes);
   const auto part_at = [&](std::uint64_t offset) {

@@ -71,14 +71,14 @@ struct OpenMode {
 /// Tests whether the page cache of this node has ample room for a step at this moment.
 bool has_ample_room(std::uint64_t node_bytes);
 
-/// Collective. Returns a mode for all ranks. It says `ample_room` only if all ranks have ample room. Throws InputError
-/// if the ranks differ in the other members.
+/// Collective. Returns a mode for all ranks. In this mode, `ample_room` is true only if all ranks have ample room.
+/// Throws InputError if the ranks differ in the other members.
 OpenMode agree_on_open_mode(const Link &link, const OpenMode &mine);
 
 // --- the shared file -----------------------------------------------------------------------------------------------
-// A direct transfer moves whole pages between the buffer and the device without a copy. It leaves nothing to flush, and
-// no pages in the cache. Parts of pages always use the cache; file.hpp of storage gives the reason.
-// CacheMode::automatic chooses as follows:
+// A direct transfer moves whole pages between the buffer and the device without a copy. After a direct transfer, no
+// bytes must be flushed, and no pages are in the cache. Parts of pages always use the cache; file.hpp of storage gives
+// the reason. CacheMode::automatic chooses as follows:
 //
 //     writing, each rank performs its own I/O,   buffered, straight from the memory of the rank; a direct write would need a
 //     ample room                                 copy. If durable, the device begins to write each part during the next copy
@@ -90,8 +90,8 @@ OpenMode agree_on_open_mode(const Link &link, const OpenMode &mine);
 // that was faster in its last measurement, also for other files. If ranks perform their own I/O, measurements are
 // ignored, and all ranks make the same decision about ample room. When ranks decided separately, the median time was
 // longer. A buffered read takes about as long as a direct read, because the system reads ahead. Moreover, the next
-// reader finds the pages in the cache. If the cache has no ample room for a step, the step is read directly. Otherwise
-// its bytes would displace other data in memory.
+// reader finds the pages in the cache. If the cache has no ample room for a step, the step is read directly. Through
+// the cache, such a step would displace other data in memory.
 
 /// For direct and for buffered writes, the seconds per byte in the last measurement on a device. 0: none.
 struct DeviceRates {

@@ -140,8 +140,8 @@ void Stage::seal() {
   changed_.notify_all();
 }
 
-// If a list was not removed durably, it may reappear after a power cut. Recovery would then drain this step over newer
-// steps. To exclude this, no newer step may be drained, so the stage fails.
+// If removing a list is not durable, the list may reappear after a power cut. Recovery would then drain this old step,
+// and overwrite bytes of newer steps. So the stage fails, and no newer step is drained.
 void Stage::drop() {
   if (!file_) return;
   file_.reset();
@@ -209,8 +209,8 @@ bool Stage::drain_next() {
   return drain_next(lock);
 }
 
-// If a step cannot be drained, it stays in the stage. The later steps stay, too, because they may have newer bytes of
-// the same places.
+// A step that cannot be drained stays in the stage. The later steps stay, too, because they may have newer bytes of the
+// same places.
 bool Stage::drain_next(std::unique_lock<std::mutex> &lock) {
   const auto found = std::ranges::find(steps_, false, &StagedStep::drained);
   if (failure_ || found == steps_.end()) return false;
@@ -231,7 +231,7 @@ bool Stage::drain_next(std::unique_lock<std::mutex> &lock) {
   return !failure;
 }
 
-// Waits until the oldest step is drained, and then removes it. This makes room for `bytes`.
+// Makes room for `bytes`: waits until the oldest step is drained, and then removes this step.
 void Stage::evict(std::unique_lock<std::mutex> &lock, std::uint64_t bytes) {
   if (steps_.empty()) throw StorageError("stage", spec_.folder, 0, bytes, ENOSPC);
   wait_for_drain(lock, [this] { return steps_.front().drained; });

@@ -48,7 +48,7 @@ struct StagedRun {
   bool operator==(const StagedRun &) const = default;
 };
 
-/// The list of the runs that one writer has staged in one step. The list is stored as a listing (text.hpp). Each run of
+/// The list of all runs that one writer has staged in one step. The list is stored as a listing (text.hpp). Each run of
 /// at least a page has the same offset within a page in the data file and in the target.
 struct StageList {
   std::string target;  ///< the path of the file that these bytes belong to
@@ -127,8 +127,8 @@ struct Recovery {
 Recovery recover_stage(const std::string &folder, const std::string &target, double seconds = wait_for_ever,
                        Files &files = Files::system());
 
-/// Removes the steps of dead writers in `folder`. It is called when the target is created anew. In the result, `lost`
-/// also lists staged steps.
+/// Removes the steps of dead writers in `folder`. This function is called when the target is created anew. In the
+/// result, `lost` also lists staged steps.
 Recovery discard_stage(const std::string &folder, double seconds = wait_for_ever, Files &files = Files::system());
 
 // --- a writer's stage ----------------------------------------------------------------------------------------------
@@ -149,8 +149,8 @@ class Stage {
   /// number.
   explicit Stage(StageSpec spec);
 
-  /// The destructor waits until all sealed steps are drained, or until draining has failed. It drops a step that is not
-  /// sealed.
+  /// The destructor waits until all sealed steps are drained, or until draining has failed. A step that is not sealed
+  /// is dropped.
   ~Stage();
   Stage(const Stage &) = delete;
   Stage &operator=(const Stage &) = delete;
@@ -171,7 +171,7 @@ class Stage {
   void drop();
 
   /// Reads bytes of the target from the stage. Uses the newest step that has any of these bytes. Returns false if this
-  /// step does not have all of them. Throws CorruptionError, StorageError.
+  /// step does not have all of these bytes. Throws CorruptionError, StorageError.
   bool read(std::uint64_t target, std::span<std::byte> bytes);
 
   /// Waits until all sealed steps are durable in the target. If draining has failed, throws the error again, and the
@@ -219,9 +219,9 @@ class Stage {
 
 // --- the sink ------------------------------------------------------------------------------------------------------
 
-/// A sink that consists of the shared file and a stage. It writes to the stage. It reads from the stage if the stage
-/// has the bytes. Otherwise it waits until all steps are drained, and reads from the file. In the stage's folder, each
-/// file has its own folder, and each domain is a writer in this folder.
+/// A sink that consists of the shared file and a stage. Writes go to the stage. If the stage has the bytes that are to
+/// be read, they are read from the stage. Otherwise the sink waits until all steps are drained, and reads from the
+/// file. In the stage's folder, each file has its own folder, and each domain is a writer in this folder.
 class StagedFile final : public Sink {
  public:
   /// `step` has the totals of a step's runs in this domain. Throws InputError and StorageError, as Stage does.

@@ -185,7 +185,7 @@ void Engine::settle_all() {
 void Engine::break_off(const std::string &reason) {
   node->give_up(reason);
   copier.drain();
-  // Messages use the memory of steps. If the transport may still use this memory, it is never freed.
+  // Messages use the memory of steps. If the transport may still use this memory, this memory is never freed.
   if (!link.abandon()) {
     new std::deque<std::shared_ptr<Step>>(under_way);
     node->keep_memory();

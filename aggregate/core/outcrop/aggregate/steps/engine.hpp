@@ -1,8 +1,8 @@
 // The engine has the data of a plan at one rank: the rank's parts of domains, its I/O threads (aggregators), and the
 // operations under way.
 //
-// An aggregator is the I/O thread of one domain. In a write, it writes buffers that ranks have filled. In a read, it
-// reads data into buffers, and ranks empty them. With k buffers:
+// An aggregator is the I/O thread of one domain. In a write, ranks fill buffers, and the aggregator writes the buffers.
+// In a read, the aggregator reads data into buffers, and ranks empty the buffers. With k buffers:
 //
 //     write     open rounds r .. r+k-1 ─► wait until round r is filled ─► write it ─► open round r+k
 //     read      read round r into its buffer (waiting until round r-k has been emptied) ─► open it

@@ -85,7 +85,7 @@ void create_anew(const std::string &path) {
   folder->create(name_in_folder(path), 0);
 }
 
-// Removes an index. This happens before the files of the index are emptied.
+// Removes an index. This must happen before the files of the index are emptied.
 void remove_index(const std::string &path) {
   const std::unique_ptr<Folder> folder = Files::system().folder(folder_of(path));
   if (folder->remove(name_in_folder(index_of(path)))) folder->flush();
@@ -106,7 +106,7 @@ void create_files(Opened &opened) {
         !makes ? Failure{} : attempt(Failure::create, rank, [&] { create_anew(node_file_of(opened.path, rank)); }));
 }
 
-// Collective. Finds, for each byte of a step, the node whose file contains it.
+// Collective. Makes the index. For each byte of a step, the index tells the node whose file contains the byte.
 NodeIndex make_index(const Opened &opened) {
   Engine &engine = *opened.engine;
   std::set<int> nodes;  // the nodes that have an aggregator

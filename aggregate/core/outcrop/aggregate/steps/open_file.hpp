@@ -1,5 +1,5 @@
-// An open file at one rank, and the functions by which all ranks open a file together. They are the same for all kinds
-// of sinks (sink.hpp).
+// An open file at one rank, and the functions by which all ranks open a file together. The functions are the same for
+// all kinds of sinks (sink.hpp).
 //
 //     agree on the mode ─► settle stages of earlier runs ─► rank 0 creates the file ─► each aggregator opens its sink
 //                          (one rank of each node)          (node files: one rank of each node)
@@ -27,7 +27,8 @@ struct FileOptions {
   /// A folder on a tier of this node. Nodes may have different folders. A write ends when its bytes are durable in the
   /// folder. The bytes are copied to the file in the background. Empty: bytes are written directly to the file.
   std::string stage_folder = {};
-  /// The maximum bytes of the stage on a node. The aggregators of the node share them. 0: all free bytes.
+  /// The maximum bytes of the stage on a node. The aggregators of the node share these bytes. The value 0 means all
+  /// free bytes.
   std::uint64_t stage_bytes = 0;
   /// Other folders in which an earlier run may have staged steps of this file. Their steps are drained or discarded,
   /// like those in stage_folder.

@@ -63,8 +63,9 @@ std::uint64_t unpack(const Pattern &pattern, const Range &range, std::span<std::
 std::uint64_t lay(const Pattern &pattern, const Range &range, const std::byte *message, std::byte *buffer);
 std::uint64_t lift(const Pattern &pattern, const Range &range, const std::byte *buffer, std::byte *message);
 
-/// Calls move(offset in the file, data, length) for each contiguous run. Begins with the extent of number `first`, and
-/// continues cyclically to the extent before it. Within an extent, runs have the order of the file.
+/// Calls move(offset in the file, data, length) for each contiguous run. Begins with the extent of number `first`,
+/// continues to the last extent, and then from the first extent to the extent before `first`. Within an extent, runs
+/// have the order of the file.
 template <typename Move>
 void move_runs(const Pattern &pattern, std::span<std::byte *const> memory, std::uint64_t base, std::size_t first,
                Move &&move) {
@@ -106,7 +107,8 @@ class Messages {
     std::size_t item = 0;
     bool busy = false;
   };
-  /// The messages of one domain that this rank exchanges as a sender, a relay or an aggregator. They are in order.
+  /// The messages of one domain that this rank exchanges as a sender, a relay or an aggregator. The messages are in the
+  /// order of rounds.
   struct Flow {
     std::size_t items = 0, next = 0;
     std::function<bool(std::size_t item)> ready;  // tests whether a message may begin
@@ -146,8 +148,8 @@ class Messages {
 
 // --- the step ------------------------------------------------------------------------------------------------------
 
-/// The work of an operation. An operation of the kind `none` moves no data. It only tells all ranks whether a rank has
-/// failed.
+/// The work of an operation. An operation of the kind `none` moves no data. Such an operation only tells all ranks
+/// whether a rank has failed.
 struct Task {
   enum Kind { none, write, read } kind = none;
   std::uint64_t base = 0;

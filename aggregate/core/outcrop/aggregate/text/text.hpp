@@ -84,7 +84,8 @@ inline bool take_rest(std::string_view &text, std::string &rest) {
 //     key = "a text"
 //     other = 1.5e-7
 //
-// The parser is strict. It refuses invalid values and unknown keys. The error names the file, the line and a remedy.
+// The parser is strict. The parser refuses invalid values and unknown keys. The error names the file, the line and a
+// remedy.
 
 /// The values of one table by their keys. All functions except has() throw InputError if a value is missing or invalid.
 class TextTable {

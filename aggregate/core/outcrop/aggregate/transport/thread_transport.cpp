@@ -44,7 +44,7 @@ struct Channel {
 // One mutex guards all members. This is slow, but tests check order and content, not speed.
 class ThreadWorld {
  public:
-  // The functions in the table of one rank. They throw std::runtime_error.
+  // The functions in the table of one rank. These functions throw std::runtime_error.
   class Rank {
    public:
     void set_up(ThreadWorld &world, int rank, int node);

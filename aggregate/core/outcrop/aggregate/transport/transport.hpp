@@ -1,6 +1,6 @@
 // The C++ side of the transport. Link calls the functions of the table in transport.h, and throws if a function fails.
-// ThreadRanks makes such tables for ranks that are threads of one process. Tests use them, and programs with their own
-// threads can use them.
+// ThreadRanks makes such tables for ranks that are threads of one process. Such tables are for tests and for programs
+// with their own threads.
 //
 //     ThreadRanks ranks(16, 4);                 16 ranks on 4 simulated nodes of 4 ranks each
 //     Link link(ranks.transport(rank));         in the thread of each rank
