@@ -45,8 +45,9 @@ enum class Mutation {
 
 /// The faults that may happen.
 struct Weather {
-  bool power_cuts = false;        ///< true: the power fails; false: processes are killed, and changes made by them stay
-  bool keeps_order = true;        ///< whether a power cut keeps the first changes of names (otherwise any changes)
+  bool power_cuts = false;  ///< true: the power fails; false: processes are killed, and changes made by them stay
+  /// true: a power cut keeps the first changes of names; false: it may keep any changes
+  bool keeps_order = true;
   double error_rate = 0;          ///< probability that an operation fails
   std::uint64_t kill_within = 0;  ///< each process is killed within this number of operations; 0: never
 };

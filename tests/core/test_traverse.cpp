@@ -79,7 +79,7 @@ std::ostream &operator<<(std::ostream &out, const Case &c) {
              << " chunk " << c.tiling.chunk << " threads " << c.threads << " nodes " << c.node_threads.size();
 }
 
-// Returns threads on synthetic nodes. They are not bound.
+// Returns a placement of threads on synthetic nodes. The threads are not bound.
 ThreadPlacement placement_of(const Case &c) {
   ThreadPlacement placement{{}, c.node_threads, std::vector<unsigned>(c.node_threads.size(), 0), false};
   for (unsigned node = 0; node < c.node_threads.size(); ++node)

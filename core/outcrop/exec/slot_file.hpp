@@ -32,7 +32,7 @@ struct CommittedTiles {
   std::vector<std::uint8_t> slots{};
 };
 
-/// A tile that differs from the commit. `error` is the error of the device. `error` is 0 if the device returned wrong
+/// A tile that differs from the commit. `error` is the errno of the failed read. It is 0 if the read returned wrong
 /// bytes without an error.
 struct DamagedTile {
   std::size_t tile = 0;

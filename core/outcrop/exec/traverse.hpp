@@ -81,8 +81,7 @@ class Traverse {
   /// Sets the number of levels, at most `max_levels`. Must be called only between passes.
   void set_levels(long levels);
 
-  /// Updates every cell of the slab. If `cancelled` is set, stops early and leaves a part of the slab without an
-  /// update.
+  /// Updates every cell of the slab. If `cancelled` becomes true, stops early, and some cells are not updated.
   void update(const Slab &slab, const std::atomic<bool> &cancelled);
 
   /// Sets which checksums all later updates compute. Owned cells are added to `sources` before level 1 updates them.

@@ -147,7 +147,7 @@ std::uint64_t File::size() const {
 void File::read(std::uint64_t offset, std::byte *data, std::size_t length) const { move(false, offset, data, length); }
 
 void File::write(std::uint64_t offset, const std::byte *data, std::size_t length) const {
-  move(true, offset, const_cast<std::byte *>(data), length);  // a write does not change the memory
+  move(true, offset, const_cast<std::byte *>(data), length);  // const_cast is safe: a write only reads the memory
 }
 
 // Transfers the bytes up to a page boundary, then whole pages, then the remaining bytes. So the whole pages can bypass

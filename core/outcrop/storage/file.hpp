@@ -10,7 +10,7 @@
 // device.
 //
 // The content of a folder may be untrusted. A name in the folder may be a symbolic link, may lead outside by "..", or
-// may belong to a pipe. Opening a pipe blocks the program. A path can therefore be relative to the descriptor of a
+// may belong to a pipe. Opening a pipe may block the program. A path can therefore be relative to the descriptor of a
 // folder that the caller trusts. Then only a regular file beneath this folder is opened, by one of two system calls:
 //
 //     openat2(RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS)     Linux 5.6 and later

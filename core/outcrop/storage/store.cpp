@@ -41,7 +41,8 @@ void Store::read(std::uint32_t file, std::uint64_t offset, std::byte *data, std:
 }
 
 void Store::write(std::uint32_t file, std::uint64_t offset, const std::byte *data, std::size_t length) {
-  move(Transfer{true, file, offset, const_cast<std::byte *>(data), length, 0});  // a write does not change the memory
+  // const_cast is safe: a write only reads the memory
+  move(Transfer{true, file, offset, const_cast<std::byte *>(data), length, 0});
 }
 
 Store::Location Store::locate(const Transfer &transfer) const {
