@@ -1,1 +1,1 @@
-"""Hostile tests: generated nonsense for all that Outcrop reads, watched from outside."""
+"""Hostile tests: they give generated nonsense to every part of Outcrop that reads input, and watch the results."""

@@ -1,4 +1,4 @@
-"""`python -m tests.hostile`: try generated nonsense on everything, and print what came of it.
+"""`python -m tests.hostile`: test all inputs with generated nonsense, and print the results.
 
     python -m tests.hostile --number 5000 --seed 1       all generators, that many cases together
     python -m tests.hostile --only options               one generator
@@ -18,7 +18,7 @@ SHARES_TEXT = ", ".join(GENERATORS)
 
 
 def main() -> int:
-    """0 when nothing was found."""
+    """Return 0 if no fault was found."""
     parser = argparse.ArgumentParser(prog="python -m tests.hostile", description=__doc__,
     formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--number", type=int, default=5200, help="of cases, shared out to the generators [5200]")

@@ -1,4 +1,4 @@
-"""What aggregation leaves and finds again, from a stranger: shared files, files of nodes with their index, stages."""
+"""Cases of aggregation with damaged files: shared files, files of nodes with their index, and stages."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ STEP_BYTES = 4096
 
 
 def make_template(case: Path) -> None:
-    """Three steps in a stage that was left before all of them were drained, and two in files of nodes."""
+    """Write three steps that stay partly in a stage, and two steps in files of nodes."""
     (case / "stage").mkdir()
     child = os.fork()
     if child == 0:
@@ -36,31 +36,31 @@ def make_template(case: Path) -> None:
 
 
 def declared() -> agg.Plan:
-    """By this process alone."""
+    """Return a plan for this process alone."""
     return agg.declare(None, [agg.contiguous(0, STEP_BYTES)])
 
 
 def read_nodes() -> None:
-    """Both steps."""
+    """Read both steps from the files of nodes."""
     with declared() as plan, agg.open("../nodes", plan, node_files=True) as file:
         for step in range(2):
             file.read([np.zeros(STEP_BYTES, "u1")], base=step * STEP_BYTES)
 
 
 def write_nodes() -> None:
-    """One more."""
+    """Write one more step to the files of nodes."""
     with declared() as plan, agg.open("../nodes", plan, node_files=True, writable=True) as file:
         file.write([np.full(STEP_BYTES, 9, "u1")], base=2 * STEP_BYTES)
 
 
 def recover(make: Callable[..., Any], **options: Any) -> None:
-    """What was staged is brought to its file first."""
+    """Open the file with a stage. Outcrop first copies the staged steps to their file."""
     with declared() as plan, make("../staged", plan, stage="../stage", **options) as file:
         file.write([np.full(STEP_BYTES, 9, "u1")])
 
 
 def make(rng: random.Random, world: World) -> Case:
-    """A case with one file or folder changed."""
+    """Return a case with one changed file or folder."""
     world.reset("aggregated")
     staged = rng.random() < 0.6
     tops = ("stage",) if staged else ("nodes.index", "nodes.node-0")

@@ -1,6 +1,7 @@
-"""A cache that others could write, or that a power cut has damaged: kernels are never loaded from it as they are.
+"""Cases of a cache that other users could write, or that a power cut has damaged. Kernels must not be loaded from such
+a cache.
 
-A kernel with a constructor that writes to a file of someone else's stands for what an attacker would put there.
+A harmful kernel plays the part of an attack: its constructor writes to a file of another user.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ STRANGER = 65534
 
 
 def make_template(case: Path) -> None:
-    """A cache with the kernel of heat7 and measurements; a kernel that does harm lies beside the cache."""
+    """Make a cache with measurements and the kernel of heat7. A harmful kernel lies beside the cache."""
     os.environ["XDG_CACHE_HOME"] = str(case / "cache")
     from outcrop.cli.main import call
 
@@ -42,7 +43,7 @@ RUN = ["run", "heat7", "-n", "6", "5", "4", "-t", "2", "--memory", "8MiB", "--th
 
 
 def make(rng: random.Random, world: World) -> Case:
-    """A case with one thing in the cache changed."""
+    """Return a case with one change in the cache."""
     world.reset("caches")
     cache = world.case / "cache"
     kernels = sorted(cache.rglob("*.so"))
@@ -73,7 +74,7 @@ def make(rng: random.Random, world: World) -> Case:
 
 
 def evil(rng: random.Random, world: World, kernels: list[Path]) -> str:
-    """The harmful kernel in the place of all others, as someone else could have put it there."""
+    """Replace all kernels by the harmful kernel, as an attacker could do."""
     how = rng.choice(["owner", "mode of the file", "mode of the folder", "link"])
     if how == "owner" and os.geteuid() != 0:
         how = "mode of the file"
@@ -95,7 +96,7 @@ def evil(rng: random.Random, world: World, kernels: list[Path]) -> str:
 
 
 def umasked(case: Case, cache: Path) -> Case:
-    """Afterwards nothing in the cache may be writable for others."""
+    """Return a case that fails if other users can write to any part of the cache after the command."""
     words = case.words
     assert words is not None
 

@@ -1,7 +1,7 @@
-"""Public Python functions, classes and methods, with arguments that make no sense.
+"""Public Python functions, classes and methods, called with arguments that make no sense.
 
-Parameters are those of the signatures, so that a new one is tested the day it is there. CALLS says for each callable
-what would be right; one to three of its arguments are replaced.
+Parameters are read from the signatures, so a new parameter is tested without further work. CALLS has correct arguments
+for each callable. A case replaces one to three of them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .world import SHAPE, SMALL, World
 
 
 class Odd:
-    """An object of a type of its own, none of whose methods do what they should."""
+    """An object of a new type. Its methods raise errors or return wrong values."""
 
     def __len__(self) -> int:
         return -1
@@ -37,7 +37,7 @@ class Odd:
 
 
 def junk(rng: random.Random, world: World) -> Any:
-    """Any object of any type."""
+    """Return an object of a random type."""
     kind = rng.randrange(10)
     if kind < 3:
         return values.number(rng)
@@ -75,7 +75,7 @@ JUNK: list[Callable[[], Any]] = [
 
 
 def recursive() -> list[Any]:
-    """A list that has itself in it."""
+    """Return a list that contains itself."""
     made: list[Any] = []
     made.append(made)
     return made
@@ -84,10 +84,10 @@ def recursive() -> list[Any]:
 Arguments = dict[str, Any]
 
 INDEXING = (KeyError, IndexError, ValueError)
-"""What mappings, sequences and arrays of Python and NumPy raise for an index that cannot be."""
+"""Exceptions of Python and NumPy for an impossible index of a mapping, sequence or array."""
 
 SETTING = (*INDEXING, TypeError, OverflowError, RuntimeError)
-"""NumPy also raises these for a value that is no number; `Odd` raises the last one itself."""
+"""Exceptions of NumPy for a value that is no number. `Odd` itself raises the last one."""
 
 
 def base_simulation(world: World) -> Arguments:
@@ -103,7 +103,7 @@ def made_simulation(world: World, **options: Any) -> oc.Simulation:
 
 
 def with_acquisition(acquisition: str, made: Callable[..., Any], world: World, **arguments: Any) -> None:
-    """A simulation that has it, and a short run."""
+    """Make a simulation with this acquisition, and run it for a few steps."""
     one = made(**arguments)
     sim = made_simulation(world, **{acquisition: one if acquisition in ("snapshots", "norms") else [one]})
     sim["u"] = np.zeros(SHAPE)
@@ -127,7 +127,7 @@ def declared() -> Any:
 
 
 def run_shortly(**arguments: Any) -> None:
-    """What is accepted is also run."""
+    """Make a simulation from the arguments. If they are accepted, run it for a few steps."""
     sim = oc.Simulation(**arguments)
     if int(np.prod([float(n) for n in sim.shape])) < 10_000:
         for field in sim.stencil.fields:
@@ -136,7 +136,7 @@ def run_shortly(**arguments: Any) -> None:
 
 
 def sweep(**arguments: Any) -> None:
-    """Two steps."""
+    """Compute two steps."""
     with oc.Sweep(**arguments) as one:
         one.step()
         one.step()
@@ -144,7 +144,7 @@ def sweep(**arguments: Any) -> None:
 
 
 def planes(**arguments: Any) -> None:
-    """What resampling gives is also looked at."""
+    """Resample, and read the result."""
     source = oc.resample(**arguments)
     if len(source.shape) == 3 and max(source.shape) < 1000:
         run = made_simulation(World(Path("..").absolute()), shape=tuple(source.shape))
@@ -152,12 +152,12 @@ def planes(**arguments: Any) -> None:
 
 
 def written(**arguments: Any) -> None:
-    """A step of aggregation."""
+    """Write one step of aggregation."""
     with declared() as plan, agg.create(**{**arguments, "plan": plan}) as file:
         file.write([np.zeros(4096, "u1")])
 
 
-# Name -> (what is called, of which function the parameters are, the arguments that are right).
+# Name -> (the function to call, the function that has the parameters, correct arguments).
 CALLS: dict[str, tuple[Callable[[World], Callable[..., Any]], Any, Callable[[World], Arguments]]] = {
     "Simulation": (lambda w: run_shortly, oc.Simulation, base_simulation),
     "Simulation.run": (method(run_of, "run"), oc.Simulation.run, lambda w: {"steps": 2, "progress": "none"}),
@@ -258,11 +258,11 @@ WORDS = {
     "machine": ["/dev/zero", "fifo", "loop"], "tiers": [[], [None], "dram"], "capacities": [{"dram": -1}, {"no": 1},
     {"dram": "x"}],
 }  # fmt: skip
-"""Values that are nonsense for parameters of these names in particular, or near to it."""
+"""Values that make no sense, or almost none, for parameters of these names."""
 
 
 def make(rng: random.Random, world: World) -> Case:
-    """A call with one to three arguments replaced."""
+    """Return a case: a call with one to three replaced arguments."""
     world.reset("waves", odd_things=True)
     name = rng.choice([*sorted(CALLS), *["Simulation"] * 8, *["array"] * 2, *["aggregate.declare"] * 2])
     target, signature_of, base = CALLS[name]
@@ -295,7 +295,7 @@ def make(rng: random.Random, world: World) -> Case:
 
 
 def nonsense(rng: random.Random, parameter: str, world: World) -> Any:
-    """A value for this parameter."""
+    """Return a value that makes no sense for this parameter."""
     if parameter in WORDS and rng.random() < 0.6:
         return rng.choice(WORDS[parameter])
     if parameter in PATHS and rng.random() < 0.8:
@@ -307,7 +307,7 @@ def nonsense(rng: random.Random, parameter: str, world: World) -> Any:
 
 
 def why_wrong(arguments: Arguments, replaced: set[str]) -> str:
-    """Why nothing but a refusal is right, as far as that is simple to say."""
+    """Return the reason why the call must be refused, or "". Only simple reasons are recognised."""
     for key in replaced:
         value = arguments[key]
         if key in BOOLEANS and isinstance(value, str):
@@ -322,7 +322,7 @@ def why_wrong(arguments: Arguments, replaced: set[str]) -> str:
 
 
 def writable(place: Any, world: World) -> list[str]:
-    """What a call that is given this path may make: only what is not there yet, or is empty."""
+    """Return the paths that a call with this path may make. They must be missing or empty before the call."""
     from .options import inside, is_free
 
     if isinstance(place, bytes):
@@ -338,7 +338,7 @@ def writable(place: Any, world: World) -> list[str]:
 
 
 def shown(value: Any) -> str:
-    """In a few letters."""
+    """Return a short text for the value."""
     try:
         text = ascii(value)
     except Exception as error:

@@ -1,4 +1,4 @@
-"""A case: what is run in which world, and what may come of it."""
+"""A case: the command or call, the world in which it runs, and the results that are allowed."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ DONE, REFUSED = 0, 2
 
 @dataclass
 class Case:
-    """`words` of a command line, or a Python function. `text` says in one line what it is.
+    """A command line in `words`, or a Python function in `call`. `text` describes the case in one line.
 
-    `may_change` are paths from the world's folder; of a case that `reads` they may not change either, but for
-    `outputs`. `must_fail` says why nothing but a refusal is right, if that is so; `refusals` are exceptions of Python's
-    that a call may raise besides Outcrop's.
+    `may_change` are paths from the world's folder; if the case only `reads`, nothing but `outputs` may change.
+    `must_fail` is the reason why the case must be refused, or "". A call may raise the exceptions in `refusals` besides
+    those of Outcrop.
     """
 
     text: str
@@ -34,7 +34,7 @@ class Case:
     refusals: tuple[type[Exception], ...] = ()
 
     def act(self) -> int:
-        """Run it in this process; the exit code."""
+        """Run the case in this process, and return the exit code."""
         os.environ.update(self.environment)
         if self.words is not None:
             from outcrop.cli.main import main
@@ -44,7 +44,7 @@ class Case:
         return as_command(self.call, self.refusals)
 
     def become(self) -> int:
-        """Replace this process by a real one."""
+        """Replace this process by a process that runs the command line."""
         assert self.words is not None
         os.environ.update(self.environment)
         program = "from outcrop.cli.main import main; main()"
@@ -52,7 +52,7 @@ class Case:
 
 
 def as_command(call: Callable[[], Any], refusals: tuple[type[Exception], ...]) -> int:
-    """The exit code of a function that raises what public calls may raise, with the message where commands have it."""
+    """Call the function and return an exit code. For an allowed exception, print the message as a command does."""
     from outcrop.errors import OutcropError
 
     warnings.simplefilter("ignore", RuntimeWarning)

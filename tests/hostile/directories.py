@@ -1,4 +1,4 @@
-"""Run directories and array folders from a stranger: one thing in them is changed, then a command takes them."""
+"""Cases of damaged run directories and array folders: one thing in them is changed, then a command reads them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .world import RUNS, SHAPE, World, remove
 
 
 def make(rng: random.Random, world: World) -> Case:
-    """A case about a run."""
+    """Return a case about a run."""
     template = rng.choice(RUNS)
     world.reset(template)
     found = files_of(world.case, "run.oc", "run2.oc")
@@ -38,7 +38,7 @@ def make(rng: random.Random, world: World) -> Case:
 
 
 def counts(path: Path, world: World) -> bool:
-    """Whether a file's bytes are part of the committed state: the arrays of the other turn are not."""
+    """Return whether a file's bytes belong to the committed state. Arrays of the other copy do not."""
     inside = path.relative_to(world.case).parts[1]
     if inside.startswith(".u") or inside.startswith(".v"):
         link = world.case / "run.oc" / inside.strip(".").rpartition(".")[0]
@@ -63,17 +63,17 @@ def _run_on_top(rng: random.Random, world: World) -> tuple[str, Case]:
 
 
 def _elsewhere(rng: random.Random, world: World) -> tuple[str, Case]:
-    """The further directory alone, for a run that is somewhere else."""
+    """Return a case with only the further directory. The main directory of its run is elsewhere."""
     words = ["run", "heat7", "-n", "6", "5", "4", "-t", "2", "--memory", "8MiB", "--threads", "1"]
     words += rng.choice([["-d", "../run2.oc"], ["-d", "../new.oc", "-d", "../run2.oc"]])
-    if rng.random() < 0.7:  # the run that it is of is gone
+    if rng.random() < 0.7:  # the main directory of this run is missing
         remove(world.case / "run.oc")
     words += ["--force"] if rng.random() < 0.8 else []
     return "run", Case(" ".join(words), words, may_change=("case/run2.oc", "case/new.oc"))
 
 
 def read_all(where: str) -> None:
-    """Everything that a run has, in Python."""
+    """Read all data of a run by Python."""
     sim = oc.open(where)
     repr(sim), sim.shape, sim.coordinates, sim.step, sim.remaining_steps
     for field in sim.stencil.fields:
@@ -88,13 +88,13 @@ def read_all(where: str) -> None:
 
 
 def go_on(where: str) -> None:
-    """A short run from where it is."""
+    """Continue the run for a few steps."""
     sim = oc.open(where, memory="8MiB")
     sim.run(2, progress="none")
 
 
 def start_anew(where: str) -> None:
-    """Another run in its place, and its values."""
+    """Replace the run by a new run with initial values."""
     sim = oc.Simulation("heat7", SHAPE, directory=where, memory="8MiB", threads=1, force=True)
     sim["u"] = np.zeros(SHAPE, "float32")
     sim.run(2, progress="none")
@@ -131,7 +131,7 @@ COMMANDS: list[Callable[..., tuple[str, Case]]] = [
 
 
 def make_arrays(rng: random.Random, world: World) -> Case:
-    """A case about an array on a tier."""
+    """Return a case about an array on a tier."""
     world.reset("array")
     top = rng.choice(["array", "array", "array.npy", "read-only"])
     found = files_of(world.case, top)
@@ -152,13 +152,13 @@ def make_arrays(rng: random.Random, world: World) -> Case:
 
 
 def read_array(where: str) -> None:
-    """All of its values."""
+    """Read all values of the array."""
     with oc.open_array(where, access="read") as array:
         np.asarray(array[...]).sum()
 
 
 def change_array(array: Any) -> None:
-    """One step, committed where that was asked for."""
+    """Change all values, and end a step. The step is committed if the array has commits."""
     with array:
         array[...] = 9
         array.step()

@@ -1,4 +1,4 @@
-"""Input files from a stranger: initial values and models of every format, machine files, tiers, topologies."""
+"""Cases of damaged input files: initial values and models of every format, machine files, tiers, topologies."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ norms = { every = 1, fields = ["u"] }
 
 
 def make_template(case: Path) -> None:
-    """One file of each kind; `texts.json` says how each is named on the command line."""
+    """Write one file of each kind. `texts.json` has the command-line text that names each file."""
     sys.path.insert(0, str(Path(__file__).parent.parent))
     import pytest
 
@@ -129,7 +129,7 @@ def make_template(case: Path) -> None:
 
 
 def make(rng: random.Random, world: World) -> Case:
-    """A case with one file, or one of its parts, changed."""
+    """Return a case with one changed file, or with a change in one part of it."""
     world.reset("inputs")
     if rng.random() < 0.35:
         return _of_tables(rng, world)

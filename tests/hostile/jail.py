@@ -1,7 +1,7 @@
 """Limits of a process that runs hostile input: memory, file sizes, seconds, and the folders it may change.
 
-The tests compare a world of files before and after each case. The jail is for safety: it uses Landlock to keep a bug
-that is found from reaching other files of the user who runs the tests, which matters most for root.
+The tests compare a world of files before and after each case. The jail is for safety. It uses Landlock, so that a bug
+in Outcrop cannot damage other files of the user. This matters most if the user is root.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ import struct
 from pathlib import Path
 
 ADDRESS_BYTES = 3 << 30
-"""Of address space: planning maps more than it uses. What is used is judged by PEAK_BYTES."""
+"""The limit of the address space. Planning maps more memory than it uses. PEAK_BYTES limits the used memory."""
 
 FILE_BYTES = 64 << 20
 PEAK_BYTES = 1 << 30
-"""No case needs so much memory."""
+"""The limit of the used memory. No case needs as much."""
 
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
-_WRITES = 0b111_1111_1111_0010  # all that ABI 3 knows, but for execute, read_file, read_dir
+_WRITES = 0b111_1111_1111_0010  # all rights of ABI 3 except execute, read_file and read_dir
 _WRITE_FILE = 1 << 1
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/tty", "/dev/shm")
 _NO_NEW_PRIVILEGES = 38
 
 
 def confine(folder: Path) -> bool:
-    """Let this process and its children change nothing outside `folder` but devices that keep nothing.
+    """Prevent this process and its children from changing anything outside `folder`, except devices that store nothing.
 
-    Returns whether that was possible. It is not on kernels before 6.2 and other processors than the usual ones.
+    Returns whether the limit works. Kernels before 6.2 and rare processors do not support it.
     """
     if platform.machine() not in ("x86_64", "aarch64"):
         return False
@@ -57,7 +57,7 @@ def confine(folder: Path) -> bool:
 
 
 def limit(seconds: float) -> None:
-    """Limits of one case: of this process and those that it starts."""
+    """Set the limits of one case: of this process and of the processes that it starts."""
     resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_BYTES, ADDRESS_BYTES))
     resource.setrlimit(resource.RLIMIT_FSIZE, (FILE_BYTES, FILE_BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

@@ -1,4 +1,4 @@
-"""Say what was wrong with how a case ended."""
+"""Find the faults in how a case ended."""
 
 from __future__ import annotations
 
@@ -10,15 +10,17 @@ BAD = (
     *("traceback", "hang", "crash", "memory", "changed outside", "changed by reading", "several lines", "exit code"),
     *("accepted though wrong", "left behind", "not as a process"),
 )
-"""All that there is to find, in the order in which it is told."""
+"""All kinds of faults, in the order of the report."""
 
 
 def faults_of(
     case: Case, ended: Ended, outside: list[str], inside: list[str], left: list[str]
 ) -> dict[str, str]:
-    """Those of BAD that apply, with details.
+    """Return the faults of BAD that the case shows, with details.
 
-    `outside` and `inside` are what has changed where; `left` is what a command has made that failed."""
+    `outside` and `inside` list changes outside and inside the case's folder. `left` lists files that a failed command
+    has left.
+    """
     faults = {}
     if ended.code is None:
         faults["hang"] = f"{ended.seconds:.0f} s{'' if ended.heeds_sigterm else ', and ignores SIGTERM'}"
@@ -52,6 +54,6 @@ def _allowed(case: Case) -> tuple[int, ...]:
 
 
 def last_line(text: str) -> str:
-    """The last one that says something, shortened."""
+    """Return the last line that is not empty, shortened."""
     lines = [line for line in text.splitlines() if line.strip()]
     return lines[-1][:300] if lines else ""

@@ -1,9 +1,9 @@
-"""Kill whole programs at random instants, resume them, and compare with undisturbed ones.
+"""Kill whole programs at random instants, resume them, and compare their results with those of undisturbed programs.
 
     python -m tests.hostile.kills --kills 1000 --seed 1
 
-Most kills are SIGKILL, some are SIGTERM and SIGINT. tests/test_kill.py, test_array_kill.py, test_mpi_killed.py and
-core/test_stage_killed.cpp kill in other ways; `make soak` runs them, too.
+Most kills use SIGKILL, some SIGTERM or SIGINT. tests/test_kill.py, test_array_kill.py, test_mpi_killed.py and
+core/test_stage_killed.cpp kill in other ways. `make soak` also runs those tests.
 """
 
 from __future__ import annotations
@@ -39,7 +39,9 @@ SECONDS_MOST = 300.0
 
 
 class Program(ABC):
-    """What is killed. `start` goes on until it is over; `check` says what is wrong with what is there."""
+    """A program to be killed. `start` works until the program is complete. `check` compares the files with those
+    expected.
+    """
 
     name: str
 
@@ -48,24 +50,24 @@ class Program(ABC):
 
     @abstractmethod
     def start(self) -> int:
-        """In a child: from the beginning, or from what there is; the exit code."""
+        """Run in a child: start the work or continue it, and return the exit code."""
 
     @abstractmethod
     def check(self) -> str:
-        """After a kill: what is wrong, or nothing."""
+        """Return the error that a kill has left, or ""."""
 
     @abstractmethod
     def is_over(self) -> bool:
-        """Whether all is done, and right; raises AssertionError where it is wrong."""
+        """Return whether all work is done. Raises AssertionError if a result is wrong."""
 
     def clear(self) -> None:
-        """Begin anew."""
+        """Remove all files, so that the program starts from the beginning."""
         shutil.rmtree(self.folder, ignore_errors=True)
         self.folder.mkdir()
 
 
 class Run(Program):
-    """A run, which never goes back behind a step that it has reached."""
+    """A run. After a kill, its step must not be less than a step that it has reached before."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -84,7 +86,7 @@ class Run(Program):
 
 
 class Waves(Run):
-    """A run with sources, receivers, snapshots and norms, by Python."""
+    """A run with sources, receivers, snapshots and norms, started by Python."""
 
     name = "runs with everything"
     expected: dict[str, Any] | None = None
@@ -98,7 +100,7 @@ class Waves(Run):
         else:
             sim = oc.open(self.where)
             if sim.step < shots.STEPS:
-                sim.run(shots.STEPS - sim.step, progress="none")  # a run killed before its first pass knows no goal yet
+                sim.run(shots.STEPS - sim.step, progress="none")  # no goal before the first pass
         return 0
 
     def is_over(self) -> bool:
@@ -112,7 +114,7 @@ class Waves(Run):
 
 
 class Command(Run):
-    """`outcrop run` and `outcrop resume`, over two directories."""
+    """`outcrop run` and `outcrop resume`, with a run in two directories."""
 
     name = "commands"
     expected: Any = None
@@ -137,7 +139,7 @@ class Command(Run):
 
 
 class Steps(Program):
-    """An array that is committed at every step; a row tells the step that it is of."""
+    """An array that is committed at every step. One row holds the number of the step."""
 
     name = "arrays"
     last = 60
@@ -173,7 +175,7 @@ class Steps(Program):
 
 
 class Staging(Program):
-    """A file of one process, whose steps are staged; those of which the program knew that they are durable."""
+    """A file that one process writes in staged steps. The program records the steps that it knows to be durable."""
 
     name = "staging"
     last, nbytes = 40, 200_000
@@ -219,7 +221,8 @@ class Staging(Program):
 
 
 class Ranks(Program):
-    """Several ranks that write one file, by mpirun; durable steps are whole, whichever rank is killed."""
+    """Several ranks that write one file, started by mpirun. Durable steps must be complete, whichever rank is killed.
+    """
 
     name = "aggregation with ranks"
     ranks = 3
@@ -227,7 +230,7 @@ class Ranks(Program):
     def start(self) -> int:
         from mpi_programs import launcher
 
-        # By mpi4py, which lets the others end when an exception ends one rank, even where MPI itself would wait for it.
+        # mpi4py ends the other ranks if an exception ends one rank. MPI alone could wait for that rank forever.
         program = [sys.executable, "-m", "mpi4py", str(Path(__file__).parent / "kills_ranks.py"), str(self.folder)]
         os.execvp(launcher()[0], [*launcher(), str(self.ranks), *program])
 
@@ -250,12 +253,14 @@ class Ranks(Program):
         return True
 
     def victims(self) -> list[int]:
-        """The processes of the ranks, as they have told."""
+        """Return the process numbers of the ranks. Each rank has written its own number to a file."""
         return [int(path.name.partition("-")[2]) for path in self.folder.glob("rank-*")]
 
 
 def step_of(where: Path) -> int | None:
-    """How far a run is; None when a field has no values yet. Whatever is committed must be whole."""
+    """Return the committed step of a run, or None if a field has no values yet. Fails if committed data is not
+    complete.
+    """
     from outcrop.run.places import open_state
 
     try:
@@ -271,7 +276,7 @@ def step_of(where: Path) -> int | None:
 
 
 def child(act: Callable[[], int], told: Path) -> int:
-    """A process at work; its number."""
+    """Start a child process that runs `act`, and return its process number."""
     process = os.fork()
     if process:
         return process
@@ -296,7 +301,7 @@ def child(act: Callable[[], int], told: Path) -> int:
 
 
 def ended(process: int, seconds: float) -> int | None:
-    """The exit code, negative for a signal; None when it is still there after so long."""
+    """Return the exit code, which is negative for a signal. Return None if the process still runs after `seconds`."""
     end = time.monotonic() + seconds
     while True:
         found, status = os.waitpid(process, os.WNOHANG)
@@ -308,7 +313,9 @@ def ended(process: int, seconds: float) -> int | None:
 
 
 def checked(program: Program, act: Callable[[], int]) -> None:
-    """Act in a process of its own, so that this one, which forks, has no threads; AssertionError with what it said."""
+    """Run `act` in a child process, so that this process has no threads when it forks. Raises AssertionError with the
+    output.
+    """
     told = program.folder.parent / "checked"
     code = ended(child(act, told), SECONDS_MOST)
     if code != 0:
@@ -316,12 +323,13 @@ def checked(program: Program, act: Callable[[], int]) -> None:
 
 
 def kill_all(program: Program, kills: int, chance: random.Random, counts: Counter[str]) -> None:
-    """Kill the program that often, at any instant of its life, and let it end in between.
+    """Kill the program `kills` times at random instants. Between kills, let it end from time to time.
 
-    Raises AssertionError when something is lost, wrong or hangs."""
+    Raises AssertionError if data is lost or wrong, or if the program hangs.
+    """
     told, answer = program.folder.parent / "told", program.folder.parent / "answer"
     lives = []
-    for _ in range(2):  # the first one compiles
+    for _ in range(2):  # the first of the two compiles the kernel
         program.clear()
         begin = time.monotonic()
         assert ended(child(program.start, told), SECONDS_MOST) == 0, f"{program.name}: {told.read_text()[-1500:]}"
@@ -330,7 +338,7 @@ def kill_all(program: Program, kills: int, chance: random.Random, counts: Counte
     done = attempts = 0
     program.clear()
     while done < kills:
-        if attempts >= 12:  # so that some come to their end
+        if attempts >= 12:  # so that some lives end without a kill
             assert ended(child(program.start, told), SECONDS_MOST) == 0, f"{program.name}: {told.read_text()[-1500:]}"
         else:
             number = chance.choice(SIGNALS)
@@ -373,7 +381,7 @@ def kill_all(program: Program, kills: int, chance: random.Random, counts: Counte
 
 
 def wait_for_group(process: int) -> None:
-    """Until none of the processes that it has started is left."""
+    """Wait until all processes of the group have ended."""
     end = time.monotonic() + 30
     while process and time.monotonic() < end:
         try:
@@ -387,7 +395,7 @@ SHARES: dict[type[Program], float] = {Waves: 0.35, Command: 0.25, Steps: 0.2, St
 
 
 def main() -> int:
-    """0 when everything came back as it was."""
+    """Return 0 if all results were right after the kills."""
     parser = argparse.ArgumentParser(prog="python -m tests.hostile.kills", description=__doc__)
     parser.add_argument("--kills", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=1)
@@ -420,7 +428,7 @@ def main() -> int:
 
 
 def has_ranks() -> bool:
-    """Whether programs of several ranks can be started here."""
+    """Return whether MPI programs can be started here."""
     import pytest
 
     from mpi_programs import launcher

@@ -1,4 +1,6 @@
-"""The program of several ranks that kills.py kills: durable steps of one file, each told when it is there."""
+"""The program of several ranks that kills.py kills. It writes durable steps of one file and reports each completed
+step.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ NBYTES, STEPS = 40_000, 200
 
 
 def value(step: int, rank: int) -> int:
-    """What this rank writes in this step."""
+    """Return the values that this rank writes in this step."""
     return (step * 7 + rank * 3 + 1) % 256
 
 

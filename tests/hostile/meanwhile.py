@@ -1,4 +1,6 @@
-"""A run whose directory is deleted, moved or replaced while it is under way: it must say so, and touch nothing else."""
+"""A run whose directory is deleted, moved or replaced while it computes. The run must report this, and must not change
+other files.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +66,7 @@ ACTIONS: list[Callable[[Path], None]] = [
 
 
 def make(rng: random.Random, world: World) -> Case:
-    """A case with one of these, or any change of an entry, when a snapshot has been taken."""
+    """Return a case in which such a change, or any change of an entry, happens after a snapshot."""
     world.reset(rng.choice(["waves", "unfinished"]))
     action, at = rng.choice([*ACTIONS, None]), rng.randrange(1, 5)
     which = rng.choice(["run.oc", "run.oc", "run2.oc"])
@@ -102,7 +104,7 @@ def make(rng: random.Random, world: World) -> Case:
 
 
 def check_claim(run: Path, message: str) -> None:
-    """What is said to be intact must be there."""
+    """Check that data exists if the message says that it is intact."""
     if "intact" not in message:
         return
     try:

@@ -1,4 +1,4 @@
-"""Change one file or folder of a run: its bytes, its length, what it is, what it links to, or what stands beside it."""
+"""Change one file or folder of a run: its bytes, length, kind, link target, or a neighbour in the same folder."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from .mutate_json import mutate_json
 from .world import make_socket, remove
 
 READ_BYTES_MOST = 1 << 24
-"""Only files that a case has extended are longer."""
+"""Only files that a case has extended are longer than this."""
 
 
 def files_of(folder: Path, *tops: str) -> list[Path]:
-    """Everything in the folders, links and folders themselves included, in a fixed order; then the folders."""
+    """Return all entries of the folders in a fixed order, with links and inner folders, then the folders themselves."""
     found = [folder / top for top in tops if (folder / top).exists()]
     for top in list(found):
         if top.is_dir():
@@ -30,7 +30,7 @@ def files_of(folder: Path, *tops: str) -> list[Path]:
 
 
 def choose(rng: random.Random, found: list[Path]) -> Path:
-    """Small special files more often than the many that are alike."""
+    """Return a random path. Small special files are more likely than the many files of the same kind."""
     kind = rng.randrange(10)
     if kind < 5:
         chosen = [path for path in found if path.name in ("manifest.json",
@@ -47,7 +47,7 @@ def choose(rng: random.Random, found: list[Path]) -> Path:
 
 
 def mutate(rng: random.Random, path: Path, found: list[Path], world: Path) -> tuple[str, bool]:
-    """Change something about `path`, one of `found`. What was done, and whether checksums must show it."""
+    """Change `path`, which is one of `found`. Return a description, and whether checksums must find the change."""
     plain = path.is_file() and not path.is_symlink()
     if plain and rng.random() < (0.85 if path.name in ("manifest.json", "outcrop-member.json") else 0.7):
         meaning = MEANINGS.get(path.suffix)
@@ -55,13 +55,13 @@ def mutate(rng: random.Random, path: Path, found: list[Path], world: Path) -> tu
             try:
                 return meaning(rng, path, world), False
             except (ValueError, KeyError, TypeError, RecursionError, OSError, EOFError, zipfile.BadZipFile):
-                pass  # it has been changed before
+                pass  # an earlier change has made the file unreadable
         return mutate_bytes(rng, path, found)
     return mutate_entry(rng, path, found, world), False
 
 
 def mutate_bytes(rng: random.Random, path: Path, found: list[Path]) -> tuple[str, bool]:
-    """Other bytes, or other lengths. Bytes that are not zero mean something, so that their damage can be found."""
+    """Change bytes or the length. Bytes that are not zero belong to data, so their damage can be found."""
     if path.stat().st_size > READ_BYTES_MOST:
         os.truncate(path, 0)
         return "cut to nothing", False
@@ -107,18 +107,18 @@ def mutate_bytes(rng: random.Random, path: Path, found: list[Path]) -> tuple[str
 
 
 def world_of(path: Path) -> Path:
-    """The case's folder that it is in."""
+    """Return the case's folder that contains the path."""
     return next(parent for parent in path.parents if parent.name == "case")
 
 
 def beside(world: Path) -> Path:
-    """A free name beside the run. Earlier ones stay, because a link may lead to them."""
+    """Return a free name beside the run. Earlier names stay in use, because a link may lead to them."""
     names = (world / "case" / f"aside{number or ''}" for number in range(99))
     return next(path for path in names if not os.path.lexists(path))
 
 
 def mutate_entry(rng: random.Random, path: Path, found: list[Path], world: Path) -> str:
-    """Another kind of thing in the place of a file or a folder, or beside it where the program will make something."""
+    """Replace a file or a folder by something of another kind, or put that where the program will make a file."""
     if rng.random() < 0.3:
         suffix = rng.choice([".tmp", ".tmp", ".new", "~", ".0", ".lock"])
         path = path.with_name(path.name + suffix)
@@ -130,7 +130,7 @@ def mutate_entry(rng: random.Random, path: Path, found: list[Path], world: Path)
             "x"]
         )
     what = rng.randrange(16)
-    if path.parent.name == "case":  # a link that the user names may be followed
+    if path.parent.name == "case":  # Outcrop may follow a link that the user names
         what = rng.choice([7, 8, 9, 10, 12, 15])
     home = world / "home"
     old = path if os.path.lexists(path) else None
@@ -181,7 +181,7 @@ def mutate_entry(rng: random.Random, path: Path, found: list[Path], world: Path)
 
 
 def mutate_npy(rng: random.Random, path: Path, world: Path) -> str:
-    """Another header, or other values."""
+    """Change the header or the values."""
     array = np.load(path)
     other, told = other_array(rng, array, world)
     if other is not None:
@@ -198,7 +198,7 @@ def mutate_npy(rng: random.Random, path: Path, world: Path) -> str:
 
 
 def other_array(rng: random.Random, array: np.ndarray, world: Path) -> tuple[np.ndarray | None, str]:
-    """One that is not as it must be; None, now and then."""
+    """Return an array that differs from `array`, or sometimes None, and a description of the difference."""
     kind = rng.randrange(8)
     if kind == 0:
         return None, ""
@@ -224,7 +224,7 @@ def other_array(rng: random.Random, array: np.ndarray, world: Path) -> tuple[np.
 
 
 class Bomb:
-    """Unpickling it overwrites a file."""
+    """An object that overwrites a file when it is unpickled."""
 
     def __init__(self, victim: str) -> None:
         self.victim = victim
@@ -234,7 +234,7 @@ class Bomb:
 
 
 def mutate_npz(rng: random.Random, path: Path, world: Path) -> str:
-    """Other arrays under the same names, other names, or a broken archive."""
+    """Write other arrays under the same names, use other names, or damage the archive."""
     with np.load(path) as archive:
         arrays = {name: archive[name] for name in sorted(archive.files)}
     name = rng.choice(list(arrays))
@@ -262,11 +262,11 @@ def mutate_npz(rng: random.Random, path: Path, world: Path) -> str:
             header = b"{'descr': '<f8', 'fortran_order': False, 'shape': (250000000,), }"
             with archive_file.open(f"{name}.npy", "w", force_zip64=True) as entry:
                 entry.write(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header)
-                for _ in range(128):  # 128 MiB in a few kilobytes
+                for _ in range(128):  # 128 MiB, compressed to a few kilobytes
                     entry.write(bytes(1 << 20))
         return f"{name} a compressed bomb"
     return told
 
 
 MEANINGS = {".json": mutate_json, ".npy": mutate_npy, ".npz": mutate_npz}
-"""How files are changed whose content is known, by their suffix."""
+"""Functions that change files of a known format, by the suffix of the file."""

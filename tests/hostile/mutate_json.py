@@ -1,4 +1,4 @@
-"""Change one thing in a JSON file: a value's type, range or text, its keys, its nesting, or its spelling."""
+"""Change one thing in a JSON file: the type, range or text of a value, the keys, the nesting, or the spelling."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DEEP = 100_000
 
 
 def mutate_json(rng: random.Random, file: Path, world: Path) -> str:
-    """Change `file` in one or two places, and seal it as the program would, or wrongly; says what was done."""
+    """Change `file` in one or two places, and give it a right or a wrong seal. Return a description of the change."""
     original = json.loads(file.read_text())
     content = copy.deepcopy(original)
     told = [_change(rng, content, world) for _ in range(1 if rng.random() < 0.8 else 2)]
@@ -39,14 +39,14 @@ def mutate_json(rng: random.Random, file: Path, world: Path) -> str:
 
 
 def _places(content: Any) -> list[tuple[Any, Any]]:
-    """Containers and keys of everything in there."""
+    """Return all places in a container as pairs of container and key."""
     if isinstance(content, dict):
         return [(content, key) for key in content]
     return [(content, index) for index in range(len(content))]
 
 
 def _change(rng: random.Random, content: Any, world: Path) -> str:
-    """At a random place: each level is chosen evenly, so that long lists do not get everything."""
+    """Change a random place. The choice is even at each level, so that long lists do not get all changes."""
     if not isinstance(content, (dict, list)) or not content:
         return "nothing"
     kind = rng.randrange(10)
@@ -92,7 +92,7 @@ def _change(rng: random.Random, content: Any, world: Path) -> str:
 
 
 def _attack(rng: random.Random, content: Any, world: Path) -> str:
-    """A path where there is a text, or in one more entry of a list: what somebody would try who knows the format."""
+    """Put a path in the place of a text or into a new entry of a list, as an attacker who knows the format would."""
     leaves, lists = _leaves_and_lists(content)
     texts = [leaf for leaf in leaves if isinstance(leaf[1][leaf[2]], str)]
     if lists and rng.random() < 0.4:
@@ -119,7 +119,7 @@ def _attack(rng: random.Random, content: Any, world: Path) -> str:
 
 
 def _number(rng: random.Random, content: Any) -> str:
-    """Another number in the place of one, or of one and all beside it."""
+    """Replace a number by another number."""
     leaves, _ = _leaves_and_lists(content)
     numbers = [leaf for leaf in leaves if isinstance(leaf[1][leaf[2]], (int, float))]
     if not numbers:
@@ -130,7 +130,7 @@ def _number(rng: random.Random, content: Any) -> str:
 
 
 def _structure(rng: random.Random, content: Any, world: Path) -> str:
-    """Something at the top, or one level below it, is gone, empty, shorter, longer, or of another type."""
+    """Remove, empty, shorten or lengthen a value near the top, or replace it by a value of another type."""
     container, name = content, ""
     while True:
         parent, key = rng.choice(_places(container))
@@ -157,7 +157,8 @@ def _structure(rng: random.Random, content: Any, world: Path) -> str:
 
 
 def _one_by_kind(rng: random.Random, found: list[Any]) -> Any:
-    """One of those that are found, each kind of place as likely as the others, whose names differ in numbers only."""
+    """Choose one of `found`. Places whose names differ only in numbers are one kind, and all kinds are equally likely.
+    """
     kinds: dict[str, list[Any]] = {}
     for one in found:
         kinds.setdefault(re.sub(r"\d+", "N", one[0]), []).append(one)
@@ -167,7 +168,7 @@ def _one_by_kind(rng: random.Random, found: list[Any]) -> Any:
 
 
 def _leaves_and_lists(content: Any) -> tuple[list[tuple[str, Any, Any]], list[tuple[str, list[Any]]]]:
-    """Every leaf, with its container and its key, and every list, except for copies of metadata."""
+    """Return every leaf, with its container and its key, and every list. Copies of metadata are left out."""
     leaves: list[tuple[str, Any, Any]] = []
     lists: list[tuple[str, list[Any]]] = []
 
@@ -188,7 +189,8 @@ def _leaves_and_lists(content: Any) -> tuple[list[tuple[str, Any, Any]], list[tu
 
 
 def _other(rng: random.Random, value: Any, world: Path) -> Any:
-    """Of the same type but beyond what makes sense, mostly; otherwise of any."""
+    """Return a value that replaces `value`: usually one of the same type and out of range, otherwise one of any type.
+    """
     if rng.random() < 0.3:
         return values.json_value(rng, world)
     if isinstance(value, bool):
@@ -206,7 +208,7 @@ def _other(rng: random.Random, value: Any, world: Path) -> Any:
 
 
 def _spell(rng: random.Random, text: str, content: Any) -> tuple[str, str]:
-    """The text otherwise, often no JSON any more."""
+    """Return a changed text, which often is no JSON any more."""
     if isinstance(content, dict) and content and rng.random() < 0.3:
         key = rng.choice(list(content))
         again = json.dumps({key: rng.choice([content[key], 0, None, ".."])})[1:-1]

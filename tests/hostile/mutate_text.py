@@ -1,4 +1,6 @@
-"""Change a text file of lines or tables: words, numbers, lines; files that end with a checksum are sealed again."""
+"""Change a text file of lines or tables: its words, numbers or lines. A file that ends with a checksum then gets the
+right checksum.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ SEAL = "crc32c "
 
 
 def mutate_text(rng: random.Random, file: Path, world: Path) -> str:
-    """Change `file` in one or two places; says what was done."""
+    """Change `file` in one or two places, and return a description of the change."""
     text = file.read_text()
     head, seal, _ = text.rpartition(SEAL)
     body = head if seal else text

@@ -1,6 +1,6 @@
-"""Command lines: every option and argument of every command with every kind of nonsense, alone and in pairs.
+"""Cases of command lines: nonsense for every option and argument of every command, alone and in pairs.
 
-Commands and options are those of the program itself, so that a new one is tested the day it is there.
+Commands and options are read from the program, so a new option is tested without further work.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ BASES = {
     ("agg", "merge"): "no.index merged",
     ("agg", "bench"): "--ranks 1 --size 4KiB --turns 1 --ways posix --workload s3d --durable no",
 }
-"""What each command needs to be right."""
+"""Arguments with which each command works."""
 
 SLOW = {("bench",): 0.1, ("agg", "bench"): 0.05, ("tiers",): 0.3, ("agg", "machine"): 0.3}
-"""Commands that measure something when they are understood are tried less often."""
+"""Commands that are tried less often, because valid arguments start a measurement."""
 
 READING = {("info",), ("verify",), ("plot",), ("plan",), ("tiers",), ("agg", "simulate")}
 OUTPUTS = ("--json", "--png", "-o", "--output", "--draw", "--save")
@@ -83,7 +83,7 @@ WORDS = {
     "--machine": ["crest6", "crest7", "../crest6", "fifo", "/dev/zero", "loop", "unreadable", "link-to-home",
     "x" * 300],
 }  # fmt: skip
-"""Values that are nonsense for one option in particular, or near to it."""
+"""Values that make no sense, or almost none, for one option."""
 
 PLACES = ["", ".", "..", "/", "../new.oc", "../run.oc", "../run2.oc", "fifo", "socket", "loop", "link-to-home",
     "link-to-file",
@@ -98,12 +98,12 @@ PLACES = ["", ".", "..", "/", "../new.oc", "../run.oc", "../run2.oc", "fifo", "s
 
 
 NAMES_OF_PLACES = ("WHERE", "FILE", "DIR", "PNG", "INDEX")
-"""Metavariables of paths."""
+"""Names of arguments that are paths."""
 
 
 @cache
 def commands() -> dict[tuple[str, ...], Any]:
-    """Every command by its words, as the program has them."""
+    """Return every command of the program by its words."""
     from typer.main import get_command
 
     from outcrop.cli.app import app
@@ -122,7 +122,7 @@ def commands() -> dict[tuple[str, ...], Any]:
 
 
 def make(rng: random.Random, world: World) -> Case:
-    """A case of one command with one or two options that make no sense, or options that do not go together."""
+    """Return a case of one command with one or two options that make no sense or contradict each other."""
     names = sorted(commands())
     words = rng.choices(names, [SLOW.get(name, 1.0) * (2.5 if name == ("run",) else 1.0) for name in names])[0]
     command = commands()[words]
@@ -165,13 +165,13 @@ ENVIRONMENT = ("OUTCROP_TIERS", "OUTCROP_AGG_MACHINE", "OUTCROP_AGG_BUFFER", "OU
 
 
 def clean(word: str) -> str:
-    """What the kernel takes as an argument: no NUL, and bytes."""
+    """Return a word that the kernel accepts as an argument: without NUL, and expressible in bytes."""
     return word.replace("\0", "0").encode("utf-8", "surrogateescape").decode("utf-8",
     "surrogateescape") if is_bytes(word) else "?"
 
 
 def is_bytes(word: str) -> bool:
-    """Whether there are bytes for it."""
+    """Return whether the word can be converted to bytes."""
     try:
         os.fsencode(word)
     except UnicodeEncodeError:
@@ -180,17 +180,17 @@ def is_bytes(word: str) -> bool:
 
 
 def any_text(rng: random.Random) -> str:
-    """A word that may be anything but fits no more than by chance."""
+    """Return a random word, which is valid only by chance."""
     return values.text(rng) if rng.random() < 0.7 else any_place(rng)
 
 
 def any_place(rng: random.Random) -> str:
-    """A path, mostly one that cannot be used."""
+    """Return a path, which usually cannot be used."""
     return rng.choice(PLACES) if rng.random() < 0.9 else os.fsdecode(values.bytes_name(rng))
 
 
 def with_nonsense(rng: random.Random, line: list[str], option: Any) -> list[str]:
-    """The line with this option, instead of what the line says of it, or beside that."""
+    """Return the line with this option. Its value replaces the value in the line, or is added to it."""
     is_argument = option.param_type_name == "argument"
     names = [str(option.metavar or option.name)] if is_argument else [*option.opts, *option.secondary_opts]
     name = rng.choice(names)
@@ -218,7 +218,7 @@ def with_nonsense(rng: random.Random, line: list[str], option: Any) -> list[str]
 
 
 def without(line: list[str], names: list[str]) -> list[str]:
-    """The line without an option and its values."""
+    """Return the line without an option and its values."""
     kept, skipping = [], False
     for word in line:
         if word in names:
@@ -231,13 +231,13 @@ def without(line: list[str], names: list[str]) -> list[str]:
 
 
 def given(line: list[str], *names: str) -> list[str]:
-    """What the options of these names are given."""
+    """Return the values of the options with these names."""
     found = [line[at + 1] for at, word in enumerate(line[:-1]) if word in names]
     return found + [word.partition("=")[2] for word in line if word.partition("=")[0] in names and "=" in word]
 
 
 def changes(words: tuple[str, ...], line: list[str], world: World) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Paths from the world's folder that the command has been told to write: those of runs, and files."""
+    """Return the paths that the command may write, relative to the world's folder: paths of runs, and of files."""
     runs: list[str] = []
     if words == ("resume",):
         runs = ["case/run.oc", "case/run2.oc"]
@@ -249,19 +249,19 @@ def changes(words: tuple[str, ...], line: list[str], world: World) -> tuple[tupl
             path = inside(place, world)
             if path is not None and place and (force or is_free(world.root / path)):
                 runs.append(path)
-        if force:  # a run that is replaced goes from all its directories
+        if force:  # replacing a run removes it from all its directories
             for first, second in (("case/run.oc", "case/run2.oc"), ("other.oc", "further")):
                 runs += [second] if first in runs else []
     if words in ((("bench",)), ("agg", "bench")):
         runs += [path for place in given(line, "-d", "--directory") or ["."] if (path := inside(place, world))]
     outputs = [path for place in given(line, *OUTPUTS) if (path := inside(place, world)) and place]
-    if words in (("tiers",), ("agg", "machine")):  # a file that measures a device comes and goes
+    if words in (("tiers",), ("agg", "machine")):  # a measurement makes a file and removes it
         places = [".", *given(line, "-d", "--directory")]
         places += [os.path.dirname(place) or "." for place in given(line, "--target")]
         outputs += [f"{path}/.outcrop-measure" for place in places if (path := inside(place, world))]
     if words in (("agg", "machine"), ("agg", "merge")):
         outputs += [path for word in line if not word.startswith("-") and (path := inside(word, world))]
-    # Folders that are made on the way to a new one.
+    # Parents that are made for a new folder.
     for path in list(runs):
         parent = os.path.dirname(path)
         while parent and not os.path.exists(world.root / parent):
@@ -271,7 +271,9 @@ def changes(words: tuple[str, ...], line: list[str], world: World) -> tuple[tupl
 
 
 def inside(place: str, world: World) -> str | None:
-    """A path from the command's folder as one from the world's; None if it is elsewhere."""
+    """Convert a path relative to the command's folder to one relative to the world's folder. Return None for other
+    paths.
+    """
     try:
         real = os.path.realpath(os.path.join(world.here, place))
     except (OSError, ValueError):
@@ -281,7 +283,7 @@ def inside(place: str, world: World) -> str | None:
 
 
 def is_free(path: Path) -> bool:
-    """Whether a run may be made there without asking."""
+    """Return whether a run may be made there without --force."""
     try:
         return not os.path.lexists(path) or (path.is_dir() and not os.listdir(path))
     except OSError:
@@ -289,7 +291,7 @@ def is_free(path: Path) -> bool:
 
 
 def why_wrong(words: tuple[str, ...], line: list[str]) -> str:
-    """Why nothing but a refusal is right, as far as that is simple to say."""
+    """Return the reason why the command must be refused, or "". Only simple reasons are recognised."""
     if "--help" in line or "-h" in line:
         return ""
     for option, names in (("--memory", ["--memory"]), ("-t", ["-t", "--steps"]), ("--threads", ["--threads"])):
@@ -302,7 +304,7 @@ def why_wrong(words: tuple[str, ...], line: list[str]) -> str:
 
 
 def is_wrong(option: str, value: str) -> bool:
-    """Numbers out of any range."""
+    """Return whether a value is out of the range of its option."""
     number = value.rstrip("%")
     try:
         amount = float(number)

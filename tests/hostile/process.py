@@ -1,4 +1,4 @@
-"""Run one case in a process of its own, with limits, and say how it ended."""
+"""Run one case in a process of its own, with limits, and describe how the process ended."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from typing import NoReturn
 from .jail import limit
 
 TERM_SECONDS = 3.0
-"""Given to a process that has hung, to end by SIGTERM."""
+"""The time that a hung process has to end after SIGTERM."""
 
 
 @dataclass(frozen=True)
 class Ended:
-    """`code` as a shell has it, but negative for a signal; None for a hang."""
+    """How a case ended. `code` is the exit code as in a shell, but negative for a signal, and None if the case hung."""
 
     code: int | None
     heeds_sigterm: bool
@@ -32,7 +32,9 @@ class Ended:
 
 
 def apart(act: Callable[[], object]) -> None:
-    """Run a function in a process of its own, so that this one never has threads. Raises when it fails."""
+    """Run a function in a child process, so that this process never has threads. Raises RuntimeError if the child
+    fails.
+    """
     child = os.fork()
     if child == 0:
         code = 1
@@ -49,9 +51,9 @@ def apart(act: Callable[[], object]) -> None:
 
 
 def run_case(act: Callable[[], int], here: Path, folder: Path, stdout: str, seconds: float) -> Ended:
-    """Run `act` in a child that is in the folder `here`; its output goes to files in `folder`.
+    """Run `act` in a child process whose working directory is `here`. Its output goes to files in `folder`.
 
-    `stdout` is "file", "full" (a full device), "closed" or "broken" (a pipe that nobody reads).
+    `stdout` is "file", "full" (a full device), "closed" or "broken" (a pipe without a reader).
     """
     texts = folder / "out", folder / "err"
     begin = time.monotonic()
@@ -60,14 +62,14 @@ def run_case(act: Callable[[], int], here: Path, folder: Path, stdout: str, seco
         _be_the_case(act, here, texts, stdout, seconds)
     status, peak, hung, heeds = _wait(child, seconds)
     with suppress(OSError):
-        os.killpg(child, signal.SIGKILL)  # whatever it has left behind
+        os.killpg(child, signal.SIGKILL)  # ends processes that the case has left
     out, err = (text.read_bytes()[:200_000].decode(errors="replace") for text in texts)
     code = None if hung else os.waitstatus_to_exitcode(status)
     return Ended(code, heeds, peak, out, err, time.monotonic() - begin)
 
 
 def _wait(child: int, seconds: float) -> tuple[int, int, bool, bool]:
-    """Wait status, peak memory, whether it hung, whether it then heeded SIGTERM."""
+    """Return the wait status, the peak memory, whether the child hung, and whether SIGTERM then ended it."""
     begin, pause = time.monotonic(), 0.001
     while True:
         ended, status, usage = os.wait4(child, os.WNOHANG)
@@ -121,7 +123,7 @@ def _be_the_case(act: Callable[[], int], here: Path, texts: tuple[Path, Path], s
 
 
 def _flush(code: int) -> int:
-    """As the interpreter does when it ends: 120 where the output cannot be written."""
+    """Flush the output as the interpreter does at its end. Return 120 if the output cannot be written, else `code`."""
     for stream in (sys.stdout, sys.stderr):
         try:
             if stream is not None:

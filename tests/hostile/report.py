@@ -1,4 +1,4 @@
-"""Counts of what came of the cases, and the cases that show something wrong."""
+"""Count the results of the cases, and show the cases with faults."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SHOWN_MOST = 400
 
 
 def print_report(results: Iterator[Result], findings: Path | None) -> int:
-    """Print each fault as it is found, then the table; 1 when there is any."""
+    """Print each fault when it is found, then the table. Return 1 if a fault was found."""
     counts: dict[str, Counter[str]] = {}
     found: list[Result] = []
     begin = time.monotonic()
@@ -45,7 +45,9 @@ def print_report(results: Iterator[Result], findings: Path | None) -> int:
 
 
 def groups(found: list[Result]) -> Iterator[str]:
-    """Faults by cause, as far as the place in the code and the message tell, with a few commands for each."""
+    """Yield the faults grouped by cause, with some commands for each. The place in the code and the message identify a
+    cause.
+    """
     alike: dict[tuple[str, str], list[Result]] = {}
     for result in found:
         for fault, detail in result.faults.items():
@@ -60,7 +62,7 @@ def groups(found: list[Result]) -> Iterator[str]:
 
 
 def cause_of(fault: str, detail: str, result: Result) -> str:
-    """Where it was raised, or what was done where; without the figures of this one case."""
+    """Return a text that is equal for faults of the same cause. Figures that differ from case to case are removed."""
     if fault == "traceback":
         places = re.findall(r'File "[^"]*/outcrop/([^"]+)", line (\d+), in (\w+)', result.err)
         place = "{}:{} {}".format(*places[-1]) if places else "?"
@@ -72,26 +74,26 @@ def cause_of(fault: str, detail: str, result: Result) -> str:
 
 
 def command_of(result: Result) -> str:
-    """The first word of what was run, or the call."""
+    """Return the first word of the command, or the name of the call."""
     last = result.text.removeprefix("python: ").split("; ")
     words = [part for part in reversed(last) if part and not part.startswith("stdout")]
     return f"{result.generator}: {ascii_only(words[0]).split('(')[0][:24]}" if words else result.generator
 
 
 def print_faults(result: Result) -> None:
-    """What was wrong, with the command that repeats it alone."""
+    """Print the faults of a case, with the command that repeats this case alone."""
     for fault, detail in result.faults.items():
         print(f"{fault}: {ascii_only(detail)}")
     print(f"    {ascii_only(result.text)}\n    python -m tests.hostile --case {result.name}", flush=True)
 
 
 def ascii_only(text: str) -> str:
-    """What any terminal shows and any encoding takes."""
+    """Return a text that every terminal and every encoding can show."""
     return "".join(letter if letter.isascii() and letter.isprintable() else ascii(letter)[1:-1] for letter in text)
 
 
 def table(counts: dict[str, Counter[str]]) -> Iterator[str]:
-    """A row for each generator and one for all."""
+    """Yield the lines of a table with a row for each generator and a row for the sum."""
     heads = ("tried", "fine", "one line", *BAD)
     rows = [("generator", *heads)]
     for name in sorted(counts):
@@ -104,7 +106,7 @@ def table(counts: dict[str, Counter[str]]) -> Iterator[str]:
 
 
 def print_case(result: Result) -> int:
-    """All about one case."""
+    """Print all details of one case."""
     print(f"{ascii_only(result.text)}\nended with {result.code} after {result.seconds:.2f} s")
     for name, text in (("standard output", result.out), ("standard error", result.err)):
         if text:

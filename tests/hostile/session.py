@@ -1,4 +1,4 @@
-"""Workers, each with a world of its own, that run cases one after the other.
+"""Workers that run cases one after the other. Each worker has a world of its own.
 
     main ──fork──► worker ──fork──► case          everything is imported once, before the first fork
              ◄─────────────── results, by a pipe
@@ -46,7 +46,7 @@ GENERATORS: dict[str, Make] = {
     "meanwhile": meanwhile.make,
 }
 SHARES = {"directories": 20, "options": 16, "calls": 16, "inputs": 8, "caches": 2, "meanwhile": 2}
-"""Of the cases; 4 unless said."""
+"""The shares of the generators in all cases. A generator that is missing here has share 4."""
 
 TEMPLATES = {
     **world_templates,
@@ -56,12 +56,12 @@ TEMPLATES = {
 }
 
 REAL_SHARE = 0.05
-"""Of command lines that are tried as processes of their own, too."""
+"""The share of command lines that are repeated in a process of their own."""
 
 
 @dataclass
 class Result:
-    """One case and what was wrong with it."""
+    """One case and its faults."""
 
     generator: str
     seed: int
@@ -75,12 +75,12 @@ class Result:
 
     @property
     def name(self) -> str:
-        """What --case takes."""
+        """The text that repeats this case with --case."""
         return f"{self.generator}:{self.seed}:{self.number}"
 
 
 class Session:
-    """A folder for everything, and workers when there is work."""
+    """The folder of all worlds, and the number of workers. `one` and `many` start the workers."""
 
     def __init__(self, folder: Path | None, keep: bool, workers: int) -> None:
         self._made = folder is None
@@ -117,11 +117,11 @@ class Session:
         os.environ.setdefault("CC", shutil.which("cc") or shutil.which("gcc") or "cc")
 
     def one(self, generator: str, seed: int, number: int, real: bool) -> Result:
-        """A single case."""
+        """Run a single case."""
         return next(iter(self._start([(generator, seed, number)], real)))
 
     def many(self, generators: Sequence[str], number: int, seed: int) -> Iterator[Result]:
-        """Of all these generators, in turn."""
+        """Yield the results of `number` cases, taken from all these generators in turn."""
         shares = {name: SHARES.get(name, 4) for name in generators}
         total = sum(shares.values())
         counts = {name: -(-number * share // total) for name, share in shares.items()}
@@ -150,7 +150,7 @@ class Session:
 
 
 def load_everything() -> None:
-    """Import all of the program once, and let commands be looked up once, so that forks need not."""
+    """Import the whole program and look up the commands once, so that forks do not have to do it."""
     import outcrop
 
     for name in ("matplotlib.figure", "matplotlib.backends.backend_agg", "zarr", "sympy", "numpy.lib.format",
@@ -161,11 +161,11 @@ def load_everything() -> None:
         if "devito" not in module.name:
             importlib.import_module(module.name)
     app = importlib.import_module("outcrop.cli.app")
-    app.get_command = cache(app.get_command)  # the same object each time; making it takes longer than most cases
+    app.get_command = cache(app.get_command)  # kept, because making this object takes longer than most cases
 
 
 def warm_up(folder: Path) -> None:
-    """Commands that load by themselves what they need, and keep it; none of them may leave a thread."""
+    """Run commands that import modules when they start, so that these modules stay loaded. No thread may remain."""
     numpy = importlib.import_module("numpy")
     call = importlib.import_module("outcrop.cli.main").call
     numpy.save(folder / "values.npy", numpy.zeros((5, 6)))
@@ -182,7 +182,7 @@ def warm_up(folder: Path) -> None:
 def _be_worker(
     folder: Path, everything: Path, cases: Sequence[tuple[str, int, int]], real: bool, results: Connection
 ) -> None:
-    """Runs the cases, and ends this process."""
+    """Run the cases, and end this process."""
     code = 1
     try:
         confined = confine(everything)
@@ -195,7 +195,7 @@ def _be_worker(
             results.send(try_case(world, folder, generator, seed, number, real))
         code = 0
     except BrokenPipeError:
-        pass  # nobody wants to know any more
+        pass  # the main process does not read results any more
     except BaseException:
         import traceback
 
@@ -207,7 +207,7 @@ def _be_worker(
 
 
 def try_case(world: World, folder: Path, generator: str, seed: int, number: int, real: bool) -> Result:
-    """One case in a fork, and now and then once more in a process of its own, which must end alike."""
+    """Run one case in a fork. Some cases are repeated in a process of their own, which must end in the same way."""
     rng = random.Random(f"{generator}:{seed}:{number}")
     twice = rng.random() < REAL_SHARE
     state = rng.getstate()
@@ -239,7 +239,7 @@ def _tried(world: World, folder: Path, result: Result, rng: random.Random, real:
 
 
 def holds_run(place: Path) -> bool:
-    """Whether a command that failed has left something of use: a run that can be resumed, or replaced."""
+    """Return whether the place holds a run that can be resumed or replaced. A failed command may leave such a run."""
     return any((place / name).is_file() for name in ("manifest.json", "outcrop-member.json"))
 
 

@@ -1,4 +1,4 @@
-"""What a tree of files is like: kinds, modes, sizes, links, contents and times, to be compared before and after."""
+"""Describe a tree of files (kinds, modes, sizes, links, contents and times), to compare it before and after a case."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ CONTENT_BYTES_MOST = 1 << 20
 
 
 def tree_of(root: Path, without: Iterable[str] = ()) -> Tree:
-    """Everything under `root` by its path from there; what is in `without`, paths from there, is left out, and with it
-    the time at which the folder that it is in was changed."""
+    """Return the description of each entry under `root` by its relative path. Entries in `without` are left out, and
+    also the modification times of the folders that contain them.
+    """
     left_out = {os.fsencode(name) for name in without}
     parents = {os.path.dirname(name) for name in left_out}
     found: Tree = {}
@@ -52,7 +53,7 @@ def _described(path: bytes, status: os.stat_result, timed: bool) -> tuple[object
 
 
 def _sum(path: bytes) -> int:
-    """Of the beginning of a file; none of ours is longer, unless a case has made it so."""
+    """Return a checksum of the beginning of a file. Only files that a case has made are longer than this part."""
     try:
         with open(path, "rb") as file:
             return zlib.crc32(file.read(CONTENT_BYTES_MOST))
@@ -61,7 +62,7 @@ def _sum(path: bytes) -> int:
 
 
 def differences(before: Mapping[bytes, tuple[object, ...]], after: Mapping[bytes, tuple[object, ...]]) -> list[str]:
-    """What is new, gone or changed; folders whose only change is that of an entry in them are not listed."""
+    """Return new, missing and changed entries. A folder is omitted if only the entries in it have changed."""
     names = sorted(before.keys() | after.keys())
     changed = [name for name in names if before.get(name) != after.get(name)]
     parents = {os.path.dirname(name) for name in changed}

@@ -1,6 +1,6 @@
-"""Protects users from input of strangers and from slips: a sample of `make hostile`, which tries thousands of cases.
+"""Checks that bad input and user errors do no harm. This is a sample of `make hostile`, which tries thousands of cases.
 
-OUTCROP_HOSTILE sets how many cases are tried.
+OUTCROP_HOSTILE sets the number of cases.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ CASES = int(os.environ.get("OUTCROP_HOSTILE", "500"))
 
 
 def can_be_confined() -> bool:
-    """Tried in a process of its own, which stays confined."""
+    """Return whether the jail works on this machine. A child process tries this, because it stays in the jail."""
     child = os.fork()
     if child == 0:
         os._exit(0 if confine(Path("/tmp")) else 1)
@@ -30,7 +30,8 @@ def can_be_confined() -> bool:
 
 
 def test_nothing_but_one_line_comes_of_nonsense(tmp_path: Path) -> None:
-    """Whatever is read or asked for: no traceback, no crash, no hang, nothing changed that is none of its business."""
+    """Check that no input causes a traceback, a crash, a hang, or a change of files that do not belong to the command.
+    """
     if os.geteuid() == 0 and not can_be_confined():
         pytest.skip("hostile cases run as root only where Landlock keeps them in")
     command = [sys.executable, "-m", "tests.hostile", "--number", str(CASES), "--folder", str(tmp_path / "all")]
@@ -40,7 +41,9 @@ def test_nothing_but_one_line_comes_of_nonsense(tmp_path: Path) -> None:
 
 
 def test_files_are_sealed_as_records_are() -> None:
-    """Protects the tests above: a file that is changed and sealed anew must not be refused for its checksum."""
+    """Check that a changed file with a new seal is not refused for its checksum. Otherwise the tests above would test
+    nothing.
+    """
     sealed = resealed({"b": 1, "a": [2], "crc32c": 0})
     assert sealed == {"b": 1, "a": [2], "crc32c": _core.crc32c(b'{"a": [2], "b": 1}')}
     assert resealed({"b": 1}) == {"b": 1}, "what has no checksum gets none"

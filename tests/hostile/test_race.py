@@ -1,6 +1,6 @@
-"""Protects runs from each other: of several processes that start one run at once, exactly one goes on, whoever it is.
+"""Checks that if several processes start the same run at once, exactly one of them continues.
 
-OUTCROP_TRIALS sets how often.
+OUTCROP_TRIALS sets the number of trials.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SPAWN.set_forkserver_preload(["numpy", "outcrop.cli.app", "outcrop.run.simulatio
 
 
 def start_command(where: Path) -> int:
-    """By the command line."""
+    """Start the run by the command line."""
     from outcrop.cli.main import call
 
     size = [str(n) for n in reversed(SHAPE)]
@@ -39,7 +39,7 @@ def start_command(where: Path) -> int:
 
 
 def start_call(where: Path) -> int:
-    """By Python."""
+    """Start the run by Python."""
     from outcrop.errors import OutcropError
 
     try:
@@ -53,7 +53,7 @@ def start_call(where: Path) -> int:
 
 
 def take_part(start: Any, where: Path, barrier: Any, delay: float, told: Path) -> None:
-    """Start when all are there, and a little later."""
+    """Wait until all processes are ready and a short time has passed, then start."""
     handle = os.open(told, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(handle, 1)
     os.dup2(handle, 2)
@@ -66,7 +66,7 @@ def take_part(start: Any, where: Path, barrier: Any, delay: float, told: Path) -
 
 @pytest.mark.parametrize("start", [start_command, start_call])
 def test_one_of_several_processes_goes_on(start: Any, tmp_path: Path) -> None:
-    """The others say so in one line, and take nothing away from the one."""
+    """Check that the other processes print one line of error and do not damage the run of the first."""
     chance = random.Random(int(os.environ.get("OUTCROP_SEED", "4")))
     expected, wrong = None, []
     for trial in range(-(-TRIALS // 2)):
@@ -81,7 +81,7 @@ def test_one_of_several_processes_goes_on(start: Any, tmp_path: Path) -> None:
             process.start()
         for process in started:
             process.join(MAX_SECONDS)
-            process.kill()  # one that still runs has hung
+            process.kill()  # a process that still runs has hung
             process.join()
         codes = sorted(process.exitcode for process in started)
         lines = [path.read_text().strip() for path in told]

@@ -1,4 +1,4 @@
-"""Values that no one expects: numbers, texts and paths. Everything is drawn from the generator that is passed in."""
+"""Unexpected values: numbers, texts and paths. All functions use the random generator that the caller passes."""
 
 from __future__ import annotations
 
@@ -26,19 +26,20 @@ NAMES = ("..", ".", "/", "//", "./x", "../x", "../../x", "a/b", "a//b", "a/../..
 
 
 def number(rng: random.Random) -> int | float:
-    """A number at or beyond an edge of a type."""
+    """Return a number at the limit of a type or beyond it."""
     return rng.choice(INTEGERS) if rng.random() < 0.75 else rng.choice(FLOATS)
 
 
 def text(rng: random.Random) -> str:
-    """A text that is empty, long, of unusual characters, or means something elsewhere."""
+    """Return a text that is empty, long, has unusual characters, or has a meaning in another context."""
     if rng.random() < 0.25:
         return str(number(rng))
     return rng.choice(TEXTS)
 
 
 def path(rng: random.Random, world: Path) -> str:
-    """A path inside the world that no run has any business with, or a name that is none. Never a place outside it."""
+    """Return a path inside the world that no run may use, or an invalid name. The path never leads outside the world.
+    """
     witness = rng.choice(
         ["home/keep", "home/notes.txt", "other.oc", "other.oc/manifest.json", "further", "further/v", "home", "empty"]
     )
@@ -53,12 +54,12 @@ def path(rng: random.Random, world: Path) -> str:
         return rng.choice(["fifo", "socket", "loop", "link-to-home", "link-to-file", "no-such", "unreadable"])
     if kind == 4:
         return str(world / rng.choice(["fifo", "socket", "loop", "link-to-home", "link-to-file", "no-such/deeper"]))
-    # "/" and the like as they are would be fine, too, if nothing were wrong; the jail keeps what is wrong in the world.
+    # The jail protects paths such as "/" from faults.
     return rng.choice(NAMES)
 
 
 def json_value(rng: random.Random, world: Path) -> Any:
-    """Anything that JSON can say."""
+    """Return any value that JSON can express."""
     kind = rng.randrange(12)
     if kind < 4:
         return number(rng)
@@ -73,6 +74,6 @@ def json_value(rng: random.Random, world: Path) -> Any:
 
 
 def bytes_name(rng: random.Random) -> bytes:
-    """A file name that is not UTF-8, or has every awkward character that a file system takes."""
+    """Return a file name that is not UTF-8, or that has all unusual characters that a file system accepts."""
     return rng.choice([b"\xff\xfe", b"a\xc3", b"\x80" * 20, b"new\nline", b"tab\tand space", b"-d", b"--json", b"*",
     b"x" * 255])

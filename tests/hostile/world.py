@@ -1,4 +1,4 @@
-"""A world of files for one case after the other: runs to be damaged, and beside them what nobody may touch.
+"""A world of files, which one case after the other uses: runs to be damaged, and files that no case may change.
 
     world/home, other.oc, further, empty      of others: must never change
     world/fifo, socket, loop, link-to-...     things that are no plain files
@@ -6,7 +6,7 @@
     world/case/here                           where commands are started
     templates/NAME/...                        what can be copied to world/case
 
-Runs know their own absolute paths, so each worker makes its templates where they will be used.
+Runs store their own absolute paths, so each worker makes its templates at the place where they are used.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SMALL = {"memory": "8MiB", "threads": 1}
 
 
 class World:
-    """One worker's. `build` makes it; `reset` makes it as new for a case."""
+    """The world of one worker. `build` makes it, and `reset` prepares it for the next case."""
 
     def __init__(self, folder: Path, templates: Mapping[str, Callable[[Path], object]] | None = None) -> None:
         self._makers = templates or TEMPLATES
@@ -36,7 +36,7 @@ class World:
         self.case, self.here = self.root / "case", self.root / "case" / "here"
 
     def build(self, apart: Callable[[Callable[[], object]], object]) -> None:
-        """Make the templates and what belongs to others; `apart` runs a function in a process of its own."""
+        """Make the templates and the files of other users. `apart` runs a function in a process of its own."""
         self.templates.mkdir(parents=True)
         self.root.mkdir()
         for name, make in self._makers.items():
@@ -56,14 +56,14 @@ class World:
         make_odd_things(self.root, home)
 
     def rebuild_others(self, apart: Callable[[Callable[[], object]], object]) -> None:
-        """After a case that has changed what it should not."""
+        """Make everything outside the case's folder again after a case has changed it."""
         shutil.rmtree(self.root, ignore_errors=True)
         self.root.mkdir(exist_ok=True)
         self._make_others(apart)
         self.case.mkdir()
 
     def reset(self, template: str, odd_things: bool = True) -> None:
-        """Only what the template holds is in the case's folder."""
+        """Copy the template, so that the case's folder contains nothing else."""
         for entry in os.scandir(self.case):
             remove(entry.path)
         if template:
@@ -74,7 +74,7 @@ class World:
 
 
 def remove(path: str | os.PathLike[str]) -> None:
-    """Whatever it is."""
+    """Remove a file, a folder or a link, if it exists."""
     if os.path.isdir(path) and not os.path.islink(path):
         shutil.rmtree(path, onerror=_make_removable)
     elif os.path.lexists(path):
@@ -82,7 +82,7 @@ def remove(path: str | os.PathLike[str]) -> None:
 
 
 def _make_removable(function: Callable[..., object], path: str, error: object) -> None:
-    if not os.path.lexists(path):  # a folder that was not open yet was removed whole
+    if not os.path.lexists(path):  # this folder has already been removed with its content
         return
     os.chmod(os.path.dirname(path), 0o700)
     if os.path.isdir(path) and not os.path.islink(path):
@@ -93,7 +93,7 @@ def _make_removable(function: Callable[..., object], path: str, error: object) -
 
 
 def make_odd_things(folder: Path, home: Path) -> None:
-    """What stands where a file or a folder is expected."""
+    """Make things of other kinds, which stand where a file or a folder is expected."""
     os.mkfifo(folder / "fifo")
     make_socket(folder / "socket")
     (folder / "loop").symlink_to("loop")
@@ -105,7 +105,7 @@ def make_odd_things(folder: Path, home: Path) -> None:
 
 
 def make_socket(path: Path) -> None:
-    """A socket; its name may be longer than an address can be."""
+    """Make a socket. Its path may be longer than a socket address can be."""
     made = socket.socket(socket.AF_UNIX)
     handle = os.open(path.parent, os.O_RDONLY)
     try:
@@ -116,7 +116,7 @@ def make_socket(path: Path) -> None:
 
 
 def make_heat(*where: Path, **options: object) -> oc.Simulation:
-    """The plainest run, done."""
+    """Make a simple completed run."""
     chosen = {"dtype": "float32", **SMALL, **options}
     sim = oc.Simulation(oc.stencils.heat(ndim=3), SHAPE, directory=list(where), **chosen)  # type: ignore[arg-type]
     sim["u"] = np.random.default_rng(1).random(SHAPE, dtype="float32")
@@ -125,7 +125,7 @@ def make_heat(*where: Path, **options: object) -> oc.Simulation:
 
 
 def make_waves(case: Path, steps: int = 8) -> oc.Simulation:
-    """Everything that a run can have, over two directories."""
+    """Make a run with all features, in two directories."""
     v, dt = oc.Field("v"), oc.Parameter("dt", 0.0)
     points = [(20.0, 20.0, 15.0), (25.0, 20.0, 15.0)]
     sim = oc.Simulation(
@@ -142,7 +142,7 @@ def make_waves(case: Path, steps: int = 8) -> oc.Simulation:
 
 
 def make_unfinished(case: Path) -> None:
-    """Interrupted after its first pass of three."""
+    """Make a run that was interrupted after the first of three passes."""
 
     def interrupt(step: int, fields: object) -> None:
         raise KeyboardInterrupt
@@ -154,7 +154,7 @@ def make_unfinished(case: Path) -> None:
 
 
 def make_two_axes(case: Path) -> None:
-    """Two fields on a grid of two axes, one copy of each, a parameter that is given."""
+    """Make a run of two fields on a grid of two axes, with one copy of each field and one given parameter."""
     sim = oc.Simulation(
         oc.stencils.gray_scott(ndim=2), (7, 9), directory=case / "run.oc", in_place=True, boundary="periodic", **SMALL
     )
@@ -163,7 +163,7 @@ def make_two_axes(case: Path) -> None:
 
 
 def make_array(case: Path) -> None:
-    """An array with two commits, a .npy file that one can be opened from, and one that is only read."""
+    """Make an array with two commits, a .npy file that an array can be opened from, and one that is only read."""
     with oc.array(SHAPE, "int32", persist="step", path=case / "array") as array:
         for step in (1, 2):
             array[:] = step
@@ -183,4 +183,4 @@ TEMPLATES: dict[str, Callable[[Path], object]] = {
     "array": make_array,
 }
 RUNS = ("waves", "waves", "unfinished", "new", "heat", "two-axes")
-"""Templates with a run in run.oc; the one with most in it twice as often."""
+"""Templates with a run in run.oc. The template with the most features occurs twice, so it is chosen more often."""

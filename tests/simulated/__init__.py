@@ -1,4 +1,4 @@
-"""A deterministic simulator of storage, and the histories that it puts the transaction protocols through.
+"""A deterministic simulator of storage, and random histories that test the transaction protocols on it.
 
     files      what a disk keeps of files and folders when power fails
     system     the system calls of `outcrop.durable.SYSTEM` over them, by processes that take turns

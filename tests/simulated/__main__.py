@@ -1,7 +1,7 @@
-"""`python -m simulated runs 17` in the folder `tests`: history 17 of runs, with its calls.
+"""`python -m simulated runs 17` in the folder `tests` repeats history 17 of runs and prints its calls.
 
-`python -m simulated runs 17 40` goes through histories 17 to 39, and `python -m simulated digest` prints a checksum of
-the calls of some.
+`python -m simulated runs 17 40` runs histories 17 to 39. `python -m simulated digest` prints a checksum of the calls of
+some histories.
 """
 
 import sys

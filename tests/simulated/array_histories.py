@@ -1,7 +1,8 @@
-"""Histories of committed arrays: begun, changed tile by tile, committed, read; killed, cut off, and opened again.
+"""Histories of committed arrays. Processes make, change, commit and read an array. Some are killed or lose power, and
+later processes open the array again.
 
-After each part of a history the array is compared with what its processes were about to commit, and with what they had
-been told is committed, as in `run_histories`.
+After each part of a history, the array must equal a commit that has returned, or a commit that had begun. The rules are
+those of `run_histories`.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ TILE_BYTES = 4096
 
 @dataclass(frozen=True)
 class Content:
-    """What an array holds: of each tile the number that all its bytes are."""
+    """The content of an array: for each tile, the number that all its bytes have."""
 
     tiles: tuple[int, ...]
     generation: int = 0
@@ -126,7 +127,7 @@ class SimulatedSlotFile:
         self._last, self._seen = (list(self._next[0]), list(self._next[1])), self._noticed
 
     def free_slot(self, slot: int) -> int:
-        """Where a tile goes that is in this slot now."""
+        """Return the slot for the next version of a tile whose current version is in `slot`."""
         return 1 - slot
 
     def flush(self) -> None:
@@ -138,7 +139,7 @@ class SimulatedSlotFile:
 
 
 class ArrayHistory:
-    """One history of an array."""
+    """One random history of an array."""
 
     def __init__(self, seed: int, trace: list[str] | None = None) -> None:
         self.chance = Chance(seed)
@@ -151,9 +152,9 @@ class ArrayHistory:
         self.is_begun, self.faults = False, 0
 
     def run(self) -> ArrayHistory:
-        """Return all of its parts."""
+        """Run all parts of the history, and return the history."""
         with simulated(self.system, self.random), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # commits that are damaged: what is opened instead is compared
+            warnings.simplefilter("ignore")  # about damaged commits; the opened content is compared
             self.system.mkdir("/simulated")
             self.system.fsync(self.system.open("/", os.O_RDONLY))
             for _ in range(self.random.choice([1, 2, 3, 4])):
@@ -182,7 +183,7 @@ class ArrayHistory:
         self.expected.settle(self._look(), self.system.crashed)
 
     def _is_disturbed(self) -> bool:
-        """Whether a call of this part has failed."""
+        """Return whether the simulator has let a call fail in this part."""
         return self.chance.count["fault"] > self.faults
 
     def _numbered(self, number: int, one: Callable[[int], None]) -> Callable[[], None]:
@@ -216,7 +217,7 @@ class ArrayHistory:
         self.is_begun = True
         if now not in self.expected.seen:
             assert self._is_disturbed(), f"a process sees {now}"
-            return  # the last commit could not be read, and the one before was opened with a warning
+            return  # the last commit was unreadable, so the commit before it was opened with a warning
         for _ in range(self.random.choice([1, 2, 4])):
             tiles = list(now.tiles)
             for tile in {self.random.randrange(len(tiles)) for _ in tiles}:
@@ -255,7 +256,7 @@ class ArrayHistory:
 
 @contextlib.contextmanager
 def simulated(system: SimulatedSystem, random: Random) -> Iterator[None]:
-    """Let the protocol of arrays make its calls there."""
+    """Let the code of arrays call the simulated system during the context."""
     core = SimpleNamespace(**{**vars(_core), "SlotFile": SimulatedSlotFile})
     calls = SimpleNamespace(**{**vars(os), "fstat": system.fstat})
 

@@ -1,7 +1,7 @@
-"""When a process is killed, power fails, a call goes wrong, or another process goes on; all of it from one seed.
+"""Choose from one seed when a process is killed, when power fails, when a call fails, and when processes take turns.
 
-Processes are threads; only one of them runs at a time. They hand over to each other at system calls, and only where the
-seed says so, so that a seed gives the same history every time.
+Processes are threads, and only one of them runs at a time. Another thread continues only at system calls that the seed
+selects, so a seed always gives the same history.
 """
 
 from __future__ import annotations
@@ -13,16 +13,17 @@ from random import Random
 from typing import Any
 
 CALLS_MOST = 100_000
-"""A process that makes more calls than that has gone astray."""
+"""A process that makes more calls is in an endless loop."""
 
 
 class Killed(BaseException):
-    """Raised by system calls of a process that is no more, so that its code comes to an end."""
+    """System calls of a killed process raise this, so that its code ends."""
 
 
 class Process:
-    """A process. `result` is what its function returned, `error` what it raised; both None while it runs, and when it
-    was killed."""
+    """A process. `result` is the result of its function, and `error` the exception that the function raised. Both are
+    None while the process runs and after it was killed.
+    """
 
     def __init__(self, name: str, function: Callable[[], Any], exit: Callable[[Process], None]) -> None:
         self.name, self.function, self.exit = name, function, exit
@@ -34,7 +35,7 @@ class Process:
         self.turn.acquire()
 
     def work(self) -> None:
-        """Run to the end."""
+        """Run the function until it ends."""
         try:
             self.result = self.function()
         except Killed:
@@ -46,7 +47,7 @@ class Process:
 
 
 class Chance:
-    """What befalls the processes of one history. Rates are per call."""
+    """The random events of one history. Rates are events per system call."""
 
     def __init__(self, seed: object) -> None:
         self.random = Random(seed)
@@ -54,18 +55,18 @@ class Chance:
         self.count = {"kill": 0, "crash": 0, "fault": 0, "switch": 0}
 
     def rates(self, kills: float = 0.0, crashes: float = 0.0, faults: float = 0.0, switches: float = 0.0) -> None:
-        """Set how often things happen from here on."""
+        """Set the rates of events from now on."""
         self.kills, self.crashes, self.faults, self.switches = kills, crashes, faults, switches
 
     def next(self, calls: int) -> tuple[int, str]:
-        """Return the number of the next call at which something happens, after `calls` of them, and what."""
+        """Return the number of the next call with an event, counted from `calls`, and the kind of the event."""
         rates = (("kill", self.kills), ("crash", self.crashes), ("fault", self.faults), ("switch", self.switches))
         when = [(calls + 1 + int(self.random.expovariate(rate)), what) for what, rate in rates if rate]
         return min(when, default=(1 << 60, ""))
 
 
 class Turns:
-    """Processes of which one runs at a time."""
+    """Processes that run one at a time."""
 
     def __init__(self, random: Random) -> None:
         self._random = random
@@ -74,8 +75,8 @@ class Turns:
         self._all_done = _thread.allocate_lock()
 
     def run(self, processes: list[Process]) -> None:
-        """Run processes until all have come to an end."""
-        if len(processes) == 1:  # as always, but without a thread
+        """Run the processes until all have ended."""
+        if len(processes) == 1:  # a single process needs no thread
             self.current = processes[0]
             processes[0].work()
             self.current = None
@@ -92,7 +93,7 @@ class Turns:
             thread.join()
 
     def hand_over(self) -> None:
-        """Let another process go on, until it is this one's turn again."""
+        """Let another process run, and wait until this process has its turn again."""
         own = self.current
         others = [one for one in self._running if one is not own]
         if own is not None and others:
@@ -100,7 +101,7 @@ class Turns:
             own.turn.acquire()
 
     def running(self) -> list[Process]:
-        """Those that have not come to an end."""
+        """Return the processes that have not ended."""
         return self._running or [one for one in [self.current] if one is not None]
 
     def _wake(self, process: Process) -> None:

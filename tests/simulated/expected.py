@@ -1,4 +1,4 @@
-"""What may be on disk while processes change it, are killed, and lose power."""
+"""The contents that storage may have while processes change it, are killed, or lose power."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 class Expected:
-    """What may be there: `seen` by a process that looks, `kept` once power has failed."""
+    """The allowed contents: a process may see those of `seen`, and those of `kept` may remain after a power cut."""
 
     def __init__(self, nothing: Hashable) -> None:
         self.base: set[Any] = {nothing}
@@ -15,27 +15,29 @@ class Expected:
         self.begun: dict[int, list[Any]] = {}
 
     def begin(self, process: int, content: Hashable) -> None:
-        """This may be there from now on."""
+        """Allow this content from now on, because a process has begun to write it."""
         self.begun.setdefault(process, []).append(content)
         self.kept.add(content)
 
     def announce(self, process: int, content: Hashable) -> None:
-        """This is there, and was flushed, until something else is begun."""
+        """Expect this content, which is now durable. Other content is allowed when a process begins to write it."""
         self.begun[process] = []
         self.base = {content}
         self.kept = {content, *(one for others in self.begun.values() for one in others)}
 
     def withdraw(self, process: int, *contents: Hashable) -> None:
-        """A process gave up: of what it began only these may still be seen."""
+        """Record that a process has given up. Of the contents that it began to write, only `contents` may still be
+        seen.
+        """
         self.begun[process] = list(contents)
 
     @property
     def seen(self) -> set[Any]:
-        """What a process may see."""
+        """The contents that a process may see."""
         return {*self.base, *(one for others in self.begun.values() for one in others)}
 
     def settle(self, content: Hashable, crashed: bool) -> None:
-        """This was found."""
+        """Check that the content that was found is allowed. From now on only this content is expected."""
         allowed = self.kept if crashed else self.seen
         if content not in allowed:
             listed = "\n    ".join(map(str, sorted(allowed, key=str)))

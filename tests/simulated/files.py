@@ -1,10 +1,10 @@
-"""Files and folders in two versions: what processes see, and what a disk may keep of it when power fails.
+"""Files and folders in two versions: the one that processes see, and the one that may remain after a power cut.
 
-    file      of each page any version since the last fsync of the file, perhaps torn; any size it had since then
-    folder    of the names any of those that were changed since the last fsync of the folder; a rename as a whole
-    fsync     that file or folder is kept from then on; of a file not its name, of a folder not what it holds
+    file      a power cut leaves any version of each page, perhaps torn, and any size, since the last fsync of the file
+    folder    a power cut keeps or loses each change of a name since the last fsync; a rename is kept or lost as a whole
+    fsync     makes a file durable without its name, or the names of a folder without the contents of its files
 
-That is what POSIX promises, and no more: no order among files, none among names.
+POSIX guarantees only this. The order of changes to different files or names is not guaranteed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ PAGE_BYTES, SECTOR_BYTES = 4096, 512
 
 
 class Inode:
-    """A file, folder or link. `names` are how many folders' entries lead to it."""
+    """A file, folder or link. `names` is the number of folder entries that lead to it."""
 
     kind = 0
 
@@ -25,8 +25,9 @@ class Inode:
 
 
 class File(Inode):
-    """A regular file. `versions` are those of its pages since the last fsync, oldest first, without the present one;
-    `lost` are those of pages that a failed fsync took for written."""
+    """A regular file. `versions` are the earlier versions of its pages since the last fsync, oldest first. `lost` are
+    versions of pages that a failed fsync has marked as written.
+    """
 
     kind = stat.S_IFREG
 
@@ -38,13 +39,13 @@ class File(Inode):
         self.sizes: list[int] = []
 
     def extend(self, size: int) -> None:
-        """Make it longer, by zeros."""
+        """Extend the file with zeros."""
         if size > len(self.data):
             self.sizes.append(len(self.data))
             self.data.extend(bytes(size - len(self.data)))
 
     def write(self, offset: int, content: bytes) -> None:
-        """Change what processes see."""
+        """Change the version that processes see."""
         end, data, versions = offset + len(content), self.data, self.versions
         if end > len(data):
             self.extend(end)
@@ -68,12 +69,14 @@ class File(Inode):
         self.sizes.clear()
 
     def fail_to_flush(self, random: Random) -> None:
-        """What an fsync does that fails: pages that it could not write count as written from then on."""
+        """Simulate an fsync that fails. Pages that it could not write count as written from now on."""
         for page in [page for page in self.versions if random.random() < 0.5]:
             self.lost[page] = self.versions.pop(page)
 
     def lose_power(self, random: Random, kept: float) -> None:
-        """Let the disk's version be what is seen; `kept` of what was not flushed is there."""
+        """Replace the visible version by the version on disk. `kept` is the share of changes that reached the disk
+        without a flush.
+        """
         data, size = self.data, len(self.data)
         for page, older in (*self.versions.items(), *self.lost.items()):
             begin = page * PAGE_BYTES
@@ -103,7 +106,9 @@ class Link(Inode):
 
 
 class Folder(Inode):
-    """`entries` are seen; `kept` were there at the last fsync, None when they are the same; `changes` came after."""
+    """A folder. Processes see `entries`. `kept` are the entries at the last fsync, or None if nothing has changed.
+    `changes` are the changes since then.
+    """
 
     kind = stat.S_IFDIR
 
@@ -116,14 +121,14 @@ class Folder(Inode):
         self.is_removed = False
 
     def flush(self) -> None:
-        """What fsync does. A rename between two folders is kept in both."""
+        """Flush the folder as fsync does. A rename between two folders becomes durable in both."""
         for change in self.changes:
             change.become_kept(self)
         self.kept, self.changes = None, []
 
 
 class Change:
-    """Names that change together: (folder, name, what it leads to from then on)."""
+    """Names that change together. Each entry is a folder, a name in it, and the new target of the name."""
 
     __slots__ = ("entries",)
 
@@ -136,7 +141,7 @@ class Change:
         _enter(((folder.entries, name, inode) for folder, name, inode in entries), count=True)
 
     def become_kept(self, flushed: Folder | None = None) -> None:
-        """Be on disk, in all folders but the one that is flushed as a whole."""
+        """Make the change durable in all its folders except `flushed`, which is flushed as a whole."""
         _enter((folder.kept, name, inode) for folder, name, inode in self.entries if folder is not flushed)
         for folder in {id(folder): folder for folder, _, _ in self.entries if folder is not flushed}.values():
             folder.changes.remove(self)
@@ -155,7 +160,7 @@ def _enter(entries: object, count: bool = False) -> None:
 
 
 def lose_power(root: Folder, random: Random) -> None:
-    """Let what a disk has kept be all there is."""
+    """Replace the content of all files and folders by a random version that a disk could have kept."""
     kept = random.choice((0.0, 0.1, 0.5, 0.9, 1.0))
     seen: set[int] = set()
     folders = [root]
@@ -172,7 +177,7 @@ def lose_power(root: Folder, random: Random) -> None:
             folder.entries = entries
         for inode in folder.entries.values():
             if inode.number in seen:
-                continue  # a rename between folders of which one was not reached
+                continue  # only one of the two folders of a rename has reached the disk
             seen.add(inode.number)
             reached.append(inode)
             if isinstance(inode, Folder):
@@ -191,14 +196,14 @@ def lose_power(root: Folder, random: Random) -> None:
 
 
 def _pick(random: Random, versions: list, kept: float):
-    """The newest of some versions, or an earlier one."""
+    """Return the newest of some versions with probability `kept`, otherwise an earlier one."""
     if random.random() < kept:
         return versions[-1]
     return random.choice(versions) if kept else versions[0]
 
 
 def _torn(random: Random, first: bytes, second: bytes) -> bytes:
-    """Return the beginning of one version and the end of another."""
+    """Return a torn page: the beginning of the first version and the end of the second."""
     at = random.randrange(PAGE_BYTES)
     if random.random() < 0.5:
         at -= at % SECTOR_BYTES

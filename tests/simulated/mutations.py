@@ -1,6 +1,6 @@
-"""Bugs put into the protocol on purpose: a simulator that does not find them finds nothing.
+"""Bugs that tests put into the protocols on purpose. The simulator must find each of them.
 
-Each is a context manager that changes `Directory`, or code of runs, while it lasts.
+Each bug is a context manager that changes `Directory`, or code of runs or arrays, during the context.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from simulated.array_histories import SimulatedSlotFile
 
 @contextlib.contextmanager
 def no_flush_before_rename() -> Iterator[None]:
-    """The new content may be lost when its name is not."""
+    """Do not flush a new file before it is renamed. After a power cut, the name may exist without the content."""
     create = Directory.create
 
     def unflushed(self: Directory, name: str, *parts: Any, size: int = 0, flush: bool = False) -> None:
@@ -37,7 +37,7 @@ def no_flush_before_rename() -> Iterator[None]:
 
 @contextlib.contextmanager
 def flush_of_the_wrong_file() -> Iterator[None]:
-    """Rows of records are written, and then their folder is flushed."""
+    """After rows of records are written, flush the folder instead of the file."""
 
     def write(self: Directory, name: str, offset: int, content: Any) -> None:
         with self.opened(name, os.O_RDWR) as handle:
@@ -50,7 +50,7 @@ def flush_of_the_wrong_file() -> Iterator[None]:
 
 @contextlib.contextmanager
 def cleanup_without_the_lock() -> Iterator[None]:
-    """A start that is refused takes away what it believes to be its own."""
+    """Let a refused start remove files that belong to another process."""
     held = creation.hold_directories
 
     @contextlib.contextmanager
@@ -70,7 +70,7 @@ def cleanup_without_the_lock() -> Iterator[None]:
 
 @contextlib.contextmanager
 def overwrite_of_the_current_turn() -> Iterator[None]:
-    """The next generation is written where the committed one is."""
+    """Write the next generation over the committed one."""
     target_planes = State.target_planes
 
     def current_planes(self: State, name: str, turn: int, io: str = "auto") -> Planes:
@@ -84,7 +84,7 @@ def overwrite_of_the_current_turn() -> Iterator[None]:
 
 @contextlib.contextmanager
 def record_before_data() -> Iterator[None]:
-    """Planes are flushed when the manifest says already that they are there."""
+    """Flush planes only after the manifest has recorded them."""
     late: dict[int, list[tuple[str, int]]] = {}
     target_planes, store = State.target_planes, State._store
 
@@ -114,14 +114,14 @@ def record_before_data() -> Iterator[None]:
 
 @contextlib.contextmanager
 def tiles_flushed_by_another_file() -> Iterator[None]:
-    """Tiles are written, and the file of the last commit is flushed, not theirs."""
+    """After tiles are written, do not flush their file. Only the file of the commit is flushed."""
     with patch.object(SimulatedSlotFile, "flush", lambda self: None):
         yield
 
 
 @contextlib.contextmanager
 def array_cleaned_without_the_lock() -> Iterator[None]:
-    """A process that does not get an array takes away what was begun there."""
+    """Let a process that cannot lock an array remove the files of another process."""
     hold = Directory.hold
 
     def careless(self: Directory, shared: bool = False) -> int:
@@ -137,14 +137,14 @@ def array_cleaned_without_the_lock() -> Iterator[None]:
 
 @contextlib.contextmanager
 def overwrite_of_the_current_slot() -> Iterator[None]:
-    """Tiles are written where those of the last commit are."""
+    """Write tiles over the tiles of the last commit."""
     with patch.object(SimulatedSlotFile, "free_slot", lambda self, slot: slot if self._last else 1 - slot):
         yield
 
 
 @contextlib.contextmanager
 def record_before_tiles() -> Iterator[None]:
-    """Tiles are flushed when the record says already that they are there."""
+    """Flush tiles only after the record has announced them."""
     flush, accept = SimulatedSlotFile.flush, SimulatedSlotFile.accept
 
     def accepted(self: SimulatedSlotFile) -> None:

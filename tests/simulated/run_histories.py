@@ -1,12 +1,12 @@
-"""Histories of runs: starts, passes, values assigned in between, readers; killed, cut off, and gone on with.
+"""Histories of runs. Processes start, advance, assign values and read. Some are killed or lose power, and later
+processes continue the run.
 
-After each part of a history the run on disk is compared with what its processes were about to commit, and with what
-they had been told is committed. It must be one of
+After each part of a history, the run on disk must equal one of these states:
 
-    the last one that was announced (its commit returned), and what was begun later
-    if power has failed: the same; but a process that was not told may find it either way
+    the last state whose commit has returned, or a state that a process began to commit later
+    after a power cut: the same, but a commit that has not returned may be there or not
 
-with every plane, row and snapshot as that one had them.
+All planes, rows and snapshots must be those of the same state.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ RUN, FURTHER = Path("/simulated/above/run"), Path("/simulated/further")
 
 @dataclass(frozen=True)
 class Content:
-    """What a run holds: for each array with values a number from which its cells follow, rows, and snapshots."""
+    """The content of a run: rows, snapshots, and for each array with values a number that determines its cells."""
 
     identity: str = ""
     phase: str = "absent"
@@ -55,13 +55,13 @@ class Content:
     snapshots: tuple[int, ...] = ()
 
     def with_arrays(self, names: Iterable[str], number: int, **others: Any) -> Content:
-        """Return the same with other values of some arrays."""
+        """Return this content with other values of some arrays."""
         return replace(
             self, arrays=tuple(sorted({**dict(self.arrays), **dict.fromkeys(names, number)}.items())), **others
         )
 
     def without(self, names: Iterable[str]) -> Content:
-        """Return the same without values of some arrays."""
+        """Return this content without the values of some arrays."""
         return replace(self, arrays=tuple(one for one in self.arrays if one[0] not in set(names)))
 
 
@@ -69,7 +69,7 @@ ABSENT = Content()
 
 
 class RunHistory:
-    """One history of a run."""
+    """One random history of a run."""
 
     def __init__(self, seed: int, trace: list[str] | None = None) -> None:
         self.chance = Chance(seed)
@@ -101,7 +101,7 @@ class RunHistory:
         return AcquisitionDefinitions((), tuple(samplings), tuple(snapshots), norms)
 
     def run(self) -> RunHistory:
-        """Return all of its parts."""
+        """Run all parts of the history, and return the history."""
         with simulated(self.system, self.random):
             self.system.mkdir("/simulated")
             handle = self.system.open("/", 0)
@@ -146,7 +146,7 @@ class RunHistory:
             self._check_ends(functions, processes, found, starts)
 
     def _is_disturbed(self) -> bool:
-        """Whether a call of this part has failed."""
+        """Return whether the simulator has let a call fail in this part."""
         return self.chance.count["fault"] > self.faults
 
     def _numbered(self, number: int, one: Callable[[int], None]) -> Callable[[], None]:
@@ -160,9 +160,9 @@ class RunHistory:
             if error is None:
                 continue
             fine = isinstance(error, InputError) and ("in use" in str(error) or "--force" in str(error))
-            fine = fine or (self.in_place and "the state was lost" in str(error))  # by a process that was killed
+            fine = fine or (self.in_place and "the state was lost" in str(error))  # by a killed process
             fine = fine or (is_disturbed and isinstance(error, OutcropError | OSError))
-            if starts and len(functions) > 1:  # what is started anew disappears under those who look at it
+            if starts and len(functions) > 1:  # a new start removes the run while others read it
                 fine = fine or isinstance(error, InputError | StorageError)
             if not fine:
                 raise AssertionError(f"{process.name} ended with {error!r}") from error
@@ -174,7 +174,7 @@ class RunHistory:
         done = [one for one in starters if one.error is None]
         if starts and len(starters) == len(functions):
             errors = [repr(one.error) for one in starters if one.error]
-            shares_left = any("planes of a run that is gone" in error for error in errors)  # whose remedy is --force
+            shares_left = any("planes of a run that is gone" in error for error in errors)  # needs --force
             assert done or shares_left, f"none of {len(starters)} starts went on: {'; '.join(errors)}"
             if done and not any(getattr(f, "forces", False) for f in functions):
                 assert len(done) == 1, f"{len(done)} of {len(starters)} starts went on"
@@ -203,7 +203,7 @@ class RunHistory:
                     self.expected.begin(number, ABSENT)
                     self._assign(number, state, self._some_names())
             except OutcropError:
-                if state is None or not state.has_values:  # else the values are there, and only links are not
+                if state is None or not state.has_values:  # otherwise the values exist, and only links are missing
                     self.expected.withdraw(number, ABSENT)
                 raise
             self._advance(number, state)
@@ -268,7 +268,7 @@ class RunHistory:
             self.expected.announce(number, one)
 
     def _ways(self, now: Content, names: list[str], state_names: list[str], value: int) -> list[Content]:
-        """What is there one after the other while arrays are assigned."""
+        """Return the contents that the run has, one after the other, while arrays are assigned."""
         if now.phase == NEW:
             return [now.with_arrays(names, value, phase="ready")]
         before = dict(now.arrays)
@@ -373,7 +373,7 @@ class RunHistory:
                     raise
 
     def _find(self, manifest: Manifest) -> Content:
-        """What a manifest is of, of all that may be there."""
+        """Return the allowed content that belongs to a manifest."""
         names = tuple(sorted(manifest.filled))
         for one in self.expected.seen:
             if (one.identity, one.phase, one.step, one.generation, tuple(name for name, _ in one.arrays)) == (
@@ -389,7 +389,7 @@ class RunHistory:
     # What is there
 
     def _look(self) -> Content:
-        """The run on disk, all of which is read."""
+        """Read the whole run from disk, and return its content."""
         try:
             state = open_state(RUN, check=False)
         except InputError as error:
@@ -435,7 +435,9 @@ def _is_alike(one: Content, manifest: Manifest) -> bool:
 
 
 def _source(value: int) -> Callable[[int, int], Any]:
-    """Planes whose cells are a number and that of the plane; for 0 all zeros."""
+    """Return a function that makes planes. Each cell is `value` plus the number of its plane, and all cells are 0 if
+    `value` is 0.
+    """
     return lambda z0, z1: np.arange(z0, z1, dtype="f4")[:, None, None] * bool(value) + np.float32(value)
 
 

@@ -1,4 +1,4 @@
-"""Many histories, one after the other, and how to repeat the one that fails."""
+"""Run many histories, one after the other, and show how to repeat the one that fails."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ HISTORIES: dict[str, Callable[..., Any]] = {"runs": RunHistory, "arrays": ArrayH
 
 
 def search(kind: str, seeds: Iterable[int]) -> str:
-    """Go through histories, and say how many there were, of how many calls. Raises AssertionError at the first that
-    breaks a promise."""
+    """Run histories, and return a text with the numbers of histories and calls. Raises AssertionError at the first
+    fault.
+    """
     count: Counter[str] = Counter()
     for seed in seeds:
         history = HISTORIES[kind](seed)
@@ -33,7 +34,7 @@ def search(kind: str, seeds: Iterable[int]) -> str:
 
 
 def first_failure(kind: str, seeds: Iterable[int]) -> int | None:
-    """Return the first seed whose history breaks a promise."""
+    """Return the first seed whose history has a fault."""
     for seed in seeds:
         try:
             HISTORIES[kind](seed).run()
@@ -43,7 +44,7 @@ def first_failure(kind: str, seeds: Iterable[int]) -> int | None:
 
 
 def repeat(kind: str, seed: int) -> None:
-    """Print the calls of one history, and what is wrong with it."""
+    """Print the calls of one history, and its fault."""
     trace: list[str] = []
     history = HISTORIES[kind](seed, trace)
     try:

@@ -1,4 +1,4 @@
-"""What stands in for C++ in histories: stores and the engine's snapshots go through the simulated system, too."""
+"""Substitutes for C++ code in histories: stores and snapshots of the engine also use the simulated system."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 
 
 class SimulatedStore:
-    """`_core.Store` of files beneath folders."""
+    """A substitute for `_core.Store` over simulated files."""
 
     def __init__(self, files: Sequence[FileBeneath], backend: str, direct: bool, writable: bool) -> None:
         self.paths = [str(file) for file in files]
@@ -62,7 +62,7 @@ class SimulatedStore:
 
 
 def write_snapshot(folder: int, name: str, content: bytes) -> int:
-    """What the engine does with a snapshot before its pass ends: the checksum."""
+    """Write a snapshot as the engine does before its pass ends, and return the checksum."""
     with storage_errors("write", name):
         handle = _open_beneath(FileBeneath(folder, name, name), os.O_RDWR)
         try:
@@ -119,7 +119,7 @@ def _read_bytes(file: FileBeneath, offset: int, count: int) -> bytes:
 
 @contextlib.contextmanager
 def simulated(system: SimulatedSystem, random: Random) -> Iterator[None]:
-    """Let the protocols of runs make their calls there."""
+    """Let the code of runs call the simulated system during the context."""
     core = SimpleNamespace(**{**vars(_core), "Store": SimulatedStore})
     system_calls = SimpleNamespace(close=system.close, fstat=system.fstat)
     with contextlib.ExitStack() as stack:

@@ -1,4 +1,6 @@
-"""The system calls of `outcrop.durable.SYSTEM`, by processes of which some are killed, on a disk that loses power."""
+"""The system calls of `outcrop.durable.SYSTEM` on a simulated disk. Processes can be killed, and the disk can lose
+power.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +15,11 @@ from simulated.chance import CALLS_MOST, Chance, Killed, Process, Turns
 from simulated.files import Change, File, Folder, Inode, Link, lose_power
 
 ROOM_CALLS = {"open", "write", "allocate", "mkdir", "symlink", "hardlink", "rename"}
-"""Calls that may find no space left."""
+"""Calls that can fail because the disk is full."""
 
 
 class Opened:
-    """An open file description. `lock` is what flock gave it."""
+    """An open file description. `lock` is the kind of lock that flock has given it."""
 
     __slots__ = ("inode", "lock", "owner", "reads", "writes")
 
@@ -28,8 +30,9 @@ class Opened:
 
 
 class SimulatedSystem:
-    """One machine with one file system. Outside `run` its calls are those of somebody who only looks, or prepares, and
-    nothing befalls them. `trace` has the calls where it is a list."""
+    """One machine with one file system. Calls outside `run` have no random events. They only prepare or examine the
+    disk. `trace` is a list that gets a line for each call, or None.
+    """
 
     def __init__(self, chance: Chance, trace: list[str] | None = None) -> None:
         self.chance, self.trace = chance, trace
@@ -49,7 +52,7 @@ class SimulatedSystem:
     # Processes
 
     def run(self, *functions: Callable[[], Any]) -> list[Process]:
-        """Let each function be a process, all at once, until all have come to an end, or power fails."""
+        """Run each function as a process, all at the same time, until all have ended or power fails."""
         processes = [Process(f"process {number}", one, self._end) for number, one in enumerate(functions)]
         self.crashed, self._after_rename = False, ""
         self._most = self.calls + CALLS_MOST
@@ -61,7 +64,7 @@ class SimulatedSystem:
         return processes
 
     def lose_power(self) -> None:
-        """Let what the disk has kept be all there is."""
+        """Reduce the file system to a version that the disk could have kept."""
         lose_power(self.root, self._random)
 
     def _look_ahead(self) -> None:
@@ -72,7 +75,7 @@ class SimulatedSystem:
             self._close(handle)
 
     def _enter(self, name: str, *arguments: object) -> None:
-        """Every call but `close` begins here: perhaps it is the one at which something happens."""
+        """Begin a call. Every call except `close` begins here, and the next random event may happen in it."""
         process = self._turns.current
         if process is None:
             return
@@ -97,8 +100,8 @@ class SimulatedSystem:
             number = errno.ENOSPC if needs_room and self._random.random() < 0.5 else errno.EIO
             if name in ("write", "read") and self._random.random() < 0.5:
                 self._next, self._what = self.calls + 1, ""
-                return  # see _some
-            self.chance.faults = 0.0  # one is enough until rates are set again
+                return  # `_some` makes the call incomplete instead
+            self.chance.faults = 0.0  # one fault is enough until rates are set again
             self._look_ahead()
             self.chance.count[what] += 1
             self._note(name, arguments, f"{os.strerror(number)} in ")
@@ -111,7 +114,7 @@ class SimulatedSystem:
         if not what:
             return
         if what in ("kill", "crash") and self._random.random() < 0.3 and not self._after_rename:
-            self._after_rename = what  # the moments around a flush of names are worth more attempts than others
+            self._after_rename = what  # delay the event until shortly after the next rename
             return
         self.chance.count[what] += 1
         if what == "switch":
@@ -120,7 +123,7 @@ class SimulatedSystem:
                 raise Killed
             return
         self._note(name, arguments, "KILLED at " if what == "kill" else "POWER LOST at ")
-        if name == "write" and self._random.random() < 0.5:  # in the middle of it
+        if name == "write" and self._random.random() < 0.5:  # the process ends in the middle of the write
             handle, content, offset = arguments
             part = bytes(content)[: self._random.randrange(len(content))]
             opened = self._opened.get(handle)
@@ -138,7 +141,7 @@ class SimulatedSystem:
         self._end(process)
 
     def _some(self, count: int) -> int:
-        """How much of `count` bytes a read or write transfers."""
+        """Return the number of bytes, of `count`, that a read or write transfers."""
         if self.calls + 1 == self._next and not self._what and count > 1:
             return 1 + self._random.randrange(count)
         return count
@@ -158,8 +161,9 @@ class SimulatedSystem:
         return inode
 
     def _find(self, path: object, dir_fd: int | None, follow: bool) -> tuple[Folder, str, Inode | None]:
-        """The folder that holds what `path` names, its name there, and what it is; a link at its end only without
-        `follow`."""
+        """Return the folder that contains `path`, the name in it, and the file, folder or None. A link at the end of
+        `path` is followed only with `follow`.
+        """
         text = os.fspath(path)
         folder = self._start(text, dir_fd)
         if "/" not in text and text not in (".", ".."):
@@ -199,7 +203,7 @@ class SimulatedSystem:
         except KeyError:
             _fail(errno.EBADF)
 
-    # Calls, as `os` has them
+    # Calls, with the signatures of `os`
 
     def open(self, path: object, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
         self._enter("open", path, flags, dir_fd)
@@ -235,7 +239,7 @@ class SimulatedSystem:
         if opened is None:
             if handle <= 0 or handle > self._handles:
                 _fail(errno.EBADF)
-            return  # of a process that was killed, or a Directory that goes
+            return  # the handle of a killed process or a deleted Directory object
         self._close(handle)
 
     def _close(self, handle: int) -> None:

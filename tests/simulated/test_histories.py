@@ -1,5 +1,6 @@
-"""The protocols of runs and arrays keep what they promise in thousands of histories on storage that is simulated:
-killed anywhere, cut off from power, with calls that fail, and with processes that take turns."""
+"""Checks that runs and arrays keep their promises in thousands of histories on simulated storage. Processes are killed,
+power and calls fail, and processes take turns.
+"""
 
 import os
 import secrets
@@ -43,7 +44,9 @@ def test_a_bug_in_the_protocol_of_arrays_is_found(mutation: Mutation) -> None:
 
 
 def test_a_seed_always_gives_the_same_history() -> None:
-    """Else a failure could not be repeated: the order of sets differs from process to process."""
+    """Check that the order of sets, which differs from process to process, does not affect a history. Otherwise a
+    failure could not be repeated.
+    """
     digests = {
         subprocess.run(
             [sys.executable, "-m", "simulated", "digest"],

@@ -1,5 +1,6 @@
-"""The model of storage is as a real file system is where nothing goes wrong, and loses what it may lose where power
-fails."""
+"""Checks the model of storage: without faults it equals a real file system, and after a power cut it loses what a real
+one may lose.
+"""
 
 import errno
 import fcntl
@@ -25,7 +26,7 @@ OTHERS = [0, 0, os.O_CREAT, os.O_CREAT | os.O_EXCL, os.O_DIRECTORY, os.O_NOFOLLO
 
 
 def random_calls(random: Random, count: int) -> list[tuple[str, tuple[Any, ...]]]:
-    """Calls with names, and with numbers of what was opened before."""
+    """Return random calls with names, and with numbers of earlier open files."""
     calls: list[tuple[str, tuple[Any, ...]]] = []
     for _ in range(count):
         name, other, number = random.choice(PLAIN), random.choice(PLAIN), random.randrange(1 << 16)
@@ -57,7 +58,7 @@ def random_calls(random: Random, count: int) -> list[tuple[str, tuple[Any, ...]]
 
 
 def outcomes(system: Any, top: int, calls: list[tuple[str, tuple[Any, ...]]]) -> list[object]:
-    """What each call returned, or its error."""
+    """Return the result or the error of each call."""
     opened: list[int] = []
     found: list[object] = []
     for name, arguments in calls:
@@ -135,7 +136,7 @@ def content(system: SimulatedSystem, name: str) -> bytes | None:
 
 
 def after_power_cuts(prepare: Callable[[SimulatedSystem], object], *names: str) -> set[tuple[bytes | None, ...]]:
-    """What files have, None where there is none, after a power cut that follows `prepare`; by many seeds."""
+    """Return the contents that files have after `prepare` and a power cut, None for a missing file, for many seeds."""
     found = set()
     for seed in range(300):
         system = SimulatedSystem(Chance(seed))
@@ -232,7 +233,7 @@ def names_of(system: SimulatedSystem) -> set[str]:
 
 
 def interleaved(seed: int) -> list[int]:
-    """Which of three processes made each of their calls."""
+    """Return, for each call, which of the three processes made it."""
     system = SimulatedSystem(Chance(seed))
     order: list[int] = []
 
