@@ -28,12 +28,12 @@ Array: TypeAlias = Literal["source", "target", "statics", "other", "fringes"]
 
 
 def round_up(count: int, multiple: int) -> int:
-    """The smallest multiple of `multiple` that is not below `count`."""
+    """Return the smallest multiple of `multiple` that is not below `count`."""
     return -(-count // multiple) * multiple
 
 
 def round_down(count: int, multiple: int) -> int:
-    """The largest multiple of `multiple` that is not above `count`."""
+    """Return the largest multiple of `multiple` that is not above `count`."""
     return count // multiple * multiple
 
 

@@ -1,11 +1,12 @@
 """The data of a plan's proof (validate.py): the contents of planes, and what each level of a pass reads and writes.
 
 Rows and columns are divided at all coordinates at which an action of the pass begins or ends. All cells between two
-such places have the same state, so one number stands for them: the level that wrote them. Planes are stored as ranges
-with one content. Planes with equal contents share one object, so that each check of it is made once.
+such places have the same state, so one number describes them: the level that wrote them. Neighbouring planes with the
+same content are stored as one range. Planes with equal contents share one object, so that each check of a content is
+made only once.
 
-Cells beyond a side that is not fixed are other cells of the grid: a periodic axis continues at its other end, and a
-mirror shows cells near it, which are within reach in any case.
+Cells beyond a side that is not fixed are other cells of the grid. A periodic axis continues at its other end. A mirror
+shows cells near the side, which are always within reach.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ from outcrop.plan.problem import Operand, Problem, versions
 
 Levels: TypeAlias = NDArray[np.int32]
 PlaneSpan: TypeAlias = tuple[int, int, int, int]
-"""A part of a plane: first and last place of its rows, then of its columns, among the places described above."""
+"""A part of a plane: the begin and the end of its rows, then the begin and the end of its columns. The four numbers
+count the places described above."""
 Ranges: TypeAlias = list[tuple[int, int]]
 NOTHING = -9
 """The level of a cell that no action has filled."""
@@ -44,7 +46,8 @@ def require(condition: bool, message: str) -> None:
 
 
 class CellLevels:
-    """The levels of the cells of a part of a plane. The object never changes, so that many planes can share it."""
+    """The levels of the cells of a part of a plane. Objects of this class never change, so that many planes can share
+    one object."""
 
     __slots__ = ("_after", "_holds", "levels", "shape")
 
@@ -54,13 +57,13 @@ class CellLevels:
         self._after: dict[tuple[object, ...], CellLevels] = {}
 
     def part(self, span: PlaneSpan) -> Levels:
-        """The levels of the cells of a part, which must be inside."""
+        """Return the levels of the cells of a part. Raises IllegalPlan if a cell is not in this object."""
         y0, y1, x0, x1 = self.shape.span
         require(y0 <= span[0] <= span[1] <= y1 and x0 <= span[2] <= span[3] <= x1, "cells that are not in the frame")
         return self.levels[span[0] - y0 : span[1] - y0, span[2] - x0 : span[3] - x0]
 
     def holds(self, spans: tuple[PlaneSpan, ...], level: int) -> bool:
-        """Whether all cells of the parts `spans` are at `level` or belong to the rim."""
+        """Return whether all cells of the parts `spans` are at `level` or belong to the rim."""
         key = spans, level
         if (found := self._holds.get(key)) is None:
             parts = [self.part(span) for span in spans]
@@ -68,28 +71,29 @@ class CellLevels:
         return found
 
     def updated(self, span: PlaneSpan, centre: CellLevels, level: int) -> CellLevels:
-        """A copy with a part at `level`, except that rim cells of `centre` become rim cells."""
+        """Return a copy in which a part is at `level`. Cells of this part that `centre` has as rim cells become rim
+        cells."""
         key = span, centre, level
         if (found := self._after.get(key)) is None:
             found = self._after[key] = self._with(span, np.where(centre.part(span) == RIM, RIM, level))
         return found
 
     def pasted(self, span: PlaneSpan, other: CellLevels) -> CellLevels:
-        """A copy in which a part has the levels of `other`."""
+        """Return a copy in which a part has the levels of `other`."""
         key = span, other
         if (found := self._after.get(key)) is None:
             found = self._after[key] = self._with(span, other.part(span))
         return found
 
     def filled(self, span: PlaneSpan, level: int) -> CellLevels:
-        """A copy with one level in a part."""
+        """Return a copy with one level in a part."""
         key = span, level
         if (found := self._after.get(key)) is None:
             found = self._after[key] = self._with(span, level)
         return found
 
     def raised(self, count: int) -> CellLevels:
-        """A copy with `count` added to every level that an update has written."""
+        """Return a copy with `count` added to every level that an update has written."""
         levels = self.levels
         return self.shape.cells(np.where((levels > 0) & (levels != RIM), levels + count, levels).astype(np.int32))
 
@@ -102,7 +106,7 @@ class CellLevels:
 
 
 class Shape:
-    """A part of a plane, and all contents that it has ever had. Equal contents are one object."""
+    """A part of a plane, and all contents that this part has had so far. Equal contents are one object."""
 
     def __init__(self, span: PlaneSpan) -> None:
         self.span = span
@@ -117,7 +121,8 @@ class Shape:
 
 
 class Frame:
-    """The part of a plane that a block has in a slot. Contents of different blocks differ, even with equal levels."""
+    """The part of a plane that a block has in a slot. Contents of different blocks are different objects, even if their
+    levels are equal."""
 
     def __init__(self, shape: Shape) -> None:
         self.shape = shape
@@ -125,7 +130,7 @@ class Frame:
         self.empty = self.content(shape.empty)
 
     def content(self, cells: CellLevels) -> SlotContent:
-        """The only object with these cells."""
+        """Return the content of a slot with these cells. Equal cells give the same object."""
         if (found := self._known.get(cells)) is None:
             found = self._known[cells] = SlotContent(self, cells)
         return found
@@ -150,7 +155,7 @@ class Runs(Generic[Value]):
         self._starts, self._values = [-FAR], [value]
 
     def over(self, z0: int, z1: int) -> list[tuple[int, int, Value]]:
-        """The ranges of z0 <= z < z1, in order."""
+        """Return the ranges of planes z0 <= z < z1, in order, each with its value."""
         starts, values = self._starts, self._values
         first, end = bisect_right(starts, z0) - 1, bisect_left(starts, z1)
         if end == first + 1:
@@ -174,7 +179,8 @@ class Runs(Generic[Value]):
         return self._starts[min(1, len(self._starts) - 1)], self._starts[-1]
 
     def advance(self, z0: int, z1: int, distance: int, times: int) -> None:
-        """Move planes z0 <= z < z1 up by `times` distances. Each move leaves a copy of the `distance` planes below."""
+        """Move the values of planes z0 <= z < z1 up by `times` distances. Each move leaves a copy of the values of the
+        `distance` planes below z0."""
         window, left = self.over(z0, z1), self.over(z0 - distance, z0)
         for moves in range(1, times + 1) if len(left) > 1 else ():
             for first, end, value in left:
@@ -188,7 +194,8 @@ class Runs(Generic[Value]):
 def together(
     one: Iterable[tuple[int, int, Value]], other: Iterable[tuple[int, int, Value]]
 ) -> Iterator[tuple[int, int, Value, Value]]:
-    """Two lists of ranges of the same planes as one list, divided where either of them is divided."""
+    """Combine two lists of ranges of the same planes. Yield ranges that end where a range of either list ends, with
+    both values."""
     second = iter(other)
     _, end_of_other, beside = next(second)
     for z0, end, value in one:
@@ -201,22 +208,24 @@ def together(
 
 
 def common(one: PlaneSpan, other: PlaneSpan) -> PlaneSpan | None:
-    """The part that two parts of a plane share, or None."""
+    """Return the part that two parts of a plane share, or None if they share no cell."""
     y0, y1 = max(one[0], other[0]), min(one[1], other[1])
     x0, x1 = max(one[2], other[2]), min(one[3], other[3])
     return (y0, y1, x0, x1) if y0 < y1 and x0 < x1 else None
 
 
 class Slots:
-    """The slots of one ring, by place: plane z of a block has the place z + its shift, and its slot is the place modulo
-    the number of slots. Resident rings have one slot for each plane, which all blocks share, with the frame `disk`."""
+    """The slots of one ring. Plane z of a block has the place z + shift, with the block's shift. Its slot is this place
+    modulo the number of slots. A resident ring has one slot for each plane. All blocks share these slots, whose frame
+    is `disk`."""
 
     def __init__(self, ring: Ring, number: int, disk: Frame) -> None:
         self.ring, self._number, self._disk = ring, number, disk
         self.runs: Runs[SlotContent | None] = Runs(None)
 
     def place(self, frame: Frame, shift: int, z0: int, z1: int, spans: Sequence[PlaneSpan], cells: CellLevels) -> None:
-        """Put parts of planes z0 <= z < z1 of a block into their slots. Other planes in these slots are removed."""
+        """Put the parts `spans` of planes z0 <= z < z1 of a block into their slots. Other planes that are in these
+        slots are removed."""
         if self.ring.resident:
             frame, shift = self._disk, 0
         runs, first, end = self.runs, z0 + shift, z1 + shift
@@ -236,7 +245,7 @@ class Slots:
             runs.put(first + times * planes, end + times * planes, None)
 
     def there(self, frame: Frame, shift: int, z0: int, z1: int) -> list[tuple[int, int, CellLevels]]:
-        """The cells of planes z0 <= z < z1 of a block. Raises IllegalPlan if a plane is not in its slot."""
+        """Return the cells of planes z0 <= z < z1 of a block. Raises IllegalPlan if a plane is not in its slot."""
         if self.ring.resident:
             frame, shift = self._disk, 0
         found = []
@@ -247,7 +256,7 @@ class Slots:
         return found
 
     def change(self, frame: Frame, shift: int, z0: int, z1: int, cells: CellLevels) -> None:
-        """Set the cells of planes z0 <= z < z1, which are in their slots."""
+        """Set the cells of planes z0 <= z < z1. The caller has checked that these planes are in their slots."""
         if self.ring.resident:
             frame, shift = self._disk, 0
         self.runs.put(z0 + shift, z1 + shift, frame.content(cells))
@@ -255,7 +264,7 @@ class Slots:
 
 @dataclass(frozen=True)
 class Part:
-    """The part of a plane that a level updates, and the parts that it reads of planes within reach."""
+    """The part of a plane that a level updates, and the parts that the level reads of planes within reach."""
 
     area: PlaneSpan
     seen: tuple[PlaneSpan, ...]
@@ -266,7 +275,7 @@ class Part:
 
 
 class Parts:
-    """The parts of planes that the actions of a pass use. `rows` and `columns` give the place of a coordinate."""
+    """The parts of planes that the actions of a pass use. `rows` and `columns` map coordinates to places."""
 
     def __init__(self, problem: Problem, one: Pass) -> None:
         self._problem, self._levels = problem, one.levels
@@ -275,12 +284,12 @@ class Parts:
         self._regions: dict[UpdateRegion, list[Part | None]] = {}
 
     def span(self, area: Rectangle) -> PlaneSpan:
-        """The places of a part of a plane."""
+        """Convert a part of a plane from coordinates to places."""
         rows, columns = self.rows, self.columns
         return rows[area.y0], rows[area.y1], columns[area.x0], columns[area.x1]
 
     def of_levels(self, region: UpdateRegion) -> list[Part | None]:
-        """The part of a plane that each level updates. Level 1 is at index 1."""
+        """Return the part of a plane that each level updates. Level 1 is at index 1."""
         if region not in self._regions:
             areas = areas_of(self._problem, region, self._levels)
             known = {area: self._part(area) for area in dict.fromkeys(areas)}
@@ -296,11 +305,11 @@ class Parts:
 
 
 def planes_seen(problem: Problem, z0: int, z1: int) -> Ranges:
-    """The positions of the planes that updates at positions z0 <= z < z1 read."""
+    """Return the positions of the planes that updates at positions z0 <= z < z1 read."""
     reach, count = problem.radius_z, problem.planes
     if not problem.periodic[0]:
         return [(max(0, z0 - reach), min(count, z1 + reach))]
-    if z1 - z0 > 1:  # neighbouring positions are at opposite ends, so two of them read all positions between
+    if z1 - z0 > 1:  # neighbours in this order are at opposite ends: two of them read this whole range
         return [(max(0, z0 - 2 * reach), min(count, z1 + 2 * reach))]
     plane = z0 // 2 if z0 % 2 == 0 else count - 1 - z0 // 2
     seen = {(plane + step) % count for step in range(-reach, reach + 1)}
@@ -309,12 +318,13 @@ def planes_seen(problem: Problem, z0: int, z1: int) -> Ranges:
 
 
 def rows_seen(problem: Problem, area: Rectangle) -> Ranges:
-    """The rows that updates of a part of a plane read."""
+    """Return the rows that updates of a part of a plane read."""
     return _seen(area.y0, area.y1, problem.radius_y, problem.shape[1], problem.periodic[1])
 
 
 def columns_seen(problem: Problem, area: Rectangle) -> Ranges:
-    """The cells of a row that updates of a part of a plane read. Between fixed sides, kernels also read padding."""
+    """Return the cells of a row that updates of a part of a plane read. If both sides are fixed, kernels also read
+    padding."""
     nx, reach = problem.shape[2], problem.radii[2]
     if problem.sides[2] == ("fixed", "fixed"):
         return _seen(area.x0, area.x1, reach, problem.pitch_cells, False)
@@ -333,7 +343,7 @@ def _seen(first: int, end: int, reach: int, extent: int, is_periodic: bool) -> R
 
 
 def areas_of(problem: Problem, region: UpdateRegion, levels: int) -> list[Rectangle | None]:
-    """The area of a plane that each level updates; None if there is none."""
+    """Return the area of a plane that each level updates, or None for a level that updates no cells."""
     bounds = region.y_low, region.y_high, region.x_low, region.x_high
     flat = all(bound.slope == 0 for bound in bounds)
     found = [_area_at(problem, bounds, level) for level in range(1, 2 if flat else levels + 1)]
@@ -347,7 +357,7 @@ def _area_at(problem: Problem, bounds: tuple[Bound, ...], level: int) -> Rectang
 
 
 def _coordinates(problem: Problem, one: Pass) -> tuple[set[int], set[int]]:
-    """The rows and columns at which an action of a pass begins or ends."""
+    """Return the rows and columns at which an action of a pass begins or ends."""
     _, ny, nx = problem.shape
     low, high = (problem.radii[2] if side == "fixed" else 0 for side in problem.sides[2])
     first = min(low, nx)
@@ -377,8 +387,8 @@ def _coordinates(problem: Problem, one: Pass) -> tuple[set[int], set[int]]:
 
 @dataclass(frozen=True)
 class Use:
-    """A level reads cells of a ring that level `wanted` wrote. If `moves`, the equivalent level n levels later reads
-    cells that level wanted + n wrote. If `beside`, the level also reads neighbouring cells."""
+    """A level reads cells of a ring that level `wanted` wrote. With `moves`, the equivalent level n levels later reads
+    cells that level wanted + n wrote. With `beside`, the level also reads neighbouring cells."""
 
     field: int
     ring: int
@@ -389,15 +399,16 @@ class Use:
 
 @dataclass(frozen=True)
 class LevelUses:
-    """The values that a level reads and, for each target, the ring of the newest values and the ring that it writes."""
+    """The values that a level reads. For each target, also the ring of its newest values and the ring that the level
+    writes."""
 
     reads: tuple[Use, ...]
     targets: tuple[tuple[int, int], ...]
 
 
 class Uses:
-    """The reads and writes of each level. Copies are written alternately, so that a level is equivalent to the one
-    `cycle` levels before it. Only the first `cycle` levels differ, because they read values from before the pass."""
+    """The reads and writes of each level. Copies are written alternately, so each level is equivalent to the level that
+    is `cycle` levels earlier. Only the first `cycle` levels differ, because they read values from before the pass."""
 
     def __init__(self, problem: Problem, levels: int) -> None:
         self._problem, self._levels = problem, levels
@@ -411,19 +422,22 @@ class Uses:
         return self.second[field] if copy else field
 
     def copies(self, level: int) -> list[int]:
-        """The rings of first (even `level`) or second copies of updated fields."""
+        """Return the rings of first copies of updated fields if `level` is even, and those of second copies if it is
+        odd."""
         if level % 2:
             return list(self.second.values())
         return [field for field, one in enumerate(self._problem.fields) if not one.is_static]
 
     def final(self, field: int, age: int) -> tuple[int, int]:
-        """The ring that holds the values of an array after the last level, and the level that wrote them."""
+        """Return the ring that holds the values of an array after the last level, and the level that wrote these
+        values."""
         alike = self._alike(self._levels)
         version = self._versions[alike].of(Operand(field, age))
         return self.ring(field, version.copy), version.level + self._levels - alike
 
     def of(self, level: int) -> tuple[LevelUses, int]:
-        """The reads and writes of an equivalent earlier level, and the number of levels between both."""
+        """Return the reads and writes of an equivalent earlier level, and the number of levels from that level to
+        `level`."""
         alike = self._alike(level)
         if alike not in self._known:
             self._known[alike] = self._uses(alike)

@@ -101,7 +101,7 @@ def _chunk_patches(problem: Problem, sizes: Sizes, levels: int) -> tuple[Patch, 
 
 
 def time_line(plan: Plan, one: Pass, machine: Machine) -> tuple[Span, ...]:
-    """The time line that the model predicts for one pass of `plan`."""
+    """Return the time line that the model predicts for one pass of `plan`."""
     problem = plan.problem
     cells = sum(
         cell_updates(problem, action) for p in plan.passes for action in p.actions if isinstance(action, Update)

@@ -1,4 +1,4 @@
-"""Sizes that the user has given; the tuner chooses the others.
+"""Sizes that the user has given. The tuner chooses the other sizes.
 
     bt              time steps of a pass; a run with fewer steps has one pass
     by              rows of a block at level 1
@@ -6,7 +6,8 @@
     slab            planes that are updated together
     diamond         half the height of the cache tiles, in levels
 
-A scheme has some of these sizes (`Scheme.sizes`). It lists candidates that have the given values.
+A scheme has some of these sizes (`Scheme.sizes`). If a user gives a size, the scheme lists only candidates with this
+size.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from outcrop.plan.schemes.scheme import Scheme
 
 MAX_STEPS_OF_PASS = 10_000
-"""More steps in a pass save no measurable time, but make the list of actions longer."""
+"""The maximum number of steps in a pass. More steps save no measurable time, but make the list of actions longer."""
 
 
 @dataclass(frozen=True)
@@ -38,17 +39,18 @@ class GivenSizes:
     diamond: int | None = None
 
     def to_dict(self) -> dict[str, int]:
-        """The given sizes by name."""
+        """Return the given sizes by name."""
         every = ((one.name, getattr(self, one.name)) for one in fields(self))
         return {name: size for name, size in every if size is not None}
 
     def or_any(self, name: str, tried: Iterable[int]) -> Iterable[int]:
-        """The given size of that name, or all sizes in `tried`."""
+        """Return the given size of that name. If it is not given, return all sizes in `tried`."""
         size = self.to_dict().get(name)
         return tried if size is None else (size,)
 
     def levels(self, problem: Problem, tried: Iterable[int]) -> Iterable[int]:
-        """The given levels of a pass, at most those of the run, or all levels in `tried`."""
+        """Return the given number of levels of a pass, at most the levels of the run. If it is not given, return all
+        numbers in `tried`."""
         return tried if self.bt is None else (max(1, min(self.bt, problem.steps)) * problem.stages,)
 
     def __bool__(self) -> bool:
@@ -63,9 +65,9 @@ NAMES = tuple(one.name for one in fields(GivenSizes))
 
 
 def with_sizes(schemes: Sequence[Scheme], problem: Problem, given: GivenSizes) -> list[Scheme]:
-    """The `schemes` that have all given sizes. Their candidates have these sizes.
+    """Return those of `schemes` that have all given sizes. The candidates of the returned schemes have these sizes.
 
-    Raises InputError if no scheme has them, or if a size is not possible on this grid.
+    Raises InputError if no scheme has all these sizes, or if a size is not possible on this grid.
     """
     if not given:
         return list(schemes)

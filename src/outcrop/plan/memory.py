@@ -76,7 +76,8 @@ class Window:
 
 
 def make_window(problem: Problem, ring_planes: tuple[int, int, int], slot: int, keeps_statics: bool = False) -> Window:
-    """The window with rings of `ring_planes` slots. With `keeps_statics`, the rings of static fields are resident."""
+    """Return the window with rings of `ring_planes` slots. With `keeps_statics`, the rings of static fields are
+    resident."""
     kept = (Ring(problem.planes, problem.record_bytes, True),) * (problem.statics if keeps_statics else 0)
     copies = len(problem.fields) - problem.statics, problem.doubles, problem.statics - len(kept)
     return Window(ring_planes, slot, copies, kept)
@@ -98,7 +99,7 @@ def slots_within(problem: Problem, slot: int, budget_bytes: int) -> int:
 
 
 def gaps_bytes(rings: int) -> int:
-    """The bytes of a window before, between and after its rings."""
+    """Return the bytes of a window before, between and after its rings."""
     return GUARD_BYTES + rings * (GUARD_BYTES + (SHIFT_BYTES if rings > RINGS_IN_STEP else 0))
 
 
@@ -129,7 +130,7 @@ class AcquisitionMemory:
     max_steps: int = 0
 
     def bytes(self, steps: int) -> int:
-        """The total size for passes of `steps` steps."""
+        """Return the total size for passes of `steps` steps."""
         return self.staging.bytes + self.point_bytes + self.step_bytes * steps
 
 
@@ -137,7 +138,7 @@ NO_ACQUISITION_MEMORY = AcquisitionMemory()
 
 
 def min_acquisition_memory(demand: AcquisitionDemand, steps: int) -> AcquisitionMemory:
-    """The minimum memory for passes of `steps` steps."""
+    """Return the minimum memory for passes of `steps` steps."""
     staging = MIN_STAGING if demand.snapshot_bytes else Staging()
     return AcquisitionMemory(staging, demand.point_bytes, demand.step_bytes, steps)
 

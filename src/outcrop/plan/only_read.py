@@ -35,7 +35,7 @@ EQUALLY_FAST = 1.01
 
 
 def possible(problem: Problem, budget_bytes: int) -> tuple[bool, ...]:
-    """The values of `Sizes.keeps_statics` that a window within the budget may have."""
+    """Return the values of `Sizes.keeps_statics` that a window within the budget may have."""
     return (False, True) if 0 < problem.statics * problem.grid_bytes <= budget_bytes else (False,)
 
 
@@ -47,7 +47,7 @@ def taken(candidates: Sequence[Candidate]) -> Candidate:
 
 
 def place_of(sizes: Sizes) -> str:
-    """The place of static fields in plans of these sizes."""
+    """Return the place of static fields in plans of these sizes."""
     return MEMORY if sizes.keeps_statics else DISK
 
 

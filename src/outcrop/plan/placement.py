@@ -1,4 +1,4 @@
-"""Choose a place for each thing when each has several possible places and no place holds all things.
+"""Choose a place for each thing. Each thing has several possible places, but no place has room for all things.
 
     demand: image ─┬─ choice: dram    takes 8 GiB of dram    0.1 s of transfers a step
                    └─ choice: nvme0   takes 8 GiB of nvme0   2.7 s
@@ -8,13 +8,13 @@ A step takes its computing time or the sum of all transfers, whichever is longer
 not each other, because the same cores make all of them. The best placement has, in this order:
 
 1. the shortest step;
-2. the shortest transfers of updated things: they go to the fastest place with room, even if a step would hide slower
-   transfers;
-3. the fewest bytes of things that are only read in the fastest place, then in the second fastest, and so on: they go to
-   the slowest place that does not delay a step.
+2. the shortest transfers of updated things. These things go to the fastest place with room, even if a step can hide
+   slower transfers;
+3. the fewest bytes of things that are only read in the fastest place, then in the second fastest place, and so on.
+   These things go to the slowest place that does not delay a step.
 
-The search is exact and depth first. It leaves a branch that cannot become better than the best placement found. After
-MAX_BRANCHES branches it stops and returns the best placement found, with `is_best` false.
+The search is exact and depth first. It skips a branch that cannot become better than the best placement found so far.
+After MAX_BRANCHES branches, the search stops and returns the best placement found so far, with `is_best` false.
 
 Arrays of users and fields of a run are placed in the same way and reported in the same table.
 """
@@ -33,8 +33,8 @@ MAX_BRANCHES = 30_000
 
 @dataclass(frozen=True)
 class Choice:
-    """A possible place of a thing: the bytes that it takes of this place and of others, and the seconds of its
-    transfers in each step."""
+    """A possible place of a thing. `takes` are the bytes that the thing takes of this place and of other places.
+    `transfer_seconds` is the time of its transfers in each step."""
 
     place: str
     takes: tuple[tuple[str, int], ...]
@@ -57,7 +57,7 @@ class Demand:
 
 @dataclass(frozen=True)
 class Assignment:
-    """The choice for each demand, in their order. `is_best` is false if the search stopped early."""
+    """The choice for each demand, in the order of the demands. `is_best` is false if the search stopped early."""
 
     chosen: tuple[Choice, ...]
     seconds_per_step: float
@@ -68,7 +68,8 @@ Cost: TypeAlias = "tuple[int, int, tuple[int, ...]]"
 
 
 def assign(demands: Sequence[Demand], free_bytes: Mapping[str, int], computing_seconds: float) -> Assignment | None:
-    """The best placement, or None if there is no room for all demands. `free_bytes` lists the fastest place first."""
+    """Return the best placement, or None if the places do not have room for all demands. `free_bytes` lists the fastest
+    place first."""
     search = _Search(demands, free_bytes, computing_seconds)
     search.place(0, {})
     if search.best is None:
@@ -79,8 +80,9 @@ def assign(demands: Sequence[Demand], free_bytes: Mapping[str, int], computing_s
 
 
 def cost(demands: Sequence[Demand], chosen: Sequence[Choice], places: Sequence[str], computing_seconds: float) -> Cost:
-    """The cost to be minimised, compared in this order: nanoseconds of a step, nanoseconds of transfers of updated
-    things, and bytes of things that are only read in each of `places`, the fastest first."""
+    """Return the cost to be minimised. It has the nanoseconds of a step, the nanoseconds of transfers of updated
+    things, and the bytes of read-only things in each of `places`, with the fastest place first. Costs are compared in
+    this order."""
     pairs = list(zip(demands, chosen, strict=True))
     step = max(round(computing_seconds * 1e9), sum(one.nanoseconds for one in chosen))
     updated = sum(one.nanoseconds for demand, one in pairs if demand.updated)
@@ -93,7 +95,7 @@ def cost(demands: Sequence[Demand], chosen: Sequence[Choice], places: Sequence[s
 
 
 def fits(chosen: Sequence[Choice], free_bytes: Mapping[str, int]) -> bool:
-    """Whether there is room for all choices together."""
+    """Return whether the places have room for all choices together."""
     left = dict(free_bytes)
     for one in chosen:
         for place, count in one.takes:
@@ -116,7 +118,7 @@ class _Search:
             )
             for demand in demands
         ]
-        # The minimum cost of the demands that come after the first n of the order.
+        # At index n: the minimum cost of all demands except the first n of the order.
         self._least = [(0, 0)]
         for number in reversed(self._order):
             least = min((one.nanoseconds for one in demands[number].choices), default=0)
@@ -127,7 +129,7 @@ class _Search:
         self.branches_left = MAX_BRANCHES
 
     def place(self, depth: int, chosen: dict[int, Choice]) -> None:
-        """Try all choices for the demands from position `depth` of the order on."""
+        """Try all choices for all demands except the first `depth` of the order."""
         bound = self._bound(depth, chosen)
         self.branches_left -= 1
         if self.branches_left <= 0 or (self._best_cost is not None and bound >= self._best_cost):
@@ -149,7 +151,8 @@ class _Search:
             self._left[place] -= sign * count
 
     def _bound(self, depth: int, chosen: Mapping[int, Choice]) -> Cost:
-        """A lower bound of the cost of all placements that include `chosen`; the exact cost if it is complete."""
+        """Return a lower bound of the cost of all placements that include `chosen`. If `chosen` has all demands, return
+        the exact cost."""
         demands = [self._demands[number] for number in chosen]
         so_far = sum(one.nanoseconds for one in chosen.values())
         least_step, least_updated = self._least[depth]
@@ -166,7 +169,7 @@ FASTEST, FASTEST_WITH_ROOM = "the fastest", "the fastest with room"
 SLOWEST, SLOWEST_FOR_NOTHING, HIDDEN = "the slowest", "the slowest that costs nothing", "hidden behind the computing"
 
 MIN_SHOWN_SECONDS = 0.001
-"""Shorter times are shown as "less than" this."""
+"""Shorter times are shown as "less than" this time."""
 
 
 @dataclass(frozen=True)
@@ -182,7 +185,7 @@ class PlacementRow:
 
 
 def table(what: str, every: Sequence[PlacementRow]) -> list[str]:
-    """The lines of a table with a head. `what` is the title of the column of names."""
+    """Return the lines of a table, with its header first. `what` is the header of the column of names."""
     rows = [(what, "bytes", "tier", "takes", "transfers", "why")]
     for one in every:
         takes = ", ".join(f"{format_bytes(count)} of {place}" for place, count in one.takes if count) or "nothing"
@@ -197,13 +200,13 @@ def has_no_room(place: str) -> str:
 
 
 def takes_longer(place: str, what: str, seconds: float) -> str:
-    """The objection to a place that delays `what`, such as "a step"."""
+    """Return the text of the objection to a place that delays `what`, such as "a step"."""
     shown = format_seconds(max(seconds, MIN_SHOWN_SECONDS))
     longer = shown if seconds >= MIN_SHOWN_SECONDS else f"less than {shown}"
     return f"{place} makes {what} {longer} longer"
 
 
 def because(kind: str, objections: Iterable[str]) -> str:
-    """The reason for a place: its kind, and the objections to the others."""
+    """Return the text of the reason for a place: the kind of the reason, and the objections to other places."""
     every = ", ".join(objections)
     return f"{kind}: {every}" if every else kind

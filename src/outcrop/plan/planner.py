@@ -1,4 +1,5 @@
-"""Make a plan for a problem, a machine and a budget, or an error that names the smallest sufficient budget."""
+"""Make a plan for a problem, a machine and a budget. If the budget is too small, raise an error that names the smallest
+sufficient budget."""
 
 from __future__ import annotations
 
@@ -21,11 +22,13 @@ from outcrop.units import format_bytes
 
 @dataclass(frozen=True)
 class Planned:
-    """The result of planning: a plan within `budget_bytes`, with the sizes `given`, for this machine or another one.
+    """The result of planning: a plan within `budget_bytes` that has the sizes `given`. The plan is for this machine or
+    for another one.
 
     `considered` are the plan's own entry and the best of the other candidates. `updates_origin` is the origin of the
-    update rate: "measured", "assumed", or a text that names the machine that declares it. StorageRates.origin is the
-    same for the storage. `assumed` has the reason for each rate that is assumed: {"updates": ..., "storage": ...}.
+    update rate: "measured", "assumed", or a text that names the machine whose file declares the rate.
+    `StorageRates.origin` is the origin of the storage's rates. `assumed` has the reason for each rate that is assumed:
+    {"updates": ..., "storage": ...}.
     """
 
     problem: Problem
@@ -38,7 +41,8 @@ class Planned:
     assumed: Mapping[str, str]
 
     def require_legal(self) -> None:
-        """Prove the plan legal, only once. Raises IllegalPlan, an AssertionError that names the wrong action."""
+        """Prove that the plan is legal. Later calls do not repeat the proof. If the plan is not legal, raises
+        IllegalPlan, an AssertionError that names the wrong action."""
         _ = self._is_proved
 
     @cached_property
@@ -54,17 +58,17 @@ class Planned:
 
     @property
     def thread_layout(self) -> str:
-        """The threads that update cells, in words."""
+        """A text that says how many threads update cells."""
         return f"{self.machine.threads} threads"
 
     @property
     def numa_nodes(self) -> int:
-        """The number of NUMA nodes with such threads; 1 for a declared machine."""
+        """The number of NUMA nodes with threads that update cells. 1 for a declared machine."""
         return 1
 
 
 def make_plan(problem: Problem, machine: Machine, budget_bytes: int, scheme: str, update_rate: UpdateRate) -> Plan:
-    """The plan that `choose` chooses."""
+    """Return only the plan that `choose` returns."""
     return choose(problem, machine, budget_bytes, scheme, update_rate).plan
 
 
@@ -76,10 +80,11 @@ def choose(
     update_rate: UpdateRate,
     given: GivenSizes = FREE,
 ) -> TunedPlan:
-    """The cheapest plan of `scheme` ("auto": of all schemes) within `budget_bytes` that has the sizes `given`, and the
-    candidates among which it was chosen.
+    """Return the cheapest plan of `scheme` within `budget_bytes` that has the sizes `given`, with all candidates. With
+    `scheme` "auto", the plan may have any scheme.
 
-    Raises BudgetError with the smallest sufficient budget, and InputError for an unknown scheme or impossible sizes.
+    Raises BudgetError, which names the smallest sufficient budget, if the budget is too small. Raises InputError for an
+    unknown scheme or impossible sizes.
     """
     schemes = schemes_for(problem, scheme, given)
     require_budget(problem, budget_bytes, scheme, given)
@@ -87,15 +92,15 @@ def choose(
     acquisition = acquisition_memory(problem.acquisition, _min_steps(problem, given), problem.steps, spare_bytes)
     window_bytes = budget_bytes - acquisition.bytes(acquisition.max_steps)
     if scheme == "auto" and not given and window_bytes >= largest_useful_bytes(problem):
-        schemes = schemes[:1]  # the others only save memory
+        schemes = schemes[:1]  # the other schemes only save memory
     choice = tune(problem, schemes, machine, window_bytes, update_rate, acquisition)
     assert choice is not None, "the smallest budget has a plan"
     return choice
 
 
 def schemes_for(problem: Problem, scheme: str, given: GivenSizes = FREE) -> list[Scheme]:
-    """The scheme of that name with the sizes `given`; for "auto", all schemes that can run the problem and check all
-    data that they read.
+    """Return the scheme of that name with the sizes `given`. For "auto", return all schemes that can run the problem
+    and that check all data that they read.
 
     Raises InputError for an unknown name, and for a scheme that cannot run the problem or does not have these sizes.
     """
@@ -123,14 +128,15 @@ def require_budget(problem: Problem, budget_bytes: int, scheme: str = "auto", gi
 
 
 def find_scheme(name: str) -> Scheme:
-    """The scheme of that name. Raises InputError, which lists the known names."""
+    """Return the scheme of that name. Raises InputError for an unknown name. The message lists the known names."""
     if ALIASES.get(name, name) not in SCHEMES:
         raise InputError(f"scheme {name!r} is unknown; there are auto, {', '.join([*SCHEMES, *ALIASES])}")
     return SCHEMES[ALIASES.get(name, name)]
 
 
 def smallest_budget_bytes(problem: Problem, scheme: str = "auto", given: GivenSizes = FREE) -> int:
-    """The bytes of the smallest window for `scheme` with the sizes `given`, and of the minimum for acquisition."""
+    """Return the bytes of the smallest window for `scheme` with the sizes `given`, plus the minimum memory for
+    acquisition."""
     window_bytes = min(one.smallest(problem).bytes for one in schemes_for(problem, scheme, given))
     steps = _min_steps(problem, given)
     return window_bytes + min_acquisition_memory(problem.acquisition, steps).bytes(steps)
@@ -141,7 +147,8 @@ def _min_steps(problem: Problem, given: GivenSizes) -> int:
 
 
 def largest_useful_bytes(problem: Problem) -> int:
-    """The bytes of the largest window that any plan uses: the whole grid, every copy of every field."""
+    """Return the bytes of the largest window that any plan uses. This window holds the whole grid, with all copies of
+    all fields."""
     return whole_window(problem).bytes
 
 

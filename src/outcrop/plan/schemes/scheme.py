@@ -12,10 +12,11 @@ from outcrop.plan.problem import Problem
 
 @dataclass(frozen=True)
 class Volume:
-    """The work of one pass by the formulas of the scheme, which are good enough to rank sizes.
+    """The work of one pass, estimated by the formulas of the scheme. The formulas are good enough to rank sizes.
 
-    `exposed_bytes` are transferred before the first update of a block or after its last one. `slabs` is the number of
-    Update actions, and `requests` the number of transfers of a plane or of a part of one.
+    `exposed_bytes` are the bytes that are transferred before the first update of a block or after its last update.
+    `slabs` is the number of Update actions. `requests` is the number of transfers, each of a plane or of a part of a
+    plane.
     """
 
     bytes_read: float
@@ -61,7 +62,7 @@ class Scheme:
     keeps_statics: bool = False
 
     def refusal(self, problem: Problem) -> str | None:
-        """The reason why the scheme cannot run the problem, or None if it can."""
+        """Return the reason why the scheme cannot run the problem, or None if it can."""
         if problem.in_place and not self.in_place:
             return "run in place: blocks read what others have overwritten"
         if self.single and not problem.single:

@@ -1,7 +1,7 @@
 """Divide one axis into blocks that lean back with the level, for skewed schemes.
 
 Cut number j lies at eta[j] at level 1 and `reach` cells lower at every further level (eta = y + reach (level - 1)),
-so that a block needs no cells of later blocks:
+so a block needs no cells of later blocks:
 
     level L  |    \\         \\         |
        :     | 0   \\    1    \\    2   |      Beside cut j both rings hold the latest two levels, by steps of
@@ -13,7 +13,8 @@ of one parity holds the fringe
 
     eta - reach (q_max + 1) <= y < eta + reach (1 - parity),      q_max the highest level below L of that parity,
 
-and all cells below it are final or not needed any more. A block writes its cells below the fringe of the next block.
+and all cells below the fringe are final or no longer needed. A block writes its cells below the fringe of the next
+block.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ class SkewedCut:
     """The blocks of one axis with `extent` cells, for passes of `levels` levels.
 
     `starts` are eta[0], eta[1], ... The first block begins with the grid, and the last one ends with it. All ranges of
-    a block are half open and begin and end at multiples of `group` cells or at an end of the grid. `joint`: a ring may
-    hold levels of both parities, so that its fringe covers both.
+    a block are half open. They begin and end at multiples of `group` cells or at an end of the grid. With `joint`, a
+    ring may hold levels of both parities, so its fringe includes the fringes of both parities.
     """
 
     extent: int
@@ -53,12 +54,13 @@ class SkewedCut:
 
     @property
     def max_frame(self) -> int:
-        """The cells that suffice for every frame: block, fringe below, reach or rim above, and rounding to groups."""
+        """A number of cells that is enough for every frame. It includes the block, the fringe below, the reach or rim
+        above, and the rounding to groups."""
         if self.count == 1:
             return self.extent
-        if self.count == 2:  # the first block has no fringe below, the second one nothing above
+        if self.count == 2:  # the first block has no fringe below, and the second block ends with the grid
             return max(end - first for first, end in (block.frame() for block in self.blocks))
-        size = self.starts[2] - self.starts[1]  # the first block may be larger, because it has no fringe below
+        size = self.starts[2] - self.starts[1]  # the first block may have more cells, because it has no fringe below
         cells = size + self.reach * self.levels + max(self.reach, self.starts[0]) + 2 * (self.group - 1)
         return min(self.extent, round_down(cells, self.group))
 
@@ -79,7 +81,8 @@ class SkewedBlock:
         return self.number + 1 == self.cut.count
 
     def fringe(self, parity: int) -> Range:
-        """The cells that this block takes over from the previous block, in the ring of `parity`; none for the first."""
+        """Return the range of cells that this block takes over from the previous block, in the ring of `parity`. The
+        range is empty for the first block."""
         if self.is_first:
             return 0, 0
         cut = self.cut
@@ -89,33 +92,33 @@ class SkewedBlock:
         return self._clamp(round_down(low, cut.group)), self._clamp(round_up(high, cut.group))
 
     def next_fringe(self, parity: int) -> Range:
-        """The cells that the next block takes over; none for the last block."""
+        """Return the range of cells that the next block takes over. The range is empty for the last block."""
         if self.is_last:
             return self.cut.extent, self.cut.extent
         return SkewedBlock(self.cut, self.number + 1).fringe(parity)
 
     def body(self, parity: int) -> Range:
-        """The cells above the fringe. Those of even parity are read at level 0."""
+        """Return the range of cells above the fringe. The cells of even parity are read at level 0."""
         return self.fringe(parity)[1], self.next_fringe(parity)[1]
 
     def span(self, parity: int) -> Range:
         return self.fringe(parity)[0], self.next_fringe(parity)[1]
 
     def frame(self) -> Range:
-        """The cells that this block needs in memory."""
+        """Return the range of cells that this block needs in memory."""
         return min(self.span(0)[0], self.span(1)[0]), self.span(0)[1]
 
     def left_below(self, parity: int) -> Range:
-        """The cells that are final after this block: no later block updates them."""
+        """Return the range of cells that are final after this block, because no later block updates them."""
         return self.fringe(parity)[0], self.next_fringe(parity)[0]
 
     def own(self) -> Range:
-        """The cells that this block updates at level 1, including the rim beside them."""
+        """Return the range of cells that this block updates at level 1, including the rim beside them."""
         starts = self.cut.starts
         return -FAR if self.is_first else starts[self.number], FAR if self.is_last else starts[self.number + 1]
 
     def bounds(self) -> tuple[Bound, Bound]:
-        """The bounds between which this block updates cells at each level."""
+        """Return the lower and the upper bound between which this block updates cells at each level."""
         low, high = self.own()
         slope = -self.cut.reach
         return (
@@ -137,10 +140,11 @@ def cut_axis(
     lead: int = 0,
     joint: bool = False,
 ) -> SkewedCut:
-    """Blocks of `size` cells each at level 1 (0: one block). The first block begins at cell `first`.
+    """Divide an axis into blocks of `size` cells each at level 1. With `size` 0, the axis is one block. The first block
+    begins at cell `first`.
 
-    The first block has `lead` cells more. It has no fringe below, so that with a `lead` of up to reach (levels - 1) its
-    frame is no larger than the others.
+    The first block has `lead` cells more. It has no fringe below, so its frame is not larger than the other frames if
+    `lead` is at most reach (levels - 1).
     """
     further = range(first + size + lead, extent - first, size) if size else ()
     return SkewedCut(extent, reach, levels, (first, *further), group, joint)

@@ -6,30 +6,31 @@
       1  |      \\___________\\___________\\____ z
          written ◄──┘                └──► read ahead while slab s is updated
 
-The following planes are in the window while slab [zeta0, zeta1) of b planes is updated. The highest level reads the
-lowest plane. The highest plane is read ahead for the next slab. A plane that is being written keeps its slot until a
-read needs that slot:
+While the slab [zeta0, zeta1) of b planes is updated, the window holds the planes listed below. The highest level reads
+the lowest of these planes. The highest of these planes is read ahead for the next slab. A plane that is being written
+keeps its slot until a read needs that slot:
 
     even ring   zeta0 - r(L-1) [- r, L odd]  ..  zeta1 + b + r - 1         2b + rL  [+ r, L odd]
     odd ring    zeta0 - rL                   ..  zeta1 - 1                  b + rL  [+ b - r, L odd: written from here]
 
-For one level, the odd ring must also hold the lower rim beside the first slab. So an even number of levels needs less
-memory. If steps have several stages, or the state has previous values, both rings are as large as the larger one, plus
-one radius. Static fields are needed one radius ahead and behind only if updates read them at neighbours:
+If L is odd, the rings need the additional planes in brackets. With one level, the odd ring must also hold the lower rim
+and the first slab. So an even number of levels needs less memory. If steps have several stages, or if the state has
+previous values, both rings have the size of the larger ring plus one radius. Static fields are needed one radius ahead
+and behind only if updates read them at neighbours:
 
     static      zeta0 - r(L-1) [- r, read at neighbours]  ..  zeta1 + b [+ r] - 1       2b + r(L-1) [+ 2r]
 
-This ring holds at least the lower rim beside the first two slabs. With these sizes each read for the next slab waits
-for exactly one write of the last slab, and both overlap the update of this slab. Each plane is read once and written
-once: 2/L words per cell and step.
+This ring holds at least the lower rim and the first two slabs. With these sizes, each read for the next slab waits for
+exactly one write of the previous slab. Both transfers overlap the update of the current slab. Each plane is read once
+and written once, which makes 2/L words per cell and step.
 
 If memory does not hold enough planes, y is divided into k blocks that lean back by r per level (skewed_cut.py), and the
 grid is streamed once for each block. A block writes the fringes, the rows from which the next block continues, to the
-array `fringes`. That moves 4r/by words more per cell and step, but memory can hold k times as many planes. The odd ring
-then also reads fringes ahead and needs as many planes as the even ring. Plane z of block i counts as plane z + i nz, so
-reading ahead continues into the next block while this block ends.
+array `fringes`. With blocks, 4r/by words more are moved per cell and step, but memory can hold about k times the number
+of planes. The odd ring then also reads fringes ahead and needs as many planes as the even ring. For the rings, plane z
+of block i has the number z + i nz. So while one block ends, planes of the next block are already read.
 
-The naive scheme is a wavefront of one step, as in a program without temporal blocking, for comparison.
+The naive scheme serves for comparison. It is a wavefront of one step, like a program without temporal blocking.
 """
 
 from __future__ import annotations
@@ -62,19 +63,20 @@ from outcrop.plan.schemes.skewed_cut import SkewedBlock, SkewedCut, cut_axis
 
 
 def blocks_in_y(problem: Problem, levels: int, sizes: Sizes) -> SkewedCut:
-    """The blocks into which y is divided; one block if `sizes` has no `block_y`."""
+    """Return the blocks into which y is divided. If `sizes` has no `block_y`, y is one block."""
     rows, radius, lead = problem.shape[1], problem.radius_y, _lead(problem, levels)
     joint = not problem.plain
     return cut_axis(rows, radius, radius, levels, sizes.block_y, problem.row_group, lead, joint)
 
 
 def _lead(problem: Problem, levels: int) -> int:
-    """The rows by which the first block may be larger than the others, because it takes over no fringes."""
+    """Return the number of rows by which the first block may be larger than the other blocks. It may be larger because
+    it takes over no fringe."""
     return problem.radius_y * (levels - 1)
 
 
 def window(problem: Problem, levels: int, sizes: Sizes) -> Window:
-    """The window for passes of `levels` levels. No ring has more slots than the grid has planes."""
+    """Return the window for passes of `levels` levels. No ring has more slots than the grid has planes."""
     cut = blocks_in_y(problem, levels, sizes)
     frame = Rectangle(0, cut.max_frame, 0, problem.pitch_cells)
     slot = problem.record_bytes if cut.count == 1 else slot_bytes(problem, frame)
@@ -82,7 +84,8 @@ def window(problem: Problem, levels: int, sizes: Sizes) -> Window:
 
 
 def smallest_window(problem: Problem, given: GivenSizes = FREE) -> Window:
-    """The smallest window for one step in slabs of one plane, over all numbers of blocks, or with the sizes `given`."""
+    """Return the smallest window for one step in slabs of one plane. All numbers of blocks are tried. Sizes that are
+    `given` replace these sizes."""
     (levels,), (slab,) = given.levels(problem, (problem.stages,)), given.or_any("slab", (1,))
     shares = given.or_any("by", _block_sizes(problem, levels))
     sizes = (Sizes(levels, slab, diamond=0, block_y=block_y) for block_y in shares)
@@ -90,7 +93,8 @@ def smallest_window(problem: Problem, given: GivenSizes = FREE) -> Window:
 
 
 def ring_planes(problem: Problem, levels: int, slab: int, blocks: int = 1) -> tuple[int, int, int]:
-    """The numbers of slots in the rings of first copies, second copies and static fields, for slabs of `slab`."""
+    """Return the numbers of slots in the rings of first copies, second copies and static fields, for slabs of
+    `slab`."""
     skew, reach = problem.skew_z, problem.skew_z * levels
     beside = problem.statics_z
     static = 2 * slab + max(reach - skew + 2 * beside, problem.first_plane + beside)
@@ -108,7 +112,8 @@ def _max_ring_planes(problem: Problem, levels: int, slab: int) -> int:
 
 
 def slabs(problem: Problem, levels: int, slab: int) -> list[tuple[int, int]]:
-    """The slabs of one pass as half open ranges of zeta, in ascending order; none if no cell is updated."""
+    """Return the slabs of one pass as half open ranges of zeta, in ascending order. Return an empty list if no cell is
+    updated."""
     begin, end = problem.first_plane, problem.end_plane + problem.skew_z * (levels - 1)
     if not problem.has_updates:
         return []
@@ -116,14 +121,16 @@ def slabs(problem: Problem, levels: int, slab: int) -> list[tuple[int, int]]:
 
 
 def has_updates(problem: Problem, levels: int, zeta: int) -> bool:
-    """Whether any level updates a plane at `zeta`. It may be false only if there are fewer planes than the skew."""
+    """Return whether any level updates a plane at `zeta`. The result can be false only if the grid updates fewer planes
+    than the skew."""
     if problem.end_plane - problem.first_plane >= problem.skew_z:
         return True
     return updates_below(problem, levels, zeta + 1) > updates_below(problem, levels, zeta)
 
 
 def make_pass(problem: Problem, levels: int, sizes: Sizes) -> Pass:
-    """One pass. For each block: read one slab ahead, update, write behind."""
+    """Make the actions of one pass. For each block and slab: read one slab ahead, update the slab, and write the planes
+    that are complete."""
     cut = blocks_in_y(problem, levels, sizes)
     is_linked = linked(problem, levels, sizes.slab)
     streams = [_Stream(problem, levels, block, is_linked, sizes.keeps_statics) for block in cut.blocks]
@@ -136,13 +143,14 @@ def make_pass(problem: Problem, levels: int, sizes: Sizes) -> Pass:
 
 
 def linked(problem: Problem, levels: int, slab: int) -> bool:
-    """Whether planes of the next block can be read ahead: not if rings hold all planes of a grid with few planes."""
+    """Return whether planes of the next block can be read ahead. They cannot if the grid has so few planes that each
+    ring holds all of them."""
     return problem.planes >= _max_ring_planes(problem, levels, slab)
 
 
 class _Stream:
-    """The actions of one block for all planes. `is_linked`: its planes have their own slots. `keeps_statics`: the first
-    block reads the static fields for all blocks."""
+    """The actions of one block for all planes. With `is_linked`, planes of this block and of the next block can be in a
+    ring at the same time. With `keeps_statics`, the first block reads the static fields for all blocks."""
 
     def __init__(self, problem: Problem, levels: int, block: SkewedBlock, is_linked: bool, keeps_statics: bool) -> None:
         self.problem, self.levels, self.block, self.is_linked = problem, levels, block, is_linked
@@ -157,7 +165,7 @@ class _Stream:
         self.read = self.statics_read = self.copied = self.written = 0
 
     def actions(self, slab: int, following: _Stream | None) -> Iterator[Action]:
-        """All actions of the block except the commit, with the first reads of the `following` block."""
+        """Yield all actions of the block except the commit, and the first reads of the `following` block."""
         problem, levels, skew = self.problem, self.levels, self.problem.skew_z
         if self.block.cut.count > 1:
             yield self.begin
@@ -171,7 +179,8 @@ class _Stream:
             if zetas:  # on grids with fewer planes than the skew, some zetas or whole slabs update nothing
                 yield Update(zetas[0], zetas[-1] + 1, levels, self.region)
             yield from self._write_to(min(problem.end_plane, zeta1 - skew * (levels - 1)))
-        # The remaining planes are rim that no update has needed. Without updates, these are all planes.
+        # The remaining planes belong to the rim, and no update has needed them. If no cell is updated, all planes
+        # remain.
         for z in range(self.written, problem.planes, slab):
             end = min(problem.planes, z + slab)
             yield from self._read_to(end)
@@ -179,7 +188,7 @@ class _Stream:
             yield from self._write_to(end)
 
     def _read_to(self, zeta: int) -> Iterator[Action]:
-        """Read all planes that updates below `zeta` need."""
+        """Yield the reads of all planes that updates below `zeta` need."""
         yield from self._read_state_to(zeta + self.problem.skew_z)
         z0, z1 = self.statics_read, min(zeta + self.problem.statics_z, self.problem.planes)
         if z1 > z0:
@@ -218,19 +227,22 @@ class _Stream:
 
 SLABS = (8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
 MAX_BLOCKS = 12
-"""The maximum number of blocks in y that is tried. More blocks move more bytes of fringes than they save."""
+"""The maximum number of blocks in y that is tried. With more blocks, the fringes cost more transfers than the larger
+window saves."""
 WHOLE_GRID_PASSES = 4
-"""How many numbers of passes are tried if memory holds the whole grid."""
+"""The number of candidates for the levels of a pass that are tried if memory holds the whole grid."""
 WHOLE_GRID_SLAB_BYTES = 16 << 20
-"""The thinnest slab that is tried if memory holds the grid. Its transfers take many times the overhead of a slab."""
+"""The minimum size of a slab that is tried if memory holds the grid. The transfers of this slab take many times the
+overhead of a slab."""
 
 
 def candidates(problem: Problem, budget_bytes: int, given: GivenSizes = FREE) -> Iterable[Sizes]:
-    """Candidates for each number of passes worth trying, with the fewest levels that need no more passes. Slabs are the
-    thickest that fits the memory and some thinner ones, which read less before the first update and write less after
-    the last one. Planes are whole, or divided into blocks.
+    """Yield the candidates for each number of passes that is worth trying. Each pass has the fewest levels that do not
+    need another pass. The slabs are the thickest slab that fits the memory and some thinner slabs. With thinner slabs,
+    less is read before the first update and less is written after the last update. Planes are whole, or divided into
+    blocks.
 
-    If memory holds the whole grid, there are few candidates, all with whole planes.
+    If memory holds the whole grid, only a few candidates are listed, all with whole planes.
     """
     if not given and whole_window(problem).bytes <= budget_bytes:
         yield from _whole_grid_candidates(problem)
@@ -247,8 +259,9 @@ def candidates(problem: Problem, budget_bytes: int, given: GivenSizes = FREE) ->
 
 
 def _whole_grid_candidates(problem: Problem) -> Iterator[Sizes]:
-    """One pass in one slab, which reads all planes, updates them, and writes them; and one pass or a few in several
-    slabs, so that transfers overlap updates. Slabs thinner than those listed cost more time than they hide."""
+    """Yield one pass in one slab, which reads all planes, updates all planes, and writes all planes. Then yield one or
+    a few passes in several slabs, so that transfers overlap updates. Still thinner slabs cost more time than they
+    hide."""
     yield Sizes(problem.levels, _zetas(problem, problem.levels), diamond=0, keeps_statics=True)
     thicker = max(1, -(-WHOLE_GRID_SLAB_BYTES // (SLABS[0] * problem.record_bytes * problem.state_arrays)))
     for levels in islice(levels_worth_trying(problem), WHOLE_GRID_PASSES):
@@ -257,7 +270,7 @@ def _whole_grid_candidates(problem: Problem) -> Iterator[Sizes]:
 
 
 def volume(problem: Problem, sizes: Sizes) -> Volume:
-    """2/L + 4r/by words per cell and step."""
+    """Estimate the work of a pass: 2/L + 4r/by words per cell and step."""
     rows, interior = problem.shape[1], problem.shape[1] - 2 * problem.radius_y
     arrays, copies = problem.state_arrays, problem.rings - problem.statics
     blocks = max(1, -(-(interior - _lead(problem, sizes.levels)) // sizes.block_y)) if sizes.block_y else 1
@@ -274,7 +287,8 @@ def volume(problem: Problem, sizes: Sizes) -> Volume:
 
 
 def levels_worth_trying(problem: Problem) -> Iterator[int]:
-    """The fewest levels that complete the run in 1, 2, ... passes. Steps of a pass are even, which saves memory."""
+    """Return the fewest levels that complete the run in 1, 2, ... passes. The number of steps of a pass is even, which
+    saves memory."""
     return (problem.stages * steps for steps in _steps_worth_trying(problem.steps))
 
 
@@ -294,7 +308,8 @@ def _steps_worth_trying(steps: int) -> Iterator[int]:
 
 
 def _block_sizes(problem: Problem, levels: int) -> Iterator[int]:
-    """Rows of a block: all (0), then halves, thirds, ... while larger than the fringe. Periodic y is not divided."""
+    """Yield the rows of a block. The first is 0, which means all rows. Then halves, thirds and so on follow, while they
+    are larger than the fringe. A periodic y is not divided."""
     yield 0
     if problem.periodic[1]:
         return
@@ -307,12 +322,13 @@ def _block_sizes(problem: Problem, levels: int) -> Iterator[int]:
 
 
 def _zetas(problem: Problem, levels: int) -> int:
-    """The planes of zeta that a pass updates, at least 1. This is the thickest possible slab."""
+    """Return the number of planes of zeta that a pass updates, at least 1. A slab cannot be thicker."""
     return max(1, problem.end_plane - problem.first_plane + problem.skew_z * (levels - 1))
 
 
 def thickest_slab(problem: Problem, levels: int, sizes: Sizes, budget_bytes: int) -> int:
-    """The thickest slab whose window fits the budget, at most all planes of zeta, or 0 if none fits."""
+    """Return the number of planes of the thickest slab whose window fits the budget, at most all planes of zeta. Return
+    0 if no slab fits."""
     whole = _zetas(problem, levels)
 
     def fits(slab: int) -> bool:
@@ -335,7 +351,8 @@ SCHEME = Scheme("wavefront", window, make_pass, candidates, smallest_window, vol
 
 
 def _naive_candidates(problem: Problem, budget_bytes: int, given: GivenSizes = FREE) -> Iterable[Sizes]:
-    """All steps in one pass, in one slab, if memory holds the whole grid; else one step per pass, in thick slabs."""
+    """If memory holds the whole grid, yield all steps in one pass and one slab. Otherwise, yield one step per pass, in
+    the thickest slabs."""
     fits = whole_window(problem).bytes <= budget_bytes
     sizes = Sizes(problem.levels if fits else problem.stages, 1, diamond=0, keeps_statics=fits)
     slab = thickest_slab(problem, sizes.levels, sizes, budget_bytes)

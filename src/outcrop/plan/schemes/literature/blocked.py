@@ -18,14 +18,14 @@ Transfer = TypeVar("Transfer", Read, Write, Copy)
 
 
 class InStep(Generic[Transfer]):
-    """Actions on ranges of planes, which are issued part by part in step with the updates."""
+    """Actions on ranges of planes. They are divided into parts, which are issued between the updates."""
 
     def __init__(self, whole: Sequence[Transfer], first: int) -> None:
         self._whole: list[Transfer] = [one for one in whole if isinstance(one, Copy) or one.area.cells]
         self._done = first
 
     def up_to(self, z_end: int) -> Iterator[Transfer]:
-        """The parts of the actions on planes below `z_end` that are not issued yet."""
+        """Yield the parts of the actions that are on planes below `z_end` and have not been issued yet."""
         for one in self._whole if z_end > self._done else ():
             z0, z1 = max(one.z0, self._done), min(one.z1, z_end)
             if z0 < z1:
@@ -34,7 +34,7 @@ class InStep(Generic[Transfer]):
 
 
 def updates(problem: Problem, zeta0: int, zeta1: int, levels: int, region: UpdateRegion) -> Iterator[Update]:
-    """One Update, or none if it would update no cells."""
+    """Yield one Update, or nothing if the Update has no cells."""
     action = Update(zeta0, zeta1, levels, region)
     if cell_updates(problem, action):
         yield action
@@ -51,7 +51,8 @@ WindowOf: TypeAlias = Callable[[Problem, int, Sizes], Window]
 
 
 def candidates(window: WindowOf, problem: Problem, budget_bytes: int, given: GivenSizes = FREE) -> Iterable[Sizes]:
-    """For each number of levels worth trying, the blocks in y and z that fit the budget and move the fewest bytes."""
+    """Yield the best sizes for each number of levels that is worth trying: blocks in y and z that fit the budget and
+    move the fewest bytes."""
     for levels in given.levels(problem, levels_worth_trying(problem)):
         fitting: list[tuple[float, Sizes]] = []
         for block_y in given.or_any("by", _shares(problem)):
@@ -69,19 +70,22 @@ def candidates(window: WindowOf, problem: Problem, budget_bytes: int, given: Giv
 MIN_SLAB = 64
 """The minimum number of planes that are updated together. Transfers of a block are issued between such slabs."""
 MAX_OVERLAP = 9.0
-"""A block that accesses more than this times its own cells, because of its fringe, is not worth costing."""
+"""A fringe makes a block access more cells than its own. Blocks that access more than this multiple of their own cells
+are not tried."""
 
 
 def overlaps(problem: Problem, sizes: Sizes) -> tuple[float, float]:
-    """r bt / bz and r bt / by: the width of the fringe relative to the block; 0 for an axis that is not divided."""
+    """Return r bt / bz and r bt / by, which are the widths of the fringe relative to the block. The value is 0 for an
+    axis that is not divided."""
     beside_y = problem.radius_y * sizes.levels / sizes.block_y if 0 < sizes.block_y < problem.shape[1] else 0.0
     beside_z = problem.skew_z * sizes.levels / sizes.block_z if 0 < sizes.block_z < problem.planes else 0.0
     return beside_z, beside_y
 
 
 def exposed(problem: Problem, sizes: Sizes) -> tuple[float, int, float]:
-    """The bytes that are read before the first update of each block and written after its last one, about a slab of
-    planes each; the number of slabs; the approximate number of transfers."""
+    """Return three estimates: the exposed bytes, the number of slabs, and the number of transfers. Exposed bytes are
+    read before the first update of each block or written after its last update. They are about one slab of planes
+    each."""
     rows, planes = sizes.block_y or problem.shape[1], sizes.block_z or problem.planes
     blocks = -(-problem.shape[1] // rows) * -(-problem.planes // planes)
     frame = min(problem.shape[1], rows + problem.radius_y * sizes.levels)
@@ -91,7 +95,8 @@ def exposed(problem: Problem, sizes: Sizes) -> tuple[float, int, float]:
 
 
 def smallest_window(window: WindowOf, problem: Problem, given: GivenSizes = FREE) -> Window:
-    """The smallest window: one step, blocks of one plane and a share of its rows, or with the sizes `given`."""
+    """Return the smallest window, for one step and for blocks of one plane and a share of its rows. Sizes that are
+    `given` replace these sizes."""
     (levels,), shares = given.levels(problem, (problem.stages,)), given.or_any("by", _shares(problem))
     whole = Sizes(levels, 1, diamond=0, block_x=given.bx or 0, block_z=given.bz or 1)
     sizes = (replace(whole, block_y=block_y) for block_y in shares)
@@ -99,18 +104,19 @@ def smallest_window(window: WindowOf, problem: Problem, given: GivenSizes = FREE
 
 
 def _shares(problem: Problem) -> Iterator[int]:
-    """The rows of a block for 1, 2, ... equal blocks. A periodic axis is not divided."""
+    """Return the rows of a block for 1, 2, ... equal blocks. A periodic axis is not divided."""
     max_count = 1 if problem.periodic[1] else MAX_BLOCKS
     return (_share(problem.shape[1], count) for count in range(1, max_count + 1))
 
 
 def _share(extent: int, count: int) -> int:
-    """The size of each of `count` equal blocks; 0 for one block."""
+    """Return the size of each of `count` equal blocks, or 0 for one block."""
     return 0 if count == 1 else -(-extent // count)
 
 
 def _largest_block_z(problem: Problem, sizes: Sizes, budget_bytes: int, window: WindowOf, given: GivenSizes) -> int:
-    """The size of the fewest equal blocks along z that fit, or the size `given`; 0 if no size fits."""
+    """Return the size of the fewest equal blocks along z that fit the budget, or the size `given`. Return 0 if no size
+    fits."""
 
     def fits(block_z: int) -> bool:
         return window(problem, sizes.levels, replace(sizes, block_z=block_z)).bytes <= budget_bytes

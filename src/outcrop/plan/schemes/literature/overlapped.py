@@ -1,4 +1,4 @@
-"""Independent blocks: each computes all its cells from level 0, so that overlaps are computed twice (AL-R).
+"""Independent blocks. Each block computes all its cells from level 0, so cells in overlaps are computed twice (AL-R).
 
     level L  |     |___0___|___1___|            A block reads its cells and r L more on each side. At every level it
        :     |    /         \\ /     \\           updates one radius less. It writes its own cells. Blocks do not depend
@@ -6,7 +6,7 @@
        0     |  /__________/__\\_______\\
                            overlap
 
-For d blocked axes and rho = r bt/b: [(1 + 2 rho)^d + 1]/bt words per cell and step.
+With d blocked axes and rho = r bt/b, [(1 + 2 rho)^d + 1]/bt words are moved per cell and step.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class _Range:
 
 
 def _cut(extent: int, reach: int, levels: int, size: int, group: int = 1) -> _Blocks:
-    """Blocks of `size` cells (0: one block), rounded up to whole groups."""
+    """Divide an axis into blocks of `size` cells, rounded up to whole groups. With `size` 0, the axis is one block."""
     return _Blocks(extent, reach, levels, round_up(size, group) or extent, group)
 
 
@@ -92,13 +92,13 @@ def _axes(problem: Problem, levels: int, sizes: Sizes) -> tuple[_Blocks, _Blocks
 
 
 def window(problem: Problem, levels: int, sizes: Sizes) -> Window:
-    """The window with slots for all planes of the largest block and its overlap, in both rings."""
+    """Return the window with slots for all planes of the largest block and its overlap, in both rings."""
     planes, rows, columns = (_max_frame(axis) for axis in _axes(problem, levels, sizes))
     return make_window(problem, (planes,) * 3, slot_bytes(problem, Rectangle(0, rows, 0, columns)))
 
 
 def _max_frame(blocks: _Blocks) -> int:
-    """The number of cells that is sufficient for every frame."""
+    """Return the number of cells that is sufficient for every frame."""
     if blocks.size >= blocks.extent:
         return blocks.extent
     cells = blocks.size + 2 * blocks.reach * blocks.levels + 2 * (blocks.group - 1)
@@ -106,7 +106,7 @@ def _max_frame(blocks: _Blocks) -> int:
 
 
 def make_pass(problem: Problem, levels: int, sizes: Sizes) -> Pass:
-    """One pass over all blocks."""
+    """Make one pass over all blocks."""
     actions: list[Action] = []
     for z, y, x in product(*_axes(problem, levels, sizes)):
         actions += _block(problem, levels, sizes.slab, z, y, x)
@@ -115,7 +115,7 @@ def make_pass(problem: Problem, levels: int, sizes: Sizes) -> Pass:
 
 
 def _block(problem: Problem, levels: int, slab: int, z: _Range, y: _Range, x: _Range) -> Iterator[Action]:
-    """Update the block slab by slab, with its reads and writes between the slabs."""
+    """Yield the updates of the block, slab by slab, with its reads and writes between the slabs."""
     skew, frame, (first, last) = problem.skew_z, Rectangle(*y.frame, *x.frame), z.frame
     own = Rectangle(y.low, y.high, x.low, x.high)
     yield Block(frame, z.low, z.high, own)
@@ -140,7 +140,8 @@ def _block(problem: Problem, levels: int, slab: int, z: _Range, y: _Range, x: _R
 
 
 def volume(problem: Problem, sizes: Sizes) -> Volume:
-    """[(1 + 2 rho)^d + 1]/bt words. The number of updates grows by the mean of (1 + 2 rho t/bt)^d over the levels."""
+    """Estimate the work of a pass: [(1 + 2 rho)^d + 1]/bt words per cell and step. The number of updates grows by a
+    factor, which is the mean of (1 + 2 rho t/bt)^d over the levels t."""
     rho_z, rho_y = blocked.overlaps(problem, sizes)
     read = problem.grid_bytes * (1 + 2 * rho_z) * (1 + 2 * rho_y) * (problem.state_arrays + problem.statics)
     more = 1 + rho_z + rho_y + 4 / 3 * rho_z * rho_y

@@ -1,20 +1,22 @@
-"""Blocks in z, y and x that lean back with the level and are processed one by one: AL-NR of Midorikawa and Tan.
+"""Blocks in z, y and x that lean back with the level. They are processed one after another (AL-NR of Midorikawa and
+Tan).
 
     z-blocks              A block takes over the fringe that its lower neighbours left beside the cuts: the latest two
       └─ x-blocks         levels of each cell there, one in each ring (skewed_cut.py). No cell is computed twice.
            └─ y-blocks    A plane is written as soon as its last level is complete, unfinished levels at the end.
 
-Three variants differ in what moves between disk and memory (n: cells of a block, p: parity of the last level):
+Three variants move different data between disk and memory:
 
     full (aio)   all cells of the block in both arrays, in and out            4 (1 + r bt/by) (1 + r bt/bz) / bt words
     3y           the fringe in y stays in memory: copied to the next block    4 (1 + r bt/bz) / bt
     5y           of the array for levels of the other parity than the last
                  only the fringe in z (and x), in and out                     2/bt + 4r/bz
 
-The array of the paper for the last level's parity is `target` here, and the other array is `other`. Level 0 is read
-from `source`, which does not change, so that a pass is a transaction. In place, source and target are the same array.
+The paper has two arrays. The array for the parity of the last level is called `target` in this file, and the other one
+is called `other`. Level 0 is read from `source`, which does not change, so a pass is a transaction. If a run works in
+place, source and target are the same array.
 
-A block reads, by position along (z, y):
+Each part of a block, by its position along (z, y), is read as follows:
 
               fringe in y           body               full and 3y also read the body of the array for the other
     fringe z  carried (full: read)  both parities      parity, whose values are not needed; 5y does not read it
@@ -62,7 +64,7 @@ class Cuts:
 
 
 def cuts(problem: Problem, levels: int, sizes: Sizes) -> Cuts:
-    """The blocks for passes of `levels` levels. In x they lean by whole vectors."""
+    """Return the blocks for passes of `levels` levels. In x, blocks lean by whole vectors."""
     nz, ny, _ = problem.shape
     reach_x = round_up(problem.radii[2], problem.vector_cells)
     block_x = round_up(sizes.block_x, problem.vector_cells)
@@ -74,14 +76,14 @@ def cuts(problem: Problem, levels: int, sizes: Sizes) -> Cuts:
 
 
 def window(problem: Problem, levels: int, sizes: Sizes) -> Window:
-    """The window with slots for all planes of the largest block, in both rings."""
+    """Return the window with slots for all planes of the largest block, in both rings."""
     cut = cuts(problem, levels, sizes)
     planes = cut.z.max_frame
     return make_window(problem, (planes,) * 3, slot_bytes(problem, Rectangle(0, cut.y.max_frame, 0, cut.x.max_frame)))
 
 
 def make_pass(variant: Variant, problem: Problem, levels: int, sizes: Sizes) -> Pass:
-    """One pass over all blocks."""
+    """Make one pass over all blocks."""
     cut = cuts(problem, levels, sizes)
     actions: list[Action] = []
     for z, x, y in product(cut.z.blocks, cut.x.blocks, cut.y.blocks):
@@ -102,7 +104,7 @@ class _BlockPass:
         self.planes = z.frame()
 
     def actions(self, slab: int) -> Iterator[Action]:
-        """Update the block slab by slab, with its reads and writes between the slabs."""
+        """Yield the updates of the block, slab by slab, with its reads and writes between the slabs."""
         problem, levels, skew = self.problem, self.levels, self.problem.skew_z
         own_z, last = self.z.own(), self.planes[1]
         yield Block(Rectangle(*self.y.frame(), *self.x.frame()), *own_z, Rectangle(*self.y.own(), *self.x.own()))
@@ -135,7 +137,8 @@ class _BlockPass:
                     yield Carry(*self.z.span(parity), area, parity)
 
     def _reads(self) -> Iterator[Read]:
-        """Read level 0 of the body, then the fringes of earlier blocks. Except in 5y, read the whole odd array."""
+        """Yield reads of level 0 of the body, then of the fringes of earlier blocks. All variants except 5y also read
+        the whole array of odd parity."""
         z, y, x = self.z, self.y, self.x
         yield Read(*z.body(0), Rectangle(*y.body(0), *x.body(0)))
         yield from blocked.static_reads(self.problem, *self.planes, Rectangle(*y.frame(), *x.frame()))
@@ -151,7 +154,7 @@ class _BlockPass:
                 yield Read(*z.body(parity), Rectangle(*y.fringe(parity), *x.body(parity)), array, parity)
 
     def _writes(self) -> Iterator[Write]:
-        """Write all values that later blocks or the next pass read."""
+        """Yield writes of all values that later blocks or the next pass read."""
         z, y, x = self.z, self.y, self.x
         final = self.levels % 2
         for parity in (final, 1 - final):
@@ -165,7 +168,7 @@ class _BlockPass:
 
 
 def volume(variant: Variant, problem: Problem, sizes: Sizes) -> Volume:
-    """The words of the table at the top, times the cells."""
+    """Estimate the work of a pass: the words of the table at the top of this file, times the number of cells."""
     rho_z, rho_y = blocked.overlaps(problem, sizes)
     arrays = {
         "full": 2 * (1 + rho_y) * (1 + rho_z),
@@ -191,7 +194,7 @@ def _variant(name: Variant) -> Scheme:
         lambda problem, sizes: volume(name, problem, sizes),
         blocked.SIZES,
         single=True,
-        checks_all=False,  # unfinished levels have no checksums: they are read in other parts than they were written
+        checks_all=False,  # unfinished levels are written and read in different parts, so they have no checksums
     )
 
 
