@@ -266,8 +266,8 @@ def make_storage(spec: ArraySpec, tier: Tier, working: Tier) -> ArrayStorage:
 
 
 def check_name(path: Path) -> None:
-    """Raise InputError if the system cannot follow a path. A name may be too long, a link may have no target or lead in
-    a circle, or this process may have no permission to search a folder."""
+    """Raise InputError if the system cannot follow a path. The possible causes are a name that is too long, a link
+    without a target, a circle of links, or a folder that this process has no permission to search."""
     try:
         names = [os.fsencode(part) for part in path.parts]
         existing = nearest_existing(path)

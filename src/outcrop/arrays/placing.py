@@ -63,9 +63,9 @@ def array(
     that is updated goes to the fastest tier with room. An array that is only read goes to the slowest tier whose
     transfers take at most `seconds_per_step`, the computing time of a step. An array with commits needs a `path`.
 
-    See `ArraySpec` for the other arguments. Raises InputError before any file is made. The causes are: the tier does
-    not exist, has no room, or does not keep values long enough; the path is on another file system or holds other
-    files. Raises StorageError if a device fails, and CorruptionError if no commit at `path` is intact.
+    See `ArraySpec` for the other arguments. Raises InputError before any file is made. The possible causes are that the
+    tier does not exist, has no room, or does not keep values long enough. The path may also be on another file system,
+    or hold other files. Raises StorageError if a device fails, and CorruptionError if no commit at `path` is intact.
     """
     spec = ArraySpec(shape, dtype, tier, access, persist, path, working, bytes_read_per_step, bytes_written_per_step)
     if spec.is_committed and spec.path is None:

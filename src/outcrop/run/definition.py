@@ -47,7 +47,7 @@ MAX_VALUES_BYTES = 1 << 30
 
 @dataclass(frozen=True, eq=False)
 class Definition:
-    """Everything that the result of a run depends on.
+    """All properties of a run that determine its result.
 
     `shape` is the shape of the arrays on disk. The arrays extend `padding` cells beyond the user's grid at both ends of
     each axis. `boundary` is for the three axes of the engine. `signals` are the texts that `encode_signals` returns.

@@ -1,5 +1,7 @@
 """Prepares and executes passes. This module joins the plan, the kernel, the storage and the executor.
 
+The right column says when memory is allocated:
+
 prepare()  ──► Prepared: problem, kernel, machine (measured), plan                nothing allocated yet
 Engine()   ──► plan proved legal and translated, window in memory, files open     everything allocated
 run_pass() ──► one generation to the next                                         nothing allocated
@@ -138,7 +140,7 @@ NO_SEEDS = Seeds()
 
 @dataclass(frozen=True)
 class Sample:
-    """The counters of a run so far. Seconds are wall-clock seconds of the thread that interprets the plan.
+    """The current counters of a run. Seconds are wall-clock seconds of the thread that interprets the plan.
 
     In `cells_updated`, a cell counts once for each step, for any number of stages.
     """

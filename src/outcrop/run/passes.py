@@ -1,10 +1,10 @@
 """Run the passes of a plan, commit each of them, and react to Ctrl-C.
 
-    calling thread:  show progress, take Ctrl-C ──► engine.cancel()
-    worker thread:   run_pass ─► commit ─► run_pass ─► commit ...      ends within a plane or two of a cancel
+    calling thread:  show progress; on Ctrl-C ──► engine.cancel()
+    worker thread:   run_pass ─► commit ─► run_pass ─► commit ...      after a cancel, stops within two planes
 
-Ctrl-C during a commit lets the commit finish, because it is atomic and takes milliseconds. In a run in place, the first
-Ctrl-C lets the current pass finish, because the run is lost if the pass stops. The second Ctrl-C stops the pass at
+Ctrl-C during a commit lets the commit finish, because it is atomic and takes milliseconds. In a run in place, the run
+is lost if a pass stops. Therefore the first Ctrl-C lets the current pass finish. The second Ctrl-C stops the pass at
 once.
 """
 

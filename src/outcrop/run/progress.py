@@ -29,8 +29,9 @@ LINE_SECONDS = 10.0
 """The time between two plain lines."""
 
 KINDS = ("auto", "lines", "none")
-"""auto: a bar in a terminal or notebook, plain lines in a terminal that cannot draw a bar, nothing elsewhere.
-lines: a bar in a terminal or notebook, plain lines elsewhere."""
+"""The kinds of display. "auto" shows a bar in a terminal or notebook, plain lines in a terminal that cannot draw a bar,
+and nothing elsewhere. "lines" shows a bar in a terminal or notebook, and plain lines elsewhere. "none" shows
+nothing."""
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,7 @@
 """`Setup`: the options of a run, checked and brought into one form. This module creates no files.
 
+`set_up` makes the `Setup` of a new run, and `reopen` makes the `Setup` of a run on disk:
+
 RunOptions ──────────────────────────► set_up ──┐
                                                 ├──► Setup ──► Simulation
 a run on disk, and options to change ► reopen ──┘

@@ -1,5 +1,7 @@
 """`Simulation`: a run of a stencil. It joins the state on disk, initial values, engine, progress and report.
 
+This list shows what each call does:
+
 Simulation(...)    ──► everything checked (set_up), nothing created
 sim["u"] = values  ──► directories and files created, values streamed in, generation 0 committed
 sim["m"] = values  ──► values of a field that is only read
@@ -98,8 +100,8 @@ class Simulation:
         return SnapshotViews(self._reader(), self._description)
 
     def _reader(self) -> State | None:
-        """Return a `State` for reading only, or None if the run does not exist yet. It is separate, because another
-        thread may be executing a pass."""
+        """Return a `State` for reading only, or None if the run does not exist yet. The result has its own descriptors,
+        because another thread may be executing a pass."""
         return self._state.reader() if self._state else None
 
     def require_fields(self, given: Iterable[str] = ()) -> None:

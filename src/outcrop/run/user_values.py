@@ -143,7 +143,7 @@ def decode_signals(texts: Mapping[str, str]) -> dict[str, NDArray[np.float64]]:
 
 
 def require_steps(values: Mapping[str, NDArray[np.float64]], steps: int) -> None:
-    """Raise InputError unless every signal has values for steps 0 to `steps` - 1."""
+    """Raise InputError if a signal has no value for one of the steps 0 to `steps` - 1."""
     for name, one in values.items():
         if len(one) < steps:
             raise InputError(

@@ -1,8 +1,8 @@
 """`AcquisitionDefinitions`: the checked acquisition of a run, made from the options or read from files.
 
-Names, points and values are checked against the grid. Points and values are stored exactly, beside the manifest
-(disk/acquisition_files.py): cells are int64 of shape (points, corners, 3), weights float64 of shape (points, corners),
-values float64 of shape (steps, points).
+Names, points and values are checked against the grid. Points and values are stored exactly, in files beside the
+manifest (disk/acquisition_files.py). Cells are int64 of shape (points, corners, 3). Weights are float64 of shape
+(points, corners). Values are float64 of shape (steps, points).
 """
 
 from __future__ import annotations

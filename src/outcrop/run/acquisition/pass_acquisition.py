@@ -30,9 +30,9 @@ from outcrop.plan.schemes import SCHEMES
 from outcrop.run.disk.entries import AcquisitionEntries
 
 Points: TypeAlias = NDArray[np.int64]
-"""Shape (points, 3): z, y and x of cells of the grid."""
+"""An array of shape (points, 3) with z, y and x of cells of the grid."""
 Box: TypeAlias = tuple[tuple[int, int], tuple[int, int], tuple[int, int]]
-"""Half-open ranges along z, y and x."""
+"""The half-open ranges of a box along z, y and x."""
 CORNER_BYTES = 120
 """Bytes for one corner of a point: cell and weight in Python, cell and table entry in the core."""
 TRACE_BYTES = 32

@@ -1,7 +1,9 @@
-"""`Recorder`: prepares the acquisition before each pass, and keeps its results before the commit.
+"""`Recorder` prepares the acquisition before each pass, and writes its results before the commit.
 
-before(first, steps)        files for its snapshots, values of its sources ──► Acquisition for Engine.run_pass
-after(first, results)       corners of receivers added up ──► rows of traces, norms and checksums, flushed
+Each pass has these steps:
+
+before(first, steps)        make snapshot files, read values of sources ──► Acquisition for Engine.run_pass
+after(first, results)       add corners of receivers ──► write and flush rows of traces, norms and checksums
 commit                      makes these rows valid, and the snapshots visible
 
 Snapshot files, with the indices of their planes, are made in full size before the pass that fills them. Readers do not

@@ -7,8 +7,8 @@ are written once. Records grow with the run. The folder SNAPSHOTS contains the s
     run.oc/.taps/norms-u        after step k its row k / every: step, sum, squares, min, max
     run.oc/.taps/snapshots-u    a CRC32C of the cells of each snapshot of u, in four bytes
 
-Points and values are little endian in C order. They are written and flushed before the first commit. The manifest has
-their checksums and shapes.
+Points and values are little endian in C order. Points and values are written and flushed before the first commit. The
+manifest has their checksums and shapes.
 
 If norms leave out the initial values, the first row is for step `every`. The rows of a pass are written and flushed
 before its commit. Rows after the manifest's step are not valid. A repeated pass overwrites these rows, so no row is

@@ -1,6 +1,7 @@
-"""The names in the directories of a run, and the files that can be derived from its manifest.
+"""The names of the files in the directories of a run, and the content of the files that follow from the manifest.
 
-Files with other names are never removed, even if a manifest lists them.
+A directory of a run contains the following names. Files with other names are never removed, even if a manifest lists
+them.
 
     .u.0  .u.1  m              folders of arrays (`array_folder`), each with zarr.json and shards c/S/0/0
     u                          a link to the folder of its current copy
@@ -9,7 +10,7 @@ Files with other names are never removed, even if a manifest lists them.
     snapshots.zarr             a group, with a group of its own for snapshots that have a name
     zarr.json  .scratch-...
 
-    snapshots.zarr/zarr.json            group, with the metadata of everything below it inlined
+    snapshots.zarr/zarr.json            group; contains the metadata of all groups and arrays below it
     snapshots.zarr/u/c/T/0/0/0          snapshot T: rows in C order, then the index of its planes
     snapshots.zarr/time, step, z, y, x  coordinates; time only if the stencil has a parameter dt
     snapshots.zarr/side/...             a group for snapshots with the name "side", with the same content

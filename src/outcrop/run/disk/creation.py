@@ -1,16 +1,16 @@
 """Create the directories and files of a new run. If the creation fails, none of them remains.
 
     check ──► make directories ──► hold ──► check again ──► manifest ──► clear the old run ──► files ──► first values
-                                   └──────────────────────── until the caller is done ────────────────────────────┘
+                                   └───────────────── locked until the `with` of the caller ends ─────────────────┘
 
     check     kinds, duplicates, permission, space, contents                nothing is changed
     hold      make missing directories, and lock all of them                a process without the lock changes nothing
     clear     remove the files of an older run, by their names (contents)
 
-A directory is locked before anything in it is changed. A process that does not get the lock removes no files. The first
-change is to write a manifest without values. This replaces the manifest of an older run in one step. A process that
-finds the new manifest after a crash knows that the run has no values to lose. Files are created with their full size
-and are never extended.
+A directory is locked before any file in the directory is changed. A process that does not get the lock removes no
+files. The first change is to write a manifest without values. This replaces the manifest of an older run in one step. A
+process that finds the new manifest after a crash knows that the run has no values to lose. Files are created with their
+full size and are never extended.
 """
 
 from __future__ import annotations

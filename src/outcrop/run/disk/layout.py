@@ -12,7 +12,7 @@ shard is a chunk of shape (S, ny, pitch), and a plane is an inner chunk of shape
 the array by the padding. On a grid of two axes, each row is stored like a plane. On one axis, the array has a single
 inner chunk.
 
-    run.oc/zarr.json          group, with the metadata of its arrays inlined (readers need not list the folder)
+    run.oc/zarr.json          group; contains the metadata of its arrays, so readers need not list the folder
     run.oc/u/zarr.json        array: shards, inner chunk = one plane, codecs bytes (little) + crc32c, index at the end
     run.oc/u/c/S/0/0          shard S; c/S/0 on two axes, c/0 on one axis
 """

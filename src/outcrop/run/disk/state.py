@@ -49,7 +49,7 @@ class State:
         self._storage = storage
         self._lock_depth = 0
         self.stamp = new_stamp()
-        """The stamp of the current writing. It writes the next generation, or fills arrays in place."""
+        """The stamp of the current writing. This writing makes the next generation, or fills arrays in place."""
 
     def reader(self) -> State:
         """Return a second `State` of this run, for reading only. It has its own descriptors, because another thread may
@@ -106,8 +106,8 @@ class State:
         return Planes(self.files_of(name, copy), self.layout, writable=True, io=io, seed=seed)
 
     def seeds(self) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
-        """Return the seeds of the seals for the next pass, as three tuples: for the arrays that it reads, for the
-        arrays that it writes, and for static arrays."""
+        """Return the seeds of the seals for the next pass, as three tuples. They are for the arrays of the state that
+        the pass reads, for those that it writes, and for static arrays."""
         manifest = self.manifest
         return (
             tuple(manifest.seed(entry.name) for entry in manifest.state),

@@ -36,7 +36,7 @@ READ_ATTEMPTS = 3
 
 
 def require_fields(manifest: Description, filled: Collection[str]) -> None:
-    """Raise InputError when a field that is only read has no values."""
+    """Raise InputError when a field that is only read is not in `filled`, so that it has no values."""
     if missing := [entry.name for entry in manifest.static if entry.name not in filled]:
         names = " and ".join(missing)
         raise InputError(

@@ -1,6 +1,6 @@
 """Initial values as `InputArray`s, from texts of `--init` and from values that users assign.
 
-On grids of two axes, a row counts as a plane.
+On grids of two axes, each row counts as a plane.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from outcrop.run.inputs.input_array import CACHE_BYTES, Array, InputArray, can_l
 from outcrop.run.inputs.resample import resample
 
 NAMED = ("zeros", "gaussian", "random")
-"""The names of values that need no file."""
+"""The names of initial values that need no file."""
 
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _SEED = re.compile("[0-9]{1,20}")
@@ -72,8 +72,8 @@ def parse_source(text: str, shape: Shape | None, cache_bytes: int = CACHE_BYTES)
 
 
 def make_source(values: object, shape: Shape, cache_bytes: int = CACHE_BYTES) -> InputArray:
-    """Return the array for a value that a user assigns: a number, an array, a zarr, dask or xarray object, a callable
-    (z0, z1) -> planes, an InputArray, or a text that `--init` accepts.
+    """Return the input array for a value that a user assigns. The value is a number, an array, an InputArray, or a
+    zarr, dask or xarray object. It may also be a callable (z0, z1) -> planes, or a text that `--init` accepts.
 
     Raises InputError for other values and for a wrong shape.
     """
@@ -137,7 +137,7 @@ def checked_planes(array: InputArray, dtype: str, check_finite: bool) -> Callabl
 
 
 def scan_finite(array: InputArray, dtype: str) -> None:
-    """Read all of `array` once. Raises InputError at the first value that is not finite in `dtype`."""
+    """Read the whole array once. Raises InputError at the first value that is not finite in `dtype`."""
     planes = checked_planes(array, dtype, check_finite=True)
     for z0, z1 in plane_groups(grid_shape(array.shape), itemsize=8, group_bytes=4 << 20):
         planes(z0, z1)

@@ -137,8 +137,8 @@ def choose_data_array(name: str, dataset: xarray.Dataset, wanted: str, remedy: s
 
 
 def _without_single_axes(variable: xarray.Variable) -> xarray.Variable:
-    """Return the variable with fewer axes of one sample. Such axes are removed, the first one first, until three axes
-    are left."""
+    """Remove axes of one sample from a variable until three axes are left, and return the result. The first such axis
+    is removed first."""
     for axis, size in variable.sizes.items():
         if variable.ndim > 3 and size == 1:
             variable = variable.isel({axis: 0})
