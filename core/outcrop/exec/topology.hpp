@@ -67,9 +67,9 @@ struct MemoryNode {
   double latency_seconds = 0;
 };
 
-/// Returns all memory that may be used on this system, or on the described system, in the order of the system's
-/// numbers. Without hwloc the result is one node without values. Throws InputError if hwloc does not understand the
-/// description.
+/// Returns all memory that may be used, in the order of the system's numbers. The system is the one in `description`,
+/// or this system if that is empty. Without hwloc the result is one node without values. Throws InputError if hwloc
+/// does not understand the description.
 std::vector<MemoryNode> memory_nodes(const std::string &description = "");
 
 /// Returns whether hwloc reports this system. hwloc reports another system if the environment variables above are set.

@@ -59,12 +59,12 @@ class File {
   /// If this fails (no space, no permission), throws StorageError and leaves no file behind.
   static void create(const std::string &path, std::uint64_t size);
 
-  /// Makes an unnamed file in memory, which is deleted when it is closed. The file begins with `size` bytes of zeros.
-  /// Writes behind the end extend the file.
+  /// Makes an unnamed file in memory. The file is deleted when it is closed. The file begins with `size` bytes of
+  /// zeros. Writes behind the end extend the file.
   static File anonymous(const std::string &label, std::uint64_t size, bool writable = true);
 
-  /// Makes an unnamed file in `folder`, which is deleted when it is closed. Storage for all `size` bytes is allocated.
-  /// Throws StorageError.
+  /// Makes an unnamed file in `folder`. The file is deleted when it is closed. Storage for all `size` bytes is
+  /// allocated. Throws StorageError.
   static File unnamed(const std::string &folder, std::uint64_t size);
 
   /// Restricts this file to the `size` bytes from byte `begin` on. Offsets then count from `begin`, and no other bytes
