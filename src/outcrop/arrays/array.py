@@ -285,9 +285,8 @@ def check_name(path: Path) -> None:
 
 
 def check_path(path: Path, spec: ArraySpec) -> bool:
-    """Return whether an array with the shape and dtype of `spec` exists at `path`. Raises InputError if `path` holds
-    something else, or if no array can be made at `path`. Raises StorageError and CorruptionError if the array is
-    damaged."""
+    """Return True if an array with the shape and dtype of `spec` exists at `path`, and False if a new array can be
+    made. Otherwise raise InputError. Raises StorageError and CorruptionError if the array is damaged."""
     check_name(path)
     if not os.path.lexists(path):
         _check_new(path, spec)

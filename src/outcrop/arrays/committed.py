@@ -163,7 +163,7 @@ class Committed(ArrayStorage):
 
     def _hold(self, access: str) -> bool:
         """Lock the folder: with a shared lock for an array that is only read and has a commit, otherwise exclusively.
-        Return whether the lock is shared."""
+        Return True if the lock is shared."""
         if access == "read":
             self._held = _held(self._folder, shared=True)
             if has_commits(self._folder):
@@ -273,8 +273,9 @@ class Record:
     number of the slot, and `checksums` has four bytes with the CRC32C. `persist` and `access` are the arguments with
     which the array was made.
 
-    `array` is a random name that is the same in all records of one array. It reveals a record of another array. Records
-    of older versions have None. Generation 0 is a new array without values; `slots` and `checksums` are empty.
+    `array` is a random name that is the same in all records of one array. A record with another name belongs to another
+    array. Records of older versions have None. Generation 0 is a new array without values; `slots` and `checksums` are
+    empty.
     """
 
     array: str | None
@@ -378,7 +379,7 @@ def _record_bytes(nbytes: int) -> int:
 
 
 def holds_array(path: Path) -> bool:
-    """Return whether a path is the folder of an array, with or without commits."""
+    """Return True if `path` is the folder of an array, with or without commits."""
     try:
         names = set(os.listdir(path))
     except OSError:
@@ -387,7 +388,7 @@ def holds_array(path: Path) -> bool:
 
 
 def has_commits(folder: Directory) -> bool:
-    """Return whether the folder holds an array with a commit. If the result is False, a new array can begin in the
+    """Return True if the folder holds an array with a commit. If the result is False, a new array can begin in the
     folder. Raises InputError if the folder holds other files, and StorageError if a file of the array is not a regular
     file."""
     names = folder.names()

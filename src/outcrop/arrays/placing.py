@@ -314,7 +314,7 @@ def spec_on(tier: Tier, name: str, spec: ArraySpec) -> ArraySpec:
 
 
 def measured(tier: Tier) -> bool:
-    """Return whether the rates of a tier have been measured or declared."""
+    """Return True if the rates of a tier have been measured or declared."""
     return bool(tier.read_bytes_per_second and tier.write_bytes_per_second)
 
 

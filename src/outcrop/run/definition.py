@@ -1,4 +1,5 @@
-"""`Definition`: the computation of a run: a stencil on a grid, or Devito's equations. It is made from the options."""
+"""`Definition`: the computation of a run: a stencil on a grid, or Devito's equations. A `Definition` is made from the
+options."""
 
 from __future__ import annotations
 
@@ -229,9 +230,9 @@ def _values(name: str, given: Any) -> Any:
 
 
 def _require_own_spacing(stencil: Stencil, params: Mapping[str, float], spacing: Sequence[float]) -> None:
-    """Raise InputError when a built-in stencil would use its default for the distance between cells, but `spacing`
-    differs from that default. A user who gives both values may use a different unit for each, so then nothing is
-    checked."""
+    """Raise InputError when a built-in stencil uses its default for the distance between cells, but `spacing` differs
+    from this default. If the user gives both values, this function does not compare them, because they may have
+    different units."""
     defaults = {one.name: one.default for one in stencil.parameters}
     for axis, step in zip(NAMES[stencil.ndim], spacing, strict=True):
         name = "h" if "h" in defaults else f"d{axis}"
@@ -273,7 +274,8 @@ def _of_equations(options: RunOptions) -> Definition:
 
 
 def initial_planes(lowered: Lowered | None, manifest: Description, filled: Collection[str]) -> dict[str, PlaneSource]:
-    """Return the initial values for arrays that have no values yet. They come from `.data` of Devito's functions.
+    """Return the initial values for arrays that have no values yet. These values come from `.data` of Devito's
+    functions.
 
     If a field has been assigned, `.data` of its function is ignored, also for the previous values of the field. Raises
     InputError when the halos of a function's times differ.

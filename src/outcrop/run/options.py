@@ -49,9 +49,9 @@ class Source:
     `values` have the shape (steps,) for one point, or (steps, points). After the last value, the source adds nothing.
     The value of a point is spread over the cells around it by the weights of linear interpolation.
 
-    `scale` multiplies the values. It is a number or an expression, such as dt**2 * v[0, 0, 0] ** 2. An expression may
-    use the stencil's parameters and, at offset 0, fields that are only read. It is evaluated at each cell to which the
-    source adds values.
+    `scale` multiplies the values. `scale` is a number or an expression, such as dt**2 * v[0, 0, 0] ** 2. An expression
+    may use the stencil's parameters and, at offset 0, fields that are only read. The expression is evaluated at each
+    cell to which the source adds values.
     """
 
     field: str
@@ -127,7 +127,7 @@ class Option:
 
 @dataclass(frozen=True, eq=False)
 class RunOptions:
-    """All options of a run, as the user gave them. They are not checked yet.
+    """All options of a run, as the user gave them. The values are not checked yet.
 
     Shapes, coordinates and points have the order of the stencil's axes: (z, y, x), (y, x) or (x,).
     """

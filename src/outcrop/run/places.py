@@ -55,8 +55,8 @@ def created_state(
     With `raw_device`, the places are block devices. `definitions` are the points and values of the acquisition in the
     manifest. With `force`, an older run in the same place is replaced.
 
-    If InputError is raised, nothing was changed. If the `with` ends before the first commit, everything that was
-    created is removed. Raises StorageError when the system refuses an operation that the checks allowed.
+    If InputError is raised, nothing was changed. If the `with` ends before the first commit, all created files and
+    directories are removed. Raises StorageError when the system refuses an operation that the checks allowed.
     """
     files = definitions.files
     manifest = replace(manifest, sums=first_sums(manifest, files))

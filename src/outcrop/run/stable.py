@@ -35,9 +35,9 @@ Ranges = dict[str, tuple[float, float]]
 def refuse_unstable(stencil: Stencil, manifest: Description, ranges: Mapping[str, tuple[float, float]]) -> None:
     """Raise InputError when waves certainly grow, or when a field that is only read has a value that is not finite.
 
-    This is called before the first step, with the known ranges of fields that are only read. With several fields,
-    growth is certain if an extreme of one field is unstable together with all extremes of the other fields. The largest
-    stable step must also be the same for all these combinations.
+    This function is called before the first step. `ranges` are the known ranges of fields that are only read. With
+    several fields, growth is certain if an extreme of one field is unstable together with all extremes of the other
+    fields. The largest stable step must also be the same for all these combinations.
     """
     names = [entry.name for entry in manifest.static]
     if manifest.unstable:

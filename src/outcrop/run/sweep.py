@@ -1,8 +1,8 @@
 """`Sweep`: steps of a stencil on arrays in memory, with the kernels that runs use.
 
-`Sweep` is for programs that hold their arrays themselves, as NumPy arrays or as arrays on tiers. It uses no blocking in
-time and no I/O, so its speed is that of a plain loop over memory. The results have the same bits as those of any other
-run.
+`Sweep` is for programs that hold their arrays themselves, as NumPy arrays or as arrays on tiers. `Sweep` uses no
+blocking in time and no I/O, so its speed is that of a plain loop over memory. The results have the same bits as those
+of any other run.
 
     array (ny + 2, nx)    | spare row |  row 0 of the grid  | ... |  row ny - 1  | spare row |
 
@@ -36,8 +36,8 @@ from outcrop.units import counted
 LINE_BYTES = 64
 SPARE_ROWS = 2
 ROWS_PER_CALL = 64
-"""The number of rows that one call of a kernel updates. It is large enough to hide the cost of a call from Python, and
-small enough to balance the threads."""
+"""The number of rows that one call of a kernel updates. This number is large enough to hide the cost of a call from
+Python, and small enough to balance the work of the threads."""
 
 Arrays: TypeAlias = "Mapping[str, Any]"
 

@@ -167,7 +167,7 @@ def _numbers(given: Any, refusal: str) -> NDArray[np.float64]:
 
 def _scale(grid: Grid, what: str, given: Any) -> SourceFactor | None:
     """Return the program that evaluates a scale. A scale may read only fields that no stage updates, and only at the
-    cell itself."""
+    cell to which the source adds."""
     if given is None:
         return None
     import sympy

@@ -36,8 +36,8 @@ Box: TypeAlias = tuple[tuple[int, int], tuple[int, int], tuple[int, int]]
 CORNER_BYTES = 120
 """Bytes for one corner of a point: cell and weight in Python, cell and table entry in the core."""
 TRACE_BYTES = 32
-"""Bytes for one point in each step. They are needed while corners are added to rows of a trace, and rows are
-written."""
+"""Bytes for one point in each step. The memory is needed while corners are added to rows of a trace, and while these
+rows are written."""
 
 RawSum: TypeAlias = tuple[bytes, float, bytes, float, float, float]
 
@@ -122,7 +122,7 @@ class FieldSum:
 
     Each group of 64 bytes along x is summed first: the second half is added to the first half until one number is left.
     The sums of the groups are then added without rounding. Therefore no bit depends on the plan or the threads.
-    `minimum` and `maximum` ignore NaN. They are infinite if every cell is NaN.
+    `minimum` and `maximum` ignore NaN. Both are infinite if every cell is NaN.
     """
 
     step: int

@@ -156,7 +156,7 @@ def _interpolated(seen: NDArray[np.float64], weights: Weights) -> NDArray[np.flo
 
 
 def require_space(directory: Directory, manifest: Manifest, last_step: int) -> None:
-    """Raise InputError unless there is space for the snapshots up to `last_step`."""
+    """Raise InputError if the storage has too little space for the snapshots up to `last_step`."""
     if not manifest.taps.snapshots:
         return
     times = needed = 0

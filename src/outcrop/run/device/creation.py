@@ -69,8 +69,8 @@ from outcrop.run.disk.storage import release
 from outcrop.units import format_bytes
 
 SLACK_BYTES = 1 << 16
-"""The maximum growth of a manifest after creation. It grows by numbers of steps and by names of arrays that get
-values."""
+"""The maximum growth of a manifest after creation. The manifest grows when numbers of steps get more digits and when
+arrays get values."""
 
 _TAIL_BYTES = 1 << 20
 """The size of the part at the end of a device that may hold backups of partition tables and metadata of disk arrays."""

@@ -83,7 +83,7 @@ def coordinate_folders(manifest: Description) -> list[str]:
 
 
 def acquisition_folders(manifest: Description) -> list[str]:
-    """Return the names of the folders of acquisition. They are in the run's own directory or in the folder of
+    """Return the names of the folders of acquisition. These folders are in the run's own directory or in the folder of
     records."""
     return ([ACQUISITION] if manifest.taps else []) + ([SNAPSHOTS] if manifest.taps.snapshots else [])
 

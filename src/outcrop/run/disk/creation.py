@@ -70,8 +70,8 @@ def created_in(
     ends.
 
     This function checks only the contents of the directories. With `force`, an older run is replaced. If InputError is
-    raised, nothing was changed. If the `with` ends before the first commit, everything that was created is removed.
-    Raises StorageError when the system refuses an operation that the checks allowed.
+    raised, nothing was changed. If the `with` ends before the first commit, all created files and directories are
+    removed. Raises StorageError when the system refuses an operation that the checks allowed.
     """
     with hold_directories(directories) as (taken, locks, made):
         own = taken[0]

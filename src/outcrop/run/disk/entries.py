@@ -110,7 +110,7 @@ class SnapshotsEntry:
     """Snapshots of fields after every `every` steps. `box` is counted in cells of the arrays on disk.
 
     With `initial`, the initial values are kept, too. `name` is the name of the group for these snapshots inside
-    snapshots.zarr. If `name` is "", they are in snapshots.zarr itself.
+    snapshots.zarr. If `name` is "", the snapshots are in snapshots.zarr itself.
     """
 
     every: Positive

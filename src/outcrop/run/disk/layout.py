@@ -125,8 +125,8 @@ def make_layout(shape: tuple[int, int, int], dtype: str, shard_planes: int | Non
 
 
 def stripe_planes(shape: tuple[int, int, int], dtype: str, directories: int) -> int:
-    """Return the number of planes for a shard. It is small enough that concurrent transfers use all `directories`, and
-    large enough to avoid thousands of files."""
+    """Return the number of planes for a shard. The number is small enough for concurrent transfers to use all
+    `directories`, and large enough to avoid thousands of files."""
     layout = make_layout(shape, dtype)
     if directories == 1:
         return shape[0]
@@ -142,8 +142,8 @@ def index_parts(layout: PlaneLayout, shard: int) -> Iterator[bytes]:
 
 
 def snapshot_index(shape: tuple[int, ...], itemsize: int) -> bytes:
-    """Return the index of the planes of a snapshot. In the file, the index follows the cells. It is empty on fewer than
-    three axes."""
+    """Return the index of the planes of a snapshot. In the file, the index follows the cells. On fewer than three axes,
+    the index is empty."""
     if len(shape) < 3:
         return b""
     plane_bytes = shape[1] * shape[2] * itemsize

@@ -1,4 +1,5 @@
-"""The manifest of a run, manifest.json: everything about a run except its cells.
+"""The manifest of a run, manifest.json. It describes the run and its last commit; the values of cells are in other
+files.
 
 A manifest may come from an untrusted source. Its types, ranges and names are checked against the annotations here
 before any other file of the run is opened. Values that follow from other values are compared with the derived values.
@@ -56,7 +57,7 @@ place has begun to overwrite the only copy."""
 
 @dataclass(frozen=True)
 class Settings:
-    """The settings of a run. They are kept, so that `outcrop resume` needs no arguments."""
+    """The settings of a run. The manifest keeps these settings, so that `outcrop resume` needs no arguments."""
 
     memory_bytes: Positive
     threads: Annotated[int, Meta(ge=1, le=1 << 20)]
@@ -210,8 +211,8 @@ def new_manifest(description: Description, target_step: int = 0) -> Manifest:
 
 
 def require_readable(description: Description) -> None:
-    """Raise InputError when the schema does not allow the names or paths in this description. A run with such a
-    description could be created but not opened again."""
+    """Raise InputError when the schema does not allow the names or paths in this description. Without this check, such
+    a run is created but cannot be opened again."""
     manifest = replace(new_manifest(description), sums=dict.fromkeys(description.taps.files, 0))
     try:
         parse_manifest(manifest.to_bytes(), Path("this run"))

@@ -6,8 +6,8 @@ the device, first byte, bytes).
 
     record:  | plane | CRC32C | seal | zeros |          the seal identifies the plane (storage/checksums.hpp)
 
-Initial values, views of results and verification use this module. The engine does not use it: it accesses the files
-itself.
+Initial values, views of results and verification use this module. The engine does not use this module; the core
+accesses the files.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class DeviceRange(NamedTuple):
 class FileBeneath(NamedTuple):
     """A regular file beneath a folder, opened without following links.
 
-    `folder` is the descriptor of the folder. It must stay open until the file has been opened. `name` is the path of
-    the file in the folder. `label` is the name of the file in messages.
+    `folder` is the descriptor of the folder. The descriptor must stay open until the file has been opened. `name` is
+    the path of the file in the folder. `label` is the name of the file in messages.
     """
 
     folder: int

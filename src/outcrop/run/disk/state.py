@@ -106,8 +106,8 @@ class State:
         return Planes(self.files_of(name, copy), self.layout, writable=True, io=io, seed=seed)
 
     def seeds(self) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
-        """Return the seeds of the seals for the next pass, as three tuples. They are for the arrays of the state that
-        the pass reads, for those that it writes, and for static arrays."""
+        """Return the seeds of the seals for the next pass, as three tuples. The first tuple is for the arrays that the
+        pass reads, the second for the arrays that it writes. The third tuple is for static arrays."""
         manifest = self.manifest
         return (
             tuple(manifest.seed(entry.name) for entry in manifest.state),

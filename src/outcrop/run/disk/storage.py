@@ -52,7 +52,7 @@ class RunStorage(ABC):
 
     @abstractmethod
     def read(self) -> Manifest:
-        """Return the manifest of the last commit. Raises InputError when there is none."""
+        """Return the manifest of the last commit. Raises InputError when the storage holds no run."""
 
     @abstractmethod
     def store(self, manifest: Manifest) -> None:
@@ -78,7 +78,7 @@ class RunStorage(ABC):
 
     @abstractmethod
     def in_use(self) -> bool:
-        """Return whether a process holds the run."""
+        """Return True if a process holds the lock of the run."""
 
     @abstractmethod
     def scratch(self, manifest: Manifest, count: int) -> AbstractContextManager[Sequence[ShardFile]]:

@@ -121,7 +121,7 @@ def _begin(state: State, values: Mapping[str, PlaneSource], static: Sequence[str
 
 
 def _fill(state: State, values: Mapping[str, PlaneSource], io: str) -> None:
-    """Write arrays in place. They count as having no values until all are written."""
+    """Write arrays in place. Until all of them are written, the manifest lists them as arrays without values."""
     if not values:
         return
     state.begin_filling(list(values))
@@ -214,8 +214,8 @@ class FieldView(PlanesView):
     def __getitem__(self, index: Any) -> Any:
         """Return the selected cells of one generation, even while another process executes the run.
 
-        Another process may commit during the read. Its next pass then overwrites the planes that are read here.
-        Therefore planes are read again if the generation has changed.
+        Another process may commit during the read. The next pass of this process then overwrites the planes that are
+        read here. Therefore planes are read again if the generation has changed.
         """
         state = self._state
         for _ in range(READ_ATTEMPTS):

@@ -52,8 +52,8 @@ def from_array(name: str, array: Array) -> InputArray:
 
 
 def from_chunks(name: str, array: Any, cache_bytes: int, axes: str = "") -> InputArray:
-    """Return the input array for a chunked array. A group of planes is decoded at once. It stays in the cache while its
-    planes are read."""
+    """Return the input array for a chunked array. A group of planes is decoded at once. The group stays in the cache
+    while its planes are read."""
     try:
         dtype = np.dtype(array.dtype)
     except TypeError:

@@ -66,9 +66,9 @@ def resample(
     lengths have the same unit. Each is a number, or one number for each axis of `shape` in its order. Samples outside
     the input raise InputError, or get the nearest value with `outside="nearest"`.
 
-    There is no anti-alias filter: smooth the values before you bring them onto a coarser grid. Two planes of the input
-    are cached. If an input is not stored plane by plane, up to `cache_bytes` are cached in addition. Raises InputError
-    for an input that cannot be opened, for wrong letters, and for samples outside the input.
+    `resample` has no anti-alias filter. Smooth the values before you bring them onto a coarser grid. Two planes of the
+    input are cached. If an input is not stored plane by plane, up to `cache_bytes` are cached in addition. Raises
+    InputError for an input that cannot be opened, for wrong letters, and for samples outside the input.
     """
     target = require_shape_of_grid(shape)
     cache_bytes = as_whole_number(cache_bytes, "cache_bytes", minimum=0)
@@ -315,7 +315,7 @@ def _interpolate(block: Array, axis_map: AxisMap, axis: int) -> Array:
 
 def _blend(a: Array, b: Array, weight: Any) -> Array:
     """Return a + weight (b - a). The result is clipped to the range from a to b, because rounding could leave this
-    range. It is exactly a if the weight is 0."""
+    range. If the weight is 0, the result is exactly a."""
     weight = np.asarray(weight, a.dtype)
     with np.errstate(invalid="ignore", over="ignore"):
         result = b - a

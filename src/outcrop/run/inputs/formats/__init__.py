@@ -23,8 +23,8 @@ has in the file."""
 
 @dataclass(frozen=True)
 class Format:
-    """A file format. Its files end in one of `suffixes`. `form` shows users how to write the name of a file. It
-    contains NAME if a file can hold several arrays."""
+    """A file format. Its files end in one of `suffixes`. `form` shows users how to write the name of a file. If a file
+    can hold several arrays, `form` contains NAME."""
 
     form: str
     suffixes: tuple[str, ...]
@@ -74,7 +74,7 @@ def _split_variable(text: str) -> tuple[Path, str]:
 
 
 def open_values(values: object, axes: str, cache_bytes: int) -> InputArray:
-    """Return the input array for a file, an array or another object with samples. Its axes are brought into the order
+    """Return the input array for a file, an array or another object with samples. The axes of the result have the order
     z, y, x.
 
     `axes` are the letters of the axes of `values`, slowest first, such as "xz" for an array of shape (nx, nz). With "",

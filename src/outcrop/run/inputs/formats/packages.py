@@ -242,14 +242,15 @@ def open_zarr(path: Path, variable: str, cache_bytes: int) -> InputArray:
 
 
 def _dimension_names(array: Any) -> tuple[str | None, ...]:
-    """Return the names of the axes. They are stored as in version 3 of Zarr, or as xarray stores them in version 2."""
+    """Return the names of the axes. The names are stored as in version 3 of Zarr, or as xarray stores them in version
+    2."""
     names = getattr(array.metadata, "dimension_names", None) or array.attrs.get("_ARRAY_DIMENSIONS", ())
     return tuple(names)
 
 
 def _regular_files(path: Path) -> Any:
-    """Return a Zarr store for a folder. It reads only regular files, and at most `max_bytes` at once. Zarr's own store
-    waits for pipes, and allocates a terabyte of memory to read a sparse file of a terabyte."""
+    """Return a Zarr store for a folder. This store reads only regular files, and at most `max_bytes` at once. Zarr's
+    own store waits for pipes, and allocates a terabyte of memory to read a sparse file of a terabyte."""
     from zarr.storage import LocalStore
 
     class RegularFiles(LocalStore):
