@@ -216,8 +216,8 @@ def test_results_have_the_grid_s_own_axes(target: tuple[int, ...]) -> None:
 def test_axes_that_only_one_side_has(
     shape: tuple[int, ...], axes: str, target: tuple[int, ...], expected: Callable[[np.ndarray], np.ndarray]
 ) -> None:
-    """Checks the option `axes`, which names the axes of the values by letters. Values are copied along missing axes,
-    and axes of one sample are dropped.
+    """Checks the option `axes`, which names the axes of the values by letters. Values are repeated along axes that
+    they do not have. An axis with only one sample is removed.
     """
     values = values_of(shape)
     for group in (1, 2, None):

@@ -75,8 +75,8 @@ struct Gate {
   }
 };
 
-// Returns the number of a plane. Each plane of each array begins with its number times 16 (scripted_store.hpp). The
-// kernel of this test does not change the planes.
+// Returns the number of a plane. In every array, the first byte of a plane is 16 times the number of the plane
+// (scripted_store.hpp). The kernel of this test does not change the planes.
 long number_of(const void *plane) { return *static_cast<const unsigned char *>(plane) / 16; }
 
 void looking_kernel(const outcrop_block *block) {

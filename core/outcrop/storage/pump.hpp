@@ -35,8 +35,8 @@ namespace outcrop {
 using Ticket = std::uint64_t;
 constexpr Ticket no_ticket = 0;
 
-/// Transfers `rows` times `length` bytes between memory and a file of the store. Starts once request `after` is
-/// complete. `file_stride` and `data_stride` are the distances between rows in the file and in memory.
+/// Transfers `rows` times `length` bytes between memory and a file of the store. The transfer starts when the request `after`
+/// is complete. `file_stride` and `data_stride` are the distances between rows in the file and in memory.
 struct Request {
   bool write = false;
   std::uint32_t file = 0;
