@@ -27,7 +27,7 @@ from outcrop.plan.problem import Operand, Problem, versions
 
 Levels: TypeAlias = NDArray[np.int32]
 PlaneSpan: TypeAlias = tuple[int, int, int, int]
-"""A part of a plane: the begin and the end of its rows, then the begin and the end of its columns. The four numbers
+"""A part of a plane: the first row, the end of its rows, the first column, the end of its columns. The four numbers
 count the places described above."""
 Ranges: TypeAlias = list[tuple[int, int]]
 NOTHING = -9

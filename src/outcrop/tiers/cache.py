@@ -1,4 +1,5 @@
-"""Keep measured figures between runs, in JSON files in $XDG_CACHE_HOME/outcrop, so that each is measured only once.
+"""Keep measured figures between runs, in JSON files in $XDG_CACHE_HOME/outcrop, so that each figure is measured only
+once.
 
 The files are sealed (`outcrop.user_cache`), and each value is checked. Figures in a file that is damaged, or that other
 users can write, count as not measured.
@@ -27,7 +28,7 @@ MAX_ENTRIES = 500
 
 
 def load(name: str, figures: type[FiguresT]) -> dict[str, FiguresT]:
-    """The figures in a file, by key; empty if the file cannot be used."""
+    """Return the figures in a file, by key. Return an empty mapping if the file cannot be used."""
     try:
         with open_folder(make=False) as folder:
             content = json.loads(folder.read(name, MAX_BYTES) or b"{}")
@@ -39,7 +40,7 @@ def load(name: str, figures: type[FiguresT]) -> dict[str, FiguresT]:
 
 
 def keep(name: str, key: str, value: DataclassInstance) -> None:
-    """Add figures to a file. If the cache cannot be used, they are lost without an error."""
+    """Add figures to a file. If the cache cannot be used, no error is raised and the figures are lost."""
     kept = {known: asdict(one) for known, one in load(name, type(value)).items() if known != key}
     kept[key] = asdict(value)
     text = json.dumps(dict(list(kept.items())[-MAX_ENTRIES:]), indent=1)
@@ -48,7 +49,8 @@ def keep(name: str, key: str, value: DataclassInstance) -> None:
 
 
 def _are(figures: type[DataclassInstance], values: object) -> bool:
-    """Whether values from a file can be `figures`: texts, finite numbers, and None for unknown figures."""
+    """Return whether values from a file can be an object of the type `figures`. Valid values are texts, finite numbers,
+    and None for unknown figures."""
     if not isinstance(values, Mapping):
         return False
     known = {field.name: field for field in fields(figures)}

@@ -1,7 +1,7 @@
-"""Declarations of users in TOML files: tiers of this machine, and other machines.
+"""Read the TOML files in which users declare tiers of this machine, and other machines.
 
-Each tier is one table with the tier's name. The file is that of --tiers, or of $OUTCROP_TIERS, or
-~/.config/outcrop/tiers.toml if it exists:
+Each tier is one table with the tier's name. --tiers names the file. Without --tiers, $OUTCROP_TIERS names the file.
+Without both, the file is ~/.config/outcrop/tiers.toml if it exists:
 
     [scratch]
     directory = "/scratch/me"
@@ -19,8 +19,8 @@ A machine, for `outcrop plan --machine`:
                              flush_seconds = 0.01 (optional)
     [updates]                float32 = 6.0e9  float64 = 3.0e9 (cells per second of all cores; one of them is optional)
 
-A size is text as in --memory, or a whole number of bytes. A bandwidth is text that ends in "/s", or a number of bytes
-per second.
+A size is a text in the form of --memory, or a whole number of bytes. A bandwidth is text that ends in "/s", or a number
+of bytes per second.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ else:
 
 MAX_TEXT_BYTES = 256 << 10
 MAX_LINE = 1000
-"""The maximum number of characters in a line. The time to parse a line grows with its square: 32 KB of "a.a.a." take
-ten seconds."""
+"""The maximum number of characters in a line. The time to parse a line grows with the square of its length: 32 KB of
+"a.a.a." take ten seconds."""
 MAX_COUNT = 10**6
 MAX_SIZE = 1 << 60
 MAX_PER_SECOND = 1e18
 MAX_SECONDS = 86400
-"""These limits are larger than the values of any machine, and small enough to calculate with."""
+"""These limits are larger than the values of any machine, and small enough to prevent overflow."""
 MAX_SHOWN = 60
 
 TIERS_VARIABLE = "OUTCROP_TIERS"
@@ -71,13 +71,14 @@ DTYPES = ("float32", "float64")
 
 
 def declared_tiers(named: Path | None = None) -> list[Tier]:
-    """The tiers of the named file, or of the user's own. Raises InputError for a file that cannot be used."""
+    """Return the tiers of the file `named`, or of the user's own file. Raises InputError for a file that cannot be
+    used."""
     path = named or _own_file()
     return [] if path is None else parse_tiers(read_text(path, f"tiers {path}"), str(path))
 
 
 def parse_tiers(text: str, file: str) -> list[Tier]:
-    """The tiers that `text` declares. `file` is its name in messages. Raises InputError for an invalid value."""
+    """Return the tiers that `text` declares. `file` is its name in messages. Raises InputError for an invalid value."""
     top = parse_table(text, file)
     return [_tier(top, name, file) for name in top.values]
 
@@ -132,7 +133,8 @@ def _directory(table: Table) -> Path:
 
 
 def _mounted(name: str, folder: Path) -> Tier:
-    """The tier without declared values. The directory may be missing, because several machines may share the file."""
+    """Return the tier without its declared values. The directory may be missing, because several machines may share the
+    file."""
     if is_folder(folder):
         tier = mounted_tier(mount_of(folder), [folder], name)
         if tier.directory == folder.resolve():
@@ -157,7 +159,7 @@ def _persistence(table: Table) -> Persistence | None:
 
 
 def _bytes_in(folder: Path) -> int:
-    """The bytes of disk space that the files in a folder use."""
+    """Return the bytes of disk space that all files in a folder use."""
     count, left = 0, [os.fspath(folder)]
     while left:
         try:
@@ -173,12 +175,12 @@ def _bytes_in(folder: Path) -> int:
 
 
 def shipped_machines() -> list[str]:
-    """The names of the machine files that Outcrop includes."""
+    """Return the names of the machine files that Outcrop includes."""
     return sorted((path.stem for path in SHIPPED.glob("*.toml")), key=lambda name: (len(name), name))
 
 
 def load_machine(name: str) -> DeclaredMachine:
-    """The machine of the file `name`, or the included machine of that name.
+    """Return the machine that the file `name` declares, or the machine of that name that Outcrop includes.
 
     Raises InputError for a file that is missing, is not TOML, or has an invalid value.
     """
@@ -194,7 +196,8 @@ def load_machine(name: str) -> DeclaredMachine:
 
 
 def parse_machine(text: str, name: str) -> DeclaredMachine:
-    """The machine that `text` declares. `name` is the name of its file. Raises InputError for an invalid value."""
+    """Return the machine that `text` declares. `name` is the name of its file. Raises InputError for an invalid
+    value."""
     top = parse_table(text, name)
     cores = top.count("cores")
     memory, caches, storage, updates = (top.table(key) for key in ("memory", "caches", "storage", "updates"))
@@ -228,8 +231,8 @@ def _device(storage: Table, name: str) -> StorageRates:
 
 
 def read_text(path: Path, what: str, max_bytes: int = MAX_TEXT_BYTES) -> str:
-    """The text of a file. `what` is its name in messages. Raises InputError if it cannot be read or is not a regular
-    file: to read a device or a FIFO might never end."""
+    """Return the text of a file. `what` is its name in messages. Raises InputError if the file cannot be read. Raises
+    InputError also if it is not a regular file, because a read of a device or FIFO may never end."""
     try:
         if not stat.S_ISREG(os.stat(path).st_mode):  # checked before the file is opened, which affects some devices
             raise InputError(f"{what} is no regular file; name a TOML file")
@@ -248,7 +251,8 @@ def read_text(path: Path, what: str, max_bytes: int = MAX_TEXT_BYTES) -> str:
 
 
 def parse_table(text: str, name: str) -> Table:
-    """The outermost table of a text. `name` is the name of its file. Raises InputError if it is not TOML."""
+    """Return the outermost table of a text. `name` is the name of its file. Raises InputError if the text is not
+    TOML."""
     for number, line in enumerate(text.split("\n"), 1):
         if len(line) > MAX_LINE:
             raise InputError(f"{name}: line {number} has {len(line)} characters; write at most {MAX_LINE}")
@@ -268,24 +272,25 @@ class Table:
         self._known: list[str] = []
 
     def has(self, key: str) -> bool:
-        """Whether the table has an optional key."""
+        """Return whether the table has an optional key."""
         self._known.append(key)
         return key in self.values
 
     def text(self, key: str, right: str) -> str:
-        """A text that is not empty. `right` describes a valid text in messages."""
+        """Return the value of a key, which must be a text that is not empty. `right` describes a valid text in
+        messages."""
         if not isinstance(value := self._get(key, right), str) or not value:
             raise self.wrong(key, right)
         return value
 
     def table(self, key: str) -> Table:
-        """A table inside this one."""
+        """Return a table inside this table."""
         if not isinstance(values := self._get(key, "a table"), dict):
             raise self.wrong(key, f"a table: write [{key}]")
         return Table(self._file, f"{self._place}{_key(key)}.", values)
 
     def count(self, key: str) -> int:
-        """A whole number of at least 1."""
+        """Return the value of a key, which must be a whole number of at least 1."""
         right = "a whole number of at least 1"
         value = self._get(key, right)
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
@@ -295,7 +300,8 @@ class Table:
         return value
 
     def size(self, key: str, at_most: int | None = None) -> int:
-        """A number of bytes. If `at_most` is given, it may be a percentage of it."""
+        """Return the value of a key, which must be a number of bytes. If `at_most` is given, the value may be a
+        percentage of `at_most`."""
         right = 'a size such as "128GiB"'
         value = self._get(key, right)
         if isinstance(value, bool) or not isinstance(value, (str, int)):
@@ -311,7 +317,7 @@ class Table:
         return count
 
     def bandwidth(self, key: str) -> float:
-        """Bytes per second."""
+        """Return the value of a key in bytes per second."""
         right = 'a bandwidth such as "2.4GB/s", or bytes per second'
         value = self._get(key, right)
         if not isinstance(value, str):
@@ -326,12 +332,12 @@ class Table:
         return self._positive(key, count, right)
 
     def rate(self, key: str) -> float:
-        """A positive number per second."""
+        """Return the value of a key, which must be a positive number per second."""
         right = "a positive number of cell updates per second, such as 5e9"
         return self._positive(key, self._get(key, right), right)
 
     def seconds(self, key: str) -> float:
-        """A time, which may be 0."""
+        """Return the value of a key, which must be a time in seconds. It may be 0."""
         right = "a number of seconds of at least 0"
         value = self._get(key, right)
         if type(value) in (int, float) and value == 0:
@@ -346,7 +352,7 @@ class Table:
                 raise InputError(f"{self._file}: {self._place}{_key(key)} is unknown; there are {known}")
 
     def wrong(self, key: str, right: str) -> InputError:
-        """The error for an invalid value of a key."""
+        """Return the error for an invalid value of a key."""
         return InputError(f"{self._file}: {self._place}{_key(key)} = {_shown(self.values[key])} must be {right}")
 
     def _get(self, key: str, right: str) -> Any:
@@ -366,12 +372,12 @@ class Table:
 
 
 def _key(key: str) -> str:
-    """A key for a message, quoted if TOML needs that."""
+    """Return a key for a message, with quotes if TOML needs them."""
     return key if re.fullmatch(r"[A-Za-z0-9_-]{1,60}", key) else _shown(key)
 
 
 def _shown(value: object) -> str:
-    """A value for a message, in one short line."""
+    """Return a value as one short line for a message."""
     try:
         text = repr(value)
     except (ValueError, RecursionError):  # a number with more digits than Python writes

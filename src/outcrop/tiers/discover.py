@@ -1,10 +1,11 @@
 """Facts about this machine from the operating system: memory and its limits, cores, caches, NUMA nodes, free space.
 
-Files of /proc and /sys are short and sometimes missing. In containers and virtual machines they may have impossible
-contents. A fact whose file is missing or impossible counts as unknown.
+Files of /proc and /sys are short. Some may be missing. In containers and virtual machines, they may have impossible
+contents. If the file for a fact is missing or has impossible contents, the fact is unknown.
 
-The control groups of this process, of version 1 or 2, limit its memory. hwloc finds the NUMA nodes. Its variables
-HWLOC_SYNTHETIC and HWLOC_XMLFILE simulate the layout of another machine; threads are then not bound.
+The control groups of this process, of version 1 or 2, limit its memory. hwloc finds the NUMA nodes. The environment
+variables HWLOC_SYNTHETIC and HWLOC_XMLFILE make hwloc simulate the layout of another machine. Threads are then not
+bound.
 """
 
 from __future__ import annotations
@@ -20,18 +21,18 @@ from outcrop.paths import nearest_existing
 
 PROC, SYS = Path("/proc"), Path("/sys")
 MAX_BYTES = 1 << 62
-"""No machine has more. A larger number means "no limit", or is wrong."""
+"""No machine has more memory. A larger number means "no limit", or is wrong."""
 _CPUS = SYS / "devices" / "system" / "cpu"
 _NODES = SYS / "devices" / "system" / "node"
 UNLIMITED = 1 << 60
 CGROUP_FILE, CGROUP_ROOT = PROC / "self" / "cgroup", SYS / "fs" / "cgroup"
 
 BINDS = ("auto", "cores", "none")
-"""Bind threads to cores if there are several nodes, always, or never."""
+"""When threads are bound to cores: "auto" only on machines with several NUMA nodes, "cores" always, "none" never."""
 
 
 def read(path: Path) -> str:
-    """The text of a file, decoded like file names; "" if it cannot be read."""
+    """Return the text of a file, decoded like file names, or "" if the file cannot be read."""
     try:
         return os.fsdecode(path.read_bytes()).strip()
     except OSError:
@@ -39,13 +40,14 @@ def read(path: Path) -> str:
 
 
 def number(text: str) -> int | None:
-    """A whole number from 0 to MAX_BYTES; None for any other text."""
+    """Convert text to a whole number from 0 to MAX_BYTES. Return None for any other text."""
     is_plain = text.isascii() and text.isdigit() and len(text) < 20
     return int(text) if is_plain and int(text) <= MAX_BYTES else None
 
 
 def numbered(text: str) -> dict[str, int]:
-    """Bytes by name, from lines like "MemTotal:  24684092 kB" or "inactive_file 4096". Other lines are skipped."""
+    """Return numbers of bytes by name, from lines like "MemTotal: 24684092 kB" or "inactive_file 4096". Other lines are
+    skipped."""
     found = {}
     for line in text.splitlines():
         name, *rest = line.replace(":", " ").split() or [""]
@@ -55,7 +57,7 @@ def numbered(text: str) -> dict[str, int]:
 
 
 def listed(text: str) -> int:
-    """The number of numbers in a list such as "0-1,4"; 0 if it is no list."""
+    """Count the numbers in a list such as "0-1,4", which has 3. Return 0 if the text is not a list."""
     count = 0
     for part in text.split(","):
         first, _, last = part.partition("-")
@@ -75,12 +77,13 @@ class Caches:
 
 
 def available_cores() -> int:
-    """The number of processors that this process may use."""
+    """Return the number of processors that this process may use."""
     return len(os.sched_getaffinity(0))
 
 
 def memory_bytes() -> int:
-    """The memory that this process may use: the machine's, or the limit of its control group if that is lower."""
+    """Return the memory that this process may use: the memory of the machine, or the limit of the control group if that
+    is lower."""
     return min(machine_bytes(), cgroup_limit_bytes())
 
 
@@ -89,13 +92,14 @@ def machine_bytes() -> int:
 
 
 def memory_nodes_of_machine() -> int:
-    """The number of NUMA nodes with memory, including those that this process may not use; 0 if it is unknown."""
+    """Return the number of NUMA nodes with memory, or 0 if it is unknown. The number includes nodes that this process
+    cannot use."""
     return listed(read(_NODES / "has_memory"))
 
 
 @lru_cache
 def caches() -> Caches:
-    """The cache sizes of the first core; 1 MiB and 16 MiB if they are unknown."""
+    """Return the cache sizes of the first core, or 1 MiB and 16 MiB if the sizes are unknown."""
     sizes: dict[int, int] = {}
     for index in sorted((_CPUS / "cpu0" / "cache").glob("index*")):
         level, size = number(read(index / "level")), read(index / "size")
@@ -107,7 +111,7 @@ def caches() -> Caches:
 
 
 def last_level_bytes() -> int:
-    """The bytes of all last-level caches together."""
+    """Return the bytes of all last-level caches together."""
     shared = set()
     for cpu in _CPUS.glob("cpu[0-9]*/cache"):
         last = max(cpu.glob("index*"), key=lambda index: index.name, default=None)
@@ -117,7 +121,8 @@ def last_level_bytes() -> int:
 
 
 def free_memory_bytes() -> int:
-    """The memory that this process may still take: the free memory of the machine or, if less, of its control group."""
+    """Return the memory that this process may still take. It is the free memory of the machine, or that of the control
+    group if that is less."""
     available = _meminfo().get("MemAvailable")
     if available is None:
         available = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
@@ -129,7 +134,7 @@ def _meminfo() -> dict[str, int]:
 
 
 def free_node_bytes(node: int) -> int | None:
-    """The memory of a NUMA node that is free or caches files; None if it is unknown."""
+    """Return the memory of a NUMA node that is free or caches files, or None if it is unknown."""
     known = numbered(read(_NODES / f"node{node}" / "meminfo").replace(f"Node {node} ", ""))
     if "MemFree" not in known:
         return None
@@ -137,13 +142,13 @@ def free_node_bytes(node: int) -> int | None:
 
 
 def free_disk_bytes(folder: Path) -> int:
-    """The bytes that this user may still write in a folder, or in its nearest parent that exists."""
+    """Return the bytes that this user may still write in a folder, or in its nearest parent that exists."""
     space = os.statvfs(nearest_existing(folder))
     return space.f_bavail * space.f_frsize
 
 
 def processor_name() -> str:
-    """The processor's model name, or the architecture if the name is unknown."""
+    """Return the processor's model name, or the architecture if the name is unknown."""
     for line in read(PROC / "cpuinfo").splitlines():
         if line.startswith("model name"):
             return line.partition(":")[2].strip()
@@ -163,19 +168,19 @@ class _ControlGroup:
         return min(UNLIMITED, number(read(self.folder / self.limit)) or UNLIMITED)
 
     def used_bytes(self) -> int:
-        """The used bytes without cached files, which the kernel drops when programs need memory."""
+        """Return the used bytes. Cached files do not count, because the kernel drops them when programs need memory."""
         counts = numbered(read(self.folder / "memory.stat"))
         used = number(read(self.folder / self.usage)) or 0
         return max(0, used - sum(counts.get(key, 0) for key in self.file_cache))
 
 
 def cgroup_limit_bytes() -> int:
-    """The lowest limit of all control groups that contain this process, or UNLIMITED."""
+    """Return the lowest limit of all control groups that contain this process, or UNLIMITED."""
     return min((group.limit_bytes() for group in _control_groups()), default=UNLIMITED)
 
 
 def cgroup_free_bytes() -> int:
-    """The memory that is free within these limits, or UNLIMITED."""
+    """Return the memory that is free within the limits of all control groups, or UNLIMITED."""
     limited = [group for group in _control_groups() if group.limit_bytes() < UNLIMITED]
     return min((max(0, group.limit_bytes() - group.used_bytes()) for group in limited), default=UNLIMITED)
 
@@ -209,14 +214,14 @@ class NumaNode:
 
 @dataclass(frozen=True)
 class ThreadLayout:
-    """The number of threads on each node with threads. `note` says why threads are not on several nodes."""
+    """The number of threads on each node that has threads. `note` says why threads are not on several nodes."""
 
     threads_on_nodes: tuple[int, ...]
     note: str = ""
 
     @property
     def nodes(self) -> int:
-        """The number of nodes with threads. Each of them has a part of the window."""
+        """The number of nodes that have threads. Each of these nodes has a part of the window."""
         return len(self.threads_on_nodes)
 
     def __str__(self) -> str:
@@ -227,12 +232,13 @@ class ThreadLayout:
 
 
 def numa_nodes() -> tuple[NumaNode, ...]:
-    """The nodes with processors that this process may use; without hwloc, one node for all processors."""
+    """Return the nodes with processors that this process may use. Without hwloc, return one node for all processors."""
     return tuple(NumaNode(cores, processors) for cores, processors in _core.numa_nodes())
 
 
 def lay_out(threads: int, bind: str) -> ThreadLayout:
-    """The layout of `threads` threads. Raises InputError if `bind` requires binding and the system refuses it."""
+    """Return the layout of `threads` threads. Raises InputError if `bind` requires that threads are bound and the
+    system refuses this."""
     on_nodes = tuple(_core.threads_on_nodes(threads, bind))
     if _core.has_hwloc():
         return layout_of(on_nodes, bind, len(numa_nodes()), "the system refuses to bind them")
@@ -240,12 +246,13 @@ def lay_out(threads: int, bind: str) -> ThreadLayout:
 
 
 def layout_of(threads_on_nodes: tuple[int, ...], bind: str, nodes: int, obstacle: str) -> ThreadLayout:
-    """The layout on a machine with `nodes` nodes. A note names the obstacle if threads should be on several nodes."""
+    """Return the layout on a machine with `nodes` nodes. If threads should be on several nodes but are not, a note
+    names the obstacle."""
     if bind == "none" or sum(threads_on_nodes) == 1 or nodes == 1 or len(threads_on_nodes) > 1:
         return ThreadLayout(threads_on_nodes)
     return ThreadLayout(threads_on_nodes, f"not placed on the {nodes} NUMA nodes: {obstacle}")
 
 
 def nodes_with_processors(path: Path = _NODES / "has_cpu") -> int:
-    """The number of nodes in the kernel's list, such as "0-1,4"; 1 if there is no list."""
+    """Return the number of nodes in the kernel's list, such as "0-1,4". Return 1 if the list is missing."""
     return listed(read(path)) or 1

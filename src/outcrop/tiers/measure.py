@@ -1,11 +1,11 @@
 """Measure memory and storage: the figures of tiers, and the bandwidths of a run's storage.
 
-Memory: plain reads, plain writes and STREAM's triad by all threads, cache lines at random, and latency. Each of three
-arrays has at least four times the bytes of all last-level caches, as STREAM requires, or a quarter of the free memory
-if that is less.
+In memory, all threads perform plain reads, plain writes, STREAM's triad, and random accesses to cache lines. The
+latency is also measured. Each of three arrays has four times the bytes of all last-level caches, as STREAM requires. If
+memory is short, the three arrays together take a quarter of the free memory.
 
-A storage tier: through the store that runs use, bypassing the page cache if possible, with up to 1 GiB of scratch space
-and in about ten seconds:
+A storage tier is measured with the store that runs use, without the page cache if possible. The measurement uses up to
+1 GiB of scratch space and takes about ten seconds:
 
     fill            the first write allocates blocks, as no run does: it only tells how large the span can be
     sequential      requests of the size and number in flight that runs have
@@ -13,8 +13,9 @@ and in about ten seconds:
     latency         4 KiB, one in flight
     flush           4 KiB, written and made durable
 
-The storage of a run: through the executor, with the transfers that a run makes and without updates. A scratch file is
-written, read, then read and written at the same time. These rates are cached for each device and backend.
+The storage of a run is measured with the executor. The executor makes the transfers of a run, without updates. It
+writes a scratch file, then reads it, then reads and writes it at the same time. These rates are cached for each device
+and backend.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ STORAGE_REPEATS, FLUSHES = 2, 5
 CACHE = "devices.json"
 SCRATCH_RECORDS, RING_RECORDS = 512, 16
 MIN_GRID_BYTES = SCRATCH_RECORDS * RECORD_BYTES // 4
-"""A device is not measured for smaller arrays, because that would take longer than the run."""
+"""A device is not measured for smaller arrays, because the measurement takes longer than the run."""
 WHOLE = Rectangle(0, 1, 0, RECORD_BYTES // 4 - 1024)
 """The cells of a record, without its tail."""
 ASSUMED = StorageRates(1e9, 1e9, 1e9, 0.01, "assumed")
@@ -67,7 +68,7 @@ ASSUMED = StorageRates(1e9, 1e9, 1e9, 0.01, "assumed")
 
 
 def measure_memory(nodes: tuple[int, ...], free_bytes: int) -> Figures:
-    """The figures of the memory of these nodes; without nodes, of the memory near the threads.
+    """Measure the memory of these nodes. If `nodes` is empty, measure the memory near the threads.
 
     Raises InputError if too little memory is free, or if the system does not allow a choice of nodes.
     """
@@ -90,7 +91,7 @@ def measure_memory(nodes: tuple[int, ...], free_bytes: int) -> Figures:
 
 
 def measure_storage(folder: Path, free_bytes: int, io: str = "auto") -> Figures:
-    """The figures of the device that holds `folder`. Raises InputError if it has too little free space, and
+    """Measure the device that holds `folder`. Raises InputError if the device has too little free space. Raises
     StorageError or OSError if files cannot be created or transfers fail."""
     size = min(SCRATCH_BYTES, free_bytes // SHARE_OF_FREE, shutil.disk_usage(folder).free // SHARE_OF_FREE)
     size -= size % RECORD_BYTES
@@ -121,7 +122,7 @@ class _Meter:
     span_bytes: int
 
     def moved_bytes(self, write: bool, seconds: float) -> int:
-        """The bytes that are transferred sequentially in the given time."""
+        """Return the bytes that sequential requests transfer in the given time."""
         return self._measure(write, False, RECORD_BYTES, RECORDS_IN_FLIGHT, seconds)[0]
 
     def sequential(self, write: bool) -> float:
@@ -133,12 +134,12 @@ class _Meter:
         return moved / seconds
 
     def latency(self, write: bool) -> float:
-        """The seconds of one request."""
+        """Return the seconds that one request takes."""
         _, requests, seconds = self._measure(write, True, PAGE_BYTES, 1, LATENCY_SECONDS)
         return seconds / requests
 
     def flush(self) -> float:
-        """The seconds until a page is durable."""
+        """Return the seconds until a written page is durable."""
         return self._measure(True, True, PAGE_BYTES, 1, 0.0, flush=True)[2]
 
     def _measure(
@@ -159,8 +160,8 @@ class _Meter:
 
 @contextmanager
 def scratch_store(folder: Path, size_bytes: int, io: str) -> Iterator[_core.Store]:
-    """A store with one new file, which is fully allocated. The file has no name, so that it disappears with the
-    process. Raises StorageError, or OSError if the folder cannot be used."""
+    """Open a store with one new file, which is fully allocated. The file has no name, so it disappears when the process
+    ends. Raises StorageError or OSError if the folder cannot be used."""
     handle, name = tempfile.mkstemp(prefix=SCRATCH_PREFIX, dir=folder)
     os.close(handle)
     try:
@@ -194,7 +195,8 @@ class _Transfer:
 
 
 def device(directories: Sequence[Path], io: str, may_write: bool, problem: Problem) -> StorageRates:
-    """The bandwidths of all `directories` together: cached, or measured if `may_write` and the problem is large."""
+    """Return the bandwidths of all `directories` together. They are cached, or measured if `may_write` is true and the
+    problem is large. Otherwise they are assumed."""
     may_measure = may_write and problem.grid_bytes >= MIN_GRID_BYTES
     every = [_one_device(folder, io, may_measure) for folder in directories]
     # Folders on one source share its bandwidth. A raw device has no mount.
@@ -211,7 +213,7 @@ def device(directories: Sequence[Path], io: str, may_write: bool, problem: Probl
 
 
 def why_assumed(directories: Sequence[Path], may_write: bool, problem: Problem) -> str:
-    """The reason why `device` has assumed the rates."""
+    """Return the text of the reason why `device` has assumed the rates."""
     if not all(folder.is_dir() for folder in directories):
         return "a raw device is not measured"
     if problem.grid_bytes < MIN_GRID_BYTES:
@@ -269,7 +271,7 @@ def measure_device(folder: Path, io: str) -> StorageRates:
         ring = min(RING_RECORDS, records)
         noise = _core.aligned_array(RECORD_BYTES)  # devices may be faster with zeros
         noise[:] = np.random.default_rng(0).integers(0, 256, RECORD_BYTES, np.uint8)
-        for z in range(ring):  # the ring reads these records, and all writes are of its content
+        for z in range(ring):  # the ring reads these records, and all writes write them
             store.write_from(0, z * RECORD_BYTES, noise)
         fill: list[Action] = [Read(0, ring, WHOLE)]
         total = records * RECORD_BYTES

@@ -1,8 +1,8 @@
-"""NUMA nodes as tiers. All memory that is local to processors is one tier, and all HBM is one tier. Other memory (CXL,
-non-volatile memory used as plain memory) is one tier for each node.
+"""Find tiers that are NUMA nodes. All memory that is local to processors is one tier, and all HBM is one tier. Other
+memory (CXL, non-volatile memory used as plain memory) is one tier for each node.
 
 hwloc or the driver names the kind of a node. A node of unknown kind is DRAM if it is local to processors. Other memory
-is HBM if it is much faster than local memory, by figures of the firmware or by measurement.
+of unknown kind is HBM if it is much faster than local memory. The rates come from the firmware or from measurements.
 """
 
 from __future__ import annotations
@@ -18,18 +18,21 @@ from outcrop.errors import InputError
 from outcrop.tiers.tier import Persistence, Tier
 
 FASTER = 1.5
-"""Memory that is faster than local memory by this factor is HBM. CXL memory is slower than DRAM."""
+"""Memory of unknown kind that is faster than local memory by this factor is HBM. It cannot be CXL memory, which is
+slower than DRAM."""
 FAR = 1.25
 """The sizes of nodes are used if their sum is within this factor of the memory of the machine."""
 KINDS_BY_WORD = {"HBM": "hbm", "MCDRAM": "hbm", "SPM": "hbm", "DRAM": "dram", "NVM": "nvm", "CXL-DRAM": "cxl"}
-"""Kinds by the words of hwloc and of the DAX driver. SPM is special purpose memory, which the firmware calls fast."""
+"""The kind of memory for each word of hwloc and of the DAX driver. SPM is special purpose memory. The firmware reports
+it as fast."""
 SOURCES = {"hbm": "high-bandwidth memory", "dram": "main memory", "cxl": "memory without processors of its own",
            "nvm": "non-volatile memory as plain memory"}  # fmt: skip
 
 
 @dataclass(frozen=True)
 class MemoryNode:
-    """The memory of a NUMA node, with its number of local processors. Figures are the firmware's; 0 is unknown."""
+    """The memory of a NUMA node, with its number of local processors. The figures come from the firmware. A figure of 0
+    is unknown."""
 
     number: int
     size_bytes: int
@@ -41,12 +44,13 @@ class MemoryNode:
 
 
 def memory_nodes(topology: str = "") -> list[MemoryNode]:
-    """The nodes of this machine, or of a `topology` in hwloc's notation or XML. Raises InputError for other text."""
+    """Return the nodes of this machine, or of a `topology` in hwloc's notation or XML. Raises InputError for other
+    text."""
     return [MemoryNode(*node) for node in _core.memory_nodes(topology)]
 
 
 def memory_tiers(nodes: Sequence[MemoryNode], limit_bytes: int, free_bytes: Callable[[MemoryNode], int]) -> list[Tier]:
-    """The tiers of the nodes, with the figures of the firmware. No tier is larger than `limit_bytes`."""
+    """Return the tiers of the nodes, with the figures of the firmware. No tier is larger than `limit_bytes`."""
     kinds = {node.number: _kind(node, nodes) for node in nodes}
     groups: dict[str, list[MemoryNode]] = {}
     for kind in ("hbm", "dram", "cxl", "nvm"):
@@ -57,12 +61,12 @@ def memory_tiers(nodes: Sequence[MemoryNode], limit_bytes: int, free_bytes: Call
 
 
 def believable_nodes(nodes: Sequence[MemoryNode], machine_bytes: int, nodes_of_machine: int) -> list[MemoryNode]:
-    """The nodes with sizes that fit the memory of the machine.
+    """Return the nodes with sizes that agree with the memory of the machine.
 
     A single node gets all memory, because its reported size may be wrong in virtual machines. Several nodes keep their
-    sizes unless the sum is far from the memory of the machine. Then that memory is divided in proportion to the sizes,
-    or equally. `nodes_of_machine` includes nodes that this process may not use and that are not in `nodes`; 0 is
-    unknown.
+    sizes if the sum is near the memory of the machine. Otherwise the memory of the machine is divided in proportion to
+    the sizes, or equally if all sizes are unknown. `nodes_of_machine` also counts nodes that this process cannot use
+    and that are not in `nodes`. It is 0 if the number is unknown.
     """
     reported = sum(max(0, node.size_bytes) for node in nodes)
     is_all = len(nodes) >= nodes_of_machine
@@ -75,14 +79,16 @@ def believable_nodes(nodes: Sequence[MemoryNode], machine_bytes: int, nodes_of_m
 
 
 def bytes_on(tier: Tier, nbytes: int) -> NDArray[np.uint8]:
-    """Zeros in the memory of the tier's nodes. Raises InputError if the system does not allow that."""
+    """Return an array of zeros in the memory of the tier's nodes. Raises InputError if the system does not allow this
+    choice of nodes."""
     if not _core.is_this_system():  # hwloc would not bind the memory, and report no error
         raise InputError(f"{tier.name} is memory of another machine, by hwloc's variables: it is there for plans only")
     return _core.memory_on_nodes(nbytes, tier.nodes)
 
 
 def with_measured_kind(tier: Tier, tiers: Iterable[Tier]) -> Tier:
-    """The tier. Memory of an unknown kind becomes HBM if its measured rate is much higher than that of local memory."""
+    """Return the tier, with the kind HBM if its kind is unknown and its measured rate is much higher than that of local
+    memory."""
     local = [one.read_bytes_per_second or 0.0 for one in tiers if one.kind == "dram"]
     is_faster = any(0 < FASTER * rate < (tier.read_bytes_per_second or 0.0) for rate in local)
     if tier.name.startswith("node") and is_faster:

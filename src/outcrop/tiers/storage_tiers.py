@@ -1,4 +1,5 @@
-"""File systems as tiers: find the mounted file systems, their kinds, a writable directory, and how long files last.
+"""Find tiers that are file systems: the mounted file systems, their kinds, a writable directory, and how long files
+last.
 
 /proc/self/mountinfo (man 5 proc):   36 35 98:0 /part /point rw,noatime shared:1 - ext4 /dev/root rw,errors=continue
                                            device root point options              type source    file system's options
@@ -28,22 +29,24 @@ NETWORK = frozenset(
 )  # fmt: skip
 IN_MEMORY = frozenset({"tmpfs", "ramfs"})
 WITHOUT_BLOCK_DEVICE = frozenset({"zfs", "btrfs", "bcachefs", "overlay"})
-"""File systems on disks whose source or device number is not that of a disk."""
+"""File systems on disks whose source or device number does not name a disk."""
 PSEUDO_FOLDERS = ("/dev", "/proc", "/run", "/snap", "/sys")
 """Folders of the operating system, in which users keep no files."""
 USERS_FOLDERS = ("/dev/shm", "/run/user")
-"""Folders inside these in which users keep files."""
+"""Folders inside PSEUDO_FOLDERS in which users keep files."""
 VIRTUAL = re.compile(r"(vd|xvd|loop|nbd|rbd|zram)")
-"""Names of virtual disks. Their real kind is unknown: a disk of another machine, or a file."""
+"""Names of virtual disks. Their real kind is unknown, because they are stored in a file or on a disk of another
+machine."""
 MAP_SHARED_VALIDATE, MAP_SYNC = 0x03, 0x80000
 """Flags of mmap. Linux reports that it does not support MAP_SYNC only if both flags are given (man 2 mmap)."""
 SCRATCH_PREFIX = ".outcrop-measure-"
-"""How names of temporary files begin."""
+"""The beginning of the names of temporary files."""
 BY_WRITE_BACK, BY_FLUSH, BY_NOTHING = "MAP_SYNC + cache-line write-back", "msync or fdatasync", "none"
 
 
 def storage_tiers(directories: Sequence[Path] = ()) -> list[Tier]:
-    """One tier for each file system on which this user may write, in one of `directories` if possible."""
+    """Return one tier for each file system on which this user may write. The tier uses one of `directories` if one is
+    on that file system."""
     every = all_mounts()
     mounts = storage_mounts(every)
     known = {mount.device for mount in mounts}
@@ -53,13 +56,13 @@ def storage_tiers(directories: Sequence[Path] = ()) -> list[Tier]:
 
 
 def mounted_tier(mount: Mount, directories: Sequence[Path] = (), name: str = "") -> Tier:
-    """The tier of a mount, in the first of `directories` on that mount, or in a usual place."""
+    """Return the tier of a mount. Its directory is the first of `directories` on that mount, or a usual place."""
     folder = writable_directory(mount, directories)
     kind = kind_of(mount) or ("tmpfs" if mount.type in {*IN_MEMORY, "devtmpfs"} else "disk")
     where = folder or mount.point
     space = os.statvfs(where)
     capacity, free = space.f_blocks * space.f_frsize, space.f_bavail * space.f_frsize
-    if kind == "tmpfs":  # its files use memory, and limits of the memory apply to them
+    if kind == "tmpfs":  # files of a tmpfs use memory, so the limits of memory apply
         capacity, free = min(capacity, discover.memory_bytes()), min(free, discover.free_memory_bytes())
     return Tier(
         name=name or name_of(mount),
@@ -82,7 +85,8 @@ def _primitive(kind: str, folder: Path | None) -> str:
 
 
 def can_map_sync(folder: Path) -> bool:
-    """Whether files in `folder` can be mapped so that stores are durable when their cache lines are written back."""
+    """Return whether files in `folder` can be mapped in such a way that stores are durable when their cache lines are
+    written back."""
     try:
         with tempfile.TemporaryFile(prefix=SCRATCH_PREFIX, dir=folder) as file:
             file.truncate(mmap.PAGESIZE)
@@ -93,7 +97,7 @@ def can_map_sync(folder: Path) -> bool:
 
 
 def _named_apart(tiers: Iterable[Tier]) -> list[Tier]:
-    """The tiers with unique names: later tiers with the same name get a number."""
+    """Return the tiers with unique names. If a name is already used, a number is added to it."""
     found: dict[str, Tier] = {}
     for tier in tiers:
         name = tier.name
@@ -126,19 +130,20 @@ class Mount:
 
 
 def all_mounts() -> list[Mount]:
-    """All visible mounts, in the order of the kernel. Of several mounts at one place, only the last is visible."""
+    """Return all visible mounts, in the order of the kernel. If several mounts are at one place, only the last of them
+    is visible."""
     return list(_parse_all(read(PROC / "self" / "mountinfo")))
 
 
 @lru_cache(maxsize=1)
 def _parse_all(text: str) -> tuple[Mount, ...]:
-    """Parse each text once: callers ask for the mounts often, and they seldom change."""
+    """Parse a text once and cache the result, because callers ask for the mounts often and mounts seldom change."""
     found = filter(None, map(_parse, text.split("\n")))
     return tuple({mount.point: mount for mount in found}.values())
 
 
 def _parse(line: str) -> Mount | None:
-    """The mount of a line; None if the line has another format."""
+    """Return the mount that a line describes, or None if the line has another format."""
     words = line.split(" ")  # a source may be an empty word
     end = words.index("-") if "-" in words[6:] else len(words)
     if len(words) < end + 4:
@@ -149,7 +154,8 @@ def _parse(line: str) -> Mount | None:
 
 
 def storage_mounts(mounts: Iterable[Mount]) -> list[Mount]:
-    """The mounts with files that can be written. For each device, only the mount nearest to the device's root."""
+    """Return the mounts whose files can be written. For each device, return only the mount that is nearest to the
+    device's root."""
     found: dict[str, Mount] = {}
     for mount in sorted(mounts, key=lambda mount: (len(mount.root), len(str(mount.point)))):
         if kind_of(mount) and not mount.read_only and is_folder(mount.point) and not _is_seen_through(mount):
@@ -158,13 +164,15 @@ def storage_mounts(mounts: Iterable[Mount]) -> list[Mount]:
 
 
 def _is_seen_through(mount: Mount) -> bool:
-    """Whether an overlay's upper folder is visible, so that its device is mounted here, too."""
+    """Return whether the mount is an overlay whose upper folder is visible. The device of that folder is then also
+    mounted."""
     uppers = [option.removeprefix("upperdir=") for option in mount.options if option.startswith("upperdir=")]
     return mount.type == "overlay" and any(is_folder(Path(upper)) for upper in uppers)
 
 
 def is_folder(path: Path) -> bool:
-    """Whether the path is a folder that this user may read. Folders of other containers and lost servers are not."""
+    """Return whether the path is a folder that this user can access. Folders of other containers or of lost servers
+    cannot be accessed."""
     try:
         return path.is_dir()
     except OSError:
@@ -172,7 +180,8 @@ def is_folder(path: Path) -> bool:
 
 
 def mount_of(path: Path) -> Mount:
-    """The mount of an existing path. If the kernel lists none, it has the type "unknown"."""
+    """Return the mount of an existing path. If the kernel lists no mount for it, return a mount of the type
+    "unknown"."""
     resolved = path.resolve()
     holding = [mount for mount in all_mounts() if resolved.is_relative_to(mount.point)]
     device = f"device {resolved.stat().st_dev}"
@@ -181,9 +190,10 @@ def mount_of(path: Path) -> Mount:
 
 
 def device_of(path: Path) -> str | None:
-    """The device of the mount of a path; None if the path does not exist.
+    """Return the device of the mount of a path, or None if the path does not exist.
 
-    It is not st_dev: btrfs gives each of its subvolumes another st_dev, but they share their free space.
+    The result is not st_dev, because btrfs gives each of its subvolumes another st_dev although all subvolumes share
+    their free space.
     """
     try:
         return mount_of(path).device
@@ -192,18 +202,18 @@ def device_of(path: Path) -> str | None:
 
 
 def cache_key(path: Path) -> str:
-    """The key, in the cache, for the figures of the file system of an existing path."""
+    """Return the key under which the cache stores the figures of the file system of an existing path."""
     mount = mount_of(path)
     return f"{mount.source} {mount.point} {mount.type}"
 
 
 def holds_no_files(mount: Mount) -> bool:
-    """Whether it is a file system of the operating system, such as /proc, which cannot store files."""
+    """Return whether the mount is a file system of the operating system, such as /proc, which cannot store files."""
     return is_folder(mount.point) and not kind_of(mount) and os.statvfs(mount.point).f_blocks == 0
 
 
 def kind_of(mount: Mount) -> str:
-    """One of KINDS in tier.py, or "" for a file system in which users keep no files."""
+    """Return one of KINDS in tier.py, or "" for a file system in which users keep no files."""
     if mount.type in IN_MEMORY:
         return "" if _is_below(mount.point, PSEUDO_FOLDERS) and not _is_below(mount.point, USERS_FOLDERS) else "tmpfs"
     if mount.type in NETWORK or ":/" in mount.source:  # an export of a server, with any protocol
@@ -220,7 +230,8 @@ def _is_below(place: Path, folders: Sequence[str]) -> bool:
 
 
 def _block_device(mount: Mount) -> str:
-    """The number of the mount's block device, or of its source if the file system has a number of its own."""
+    """Return the number of the mount's block device. If the mount's device number is not that of a block device, return
+    the number of its source."""
     if (SYS / "dev" / "block" / mount.device).exists():
         return mount.device
     try:
@@ -248,7 +259,8 @@ def _kind_of_disk(number: str) -> str:
 
 
 def name_of(mount: Mount) -> str:
-    """The stable name of the mount's tier: device, or type and place, as in "nvme0n1p2", "vg-home", "tmpfs-dev-shm"."""
+    """Return the stable name of the mount's tier. It is the device, as in "nvme0n1p2", or the type and the place, as in
+    "tmpfs-dev-shm"."""
     if mount.source.startswith("/dev/") and mount.type != "overlay":
         return Path(mount.source).name
     place = str(mount.point).strip("/").replace("/", "-").replace(" ", "-") or "root"
@@ -256,7 +268,8 @@ def name_of(mount: Mount) -> str:
 
 
 def writable_directory(mount: Mount, wanted: Sequence[Path] = ()) -> Path | None:
-    """A folder on the mount in which this user may create files: one of `wanted`, or a usual place."""
+    """Return a folder on the mount in which this user may create files: one of `wanted`, or a usual place. Return None
+    if none is found."""
     for folder in (*wanted, *_usual_places(mount)):
         if device_of(folder) == mount.device and is_folder(folder) and os.access(folder, os.W_OK | os.X_OK):
             return folder.resolve()

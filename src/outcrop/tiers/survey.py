@@ -36,12 +36,12 @@ def find_tiers(
     refresh: bool = False,
     progress: Callable[[str], object] = lambda text: None,
 ) -> list[Tier]:
-    """All tiers, memory first, with unique names.
+    """Return all tiers, memory first, with unique names.
 
     On the file systems of `directories`, tiers use these directories, or their closest existing parents. `declared` is
-    a file with the user's tiers. With `measure`, unknown figures are measured; with `refresh`, cached figures are
-    measured again. `progress` is called with a text before each measurement. Raises InputError for directories and
-    files that cannot be used.
+    a file with the user's tiers. With `measure`, unknown figures are measured. With `refresh`, cached figures count as
+    unknown. `progress` is called with a text before each measurement. Raises InputError for directories and files that
+    cannot be used.
     """
     directories = [nearest_existing(folder) for folder in directories]
     for folder in directories:
@@ -62,7 +62,8 @@ def find_tiers(
 
 
 def memory_of_this_machine() -> list[Tier]:
-    """The memory of this machine, or all memory of another machine if hwloc's variables name one."""
+    """Return the tiers of this machine's memory. If hwloc's environment variables describe another machine, return the
+    tiers of all memory of that machine."""
     nodes = memory_nodes()
     if not _core.is_this_system():
         return memory_tiers(nodes, sum(node.size_bytes for node in nodes), lambda node: node.size_bytes)
@@ -79,7 +80,7 @@ def memory_of_this_machine() -> list[Tier]:
 
 
 def _with_known(tier: Tier, known: Mapping[str, Figures]) -> Tier:
-    """The tier with the figures that an earlier process has measured on this machine."""
+    """Return the tier with the figures that an earlier process has measured on this machine."""
     if tier.is_memory and not _core.is_this_system():
         return tier
     try:
@@ -113,15 +114,16 @@ def _is_known(tier: Tier) -> bool:
 
 
 def _key(tier: Tier) -> str:
-    """The key of the tier's figures in the cache. All tiers on one device share it."""
+    """Return the key under which the cache stores the tier's figures. All tiers on one file system have the same
+    key."""
     if tier.is_memory:
         return f"{discover.processor_name()} {discover.available_cores()} {tier.where}"
     return cache_key(Path(tier.where))
 
 
 def tiers_holding(path: Path, tiers: Sequence[Tier]) -> list[Tier]:
-    """The tiers on the file system of an existing path. Tiers that are declared for a parent folder come first, the
-    innermost folder before the others."""
+    """Return the tiers on the file system of an existing path. Tiers that are declared for a parent folder come first,
+    with the innermost folder before outer folders."""
     device = device_of(path)
     if device is None:
         return []
@@ -136,7 +138,7 @@ def _rank(tier: Tier, path: Path) -> tuple[bool, int]:
 
 @dataclass(frozen=True)
 class SharedRoom:
-    """Free bytes that several tiers share. Each of them reports all of these bytes as its own."""
+    """Free bytes that several tiers share. Each of these tiers reports all of these bytes as its own."""
 
     name: str
     tiers: frozenset[str]
@@ -144,7 +146,8 @@ class SharedRoom:
 
 
 def shared_rooms(tiers: Sequence[Tier]) -> list[SharedRoom]:
-    """The rooms that several tiers share: main memory, if there is a tmpfs, and each file system with several tiers."""
+    """Return the free space that several tiers share. Main memory is shared if the machine has a tmpfs. A file system
+    is shared if several tiers are on it."""
     groups: dict[str, list[Tier]] = {}
     for tier in tiers:
         if tier.kind in MAIN_MEMORY:

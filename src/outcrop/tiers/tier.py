@@ -16,14 +16,16 @@ from pathlib import Path
 from typing import Any
 
 MEMORY_KINDS = ("hbm", "dram", "cxl", "nvm")
-"""Kinds of memory, which processors address, in NUMA nodes. `nvm` is non-volatile memory, used as volatile memory."""
+"""Kinds of memory in NUMA nodes, which processors can address. `nvm` is non-volatile memory that is used like volatile
+memory."""
 STORAGE_KINDS = ("dax", "nvme", "ssd", "hdd", "disk", "tmpfs", "pfs")
-"""Kinds of file systems: persistent memory, NVMe, other flash, rotating disk, unknown disk, memory, network."""
+"""Kinds of file systems, in this order: on persistent memory, on NVMe, on other flash, on a rotating disk, on an
+unknown disk, in memory, on a network."""
 KINDS = (*MEMORY_KINDS, *STORAGE_KINDS)
 
 
 class Persistence(IntEnum):
-    """How long stored bytes last; see the table at the top of the file."""
+    """How long stored bytes last. The table at the top of this file explains the values."""
 
     PROCESS = 0
     REBOOT = 1
@@ -33,11 +35,12 @@ class Persistence(IntEnum):
 
 @dataclass(frozen=True)
 class Figures:
-    """The measured figures of a tier, which are kept between runs. A figure that is None is not measured.
+    """The measured figures of a tier. Outcrop keeps them between runs. A figure that is None is not measured.
 
-    Sequential figures: large requests as runs make them, by all threads in memory, and from a queue in files. Random
-    figures: many accesses at once, of 4 KiB in files, and of a cache line in memory. Latencies: one access at a time.
-    Bandwidths of memory count each byte read once and each byte written once, as STREAM does.
+    Sequential figures are for large requests, like those of a run. In memory, all threads access at once. In files, a
+    queue holds several requests. Random figures are for many accesses at once, of 4 KiB in files, and of a cache line
+    in memory. Latencies are for one access at a time. Bandwidths of memory count each byte read once and each byte
+    written once, as STREAM does.
     """
 
     origin: str
@@ -52,7 +55,7 @@ class Figures:
     latency_seconds_write: float | None = None
     """The latency of a write that bypasses the page cache and need not be durable. None for memory."""
     latency_seconds_flush: float | None = None
-    """The time until a few new bytes are as durable as `persistence` says; 0 if no flush is needed."""
+    """The time until a few new bytes are as durable as `persistence` says. 0 if no flush is needed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,37 +63,39 @@ class Tier(Figures):
     """A place for bytes, with its figures. `note` says why some figures are not measured."""
 
     name: str
-    """A unique, stable name that is easy to type: "dram", "hbm", "cxl0", "nvme0", "tmpfs-dev-shm", or as declared."""
+    """A unique, stable name that is easy to type, such as "dram", "cxl0", "nvme0" or "tmpfs-dev-shm", or the declared
+    name."""
     kind: str
     """One of KINDS."""
     where: str
-    """A directory, or "node 2", "nodes 0,1"."""
+    """The tier's directory. For memory, its NUMA nodes: "node 2" or "nodes 0,1"."""
     capacity_bytes: int
-    """The size of the tier, within the limit of the control group for memory, and within a declared quota."""
+    """The size of the tier. For memory, at most the limit of the control group. At most the declared quota, if there is
+    one."""
     free_bytes: int
     """The bytes that are free now."""
     persistence: Persistence
     primitive: str
     """The call that makes stored bytes durable: "none", "msync or fdatasync", "MAP_SYNC + cache-line write-back"."""
     source: str = ""
-    """The device, server or kind of memory behind it."""
+    """The device, server or kind of memory that stores the tier's bytes."""
     note: str = ""
     is_declared: bool = False
-    """Whether the user declared it in a TOML file."""
+    """True if the user declared the tier in a TOML file."""
 
     @property
     def is_memory(self) -> bool:
-        """Whether the tier is memory and not a file system."""
+        """True if the tier is memory, false if it is a file system."""
         return self.kind in MEMORY_KINDS
 
     @property
     def directory(self) -> Path | None:
-        """The directory of its files; None for memory."""
+        """The directory of the tier's files. None for memory."""
         return None if self.is_memory else Path(self.where)
 
     @property
     def nodes(self) -> tuple[int, ...]:
-        """The operating system's numbers of its NUMA nodes; () for a file system."""
+        """The operating system's numbers of the tier's NUMA nodes. () for a file system."""
         return tuple(int(number) for number in re.findall(r"\d+", self.where)) if self.is_memory else ()
 
     def to_json(self) -> dict[str, Any]:
@@ -98,7 +103,7 @@ class Tier(Figures):
 
 
 def with_figures(tier: Tier, figures: Figures) -> Tier:
-    """The tier with the figures that are not None. Figures that the user declared do not change."""
+    """Return the tier with those of `figures` that are not None. Figures that the user declared do not change."""
     known = {name: value for name, value in asdict(figures).items() if value is not None}
     if tier.origin == "declared":
         known = {name: value for name, value in known.items() if getattr(tier, name) is None}

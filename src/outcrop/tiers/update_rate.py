@@ -1,4 +1,5 @@
-"""Measure the update rate of this machine for given kernels and tilings, in a few seconds in all."""
+"""Measure the update rate of this machine for given kernels and tilings. All measurements together take a few
+seconds."""
 
 from __future__ import annotations
 
@@ -23,21 +24,21 @@ UPDATES_PER_MEASUREMENT = 1_200_000_000
 MIN_SECONDS, MAX_SECONDS = 2.0, 6.0
 SHARE_OF_RUN = 0.05
 MIN_REPEATS, MAX_REPEATS = 2, 40
-"""The number of slabs in a measurement, after one slab that is not counted."""
+"""The minimum and the maximum number of slabs in a measurement, after one slab that is not counted."""
 MAX_SETTLE_SECONDS = 3.0
 SETTLED = 1.03
-"""The machine has settled when a measurement is not faster than the previous one by this factor."""
+"""The machine has settled when a measurement is faster than the previous measurement by at most this factor."""
 ASSUMED_CELLS_PER_SECOND = 1e9
 EXPECTED_CELLS_PER_SECOND = 5e9
 
 
 class UpdateRateMeter:
-    """A callable: sizes -> cell updates per second of all threads together, measured on slabs of a block of those
-    sizes.
+    """A callable that returns, for given sizes, the cell updates per second of all threads together. The rate is
+    measured on slabs of a block of these sizes.
 
-    It uses at most `budget_bytes` of memory. It measures for a twentieth of the expected run, but for 2 to 6 s, and up
-    to 3 s more to settle. After that time, or if `measure` is false, it returns the rate of the most similar measured
-    sizes, or an assumed rate.
+    The meter uses at most `budget_bytes` of memory. Its measurements take a twentieth of the expected time of the run,
+    but at least 2 s and at most 6 s. Up to 3 s more are needed until the machine has settled. After that time, or if
+    `measure` is false, the meter returns the rate of the most similar measured sizes, or an assumed rate.
     """
 
     def __init__(
@@ -67,7 +68,7 @@ class UpdateRateMeter:
 
     @property
     def is_measured(self) -> bool:
-        """Whether returned rates are measured, and not assumed."""
+        """True if returned rates are measured, and not assumed."""
         return bool(self._known)
 
     def __call__(self, sizes: Sizes) -> float:
@@ -87,7 +88,8 @@ class UpdateRateMeter:
         return self._known[reduced] * factors
 
     def _reduce(self, sizes: Sizes) -> Sizes:
-        """Sizes with the same rate but fewer levels and planes, so that a measurement is short and fits the memory."""
+        """Return sizes with the same rate but fewer levels and planes, so that a measurement is short and fits the
+        memory."""
         problem = self._problem
         frame, _ = _block(problem, sizes)
         planes = self._ring_planes * problem.record_bytes // slot_bytes(problem, frame)
@@ -103,22 +105,22 @@ class UpdateRateMeter:
 
     def _settle(self, meter: _core.UpdateMeter, sizes: Sizes) -> None:
         """Update until the rate no longer grows. Newly allocated memory is slow for a while, on virtual machines for
-        seconds, so that the first measurement would be too low."""
+        seconds. So the first measured rate can be too low."""
         end = time.perf_counter() + MAX_SETTLE_SECONDS
         before, now = 0.0, self._measure(meter, sizes)
         while now > SETTLED * before and time.perf_counter() < end:
             before, now = now, self._measure(meter, sizes)
 
     def _measure(self, meter: _core.UpdateMeter, sizes: Sizes) -> float:
-        """The median rate of several slabs, or the higher rate of two slabs. A single thin slab of a narrow block takes
-        only a few milliseconds, too short a time for a typical rate."""
+        """Return the median rate of several slabs, or the higher rate of two slabs. One slab is not enough, because a
+        thin slab of a narrow block takes only a few milliseconds."""
         frame, region = _block(self._problem, sizes)
         repeats = self._updates_per_measurement // (sizes.slab * sizes.levels * frame.cells)
         rates = meter.measure(sizes, frame, region, max(MIN_REPEATS, min(MAX_REPEATS, repeats)))
         return sorted(rates, reverse=True)[(len(rates) - 1) // 2]
 
     def _guess(self, sizes: Sizes) -> float:
-        """The rate estimated from the most similar measured sizes."""
+        """Return the rate estimated from the most similar measured sizes."""
 
         def distance(known: Sizes) -> float:
             slabs = abs(known.slab - sizes.slab) / max(known.slab, sizes.slab)
@@ -131,7 +133,7 @@ class UpdateRateMeter:
 
 
 def _block(problem: Problem, sizes: Sizes) -> tuple[Rectangle, UpdateRegion]:
-    """The frame and update region of a wavefront's block in the middle of the grid."""
+    """Return the frame and the update region of a block of the wavefront scheme, in the middle of the grid."""
     blocks = blocks_in_y(problem, sizes.levels, sizes).blocks
     if len(blocks) == 1:
         return problem.whole_plane, EVERYTHING
