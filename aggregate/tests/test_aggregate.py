@@ -198,7 +198,7 @@ def test_settings_reach_the_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ],
 )
 def test_settings_that_cannot_be_are_refused(tmp_path: Path, settings: dict[str, Any], line: str) -> None:
-    """An invalid setting is an error of one line. Invalid settings must not be ignored."""
+    """An invalid setting raises an error of one line. Invalid settings must not be ignored."""
     with pytest.raises(InputError, match=line):
         agg.declare(None, one(), target=tmp_path, **settings)
 

@@ -1,4 +1,4 @@
-"""These tests check `outcrop agg bench`. Ways alternate evenly, bytes are compared, and figures follow from seconds."""
+"""These tests check `outcrop agg bench`. Ways alternate, bytes are compared, and figures follow from the times."""
 
 from __future__ import annotations
 

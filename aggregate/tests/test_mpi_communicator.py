@@ -182,7 +182,7 @@ def test_libraries_are_known_by_what_they_say(text: str, version: MpiVersion) ->
 
 
 def test_versions_fit_within_a_binary_interface() -> None:
-    """No MPI is called through the binary interface of another MPI."""
+    """Versions of MPI do not fit if their binary interfaces differ."""
     four = MpiVersion(OPEN_MPI, (4, 1, 4))
     assert four.fits(MpiVersion(OPEN_MPI, (4, 1, 6))) and four.fits(MpiVersion(OPEN_MPI))
     assert not four.fits(MpiVersion(OPEN_MPI, (5, 0, 1))) and not four.fits(MpiVersion(MPICH, (4, 1, 4)))

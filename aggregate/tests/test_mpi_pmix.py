@@ -14,7 +14,7 @@ from outcrop.aggregate.surroundings import Facts, PmixAnswer, ask_pmix, loaded_p
 
 HEADERS = ("/usr/include", "/usr/lib/x86_64-linux-gnu/pmix2/include", "/usr/lib/aarch64-linux-gnu/pmix2/include")
 
-# A library with PMIx's own structures and types. Its answer is chosen when it is compiled.
+# A library with PMIx's own structures and types. Each test compiles the library with another answer.
 LIBRARY = """
 #include <pmix.h>
 #include <string.h>
@@ -85,7 +85,7 @@ def test_coordinates_are_read_as_the_headers_lay_them_out(
 
 
 def test_what_is_not_there_or_not_used_says_so(tmp_path: Path) -> None:
-    """PMIx is missing, PMIx is not initialised, or the file is no library."""
+    """The answer gives the reason if the process does not use PMIx, or if the file is no library."""
     assert "not use it" in ask_pmix(build(tmp_path, NONE, ready=0)).refusal
     assert "cannot be used" in ask_pmix(Path(__file__)).refusal
     (tmp_path / "maps").write_text("7f00-7f01 r--p 0 00:00 0\n7f00-7f01 r--p 0 00:00 7   /a b/libpmix.so.2.6\n")

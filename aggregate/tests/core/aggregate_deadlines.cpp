@@ -145,7 +145,7 @@ TEST(AggregateDeadline, ARankThatNeverWaitsDoesNotKeepTheOthers) {
   });
 }
 
-// A rank may compute between the begin and the end of a step. This time does not count as waiting.
+// A rank may compute between the start and the end of a step. This time does not count as waiting.
 TEST(AggregateDeadline, ComputingIsNotWaiting) {
   constexpr int size = 3;
   const Folder folder;

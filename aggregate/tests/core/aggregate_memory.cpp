@@ -52,7 +52,8 @@ TEST(AggregateMemory, TheGroupThatLeavesLeastCountsWithoutItsCachedFiles) {
   EXPECT_EQ(group_free_bytes("/no/such/file", "/"), unlimited);
 }
 
-// A control group of this machine. If it cannot be made, is_there() returns false. The destructor removes the group.
+// A control group of this machine. If the group cannot be made, is_there() returns false. The destructor
+// removes the group.
 class Group {
  public:
   explicit Group(std::uint64_t limit_bytes) {

@@ -26,7 +26,7 @@ std::uint64_t checked(std::uint64_t a, std::uint64_t b, bool multiply, const cha
 std::uint64_t product(std::uint64_t a, std::uint64_t b, const char *what) { return checked(a, b, true, what); }
 std::uint64_t sum(std::uint64_t a, std::uint64_t b, const char *what) { return checked(a, b, false, what); }
 
-// Joins a dim with the next inner dim or with the blocks, if both are contiguous in the file and in memory.
+// Joins a dim with the next inner dim or with the blocks, if no gaps are between its repetitions in file and memory.
 void join(Extent &extent) {
   while (!extent.dims.empty()) {
     const Dimension &inner = extent.dims.back();
@@ -294,7 +294,7 @@ std::optional<Overlap> find_overlap(std::span<const Sender> senders) {
   for (const Sender &sender : senders)
     for (const DeclaredExtent &declared : sender.pattern.extents()) all.push_back({&declared, sender.rank});
   std::ranges::stable_sort(all, {}, [](const RankExtent &found) { return found.declared->hull.begin; });
-  std::vector<RankExtent> open;  // the extents whose hulls end after the begin of `next`
+  std::vector<RankExtent> open;  // the extents whose hulls end after the start of `next`
   for (const RankExtent &next : all) {
     std::erase_if(open,
                   [&](const RankExtent &before) { return before.declared->hull.end <= next.declared->hull.begin; });

@@ -96,7 +96,7 @@ struct Tally {
 
 struct Relay {
   std::size_t domain = 0;
-  /// the rank that sends and receives: the one with the most bytes in the domain; of equal ones, the lowest
+  /// the rank that sends and receives: the rank with the most bytes in the domain
   int rank = 0;
   std::vector<int> ranks;   ///< the ranks of the node that have bytes in the domain, ascending
   std::uint64_t bytes = 0;  ///< the bytes of all these ranks in the domain
@@ -238,7 +238,7 @@ class Node {
   std::size_t local_ = 0;
   std::uint32_t buffers_ = 0;
   Relays relays_;
-  // for each domain with a relay, the begin of its table, counted in words
+  // for each domain with a relay, the start of its table, counted in words
   std::vector<std::uint64_t> table_of_domain_;
   std::size_t relay_segment_ = 0;  // 0 if no relay exists
   std::vector<std::size_t> state_of_domain_;

@@ -231,7 +231,8 @@ std::string why_not_on_nodes(std::span<const std::uint32_t> nodes) {
 namespace {
 
 constexpr std::uint64_t unlimited = std::numeric_limits<std::uint64_t>::max();
-constexpr std::uint64_t max_limit = std::uint64_t{1} << 60;  // version 1 reports a larger number if no limit is set
+// Control groups of version 1 report a larger number if no limit is set.
+constexpr std::uint64_t max_limit = std::uint64_t{1} << 60;
 
 // The names that one version of control groups uses for files and for lines of memory.stat.
 struct Version {

@@ -62,7 +62,7 @@ class Segment {
   Descriptor file_;
   std::uint64_t bytes_ = 0;
   std::byte *data_ = nullptr;
-  // the begin of a larger address range; the mapping is at an aligned address in this range
+  // the start of a larger address range; the mapping is at an aligned address in this range
   std::byte *reserved_ = nullptr;
 };
 

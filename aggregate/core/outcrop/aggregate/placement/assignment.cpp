@@ -146,7 +146,7 @@ class Search {
       if (distance < end) row_potential_[row] += distance - end;
   }
 
-  // Follows the path from the group back to the begin of the path. Each row on the path moves to the column that was
+  // Follows the path from the group back to the start of the path. Each row on the path moves to the column that was
   // reached from this row.
   void take_path(std::uint32_t first_row, std::uint32_t group) {
     ++group_rows_[group];

@@ -9,14 +9,14 @@
 // bandwidths of the opposite direction. We extend the model as follows. With one card, one rank per node, one
 // aggregator and one round, the extensions change nothing:
 //
-//   contention  aggregators that work at the same time share the cards and tiers of a node, and the target. An aggregator
-//               uses at most one card, so it has min(1, cards / aggregators on the node) of a card.
-//   node        ranks of A's node copy into its buffer, with one latency of the memory for each rank. Ranks of another node
-//               may first merge their bytes in shared memory. Then the node sends one message instead of one for each rank.
-//   rounds      a domain passes through buffers in R rounds. With two buffers, filling one overlaps emptying the other:
-//               (fill + empty) / R + max(fill, empty) (R - 1) / R.
-//   target      the target has a bandwidth of its own. It holds for all aggregators together, or for each node if the target
-//               is local to the node.
+//   contention  Aggregators that work at the same time share the cards and tiers of a node, and the target. One
+//               aggregator uses at most one card. So its share of a card is min(1, cards / aggregators on the node).
+//   node        Ranks of A's node copy their bytes into A's buffer. Each rank adds one latency of the memory. Ranks of
+//               another node may first merge their bytes in shared memory. Then their node sends only one message.
+//   rounds      A domain passes through buffers in R rounds. With two buffers, one buffer is filled while the other is
+//               emptied. The time is (fill + empty) / R + max(fill, empty) (R - 1) / R.
+//   target      The target has its own bandwidth. All aggregators together share this bandwidth. If the target is local
+//               to the node, only the aggregators of one node share it.
 #pragma once
 
 #include <cstddef>

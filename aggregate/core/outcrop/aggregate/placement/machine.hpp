@@ -166,7 +166,7 @@ std::vector<RankPlace> parse_rank_places(std::string_view text, const std::strin
 Distances distances_by_places(std::string_view text, const std::string &file,
                               std::span<const std::uint32_t> node_of_rank);
 
-/// Returns distances by which any two different nodes have the distance 1.
+/// Returns distances in which two different nodes always have the distance 1.
 Distances distances_by_node();
 
 // --- the machine that the ranks run on -------------------------------------------------------------------------------

@@ -141,7 +141,7 @@ Capacity find_capacity(const Machine &machine, std::span<const std::uint32_t> ra
 
 // --- choosing --------------------------------------------------------------------------------------------------------
 
-// The maximum work of assign(). One step tests one column for one pair of domains. The maximum takes some seconds.
+// The maximum work of assign(). One step tests one column for one pair of domains. This much work takes some seconds.
 constexpr double MAX_STEPS = 4e10;
 
 bool can_be_least(std::size_t domains, const Capacity &capacity) {

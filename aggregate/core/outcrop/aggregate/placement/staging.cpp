@@ -9,7 +9,7 @@
 namespace outcrop::aggregate {
 namespace {
 
-// Returns the drain of the node with the most bytes. All nodes with aggregators drain at the same time.
+// Returns the time of the drain on the node with the most bytes. All nodes with aggregators drain at the same time.
 double seconds_of_drain(const Machine &machine, const Placement &placement, const Tier &tier,
                         const StagingRates &rates) {
   std::vector<std::uint64_t> bytes_on_node(machine.nodes());

@@ -250,8 +250,8 @@ WriterLocks lock_dead_writers(Folder &folder, std::vector<std::uint32_t> &busy) 
   return locks;
 }
 
-// Steps become done in order. But a power cut may undo the renaming of an earlier step and not of a later step. If a
-// step is drained again, all later steps must be drained again, too.
+// Steps are marked as done in their order. But a power cut may undo the renaming of an earlier step and not of a later
+// step. If a step is drained again, all later steps must be drained again, too.
 void undo_after_lists(Folder &folder, const WriterLocks &dead) {
   std::set<std::uint32_t> writers;                     // the writers for which a list was found
   for (const auto &[key, kinds] : files_in(folder)) {  // sorted by writer, then by step

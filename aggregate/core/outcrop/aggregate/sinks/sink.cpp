@@ -135,7 +135,7 @@ DeviceRates &rates_of(const std::string &path) {
   return rates_of_devices[device];
 }
 
-// Calls move(begin, end) for the incomplete page at the begin of a range, then for the whole pages, and then for the
+// Calls move(begin, end) for the incomplete page at the start of a range, then for the whole pages, and then for the
 // incomplete page at the end. With separate calls, whole pages can bypass the page cache.
 template <typename Move>
 void move_by_pages(std::uint64_t offset, std::size_t length, Move &&move) {

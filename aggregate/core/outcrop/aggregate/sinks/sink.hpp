@@ -80,11 +80,11 @@ OpenMode agree_on_open_mode(const Link &link, const OpenMode &mine);
 // bytes must be flushed, and no pages are in the cache. Parts of pages always use the cache; file.hpp of storage gives
 // the reason. CacheMode::automatic chooses as follows:
 //
-//     writing, each rank performs its own I/O,   buffered, straight from the memory of the rank; a direct write would need a
-//     ample room                                 copy. If durable, the device begins to write each part during the next copy
-//     writing, durable, otherwise                direct, because bytes in the cache must still be flushed
-//     writing, otherwise                         direct, if the device is as fast as copying
-//     reading                                    buffered, if the pages are in the cache or there is ample room for a step
+//     writing, each rank performs its own I/O,   buffered, from the rank's memory, because a direct write needs a copy;
+//     ample room                                 if durable, the device begins to write each part during the next copy
+//     writing, durable, all other cases          direct, because bytes in the cache must still be flushed
+//     writing, not durable, all other cases      direct, if the device is as fast as copying
+//     reading                                    buffered, if the pages are in the cache, or if a step has ample room
 //
 // If direct writes to a device are slow, buffered writes are measured, too. Later writes to this device use the way
 // that was faster in its last measurement, also for other files. If ranks perform their own I/O, measurements are

@@ -4,7 +4,7 @@
 //     begin ──► append, append, ... ──► seal ─────────────► drained in the background ──► evicted when room is needed
 //               step-7.writer-3.data    step-7.writer-3.list  step-7.writer-3.done
 //
-//     seal    makes the data durable, then writes the list durably (text.hpp): the step is staged
+//     seal    makes the data durable, then writes the list durably (text.hpp); now the step is staged
 //     drain   reads each run, tests its checksum, writes it to the target, makes the target durable, renames list to done
 //     evict   makes the folder durable, then removes the data, then the list
 //
@@ -72,7 +72,7 @@ struct StageName {
   StageFile kind = StageFile::data;
 
   std::string text() const;
-  /// Parses the name of a file. Returns no value if a stage has no files with such a name.
+  /// Parses the name of a file. Returns no value if the name does not have this form.
   static std::optional<StageName> of(const std::string &text);
 };
 
@@ -138,7 +138,7 @@ struct StageSpec {
   std::string target;            ///< the file that the bytes belong to; its name must already be durable
   std::uint32_t writer = 0;      ///< the number of this writer; no other writer to this folder may have the same number
   std::uint64_t room_bytes = 0;  ///< the maximum size of all data; 0: only the file system limits the size
-  /// true: a separate thread drains; false: callers that wait drain, and drain_next() drains
+  /// true: a separate thread drains; false: callers drain while they wait
   bool has_thread = true;
   Files &files = Files::system();
 };

@@ -95,7 +95,7 @@ void Aggregator::wait_for_parts(std::uint64_t number) {
   }
 }
 
-// Runs act() and adds the time that it takes. After a failure, does nothing.
+// Runs act(), and adds its running time to the total. After a failure, does nothing.
 template <typename Act>
 void Aggregator::use_sink(const Job &job, Act &&act) {
   using Clock = std::chrono::steady_clock;
@@ -130,7 +130,7 @@ void Aggregator::read_rounds(const Job &job) {
 }
 
 void Aggregator::move(const Job &job, std::size_t round) {
-  // The begin of the data in the buffer depends on the base. So a byte has the same offset within a page in the buffer
+  // The start of the data in the buffer depends on the base. So a byte has the same offset within a page in the buffer
   // and in the file (domains.hpp).
   std::byte *buffer = node_.buffer(work_.domain(), job.first_round + round) + job.base % AlignedMemory::page_bytes;
   const bool whole = !job.write && job.sink->reads_holes();

@@ -106,7 +106,7 @@ struct Contribution {
   Rounds rounds;
   std::vector<std::uint32_t> mine;   ///< the numbers of the rounds in which this rank has bytes
   std::vector<std::uint64_t> bytes;  ///< the number of this rank's bytes in each of these rounds
-  /// with a relay: for each of these rounds, the begin of this rank's bytes in the slot
+  /// with a relay: for each of these rounds, the start of this rank's bytes in the slot
   std::vector<std::uint64_t> offsets;
 
   bool sent_by_rank() const { return !local && relay == nullptr; }

@@ -31,10 +31,10 @@ namespace outcrop::aggregate {
 
 /// The cost of an operation at one rank, in seconds and bytes.
 struct Timing {
-  double seconds = 0;           ///< the time from the begin until the outcome is known
+  double seconds = 0;           ///< the time from the start until the outcome is known
   double seconds_copying = 0;   ///< the time of copying this rank's parts of buffers
   double seconds_filling = 0;   ///< the time of transfers in this rank's I/O threads
-  double seconds_storage = 0;   ///< the time from the begin until the last message has ended
+  double seconds_storage = 0;   ///< the time from the start until the last message has ended
   double seconds_messages = 0;  ///< the time of copying and of waiting for free buffers
   std::uint64_t bytes_storage = 0;
 

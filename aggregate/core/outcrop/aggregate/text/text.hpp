@@ -53,7 +53,7 @@ void write_durably(outcrop::Folder &folder, const std::string &name, const std::
 
 // --- parsing -------------------------------------------------------------------------------------------------------
 
-/// Removes `word` from the begin of `text`. Returns false if `text` does not begin with `word`.
+/// Removes `word` from the start of `text`. Returns false if `text` does not begin with `word`.
 inline bool take(std::string_view &text, std::string_view word) {
   if (!text.starts_with(word)) return false;
   text.remove_prefix(word.size());
@@ -68,7 +68,7 @@ bool take_number(std::string_view &text, Number &number) {
   return true;
 }
 
-/// Removes the rest of the line and its newline from the begin of `text`. Returns false if `text` has no newline.
+/// Removes the rest of the line and its newline from the start of `text`. Returns false if `text` has no newline.
 inline bool take_rest(std::string_view &text, std::string &rest) {
   const std::size_t end = text.find('\n');
   if (end == std::string_view::npos) return false;
