@@ -60,7 +60,7 @@ ARRAY_BYTES = 8 << 24
 
 
 def fio(path: Path, pattern: str, request_bytes: int, depth: int, seconds: float | None, **options: object) -> float:
-    """Return bytes per second of a job of fio on a file. Without `seconds` the job covers the whole size once."""
+    """Return the bytes per second of a job of fio on a file. Without `seconds` the job covers the whole size once."""
     options = {"name": "case", "filename": path, "rw": pattern, "bs": request_bytes, "iodepth": depth,
                "ioengine": "io_uring", "direct": 1, "iomem_align": "2M", **options}  # fmt: skip
     timed = [] if seconds is None else ["--time_based", f"--runtime={int(1000 * seconds)}ms"]
@@ -97,7 +97,7 @@ def compare_tiers(directory: Path, repeats: int) -> None:
 
 
 def tiers_of_outcrop(directory: Path) -> dict[str, float]:
-    """Return bytes per second of each of TIER_FIGURES, by Outcrop."""
+    """Return the bytes per second of each of TIER_FIGURES, by Outcrop."""
     figures = own.measure_storage(directory, 8 * own.SCRATCH_BYTES)
     return {
         "sequential write": figures.write_bytes_per_second or 0.0,
@@ -108,7 +108,7 @@ def tiers_of_outcrop(directory: Path) -> dict[str, float]:
 
 
 def tiers_of_fio(directory: Path) -> dict[str, float]:
-    """Return bytes per second of each of TIER_FIGURES, by fio: the best of as many repeats as Outcrop takes."""
+    """Return the bytes per second of each of TIER_FIGURES, by fio: the best of as many repeats as Outcrop takes."""
     with tempfile.TemporaryDirectory(prefix="outcrop-fio-", dir=directory) as folder:
         path, found = Path(folder) / "file", {}
         _core.create_file(str(path), own.SCRATCH_BYTES)

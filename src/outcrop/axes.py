@@ -40,7 +40,7 @@ def inside(values: Sequence[T], missing: T) -> tuple[T, T, T]:
 
 
 def grid_shape(shape: Shape) -> GridShape:
-    """(nz, ny, nx) of a grid of one to three axes."""
+    """Return the shape (nz, ny, nx) that the engine uses for a grid of one to three axes."""
     return inside(shape, 1)
 
 

@@ -73,9 +73,10 @@ SYSTEM = System()
 
 
 class Directory:
-    """An open directory. `path` is the user's name for it: for messages, and to find out whether the directory moved.
-    Names are relative to the directory, with "/" between folders. Methods raise OSError that contains the whole
-    path."""
+    """An open directory. `path` is the path that the user gave. Messages show it, and `Directory` uses it to detect
+    that the directory was moved. Names are relative to the directory, with "/" between folders. Methods raise OSError
+    that contains the whole path.
+    """
 
     def __init__(self, path: Path, handle: int) -> None:
         self.path, self.handle = path, handle
@@ -103,7 +104,7 @@ class Directory:
         self.close()
 
     def is_here(self) -> bool:
-        """Return whether its path still leads to this directory. False if it was moved or deleted."""
+        """Return whether `path` still leads to this directory. False if it was moved or deleted."""
         try:
             there, own = self._system.stat(self.path), self._system.fstat(self.handle)
         except OSError:
@@ -111,12 +112,14 @@ class Directory:
         return (there.st_dev, there.st_ino) == (own.st_dev, own.st_ino)
 
     def is_same(self, other: Directory) -> bool:
-        """Whether both are the same directory, even if their paths differ."""
+        """Return whether both objects are the same directory, even if their paths differ."""
         own, there = self._system.fstat(self.handle), self._system.fstat(other.handle)
         return (own.st_dev, own.st_ino) == (there.st_dev, there.st_ino)
 
     def status(self, name: str) -> os.stat_result | None:
-        """The status of `name`, of the link itself if it is a link. None if nothing has this name."""
+        """Return the status of `name`, or None if nothing has this name. The status of a link is that of the link
+        itself.
+        """
         try:
             with self._parent(name) as (folder, last):
                 return self._system.stat(last, dir_fd=folder, follow_symlinks=False)
@@ -143,7 +146,7 @@ class Directory:
             return self.read_from(handle, 0, count)
 
     def read_from(self, handle: int, offset: int, count: int) -> bytes:
-        """Read `count` bytes of an open file, or fewer if it ends before."""
+        """Read `count` bytes of an open file, or fewer if the file ends before."""
         parts = []
         while count > 0 and (part := self._system.read(handle, min(count, 1 << 30), offset)):
             parts.append(part)
@@ -256,7 +259,7 @@ class Directory:
     def replace(self, name: str, content: bytes) -> None:
         """Replace the content of the file `name`. A reader sees the old or the new content, also after a power cut."""
         beside = name + ".tmp"
-        self.remove(beside)  # it may be left over from a process that was killed
+        self.remove(beside)  # a killed process may have left this file
         self.create(beside, content, flush=True)
         try:
             with self._parent(name) as (folder, last), self._named(name):
@@ -333,7 +336,7 @@ class Directory:
 
     @contextlib.contextmanager
     def _parent(self, name: str) -> Iterator[tuple[int, str]]:
-        """The descriptor of the folder that contains `name`, and the last part of the name."""
+        """Yield the descriptor of the folder that contains `name`, and the last part of the name."""
         folder, _, last = name.rpartition("/")
         assert last not in ("", ".", ".."), name
         with self._folder(folder) as handle:
@@ -357,7 +360,7 @@ class Directory:
 
     @contextlib.contextmanager
     def _named(self, name: str) -> Iterator[None]:
-        """Let an OSError name the whole path."""
+        """Add the whole path to an OSError that is raised in the context."""
         try:
             yield
         except OSError as error:
@@ -379,12 +382,12 @@ def flush_parents(path: Path) -> None:
 
 
 def sealed(content: Mapping[str, Any]) -> bytes:
-    """`content` as JSON that ends with its checksum, "crc32c"."""
+    """Return `content` as JSON that ends with its checksum, "crc32c"."""
     return (json.dumps({**content, "crc32c": _checksum(content)}, indent=1) + "\n").encode()
 
 
 def unsealed(data: bytes, path: object) -> dict[str, Any]:
-    """The content of JSON that `sealed` has made. Raises CorruptionError for anything else."""
+    """Return the content of JSON that `sealed` has made. Raises CorruptionError for any other input."""
     try:
         content: dict[str, Any] = msgspec.json.decode(data)
         expected = content.pop("crc32c")

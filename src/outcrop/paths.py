@@ -55,7 +55,7 @@ def as_place(given: object, name: str) -> Path:
 
 
 def is_there(path: str | os.PathLike[str]) -> bool:
-    """Return whether a path leads to anything. Raises InputError if this cannot be found out: because of loops of
+    """Return whether a path leads to anything. Raises InputError if this is impossible to find out: because of loops of
     links, names that are too long, or folders that this user may not search.
     """
     try:
@@ -177,8 +177,9 @@ def remove_made(made: Sequence[Path]) -> None:
 
 @contextlib.contextmanager
 def made_directory(directory: Path) -> Iterator[None]:
-    """A directory for files that the caller removes. It is made if it is missing, and at the end it is removed if it
-    was made here and is empty. Raises InputError if it cannot be made or written."""
+    """Yield a directory for files that the caller removes. A missing directory is made. At the end, a directory that
+    was made here is removed if it is empty. Raises InputError if it cannot be made or written.
+    """
     require_directory(directory)
     made = make_directory(directory)
     try:
@@ -188,7 +189,7 @@ def made_directory(directory: Path) -> Iterator[None]:
 
 
 def _is_held(found: os.stat_result) -> bool:
-    """Whether this process has this pipe or socket open for writing."""
+    """Return whether this process has this pipe or socket open for writing."""
     for handle in map(int, os.listdir("/proc/self/fd")):
         try:
             mode = fcntl.fcntl(handle, fcntl.F_GETFL) & os.O_ACCMODE

@@ -33,8 +33,10 @@ from an untrusted file could take days."""
 
 
 def shared_object(kind: str, content: Sequence[str], build: Callable[[Path], None]) -> Path:
-    """Return the cached shared object for this content. If there is none, `build` makes it at the path that it gets.
-    Load it with `load_library`. Raises InputError if the cache cannot be used, and whatever `build` raises."""
+    """Return the cached shared object for this content. If it is missing, `build` makes it at the path that it gets as
+    its argument. Load it with `load_library`. Raises InputError if the cache cannot be used, and all exceptions of
+    `build`.
+    """
     key = hashlib.sha256(json.dumps([*content, *_machine()]).encode()).hexdigest()[:32]
     name = f"{key}.so"
     with open_folder(kind, make=True) as folder:

@@ -51,7 +51,7 @@ def parse_bytes(text: str | int, whole_bytes: int | None = None) -> int:
 
 
 def format_bytes(count: float) -> str:
-    """Bytes in the largest binary unit that is not larger than `count`: 1536 -> "1.5 KiB"."""
+    """Return a number of bytes in the largest binary unit that is not larger than `count`: 1536 -> "1.5 KiB"."""
     if abs(count) < 1024:
         return f"{count:.0f} B"
     for unit in ("KiB", "MiB", "GiB"):
@@ -83,5 +83,5 @@ def format_rate(per_second: float) -> str:
 
 
 def counted(number: int, what: str, plural: str = "s") -> str:
-    """A number with its noun, in the plural unless the number is 1: "1 step", "3 steps", "2 passes"."""
+    """Return a number with its noun, which is in the plural unless the number is 1: "1 step", "3 steps", "2 passes"."""
     return f"{number} {what}{plural * (number != 1)}"

@@ -82,7 +82,7 @@ class CacheFolder:
             os.fsync(self.descriptor)
 
     def remove(self, name: str) -> None:
-        """Remove a file, if it is there and can be removed."""
+        """Remove a file, if it exists and can be removed."""
         with suppress(OSError):
             os.unlink(name, dir_fd=self.descriptor)
 
@@ -93,7 +93,9 @@ class CacheFolder:
 
 
 def cache_home() -> Path:
-    """$XDG_CACHE_HOME, or ~/.cache if it is unset, empty or relative. Raises InputError if there is no home."""
+    """Return $XDG_CACHE_HOME, or ~/.cache if the variable is unset, empty or relative. Raises InputError if the user
+    has no home.
+    """
     named = os.environ.get("XDG_CACHE_HOME", "")
     if os.path.isabs(named):  # the XDG specification says to ignore relative paths
         return Path(named)

@@ -38,8 +38,7 @@ def text(rng: random.Random) -> str:
 
 
 def path(rng: random.Random, world: Path) -> str:
-    """Return a path inside the world that no run may use, or an invalid name. The path never leads outside the world.
-    """
+    """Return a path inside the world that no run may use, or one of NAMES."""
     witness = rng.choice(
         ["home/keep", "home/notes.txt", "other.oc", "other.oc/manifest.json", "further", "further/v", "home", "empty"]
     )
@@ -54,7 +53,7 @@ def path(rng: random.Random, world: Path) -> str:
         return rng.choice(["fifo", "socket", "loop", "link-to-home", "link-to-file", "no-such", "unreadable"])
     if kind == 4:
         return str(world / rng.choice(["fifo", "socket", "loop", "link-to-home", "link-to-file", "no-such/deeper"]))
-    # The jail protects paths such as "/" from faults.
+    # Some of NAMES lead outside the world. The jail prevents changes there if Outcrop has a bug.
     return rng.choice(NAMES)
 
 

@@ -63,10 +63,11 @@ def bench(
     memory: str | None = None,
     steps: int | None = None,
 ) -> dict[str, Any]:
-    """Measure, print, and return the figures as plain data. `size` is (nx, ny, nz), `memory` the only share to measure.
+    """Measure, print, and return the figures as plain data. `size` is (nx, ny, nz). If `memory` is given, it is the
+    only share that is measured.
 
-    Files for two arrays are made in a new folder inside `directory` and removed at the end. Raises InputError if memory
-    or disk are too small even for a small grid, and StorageError if a run fails.
+    Two arrays are stored in files in a new folder inside `directory`, which is removed at the end. Raises InputError if
+    the memory or the disk is too small even for a small grid, and StorageError if a run fails.
     """
     scale = SMALL if small else FULL
     if size is not None:
@@ -104,7 +105,8 @@ def table(figures: dict[str, Any]) -> str:
 
 
 def fitting(scale: CoreScale, directory: Path) -> CoreScale:
-    """`scale` with its planes halved until both arrays fit into memory, for (b), and on the disk."""
+    """Return `scale` with the number of planes halved until both arrays fit into memory, as (b) needs, and on the disk.
+    """
     room = min(0.75 * discover.memory_bytes(), 0.9 * discover.free_disk_bytes(directory))
     nz, ny, nx = scale.shape
     while 2 * nz * ny * nx * 4 > room:
@@ -146,7 +148,7 @@ def bench_dtype(directory: Path, scale: CoreScale, dtype: str, threads: int) -> 
                 sizes = rates.in_one_slab(problem) if name == "in_memory" else None
                 reports[name].append(rates.advance(where, scale.steps, budget_bytes, limit, sizes))
                 print(f"  {line_of(name, reports[name][-1])}", flush=True)
-                if name == "in_memory":  # the short run gives the next run the same state of memory as all others
+                if name == "in_memory":  # this short run prepares the memory in the same way as before all other runs
                     time.sleep(scale.settle_seconds)
                     rates.advance(where, max(1, scale.steps // 4), largest, None)
         middle = scale.shares[len(scale.shares) // 2]
@@ -160,7 +162,7 @@ def name_of(share: float) -> str:
 
 
 def share_of(memory: str) -> float:
-    """Return the share in a text such as 6.25%. Raises InputError for any other text."""
+    """Return the share that a text such as 6.25% means. Raises InputError for any other text."""
     try:
         share = float(memory.removesuffix("%")) / 100 if memory.endswith("%") else 0.0
     except ValueError:
@@ -171,7 +173,8 @@ def share_of(memory: str) -> float:
 
 
 def budgets_of(problem: Problem, shares: tuple[float, ...]) -> dict[str, int]:
-    """Return the budget in bytes of each run: the whole grid in memory, then the shares, at least the smallest budget.
+    """Return the memory budget of each run in bytes: first for the whole grid in memory, then for each share. No budget
+    is less than the smallest that works.
     """
     both = 2 * problem.cells * problem.item_bytes
     budgets = {"in_memory": largest_useful_bytes(problem)}

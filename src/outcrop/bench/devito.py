@@ -30,7 +30,7 @@ def has_equivalent(name: str) -> bool:
 
 
 def seconds(name: str, shape: Sequence[int], steps: int, threads: int) -> float:
-    """Return seconds of `steps` steps of the stencil `name` of the library, by Devito in a process of its own.
+    """Return the seconds of `steps` steps of the stencil `name` of the library, by Devito in a process of its own.
 
     Raises StorageError with the last line of the process if it fails.
     """
@@ -43,8 +43,9 @@ def seconds(name: str, shape: Sequence[int], steps: int, threads: int) -> float:
 
 
 def equations(name: str, shape: tuple[int, ...]) -> tuple[list[Any], dict[str, float]]:
-    """Devito's equations of a stencil of the library on a grid of `shape`, with values in all functions; and arguments
-    of `apply`."""
+    """Return the equations of a library stencil for Devito, on a grid of `shape` with values in all functions, and the
+    arguments of `apply`.
+    """
     match = _NAMES.fullmatch(name)
     assert match is not None, "call has_equivalent first"
     family, order = match[1], int(match[2] or 2)
@@ -60,7 +61,7 @@ def _grid(shape: tuple[int, ...], spacing: float) -> Any:
 
 
 def _filled(function: Any, value: float) -> Any:
-    """`function` filled with `value`, or with waves if the value is 0."""
+    """Fill `function` with `value`, or with waves if the value is 0, and return the function."""
     import numpy as np
 
     if value:
@@ -142,7 +143,7 @@ def _maxwell(shape: tuple[int, ...], order: int, _: bool) -> tuple[list[Any], di
 
 
 def tuned(state: Mapping[str, Any]) -> dict[str, int]:
-    """Return the block sizes that the tuner of an operator with this state chose last, if any."""
+    """Return the block sizes that the tuner chose last for an operator with this state, if it chose any."""
     found = [one["tuned"] for one in state.get("autotuning", ()) if one.get("tuned")]
     return {str(name): int(size) for name, size in found[-1].items()} if found else {}
 

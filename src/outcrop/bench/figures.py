@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 @contextmanager
 def figures_of_runs(name: str, small: bool, directory: Path) -> Iterator[dict[str, Any]]:
-    """The first figures of a benchmark of runs in `directory`, which is made for it: its name and the machine.
+    """Yield the first figures of a benchmark: its name and the machine. The benchmark has its runs in `directory`,
+    which is made if it is missing.
 
     The device is measured again unless the benchmark is `small`, because figures from an earlier day may be wrong.
     """

@@ -131,7 +131,7 @@ def _parts(only: str | None, raw_device: Path | None) -> list[str]:
 
 @dataclass(frozen=True)
 class RawDevice:
-    """The device of --raw-device. `write`: it may be written."""
+    """The device of --raw-device. The benchmark may write the device only if `write` is true."""
 
     path: Path
     size_bytes: int
@@ -169,7 +169,7 @@ class _Parts:
         )
 
     def depths(self) -> list[dict[str, Any]]:
-        """Requests of one page, at increasing depths."""
+        """Measure requests of one page at increasing depths."""
         span = self._scale.span_bytes
         return self._measured(
             IoCase(name, write, random, PAGE_BYTES, depth, span)
@@ -179,7 +179,7 @@ class _Parts:
         )
 
     def cached(self) -> list[dict[str, Any]]:
-        """System calls, and loads and stores, without the device."""
+        """Measure system calls, and loads and stores, on a file in the page cache."""
         return self._measured(
             IoCase(name, write, random, size, 1, self._scale.cached_bytes, warm=True, flush=False)
             for size in self._scale.sizes
@@ -188,7 +188,7 @@ class _Parts:
         )
 
     def raw(self) -> list[dict[str, Any]]:
-        """Return the same transfers of the file and of the device, over the size of the smaller one."""
+        """Measure the same transfers on the file and on the device, over the size of the smaller one."""
         device = self._device
         assert device is not None, "`bench` runs this part only with a device"
         span = min(self._scale.span_bytes, device.size_bytes // RECORD_BYTES * RECORD_BYTES)
@@ -205,7 +205,9 @@ class _Parts:
         return [{"of": "file", **one} for one in on_file] + [{"of": "device", **one} for one in on_device]
 
     def beyond(self) -> list[dict[str, Any]]:
-        """Reads of data that was read before, and writes, with memory for the whole file and with `limit_bytes`."""
+        """Measure reads of data that was read before, and writes: first with memory for the whole file, then with
+        `limit_bytes`.
+        """
         cases = [
             replace(self._case(name, write, random, PAGE_BYTES if random else RECORD_BYTES), warm=True)
             for name in (self._direct[0], *BEYOND_INTERFACES)
@@ -223,7 +225,7 @@ class _Parts:
         return IoCase(name, write, random, size, max(1, min(in_flight, span // size)), span)
 
     def _measured(self, cases: Iterable[IoCase], path: Path | None = None) -> list[dict[str, Any]]:
-        """Return the rates of cases on `path`, by default on the file. All cases are measured, then all again."""
+        """Return the rates of cases on `path`, by default the file. Each round measures all cases once."""
         rates: dict[IoCase, list[IoRate]] = {case: [] for case in cases}
         for _ in range(self._scale.turns):
             for case, measured in rates.items():
@@ -240,8 +242,8 @@ DEVICE_END_BYTES = 4 << 20
 
 @contextmanager
 def open_raw_device(device: Path, write: bool) -> Iterator[int]:
-    """The size of a block device in bytes. With `write`, no other process can use the device during the context, and
-    its ends are cleared afterwards.
+    """Yield the size of a block device in bytes. With `write`, no other process can use the device during the context,
+    and its ends are cleared afterwards.
 
     Raises InputError if it is no block device, is too small, or cannot be opened, and with `write` if it is in use or
     holds known content.
@@ -286,7 +288,7 @@ TITLES = {
 
 
 def remarks(figures: dict[str, Any]) -> Iterator[str]:
-    """The machine, and the interfaces that cannot be measured."""
+    """Yield lines about the machine and about the interfaces that cannot be measured."""
     yield machine_line(figures)
     for name, reason in figures["unavailable"].items():
         yield f"{name} is not measured: {reason}"
@@ -305,7 +307,7 @@ def table(part: str, figures: Figures) -> Iterator[str]:
 
 
 def memory_of(one: dict[str, Any]) -> str:
-    """Return the memory of a figure of the part `beyond`, in words."""
+    """Return a text that describes the memory of a figure of the part `beyond`."""
     if one["wanted_limit_bytes"] is None:
         return "memory for all"
     if one["limit_bytes"] is None:
@@ -318,7 +320,9 @@ def _access(one: dict[str, Any]) -> str:
 
 
 def _pivot(part: Figures, head: str, row_of: Callable[[dict[str, Any]], str]) -> Iterator[str]:
-    """A table with a column for each interface. Rows are sorted by pattern, then in the order of the measurements."""
+    """Yield the lines of a table with a column for each interface. Rows are sorted by pattern, then in the order of the
+    measurements.
+    """
 
     def column_of(one: dict[str, Any]) -> str:
         return f"{one['interface']}, {one['of']}" if "of" in one else str(one["interface"])
@@ -362,7 +366,7 @@ def draw(figures: dict[str, Any], output: Path) -> None:
 
 
 def _lines(axes: Axes, chosen: Figures, key: str) -> None:
-    """One line for each interface. Lines of the device itself are dashed."""
+    """Draw one line for each interface. Lines of the device itself are dashed."""
     lines = {(one["interface"], one.get("of", "")) for one in chosen}
     for name, of in sorted(lines, key=lambda line: (list(COLORS).index(line[0]), line[1])):
         line = [one for one in chosen if (one["interface"], one.get("of", "")) == (name, of)]
@@ -382,7 +386,7 @@ def _lines(axes: Axes, chosen: Figures, key: str) -> None:
 
 
 def _bars(axes: Axes, chosen: Figures) -> None:
-    """Two bars for each interface: with memory for the whole file, and with less (hatched)."""
+    """Draw two bars for each interface: with memory for the whole file, and with less memory (hatched)."""
     names = list(dict.fromkeys(one["interface"] for one in chosen))
     for one in chosen:
         is_limited = one["wanted_limit_bytes"] is not None

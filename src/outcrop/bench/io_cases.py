@@ -20,7 +20,9 @@ from outcrop.bench.memory import drop_from_page_cache, run_limited
 
 @dataclass(frozen=True)
 class Interface:
-    """A way to transfer bytes. `backend` is that of the store; "" if threads move one request each, without a store."""
+    """A way to transfer bytes. `backend` is that of the store; "" means that each thread transfers one request at a
+    time without a store.
+    """
 
     name: str
     backend: str
@@ -48,7 +50,7 @@ def find_interface(name: str) -> Interface:
 
 
 def unavailable() -> dict[str, str]:
-    """Interfaces that do not work here, and why."""
+    """Return the interfaces that do not work on this machine, each with the reason."""
     reasons = _core.probe()
     return {one.name: reasons[one.backend] for one in INTERFACES if reasons.get(one.backend)}
 
@@ -58,13 +60,13 @@ PATTERNS = [(write, random) for write in (False, True) for random in (False, Tru
 
 
 def pattern_of(one: Mapping[str, Any]) -> str:
-    """Return the access pattern of a case, or of its figures, in words."""
+    """Return a text that describes the access pattern of a case or of its figures."""
     return f"{'random' if one['random'] else 'sequential'} {'write' if one['write'] else 'read'}"
 
 
 @dataclass(frozen=True)
 class IoCase:
-    """Requests over the first `span_bytes` of a file, `depth` in flight.
+    """Requests over the first `span_bytes` of a file, with `depth` requests in flight.
 
     `warm`: the page cache holds as much of the span as it can; otherwise it holds nothing. `flush`: the time includes
     the flush of writes through the page cache.

@@ -85,7 +85,8 @@ def bench(directory: Path, small: bool = False) -> dict[str, Any]:
 
 
 def _in_cache(name: str, scale: KernelScale, folder: Path) -> dict[str, Any]:
-    """Return rates on a grid whose arrays fit into the second-level cache: rows of 256 cells, as many planes as rows.
+    """Return the rates on a grid whose arrays fit into the second-level cache: rows of 256 cells, as many planes as
+    rows.
     """
     cells = SHARE_OF_CACHE * discover.caches().second_bytes / (4 * len(LOOPS[name]) * 256)
     side = max(2 * find_stencil(name).radii[0] + 2, int(cells**0.5))
@@ -153,7 +154,7 @@ class LoopTimer:
         return nz * ny * nx
 
     def handwritten(self, rows: int, repeats: int) -> float:
-        """Return seconds of `repeats` steps in blocks of `rows`, on the threads of OpenMP."""
+        """Return the seconds of `repeats` steps in blocks of `rows`, on the threads of OpenMP."""
         function = getattr(self._clock, f"time_{self._name}")
         function.restype = ctypes.c_double
         sizes = [ctypes.c_long(n) for n in (*self._shape, rows)]
@@ -161,7 +162,7 @@ class LoopTimer:
         return float(function(self._sweep, *pointers, *sizes, self._scalars, ctypes.c_long(repeats)))
 
     def generated(self, rows: int, repeats: int) -> float:
-        """Return seconds of `repeats` steps in blocks of `rows`, on this thread."""
+        """Return the seconds of `repeats` steps in blocks of `rows`, on this thread."""
         radius, (nz, ny, nx) = self._radius, self._shape
         written, newest, *others = (_planes(array) for array in self._arrays)
         reads = [newest, written, *others] if others else [newest]

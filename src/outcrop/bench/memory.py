@@ -59,7 +59,8 @@ GROUP_FILES = {
 @dataclass(frozen=True)
 class Output:
     """The output of a child, whether a group limited it, and the peak of that group with its page cache, which is None
-    if the kernel does not count it."""
+    if the kernel does not count this.
+    """
 
     text: str
     is_limited: bool
@@ -69,7 +70,8 @@ class Output:
 def run_limited(
     arguments: Sequence[str], limit_bytes: int | None, may_swap: bool = False, max_seconds: float | None = None
 ) -> Output:
-    """Run this interpreter with `arguments`. All its memory is limited to `limit_bytes` if this process may do that.
+    """Run this interpreter with `arguments`. All memory of the child is limited to `limit_bytes` if this process may
+    make a control group.
 
     With `may_swap` the system may swap out memory beyond the limit. Raises StorageError with the last line of the child
     if it fails, is killed, or takes longer than `max_seconds`.
@@ -128,7 +130,7 @@ class Group:
 
 
 def _make_group(limit_bytes: int, may_swap: bool) -> Group | None:
-    """Return a control group inside that of this process; None if none can be made."""
+    """Make a control group inside that of this process. Return None if this fails."""
     for line in Path("/proc/self/cgroup").read_text().splitlines():
         _, controllers, own = line.split(":", 2)
         if controllers == "":
@@ -155,7 +157,9 @@ PROC, PAGE_BYTES = Path("/proc/self"), mmap.PAGESIZE
 
 
 class PeakMemory:
-    """The peak memory of this process since this object was made. A page of several processes counts as a part."""
+    """The peak memory of this process since this object was made. If several processes share a page, only a part of its
+    size counts.
+    """
 
     def __init__(self) -> None:
         try:
@@ -192,7 +196,7 @@ def drop_from_page_cache(path: Path, length: int = 0) -> None:
 
 
 def cached_share(path: Path) -> float | None:
-    """The share of a file's pages that is in the page cache; None if the system does not report it."""
+    """Return the share of a file's pages that is in the page cache; None if the system does not report this."""
     with path.open("r+b") as file:  # mincore reports only pages of files that may be written
         if os.fstat(file.fileno()).st_size == 0:
             return 0.0
@@ -214,7 +218,7 @@ SYSTEM_FOLDERS = "/usr/sbin:/sbin"
 
 
 def swap_free_bytes() -> int:
-    """Return free swap space of this machine."""
+    """Return the free swap space of this machine in bytes."""
     rows = [line.split() for line in _swap_table()]
     return sum(int(size) - int(used) for _, _, size, used, *_ in rows) * 1024
 

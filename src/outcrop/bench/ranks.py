@@ -82,7 +82,8 @@ class MpiRanks(Ranks):
 
 @contextmanager
 def all_ranks() -> Iterator[Ranks]:
-    """The ranks of this program. An exception in one of several ranks ends all, because the others would wait forever.
+    """Yield the ranks of this program. If one of several ranks raises an exception, all ranks end, because the others
+    would wait forever.
 
     Raises InputError if mpirun has started this process and mpi4py is missing, or belongs to another MPI.
     """

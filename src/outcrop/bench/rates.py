@@ -53,7 +53,7 @@ class SweepRate:
 
 
 def kernel_rate(problem: Problem, calls: Calls, scalars: bytes, threads: int, cache_bytes: int, repeats: int) -> float:
-    """Cell updates per second of all threads, each with its own planes in its second-level cache.
+    """Return the cell updates per second of all threads. Each thread updates its own planes in its second-level cache.
 
     The result is the sum, over the threads, of the best of `repeats` short measurements.
     """
@@ -80,7 +80,8 @@ def kernel_rate(problem: Problem, calls: Calls, scalars: bytes, threads: int, ca
 
 
 def sweep_rate(problem: Problem, calls: Calls, scalars: bytes, threads: int, planes: int, repeats: int) -> SweepRate:
-    """Return the best plain sweep, one stage after the other, over `planes` planes from one array in memory to another.
+    """Return the best rate of plain sweeps over `planes` planes from one array in memory to another, one stage after
+    the other.
 
     The rate counts whole steps, in which each stage passes over the planes once.
     """
@@ -103,7 +104,7 @@ def sweep_rate(problem: Problem, calls: Calls, scalars: bytes, threads: int, pla
 
 def in_one_slab(problem: Problem) -> dict[str, int]:
     """Return the sizes of a plan that reads the whole grid before it begins to update. Other plans read and write
-    during the updates, so the time of their updates is not that of a grid in memory.
+    during the updates, so they cannot show the time of updates in memory.
     """
     return {"bt": problem.steps, "slab": problem.planes, **({"by": problem.shape[1]} if problem.ndim == 3 else {})}
 
@@ -133,7 +134,8 @@ def advance(
 
 def checksum_cost(directory: Path, steps: int, budget_bytes: int, pairs: int) -> float:
     """Return the share by which checksums lengthen the first pass of `steps` steps within `budget_bytes`: the median of
-    `pairs` pairs of passes with and without checksums. No counter shows this time, because updates compute them.
+    `pairs` pairs of passes with and without checksums. No counter shows this time, because the updates compute the
+    checksums.
 
     Each pass goes from the current copy of the run in `directory` to the other one and is never committed.
     """
@@ -151,7 +153,7 @@ def checksum_cost(directory: Path, steps: int, budget_bytes: int, pairs: int) ->
 
 
 def smooth_planes(z0: int, z1: int, shape: tuple[int, int, int]) -> NDArray[np.float32]:
-    """Planes z0 to z1 - 1 of a smooth field that is cheap to compute, as initial values of heat7."""
+    """Return the planes z0 to z1 - 1 of a smooth field that is cheap to compute. They are initial values of heat7."""
     _, ny, nx = shape
     z, y, x = np.ogrid[z0:z1, 0:ny, 0:nx]
     waves = np.sin(0.01 * z), np.cos(0.02 * y), np.sin(0.03 * x)

@@ -70,7 +70,7 @@ class StencilCase:
         return find_stencil(self.name)
 
     def values(self, shape: tuple[int, ...]) -> dict[str, Planes]:
-        """Initial values of all fields on a grid of `shape`."""
+        """Return the initial values of all fields on a grid of `shape`."""
         return {field.name: smooth(shape, self.means.get(field.name, 0.0)) for field in self.stencil.fields}
 
 
@@ -182,7 +182,7 @@ def copies_of(case: StencilCase) -> int:
 
 
 def shape_of(case: StencilCase, scale: StencilScale, size: tuple[int, int, int] | None) -> tuple[int, ...]:
-    """Return the grid of a case: `size`, or planes of the case that fill the bytes of the scale."""
+    """Return the grid of a case: `size` if it is given, otherwise as many planes as fill the bytes of the scale."""
     if size is not None:
         nx, ny, nz = size
         return (nz, ny, nx) if len(case.plane) == 2 else (nz * ny, nx)
@@ -247,7 +247,8 @@ def measure(
 
 
 def devito_seconds(name: str, problem: Problem, shape: tuple[int, ...], steps: int, threads: int) -> float:
-    """Return seconds of Devito for the grid and steps. Large cases are measured with fewer planes and steps and scaled.
+    """Return the seconds that Devito needs for the grid and steps. Large cases are measured with fewer planes and
+    steps, and the time is scaled.
     """
     planes = min(shape[0], max(32, DEVITO_BYTES // (problem.rings * problem.plane_bytes)))
     fewer = min(steps, DEVITO_STEPS)
@@ -263,7 +264,7 @@ def make_run(where: Path, case: StencilCase, shape: tuple[int, ...], steps: int)
 
 
 def ratios(rate: dict[str, float | None]) -> dict[str, float | None]:
-    """Return the ratios of in memory to sweeps, of out of core to in memory, and of out of core to Devito."""
+    """Return three ratios of rates: in memory to sweeps, out of core to in memory, and out of core to Devito."""
 
     def ratio(one: str, other: str) -> float | None:
         above, below = rate[one], rate[other]

@@ -51,9 +51,9 @@ def bench(
 ) -> dict[str, Any]:
     """Measure, print, and return the figures as plain data on the first rank, and nothing on the others.
 
-    Unnamed files are made on `tier`, by default in `directory`, and end with the process. `threads` is the number of
-    threads of a rank. Raises InputError if there is no such tier or no room, and StorageError if a file cannot be made
-    or flushed.
+    Files without names are made on `tier`, by default in `directory`. They disappear when the process ends. `threads`
+    is the number of threads of a rank. Raises InputError if the tier does not exist or has no room, and StorageError if
+    a file cannot be made or flushed.
     """
     with all_ranks() as ranks:
         place, thread_count = find_tier(directory, tier), threads or threads_of_rank(ranks)
@@ -102,7 +102,7 @@ def _made_on_each_node(directory: Path, ranks: Ranks) -> Iterator[None]:
 
 
 def full(ranks: Ranks) -> StreamScale:
-    """Return arrays of four times the last-level caches on each node, with whole pages for each rank."""
+    """Return the sizes of arrays: four times the last-level caches on each node, with whole pages for each rank."""
     share = -(-CACHES * last_level_bytes() // ranks.on_node)
     return StreamScale(-(-share // PAGE_BYTES) * PAGE_BYTES, ROUNDS, REPEATS, MAX_SECONDS)
 
@@ -128,7 +128,7 @@ class RankFigures:
 
 
 def mode_figures(mode: StreamMode, ranks: Sequence[RankFigures]) -> dict[str, Any]:
-    """Return bandwidths of a mode as plain data, bytes per second."""
+    """Return the bandwidths of a mode as plain data, bytes per second."""
     counts = [one.modes[mode.name].count for one in ranks]
     return {
         "mode": mode.name,
@@ -175,7 +175,7 @@ def _times(mode: StreamMode, loop: StreamLoop, rank: RankFigures) -> list[LoopTi
 
 
 def _moved(mode: StreamMode, loop: StreamLoop, ranks: Sequence[RankFigures]) -> int:
-    """Return bytes that these ranks move in one repeat."""
+    """Return the bytes that these ranks move in one repeat."""
     return sum(one.modes[mode.name].count for one in ranks) * ITEM_BYTES * loop.arrays
 
 
@@ -196,7 +196,7 @@ def _overall(spreads: Sequence[dict[str, Any]]) -> dict[str, float]:
 
 
 def head(figures: dict[str, Any]) -> Iterator[str]:
-    """Lines about the ranks, the arrays and the tier."""
+    """Yield lines about the ranks, the arrays and the tier."""
     tier, ranks, nodes = figures["tier"], figures["ranks"], len(figures["nodes"])
     where = counted(ranks, "rank") + f" on {counted(nodes, 'node')}, {counted(figures['threads'], 'thread')} each"
     yield f"STREAM, {where}, three arrays of {format_bytes(figures['array_bytes'])} of float64 a rank in each place"
@@ -204,7 +204,8 @@ def head(figures: dict[str, Any]) -> Iterator[str]:
 
 
 def table(figures: dict[str, Any]) -> Iterator[str]:
-    """A table with a row for each mode and a column for each loop. Several ranks get a second table."""
+    """Yield the lines of a table with a row for each mode and a column for each loop. Several ranks get a second table.
+    """
     for of in ("node", "rank") if figures["ranks"] > 1 else ("node",):
         heads = [f"GB/s of a {of}: median (min to max)", *(loop.name for loop in LOOPS), "triad, of DRAM's"]
         heads += ["slowest node"] if figures["ranks"] > 1 else []
@@ -219,7 +220,7 @@ def table(figures: dict[str, Any]) -> Iterator[str]:
 
 
 def remarks(figures: dict[str, Any]) -> Iterator[str]:
-    """Lines about differences between modes, modes that were not measured, and whether the results are right."""
+    """Yield lines about differences between modes, modes that were not measured, and whether the results are right."""
     for mode in figures["modes"]:
         repeats = min(loop["repeats"] for loop in mode["loops"].values())
         notes = [] if repeats == figures["repeats"] else [counted(repeats, "repeat")]

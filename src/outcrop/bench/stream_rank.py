@@ -55,7 +55,7 @@ class StreamLoop:
         return 3 if self.second else 2
 
     def value(self, first: float, second: float) -> float:
-        """The value of each element of the result if all elements of the arrays read have these values."""
+        """Return the value of each element of the result, if all elements of the input arrays have these values."""
         if not self.second:
             return SCALAR * first if self.name == "scale" else first
         return first + (SCALAR * second if self.name == "triad" else second)
@@ -71,8 +71,9 @@ LOOPS = (
 
 @dataclass(frozen=True)
 class StreamMode:
-    """The places of the arrays that are read (`source`) and written (`target`), both of PLACES, and how results are
-    flushed."""
+    """Where the arrays are that are read (`source`) and written (`target`), both from PLACES, and how results are
+    flushed.
+    """
 
     name: str
     source: str
@@ -122,7 +123,7 @@ def find_tier(directory: Path, name: str | None) -> Tier:
 
 
 def why_not_flushed(tier: Tier) -> str:
-    """The reason why flushes are not measured on a tier; "" if they are measured."""
+    """Return the reason why flushes are not measured on a tier; "" if they are measured."""
     if tier.is_memory:
         return f"{tier.kind} is memory: nothing there lasts longer than the process"
     if tier.persistence == Persistence.REBOOT:
@@ -202,7 +203,7 @@ class RankStream:
     """STREAM on one rank: three arrays in DRAM and three on `tier`, allocated and touched."""
 
     def __init__(self, tier: Tier, scale: StreamScale, threads: int, ranks: Ranks) -> None:
-        """Raises InputError and StorageError if there is no room."""
+        """Raises InputError or StorageError if the arrays do not fit."""
         self._scale, self._ranks, self._threads = scale, ranks, threads
         # Several ranks would bind themselves to the same cores, so mpirun binds them.
         self._stream = _core.Stream(threads, may_bind=ranks.on_node == 1)
@@ -238,7 +239,7 @@ class RankStream:
         values = {(place, name): value for place in mode.places for name, value in STARTS.items()}
         for place in mode.places:
             self._start(place, count)
-        if self._mapping is not None:  # otherwise the system writes this data back during the measurement
+        if self._mapping is not None:  # without this flush, the system writes the data back during the measurement
             self._mapping.flush(0, len(self._mapping.bytes), self._threads)
         times: dict[str, list[LoopTime]] = {loop.name: [] for loop in LOOPS}
         self._ranks.wait_for_all()
@@ -263,7 +264,8 @@ class RankStream:
         return LoopTime(begin, *self._stream.run(loop.name, first, second, result, mode.flush, mapping))
 
     def _count_of(self, mode: StreamMode) -> int:
-        """Return doubles of an array: the number that the slowest rank can flush individually in the time of a turn."""
+        """Return the number of doubles of an array that the slowest rank can flush individually in the time of a turn.
+        """
         if mode.flush != "individual":
             return self.count
         if self._affordable is None:

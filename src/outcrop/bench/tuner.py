@@ -85,7 +85,7 @@ def _cases(directory: Path, scale: TunerScale, shape: tuple[int, int, int]) -> I
         where = Path(folder) / "run.oc"
         simulation = Simulation("heat7", shape=shape, dtype="float32", directory=where)
         simulation["u"] = lambda z0, z1: smooth_planes(z0, z1, shape)
-        del simulation  # releases the lock on the directory
+        del simulation  # the directory must not stay locked
         for share in scale.shares:
             budget_bytes = int(share * 2 * shape[0] * shape[1] * shape[2] * 4)
             yield _case(where, scale, share, budget_bytes)
@@ -142,7 +142,7 @@ def _line(case: dict[str, Any]) -> str:
 
 
 def _sweep(problem: Problem, machine: Machine, scale: TunerScale, budget_bytes: int) -> Iterator[Plan]:
-    """All wavefronts of the scale that fit the budget, and overlapped blocks."""
+    """Yield all wavefronts of the scale that fit the budget, and overlapped blocks."""
     seen: set[tuple[str, Sizes]] = set()
     for scheme, sizes in (*_wavefronts(problem, scale, budget_bytes), *_overlapped(problem, scale, budget_bytes)):
         for diamond in scale.diamonds:
@@ -156,7 +156,7 @@ def _wavefronts(problem: Problem, scale: TunerScale, budget_bytes: int) -> Itera
     scheme = SCHEMES["wavefront"]
     for levels in scale.levels:
         for blocks in scale.blocks:
-            # The first block has more rows than the others, by the reach of its levels.
+            # The first block has more rows than the others, because its levels reach further.
             rows = problem.shape[1] - problem.radius_y * min(levels, problem.steps)
             sizes = Sizes(min(levels, problem.steps), 1, 0, block_y=0 if blocks == 1 else max(1, -(-rows // blocks)))
             thickest = thickest_slab(problem, sizes.levels, sizes, budget_bytes)
@@ -173,7 +173,7 @@ def _overlapped(problem: Problem, scale: TunerScale, budget_bytes: int) -> Itera
 
 
 def _seconds(prepared: Prepared, state: State, plan: Plan) -> float:
-    """Wall-clock seconds of all passes of `plan`, from one copy of the run to the other and back, without a commit."""
+    """Run all passes of `plan` between the two copies of the run without a commit. Return the wall-clock seconds."""
     trial = replace(prepared, plan=plan)
     arrays = state.files(0), state.files(1), state.static_files()
     sources, _, statics = state.seeds()  # passes write the seals of the committed state, so later passes can read them

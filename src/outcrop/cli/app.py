@@ -32,7 +32,7 @@ app.add_typer(agg.agg, name="agg")
 def invoke(arguments: list[str]) -> int:
     """Run the command in `arguments` and return its exit code.
 
-    Raises UsageProblem if the arguments are wrong, and whatever the command raises.
+    Raises UsageProblem if the arguments are wrong, and all exceptions of the command.
     """
     output, errors = sys.stdout, sys.stderr
     words = join_sizes(arguments) if arguments[:1] in (["run"], ["plan"]) else arguments
@@ -40,12 +40,12 @@ def invoke(arguments: list[str]) -> int:
         result = get_command(app).main(words or ["--help"], prog_name="outcrop", standalone_mode=False)
     except typer.Exit as end:
         result = end.exit_code
-    except SystemExit as end:  # Typer raises it for a closed pipe, after it has wrapped standard output
+    except SystemExit as end:  # Typer raises this error for a closed pipe, after it has wrapped standard output
         if not isinstance(end.__context__, BrokenPipeError):
             raise
         sys.stdout, sys.stderr = output, errors
         raise end.__context__ from None
-    except typer.Abort:  # older versions of Typer raise it for Ctrl-C; newer ones return this code
+    except typer.Abort:  # older versions of Typer raise this error for Ctrl-C; newer versions return this code
         result = INTERRUPTED
     if result == INTERRUPTED:
         raise KeyboardInterrupt

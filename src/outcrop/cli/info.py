@@ -67,14 +67,14 @@ def info(where: Annotated[Path, typer.Argument(metavar="WHERE", help="directory 
 
 
 def _rim(run: Manifest) -> str:
-    """The cells that the arrays have around the user's grid, if there are any."""
+    """Return a text about the cells that the arrays have around the user's grid; "" if they have none."""
     if not any(run.padding):
         return ""
     return f", stored with {' x '.join(map(str, reversed(run.padding)))} cells around it"
 
 
 def _acquisition(run: Manifest) -> list[tuple[str, str]]:
-    """Return rows for the sources, receivers, snapshots and norms of the run."""
+    """Return the rows for the sources, receivers, snapshots and norms of the run."""
     acquisition, rows = run.taps, []
     if acquisition.sources:
         texts = [f"{one.field} ({_points(one.points)}, {one.steps} steps)" for one in acquisition.sources]

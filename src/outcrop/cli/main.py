@@ -51,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 def call(arguments: list[str]) -> int:
     try:
         _check_words(arguments)
-        from outcrop.cli.app import UsageProblem, invoke  # here, so that Ctrl-C during the import is handled, too
+        from outcrop.cli.app import UsageProblem, invoke  # so that Ctrl-C during the import is handled, too
 
         try:
             return invoke(arguments)

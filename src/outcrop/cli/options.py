@@ -59,8 +59,8 @@ _MMAP_THRESHOLD, _THRESHOLD_BYTES = -3, 128 << 10
 
 
 def takes_run_options(*names: str, unless: str = "") -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command the options of a run: those of `names`, or all. The first argument of the command is a dict of the
-    options on the command line, with their texts. The help shows `unless` as the default of each option.
+    """Add options of a run to a command: the options in `names`, or all options. The first argument of the command is a
+    dict of the options on the command line, with their texts. The help shows `unless` as the default of each option.
     """
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
@@ -147,7 +147,7 @@ def return_freed_memory() -> None:
 
 
 def join_sizes(words: list[str]) -> list[str]:
-    """The words of a command line, in which the one to three numbers after `-n` have become one word, "20 12 10".
+    """Return the words of a command line. The one to three numbers after `-n` become one word, such as "20 12 10".
 
     The stencil determines how many numbers there are, but options of Typer take a fixed number of words.
     """
@@ -185,7 +185,7 @@ def parse_size(text: str, stencil: Stencil) -> Shape:
 
 
 def parse_parameters(texts: Sequence[str]) -> dict[str, float]:
-    """{"c0": 0.4} of ["c0=0.4"]. Raises InputError if a text is not NAME=VALUE, or if a name occurs twice."""
+    """Convert ["c0=0.4"] to {"c0": 0.4}. Raises InputError if a text is not NAME=VALUE, or if a name occurs twice."""
     values: dict[str, float] = {}
     for text in texts:
         name, equals, value = text.partition("=")

@@ -99,7 +99,7 @@ def elsewhere(given: Mapping[str, Any], name: str) -> Planned:
 
 
 def describe(planned: Planned) -> str:
-    """The plan in a few lines, with advice if there is any."""
+    """Return the plan in a few lines, with advice if there is any."""
     from outcrop.cli.plan_explain import advice
 
     plan, problem, machine = planned.plan, planned.problem, planned.machine
@@ -149,7 +149,7 @@ def describe(planned: Planned) -> str:
 
 
 def _because(planned: Planned, figure: str) -> str:
-    """The reason if a figure is assumed, or ""."""
+    """Return the reason if a figure is assumed, otherwise ""."""
     return f" ({planned.assumed[figure]})" if figure in planned.assumed else ""
 
 
@@ -173,7 +173,9 @@ def _resident(plan: Plan) -> str:
 
 
 def _periodic(plan: Plan) -> str:
-    """The planes of the window that a periodic streaming axis needs in addition; "" if it is not periodic."""
+    """Return a text about the extra planes that a periodic streaming axis needs in the window; "" if it is not
+    periodic.
+    """
     from outcrop.plan.planner import find_scheme
 
     problem, sizes = plan.problem, plan.sizes
@@ -196,7 +198,7 @@ def _disk(plan: Plan) -> str:
 
 
 def _blocks(plan: Plan) -> str:
-    """The blocks of a pass; "" if the grid is one block."""
+    """Return a text about the blocks of a pass; "" if the grid is one block."""
     count, sizes = plan.blocks_per_pass, plan.sizes
     if count == 1:
         return ""

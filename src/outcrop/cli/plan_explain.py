@@ -1,10 +1,10 @@
 """Explanations of a plan: the tables of `outcrop plan --explain`, and the advice below a plan.
 
-The tables show the best candidates of the tuner, and where the fields are that are only read, each with a reason.
+The tables show the best candidates of the tuner, and the place of each field that is only read. Each row has a reason.
 
 The advice is about the same grid with its longest axis streamed, if that saves much of the time. A longer streaming
 axis has smaller planes. Each level keeps a fixed number of planes in memory, so more levels fit, and fewer passes read
-and write the grid. Only planning tells how much that saves.
+and write the grid. Only a new plan shows how much time this saves.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def show_candidates(planned: Planned) -> None:
 
 
 def only_read(planned: Planned) -> list[PlacementRow]:
-    """A row for each field that is only read: where it is, and why."""
+    """Return a row for each field that is only read. The row says where the field is, and why."""
     considered = planned.considered
     may_stay = any(SCHEMES[one.scheme].keeps_statics for one in considered)
     return explained(planned.plan, considered, planned.machine, may_stay)
@@ -85,7 +85,7 @@ def _why_not_chosen(one: Candidate, chosen: Candidate) -> str:
 
 
 def advice(planned: Planned) -> str:
-    """One line about an order of the axes that is much faster, or "". Nothing is measured for it."""
+    """Return one line about an order of the axes that is much faster, or "". Nothing is measured for this line."""
     problem, plan, guess = planned.problem, planned.plan, planned.plan.predicted
     is_waiting = guess.seconds > WAITING * guess.seconds_update > 0
     if planned.given or not is_waiting or problem.ndim == 1 or max(problem.shape) == problem.planes:
@@ -110,7 +110,7 @@ def advice(planned: Planned) -> str:
 
 
 def _reordered(problem: Problem) -> Iterator[Problem]:
-    """The problem with the longest axis first and the others in any order."""
+    """Yield the problem with the longest axis first and the others in any order."""
     own = [place for place in range(3) if problem.ndim == 3 or place != 1]
     for order in permutations(own):
         z, y, x = order if problem.ndim == 3 else (order[0], 1, order[-1])

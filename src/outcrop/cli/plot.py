@@ -132,7 +132,7 @@ def _cut(slice_at: str | None, shape: tuple[int, ...]) -> tuple[str, tuple[int |
 
 
 def parse_slice(text: str | None, shape: tuple[int, int, int]) -> tuple[str, int]:
-    """("z", 256) of "z=256", and the middle of z if there is no text.
+    """Convert "z=256" to ("z", 256). Without a text, return the middle of z.
 
     Raises InputError for an unknown axis and for a place outside the grid.
     """

@@ -94,8 +94,8 @@ def bench(
 class Bar:
     """A bar of the ladder: a column in core or out of core, with `budget_bytes` of memory for `steps` steps.
 
-    `runs` are its measurements, of `steps` steps or, if `is_scaled`, of fewer. `problem` is the reason if there are
-    none. The last measurement took `wall_seconds` in all.
+    `runs` are the measurements of `steps` steps, or of fewer steps if `is_scaled` is true. Without runs, `problem` is
+    the reason. The last measurement took `wall_seconds`.
     """
 
     column: Column
@@ -108,7 +108,7 @@ class Bar:
 
     @property
     def typical(self) -> LimitedRun | None:
-        """The run of median duration, the faster one of the two in the middle; None without runs."""
+        """The run with the median duration, or the faster of the two middle runs. None without runs."""
         if not self.runs:
             return None
         middle = median_low(run.measured.seconds for run in self.runs)
@@ -116,7 +116,7 @@ class Bar:
 
     @property
     def factor(self) -> float:
-        """All steps as a multiple of the measured steps."""
+        """The number of all steps divided by the number of measured steps."""
         return 1.0 if self.typical is None else self.steps / self.typical.measured.steps
 
     @property
@@ -131,7 +131,7 @@ class Bar:
 
     @property
     def comparable(self) -> bool:
-        """True if the budget was kept, either by a memory group or by a program that never takes more."""
+        """True if the run kept its budget. Either a memory group limits it, or the program never takes more memory."""
         one = self.typical
         return one is not None and (self.is_in_core or not self.column.needs_limit or one.limit_bytes is not None)
 
@@ -173,7 +173,7 @@ class Bar:
 
 
 class _Ladder:
-    """All bars. A column with the same budget in two figures is one bar, which is measured once."""
+    """Return all bars. If a column has the same budget in two figures, it is one bar and is measured once."""
 
     def __init__(self, directory: Path, scale: LadderScale, budget_bytes: int) -> None:
         self._directory, self._scale = directory, scale
@@ -236,7 +236,7 @@ class _Ladder:
 
 
 def same_bits(bars: list[Bar]) -> bool:
-    """Return True if all runs of all steps ended with the same grid."""
+    """Return True if all runs that computed all steps ended with the same grid."""
     digests = {run.measured.digest for bar in bars for run in bar.runs if run.measured.steps == bar.steps}
     return len(digests) <= 1
 
@@ -290,7 +290,9 @@ def _times_table(figures: dict[str, Any]) -> Iterator[str]:
 
 
 def _moved(row: dict[str, Any]) -> list[str]:
-    """Return bytes between memory and flash, bytes swapped, and sizes, of the first run. All runs move the same."""
+    """Return the bytes moved between memory and flash, the swapped bytes, and the sizes of the first run. All other
+    runs move the same bytes.
+    """
     if not row["runs"]:
         return ["–", "–", "–"]
     one = row["runs"][0]["measured"]
@@ -355,7 +357,7 @@ def draw(figures: dict[str, Any], output: Path) -> None:
 
 
 def _draw_times(axes: Axes, figures: dict[str, Any]) -> None:
-    """Figure 4: two bars for each column, relative to the fastest one in core; scaled ones are hatched."""
+    """Draw Figure 4: two bars for each column, relative to the fastest column in core. Scaled bars are hatched."""
     for offset, key, color in ((-BAR / 2, "in_core", IN_CORE), (BAR / 2, "out_of_core", OUT_OF_CORE)):
         for place, row in enumerate(figures[key]):
             if row["seconds"] is None:
@@ -371,7 +373,7 @@ def _draw_times(axes: Axes, figures: dict[str, Any]) -> None:
 
 
 def _draw_components(axes: Axes, figures: dict[str, Any]) -> None:
-    """Figures 8 and 9: the same bars, divided into the components of the time."""
+    """Draw Figures 8 and 9: the same bars, divided into the components of the time."""
     for offset, key in ((-BAR / 2, "in_core"), (BAR / 2, "out_of_core")):
         for place, row in enumerate(figures[key]):
             below = 0.0
@@ -387,7 +389,7 @@ def _draw_components(axes: Axes, figures: dict[str, Any]) -> None:
 
 
 def _draw_speed(axes: Axes, figures: dict[str, Any]) -> None:
-    """Figure 10: speed against the fastest in core, over memory."""
+    """Draw Figure 10: the speed relative to the fastest column in core, over memory."""
     rows = [row for row in figures["over_shares"] if row["seconds"]]
     for name in dict.fromkeys(row["name"] for row in rows):
         of = [row for row in rows if row["name"] == name]

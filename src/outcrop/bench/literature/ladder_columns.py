@@ -61,9 +61,9 @@ slower, in one layer by a factor of three: pages were moved out before their las
 class Column:
     """A column of the ladder.
 
-    `scheme` is the scheme of the plan; a single layer only takes its blocks. "naive" means plain sweeps. `through` says
-    what moves planes between memory and flash. `padded`: rows and planes are padded so that they do not compete for the
-    same sets of caches.
+    `scheme` is the scheme of the plan; a single layer only takes its blocks. "naive" means plain sweeps. `through` is
+    the mechanism that moves planes between memory and flash. If `padded` is true, rows and planes are padded so that
+    they do not compete for the same sets of caches.
     """
 
     number: int
@@ -80,7 +80,9 @@ class Column:
 
     @property
     def needs_limit(self) -> bool:
-        """True if only the system can limit its memory out of core. With aio the plan keeps to the budget."""
+        """True if only the system can limit the memory of this column out of core. With aio, the plan limits the
+        memory.
+        """
         return self.through != "aio"
 
 
@@ -159,8 +161,9 @@ SMALL = LadderScale((96, 64, 64), 6, (0.25,), 1, 0, 0, 60)
 def scaled(
     scale: LadderScale, size: tuple[int, int, int] | None, steps: int | None, directory: Path, swap: bool
 ) -> LadderScale:
-    """`scale` with the user's `steps` and `size` (nx, ny, nz). Without a size, planes are halved until this machine has
-    room. `swap`: a swap file needs room, too. Raises InputError."""
+    """Return `scale` with the user's `steps` and `size` (nx, ny, nz). Without a size, the number of planes is halved
+    until the grid fits on this machine. If `swap` is true, a swap file must fit, too. Raises InputError.
+    """
     if steps is not None and steps < 1:
         raise InputError(f"-t {steps}: the number of steps must be at least 1")
     scale = replace(scale, steps=steps or scale.steps)
@@ -176,7 +179,7 @@ def scaled(
 
 
 def _missing(scale: LadderScale, directory: Path, swap: bool) -> str:
-    """The memory or disk that this machine lacks; "" if it has enough."""
+    """Return a text about the memory or disk that this machine lacks; "" if it has enough."""
     needed = scale.in_core_bytes + OVERHEAD_BYTES
     if needed > discover.memory_bytes():
         return f"needs {format_bytes(needed)} of memory for what it measures in core"
@@ -187,7 +190,9 @@ def _missing(scale: LadderScale, directory: Path, swap: bool) -> str:
 
 
 def budget_of(memory: str | None, scale: LadderScale) -> int:
-    """Return bytes of memory out of core. Raises InputError if the text is no size, or if both arrays fit."""
+    """Return the memory in bytes for columns out of core. Raises InputError if the text is no size, or if both arrays
+    fit.
+    """
     budget_bytes = parse_bytes(memory or USUAL_BUDGET, scale.both_bytes)
     if budget_bytes >= scale.both_bytes:
         raise InputError(f"--memory {memory} is not out of core: both arrays have {format_bytes(scale.both_bytes)}")
@@ -278,7 +283,7 @@ def measure(job: ColumnJob) -> ColumnRun:
 
 
 def _stored(job: ColumnJob, column: Column) -> ColumnRun:
-    """Return two layers over files, as in `outcrop run`."""
+    """Run two layers over files, as `outcrop run` does."""
     prepared, io = _simulation(job, column).plan(job.steps), "mmap" if column.through == "mmap" else "auto"
     simulation = _simulation(job, column, io)
     simulation[FIELD] = lambda z0, z1: smooth_planes(z0, z1, job.shape)
@@ -299,7 +304,7 @@ def _stored(job: ColumnJob, column: Column) -> ColumnRun:
 
 
 def _swapped(job: ColumnJob, column: Column) -> ColumnRun:
-    """Return two layers over plain memory that the system may swap. Blocks are locked in memory."""
+    """Run two layers over plain memory that the system may swap. Blocks are locked in memory."""
     prepared = _simulation(job, column).plan(job.steps)
     layout = make_layout(job.shape, DTYPE)
     array = [DeviceRange("array in memory", 0, layout.array_bytes)]
@@ -315,9 +320,9 @@ def _swapped(job: ColumnJob, column: Column) -> ColumnRun:
 
 
 def _one_layer(job: ColumnJob, column: Column) -> ColumnRun:
-    """Return one layer: arrays in plain or mapped memory, updated in place."""
+    """Run one layer: arrays in plain or mapped memory are updated in place."""
     prepared = _simulation(job, column).plan(job.steps)
-    sizes = prepared.plan.sizes  # the blocks of the scheme of two layers in the same budget, or sweeps of one step
+    sizes = prepared.plan.sizes  # blocks that the scheme of two layers has in the same budget, or sweeps of one step
     if column.scheme == "naive":
         sizes = replace(sizes, levels=1, slab=blocked.MIN_SLAB)
     problem = one_layer.in_memory(prepared.problem, column.padded)
@@ -338,7 +343,9 @@ def _one_layer(job: ColumnJob, column: Column) -> ColumnRun:
 
 
 def _simulation(job: ColumnJob, column: Column, io: str = "auto") -> Simulation:
-    """A run that is not on disk yet. Its plan is for direct I/O, even if the run then uses another interface."""
+    """Return a simulation whose run is not on disk yet. Its plan is for direct I/O, even if the run then uses another
+    interface.
+    """
     return Simulation(
         STENCIL,
         shape=job.shape,
@@ -356,8 +363,9 @@ def _memory_scratch(count: int) -> Iterator[Sequence[ShardFile]]:
 
 
 def _moved_bytes() -> dict[str, int]:
-    """Bytes that this process has read from devices and has made dirty to be written (0 if the system does not count
-    them), and bytes that the whole machine has swapped. The keys are fields of ColumnRun."""
+    """Return counters by the names of fields of ColumnRun. They count the bytes that this process has read from devices
+    or marked to be written (0 if the system does not count them), and the bytes that the whole machine has swapped.
+    """
     own, machine = _counters("/proc/self/io"), _counters("/proc/vmstat")
     page_bytes = os.sysconf("SC_PAGE_SIZE")
     return {
@@ -389,7 +397,9 @@ def _result(
     moved: dict[str, int],
     final: Callable[[int, int], NDArray[Any]],
 ) -> ColumnRun:
-    """The result of a run: `counters` have the names of those of the executor, and `final` gives planes of the grid."""
+    """Return the result of a run. `counters` have the names of those of the executor, and `final` returns planes of the
+    grid.
+    """
     sizes, predicted = plan.sizes, plan.predicted
     nz, ny, nx = job.shape
     digest = 0

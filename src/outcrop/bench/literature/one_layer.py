@@ -49,7 +49,7 @@ InitialPlanes: TypeAlias = Callable[[int, int], NDArray[Any]]
 
 
 def in_memory(problem: Problem, padded: bool) -> Problem:
-    """`problem` with the layout of arrays in memory: contiguous planes without checksums.
+    """Return `problem` with the layout of arrays in memory: contiguous planes without checksums.
 
     `padded`: the distance of rows is an odd number of cache lines, and that of planes an odd number of pages and some
     lines. Then neighbouring rows and planes do not compete for the same sets of a cache or a translation buffer.
@@ -72,7 +72,7 @@ def window(problem: Problem) -> Window:
 
 
 def make_pass(problem: Problem, levels: int, sizes: Sizes) -> Pass:
-    """Return one pass over all blocks, which consists of updates only."""
+    """Return one pass over all blocks. The pass consists of updates only."""
     cut = skewed.cuts(problem, levels, sizes)
     end_zeta = problem.end_plane + problem.skew_z * (levels - 1)
     actions: list[Action] = []
@@ -109,12 +109,12 @@ class ArrayMemory:
 
     @staticmethod
     def plain(size_bytes: int) -> ArrayMemory:
-        """Plain memory, which the system may swap out. Raises InputError if there is not enough."""
+        """Make plain memory, which the system may swap out. Raises InputError if the machine has not enough memory."""
         return ArrayMemory(_core.aligned_array(size_bytes))
 
     @staticmethod
     def mapped(path: Path, size_bytes: int) -> ArrayMemory:
-        """Return a new file of that size, mapped shared. Raises StorageError if it cannot be made."""
+        """Make and map a new file of this size. Raises StorageError if this fails."""
         _core.create_file(str(path), size_bytes)
         with path.open("r+b") as file:
             mapping = mmap.mmap(file.fileno(), size_bytes)
@@ -184,5 +184,5 @@ class OneLayerRun:
         return self.array(self._current)
 
     def counters(self) -> dict[str, float]:
-        """Updated cells and seconds by component since the beginning."""
+        """Return the updated cells, and the seconds by component, since the beginning."""
         return self._executor.counters()

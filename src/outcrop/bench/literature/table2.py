@@ -156,13 +156,13 @@ def traffic(problem: Problem, tuned: BlkTune, one: Published, machine: DeclaredM
 
 
 def formula_bytes(problem: Problem, scheme: str, sizes: Sizes) -> float:
-    """Return bytes that all passes move, by the scheme's volume."""
+    """Return the bytes that all passes move, by the formula of the scheme."""
     volume = SCHEMES[scheme].volume(problem, sizes)
     return -(-problem.steps // sizes.levels) * (volume.bytes_read + volume.bytes_written)
 
 
 def wavefront_sizes(problem: Problem, blocks: int, memory_bytes: int) -> Sizes:
-    """The sizes of a wavefront with `blocks` blocks in y that has the fewest passes within `memory_bytes`."""
+    """Return the sizes of the wavefront with `blocks` blocks in y that has the fewest passes within `memory_bytes`."""
     _, ny, nx = problem.shape
     cells = int(WAVEFRONT_SHARE * memory_bytes) // problem.item_bytes
     max_levels = min(problem.steps, blocks * cells // (2 * problem.skew_z * nx * ny))
@@ -173,7 +173,7 @@ def wavefront_sizes(problem: Problem, blocks: int, memory_bytes: int) -> Sizes:
 
 
 def block_table(rows: Sequence[tuple[Published, BlkTune]]) -> str:
-    """Return our sizes above those of the paper, for each problem."""
+    """Return a table that shows our sizes above those of the paper, for each problem."""
     line = "{:<8}  {:<6}  {:>16}  {:>4}  {:>8}  {:>6}  {:>6}  {:>9}"
     lines = [line.format("problem", "", "bx, by, bz", "bt", "x.y.z", "passes", "blocks", "largest")]
     for one, tuned in rows:
@@ -280,7 +280,9 @@ def _with_blocks(problem: Problem, memory_bytes: int, bt: int, count_x: int, cou
 
 
 def _largest_bz(nz: int, fringe: int, max_planes: int) -> int | None:
-    """Return planes of a block, for one block, two, or more. With its fringe, at most `max_planes` are in memory."""
+    """Return the planes of a block, for one block, two blocks, or more. A block and its fringe have at most
+    `max_planes` in memory.
+    """
     if nz <= max_planes:
         return nz
     half = round_up(-(-(nz + fringe) // 2), PLANES_MULTIPLE)
@@ -297,23 +299,25 @@ def _largest_bz(nz: int, fringe: int, max_planes: int) -> int | None:
 
 
 def _share(extent: int, radius: int, count: int) -> int:
-    """Return cells of each of `count` blocks of an axis."""
+    """Return the cells of each of `count` blocks of an axis."""
     return extent if count == 1 else -(-(extent + 2 * radius) // count)
 
 
 def _needed(extent: int, size: int, count: int, fringe: int) -> int:
-    """Return cells that the largest of `count` blocks needs along an axis."""
+    """Return the cells that the largest of `count` blocks needs along an axis."""
     return min(extent, size + (fringe if count > 2 else 0))
 
 
 def _max_blocks(problem: Problem, axis: int, bt: int) -> int:
-    """The maximum number of blocks along an axis for which blocks are twice as wide as their fringe."""
+    """Return the maximum number of blocks along an axis. With more blocks, a block would be less than twice as wide as
+    its fringe.
+    """
     extent, radius = problem.shape[axis], problem.radii[axis]
     return max(1, (extent + 2 * radius) // max(1, FRINGES_PER_BLOCK * radius * bt))
 
 
 def _words(problem: Problem, bt: int, bx: int, bz: int) -> float:
-    """Return words moved for each cell of the grid. `bx` and `bz` are 0 if the axis is not cut."""
+    """Return the words moved for each cell of the grid. `bx` and `bz` are 0 if the axis is not cut."""
     beside_z = 4 * problem.radius_z * bt / bz if bz else 0.0
     beside_x = 4 * problem.radii[2] * bt / bx if bx else 0.0
     return -(-problem.steps // bt) * (2 + beside_z + beside_x)
