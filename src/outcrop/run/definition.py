@@ -278,7 +278,7 @@ def initial_planes(lowered: Lowered | None, manifest: Description, filled: Colle
     functions.
 
     If a field has been assigned, `.data` of its function is ignored, also for the previous values of the field. Raises
-    InputError when the halos of a function's times differ.
+    InputError when the arrays of one function for different times have different halos.
     """
 
     def planes_of(array: NDArray[Any]) -> PlaneSource:

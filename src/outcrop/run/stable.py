@@ -91,8 +91,8 @@ def growing(stencil: Stencil, state: State) -> str | None:
 def watched(
     name: str, planes: PlaneSource, manifest: Description, ranges: Ranges, done: Callable[[], None]
 ) -> PlaneSource:
-    """Return a function that gives the same planes as `planes`. While planes are read, it stores their minimum and
-    maximum in the user's grid in `ranges`. After the last plane it calls `done`."""
+    """Return a function that gives the same planes as `planes`. The function also updates `ranges` with the minimum and
+    maximum of these planes, without the padding. After the last plane, the function calls `done`."""
     pads = dict(zip(PLACES[len(manifest.shape)], manifest.padding, strict=True))
     (z_first, z_end), rows, cells = (
         (pads.get(axis, 0), n - pads.get(axis, 0)) for axis, n in enumerate(manifest.layout.shape)

@@ -121,8 +121,8 @@ class Recorder:
         return whole
 
     def _injection(self, number: int, first_step: int, steps: int) -> PointInjection:
-        """Return the values that a source adds to each corner in each step of a pass. After the last value of the
-        source, they are 0.
+        """Return the values that a source adds to each corner in each step of a pass. In steps after the last value of
+        the source, the result is 0.
 
         The file with the values is mapped again for each pass. Otherwise all pages that were read stay in memory.
         """

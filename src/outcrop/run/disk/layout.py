@@ -8,9 +8,9 @@ A plane is stored as a record. A slot of the window has the same layout, so a re
 The seal (core/outcrop/storage/checksums.hpp) identifies the plane, its array, its run, and the writing that stored it.
 
 Shard s holds planes s*S .. s*S + S-1. The last shard ends with the grid, but its index also has S entries. For Zarr, a
-shard is a chunk of shape (S, ny, pitch), and a plane is an inner chunk of shape (1, ny, pitch). Chunks are wider than
-the array by the padding. On a grid of two axes, each row is stored like a plane. On one axis, the array has a single
-inner chunk.
+shard is a chunk of shape (S, ny, pitch), and a plane is an inner chunk of shape (1, ny, pitch). Because of the padding,
+chunks are wider than the array. On a grid of two axes, each row is stored like a plane. On one axis, the array has a
+single inner chunk.
 
     run.oc/zarr.json          group; contains the metadata of its arrays, so readers need not list the folder
     run.oc/u/zarr.json        array: shards, inner chunk = one plane, codecs bytes (little) + crc32c, index at the end

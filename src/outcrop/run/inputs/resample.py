@@ -57,9 +57,9 @@ def resample(
 
     Planes are interpolated when they are read. `values` is an array of one to three axes, a zarr, dask or xarray
     object, a file that `--init` accepts, or a result of `resample` or `extrude`. `axes` are the letters of its axes,
-    slowest first: "xz" for an array of shape (nx, nz). Values are repeated along an axis of the grid that the input
-    does not have, or along which it has one sample. On a grid of three axes, a section without letters is (z, x), and a
-    profile is (x).
+    slowest first: "xz" for an array of shape (nx, nz). If the input does not have an axis of the grid, or has one
+    sample along this axis, its values are repeated along this axis. On a grid of three axes, a section without letters
+    is (z, x), and a profile is (x).
 
     Without spacings, the first samples of both grids are at the same place, and so are the last samples. With spacings,
     sample i along an axis is at i * `spacing` in the input and at `origin` + i * `new_spacing` in the result. All

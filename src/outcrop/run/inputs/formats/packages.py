@@ -1,7 +1,7 @@
 """Files that other packages read: NetCDF (xarray), SEG-Y (segyio) and Zarr (zarr). Objects of xarray are read here,
 too.
 
-xarray reads NetCDF of version 4, which is HDF5, with h5netcdf. It reads classic files with SciPy. Values of xarray
+xarray reads NetCDF of version 4, which is HDF5, with h5netcdf. xarray reads classic files with SciPy. Values of xarray
 objects are read when they are needed: through Dask, from the file, or from memory.
 
 In SEG-Y, traces are columns of the grid. The samples of a trace, in depth or time, lie along z. A volume is (samples,
