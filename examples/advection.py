@@ -23,7 +23,7 @@ def start(size: int) -> np.ndarray:
 
 
 def carried(order: int, first: np.ndarray, given: options.Options) -> np.ndarray:
-    """`first` after one trip around the box. Prints the mean error and the change of the sum."""
+    """Carry `first` once around the box, and return the result. Prints the mean error and the change of the sum."""
     dt = 0.25
     speed = first.shape[0] / (given.steps * dt)  # one trip around the box, along both axes
     sim = oc.Simulation(

@@ -57,7 +57,7 @@ Found = dict[str, list[Outcome]]
 
 
 def resident_bytes() -> tuple[int, int]:
-    """Resident bytes of this process: its own memory, including files in memory, and mapped files."""
+    """Return the resident bytes of this process: its own memory, including files in memory, and mapped files."""
     lines = Path("/proc/self/status").read_text().splitlines()
     known = {line.split()[0]: int(line.split()[1]) << 10 for line in lines if line.startswith("Rss")}
     return known["RssAnon:"] + known["RssShmem:"], known["RssFile:"]
@@ -84,7 +84,7 @@ def parser(about: str | None, script: str, size: int, memory: str) -> argparse.A
 
 
 def memory_size(text: str) -> str:
-    """The type of a budget, which is written as for `outcrop run`."""
+    """Check the text of a budget, which is written as for `outcrop run`. This is the type of an option."""
     try:
         parse_bytes(text, 1 << 40)
     except InputError as error:
@@ -98,7 +98,7 @@ def measure(
     given: argparse.Namespace,
     prepare: Callable[[argparse.Namespace], None],
 ) -> Found | None:
-    """Return all outcomes of each variant; None in a child, which prints its outcome.
+    """Return all outcomes of each variant; None in a child process, which prints its own outcome.
 
     `prepare` makes the files that the variants share, in a new folder inside the given directory. The folder is removed
     at the end. If `prepare` changes options, they are changed for all variants.
@@ -107,7 +107,7 @@ def measure(
         try:
             print(json.dumps(asdict(variants[given.variant].run(given))))
         except OutcropError as error:
-            sys.exit(str(error))  # the parent prints it
+            sys.exit(str(error))  # the parent prints the problem
         return None
     prefix = "outcrop-example-"
     with made_directory(given.directory), tempfile.TemporaryDirectory(prefix=prefix, dir=given.directory) as own:

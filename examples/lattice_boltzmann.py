@@ -32,7 +32,7 @@ def at_rest_but_moving(uy: np.ndarray, ux: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def velocity(sim: oc.Simulation) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Density and the two components of the velocity."""
+    """Return the density and the two components of the velocity."""
     fields = [sim[f"f{number}"][:].astype("float64") for number in range(len(DIRECTIONS))]
     density = 1 + sum(fields)
     uy, ux = (sum(c[axis] * f for c, f in zip(DIRECTIONS, fields, strict=True)) / density for axis in range(2))

@@ -62,19 +62,19 @@ class Survey:
 
 
 def load_model() -> np.ndarray:
-    """Velocities in m/s, shape (1601, 401): length and depth."""
+    """Return velocities in m/s, shape (1601, 401): length and depth."""
     with lzma.open(MODEL) as source:
         return np.load(source) * np.float32(1000)
 
 
 def ricker(frequency: float, dt: float, seconds: float) -> np.ndarray:
-    """Return the wavelet, starting 1.2 periods before its peak. It ends long before `seconds`."""
+    """Return the wavelet, which starts 1.2 periods before its peak and ends long before `seconds`."""
     phase = (np.pi * frequency * (np.arange(round(seconds / dt)) * dt - 1.2 / frequency)) ** 2
     return (1 - 2 * phase) * np.exp(-phase)
 
 
 def simulate(survey: Survey, directory: Path) -> oc.Simulation:
-    """The whole run; steps that are already done are not repeated."""
+    """Make the run and compute all steps. Steps that are already done are not repeated."""
     model, shape, h = load_model(), survey.shape, survey.spacing
     stencil = oc.stencils.acoustic(order=8, ndim=3, sponge=True)
     v, step = oc.Field("v"), oc.Parameter("dt", 0.001)

@@ -24,7 +24,7 @@ TIMES = 4
 
 
 def pulse(x: np.ndarray, size: int) -> np.ndarray:
-    """Ez (V/m) at time 0 of a pulse that moves towards larger x, with x in cells."""
+    """Return Ez (V/m) at time 0 for a pulse that moves towards larger x. x is in cells."""
     centre, width, wave = 0.12 * size, 0.035 * size, 0.04 * size
     packet: np.ndarray = np.exp(-(((x - centre) / width) ** 2)) * np.cos(2 * np.pi * (x - centre) / wave)
     return packet

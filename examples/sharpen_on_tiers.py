@@ -47,7 +47,7 @@ def sharpening() -> oc.Stencil:
 
 
 def make_files(given: argparse.Namespace) -> None:
-    """The image and the image with its rim, which are equal in this program: blobs, row after row."""
+    """Write the image and the image with its rim. In this program both are blobs, which are written row after row."""
     n, random = given.size, np.random.default_rng(7)
     rows = np.cumsum(random.standard_normal((ROWS, n), "float32"), axis=1)
     for name in ("image", "padded"):
@@ -62,7 +62,7 @@ def make_files(given: argparse.Namespace) -> None:
 
 
 def read_only(given: argparse.Namespace, tier: str) -> dict[str, np.ndarray]:
-    """Return both arrays, mapped or copied to DRAM. Each page of an array in memory is touched once."""
+    """Return both read-only arrays, mapped or copied to DRAM. Each page of an array in memory is touched once."""
     files = {name: oc.open_array(given.directory / f"{name}.npy").values for name in ("image", "padded")}
     if tier == "file":
         return files
@@ -77,7 +77,7 @@ def read_only(given: argparse.Namespace, tier: str) -> dict[str, np.ndarray]:
 
 
 def sharpen(given: argparse.Namespace, tier: str, threads: int | None = None) -> Outcome:
-    """Return the calculation, with two arrays in DRAM and two in DRAM or on the tier."""
+    """Compute with two arrays in DRAM, and two in DRAM or on the tier."""
     arrays = read_only(given, tier)
     shape = (given.size + 2, given.size)
     arrays |= {name: oc.array(shape, "float32", tier="dram").values for name in WRITTEN}
@@ -90,8 +90,9 @@ def sharpen(given: argparse.Namespace, tier: str, threads: int | None = None) ->
 
 
 def side_by_side(given: argparse.Namespace) -> float:
-    """How much longer the calculation takes with the read-only arrays on the tier. Both variants are measured
-    alternately in this process, so that everything else is equal."""
+    """Return the extra time of the calculation with the read-only arrays on the tier, as a share of the time with all
+    arrays in DRAM. Both variants are measured alternately in this process, so that everything else is equal.
+    """
     written = {name: oc.array((given.size + 2, given.size), "float32", tier="dram").values for name in WRITTEN}
     with (
         oc.Sweep(sharpening(), {**written, **read_only(given, "dram")}) as in_dram,
@@ -108,8 +109,9 @@ def timed(work: Callable[[], None]) -> float:
 
 
 def sharpen_cold(given: argparse.Namespace) -> Outcome:
-    """The calculation on files that are not in memory, so that their pages count for this process. While some threads
-    wait for pages, others compute."""
+    """Compute on files that are not in memory yet, so that their pages count as memory of this process. While some
+    threads wait for pages, others compute.
+    """
     for name in ("image", "padded"):
         with open(given.directory / f"{name}.npy", "rb") as file:
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
@@ -117,7 +119,7 @@ def sharpen_cold(given: argparse.Namespace) -> Outcome:
 
 
 def out_of_core(given: argparse.Namespace) -> Outcome:
-    """Return the library's stencil, which does both in one step, out of core."""
+    """Compute out of core with the library's stencil, which does both parts in one step."""
     n, path = given.size, given.directory / "padded.npy"
     first = path.stat().st_size - (n + 1) * n * 4  # after the header and a spare row
 
@@ -133,7 +135,7 @@ def out_of_core(given: argparse.Namespace) -> Outcome:
 
 
 def sample(sharp: np.ndarray) -> list[float]:
-    """Means of some rows, without the rim."""
+    """Return the means of some rows, without the rim."""
     rows = range(REACH, sharp.shape[0] - REACH, max(1, sharp.shape[0] // 16))
     return [float(np.mean(sharp[row][REACH:-REACH], dtype="float64")) for row in rows]
 

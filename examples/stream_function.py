@@ -16,7 +16,7 @@ import outcrop as oc
 
 
 def solved(psi: np.ndarray) -> np.ndarray:
-    """The exact solution with the rim of `psi`: every inner cell is the mean of its four neighbours."""
+    """Return the exact solution with the rim of `psi`. Every inner cell is the mean of its four neighbours."""
     ny, nx = (size - 2 for size in psi.shape)
     known = psi.copy()
     known[1:-1, 1:-1] = 0

@@ -37,7 +37,7 @@ MIN_CHANGE = 1e-12
 
 
 def initial(n: int) -> np.ndarray:
-    """A box that is open at the bottom and at the right, with a spare row at each end."""
+    """Make a box that is open at the bottom and at the right, with a spare row at each end."""
     psi = np.zeros((n + 2, n))
     planes = oc.stencils.inlet_outlet((n, n), inlet=(n // 8, n // 3), outlet=(n // 2, n - n // 8))
     psi[1:-1] = planes(0, n)
@@ -45,8 +45,8 @@ def initial(n: int) -> np.ndarray:
 
 
 def iterate(given: argparse.Namespace, even: Array, odd: Array, needed_bytes: int) -> Outcome:
-    """Return all steps on two arrays. The array that a step has written counts the step, and commits if a commit is
-    due.
+    """Compute all steps on two arrays. After each step, the array with the new values counts the step, and commits if a
+    commit is due.
     """
     even[...] = odd[...] = initial(given.size)
     arrays, flushes = (odd, even), list[Flush]()
@@ -70,7 +70,7 @@ def iterate(given: argparse.Namespace, even: Array, odd: Array, needed_bytes: in
 
 
 def change(newest: Array, before: Array) -> float:
-    """‖Δψ‖/‖ψ‖ of two consecutive steps, computed some rows at a time."""
+    """Return ‖Δψ‖/‖ψ‖ of two consecutive steps, computed some rows at a time."""
     psi, old, differences, squares = newest[1:-1], before[1:-1], 0.0, 0.0
     for row in range(0, len(psi), ROWS):
         some = psi[row : row + ROWS]
@@ -114,13 +114,15 @@ def without(given: argparse.Namespace) -> Outcome:
 
 
 def partial(given: argparse.Namespace) -> Outcome:
-    """The array that has the newest values after even steps is committed every `--every` steps of the calculation."""
+    """Compute with partial persistence: one array is on the tier. It has the newest values after even steps, and is
+    committed every `--every` steps.
+    """
     even, odd = array(given, "even", given.every // 2), oc.array((given.size + 2, given.size), tier="dram")
     return iterate(given, even, odd, odd.nbytes)
 
 
 def full(given: argparse.Namespace) -> Outcome:
-    """After a crash the array with the later step has the newest values."""
+    """Compute with full persistence. After a crash, the array with the later step has the newest values."""
     return iterate(given, array(given, "even", "step"), array(given, "odd", "step"), 0)
 
 
@@ -140,7 +142,7 @@ def out_of_core(given: argparse.Namespace) -> Outcome:
 
 
 def sample(psi: np.ndarray) -> list[float]:
-    """Sums of some rows, most of them near the inlet, which the flow reaches first."""
+    """Return the sums of some rows. Most of them are near the inlet, which the flow reaches first."""
     return [float(np.sum(psi[row], dtype="float64")) for row in (1, 2, 3, 5, 9, 17, 33, -2)]
 
 

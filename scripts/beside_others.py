@@ -1,4 +1,5 @@
-"""Measure the figures of Outcrop and of other programs alternately: do they agree? Needs a machine without other work.
+"""Measure the figures of Outcrop and of other programs alternately: The figures should agree. The machine must have no
+other work.
 
     .venv/bin/python scripts/beside_others.py io DIRECTORY [REPEATS]         cases of `outcrop bench io` beside fio
     .venv/bin/python scripts/beside_others.py tiers DIRECTORY [REPEATS]      storage in `outcrop tiers` beside fio

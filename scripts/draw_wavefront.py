@@ -22,7 +22,7 @@ DONE, NOW, LATER, DISK = "#b7c9d9", "#e07b39", "#eeeeee", "#6c757d"
 
 
 def draw_cells(axes: Axes) -> None:
-    """One square for each plane and level, coloured by the slab it belongs to."""
+    """Draw one square for each plane and level. The colour shows the slab of the square."""
     for level in range(1, LEVELS + 1):
         for z in range(PLANES):
             slab = (z + level - 1) // SLAB
@@ -31,7 +31,7 @@ def draw_cells(axes: Axes) -> None:
 
 
 def draw_disk(axes: Axes) -> None:
-    """The copy on disk that is read, below level 1, and the one that is written, above the last level."""
+    """Draw the copy on disk that is read below level 1, and the copy that is written above the last level."""
     read_to = (CURRENT + 2) * SLAB + 1
     written_to = CURRENT * SLAB - LEVELS + 1
     for z in range(PLANES):
@@ -47,7 +47,7 @@ def draw_disk(axes: Axes) -> None:
 
 
 def draw_window(axes: Axes) -> None:
-    """The bracket over the planes that are in memory."""
+    """Draw the bracket over the planes that are in memory."""
     first, end = CURRENT * SLAB - LEVELS, (CURRENT + 2) * SLAB + 1
     axes.annotate("", (first, -0.85), (end, -0.85), arrowprops={"arrowstyle": "<->", "color": NOW, "lw": 1.6})
     axes.text((first + end) / 2, -1.35, "window: the planes in memory", ha="center", va="center", color=NOW)

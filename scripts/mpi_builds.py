@@ -144,7 +144,7 @@ def ranks_of(build: Build, ranks: int, command: list[str]) -> list[str]:
 
 
 def chosen(names: list[str]) -> list[Build]:
-    """The builds of these names; all builds if there are no names, or for the name `all`."""
+    """Return the builds with these names. Without names, or for the name `all`, return all builds."""
     unknown = [name for name in names if name not in (*BUILDS, "all")]
     if unknown:
         sys.exit(f"unknown build {unknown[0]!r}; there are {', '.join(BUILDS)}")

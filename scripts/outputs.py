@@ -79,7 +79,7 @@ def pages() -> list[Path]:
 
 
 def blocks(page: Path) -> Iterator[tuple[str, int, list[str]]]:
-    """The language, first line and lines of every fenced block."""
+    """Yield the language, the first line and the lines of every fenced block."""
     language, first, inside = "", 0, False
     lines = page.read_text().splitlines()
     for number, line in enumerate(lines):
@@ -118,7 +118,7 @@ def printed(example: Example) -> list[str]:
             return text[text.index(MARK) + 1 :]
         words = shlex.split(example.command, comments=True)
         if words[1] == "bench" and example.of_one_machine:
-            words.append("--small")  # its figures differ, its words do not
+            words.append("--small")  # the figures of this output differ between machines, the words do not
         return _run([sys.executable, "-m", "outcrop.cli.main", *words[1:]], place, environment)
 
 
@@ -156,10 +156,11 @@ def storage_names() -> tuple[str, ...]:
 
 
 def differences(example: Example) -> list[str]:
-    """The lines of the page that differ from the output; empty if all are right.
+    """Return the lines of the page that differ from the output. The list is empty if all lines are right.
 
     For an example from one machine, the first line must have the form of the first line of the output. Each other line
-    must have the form of some line, unless no line begins with the same word: not every machine has such a tier.
+    must have the form of a line of the output. A line is not compared if no line of the output begins with the same
+    word, because not every machine has such a tier.
     """
     lines = printed(example)
     if not example.of_one_machine:

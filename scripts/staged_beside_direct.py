@@ -4,9 +4,9 @@
 
 The script prints the prediction and the decision of the model, and measures both ways alternately, in one process
 without MPI. The target is written durably and bypasses the page cache, as for files larger than memory. The cost of a
-step is the time that the program waits: all of its time, including the drain at the end, without the time of the
-computation alone. --limit makes the target as slow as a busy shared one: a control group limits the bandwidth of this
-process there, which needs root.
+step is the time that the program waits: the whole time, including the drain at the end, minus the time of the
+computation alone. --limit makes the target as slow as a busy shared file system. For this, a control group limits the
+bandwidth of this process on the target, which needs root.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ def run(case: Case, plan: agg.Plan, path: Path, stage: str, values: np.ndarray, 
 
 
 def compute(seconds: float) -> float:
-    """Compute on one core for about `seconds`, and return the seconds that it took."""
+    """Compute on one core for about `seconds`, and return the measured seconds."""
     begin = time.perf_counter()
     values = np.linspace(0, 1, 4096)
     for _ in range(round(seconds * REPEATS_A_SECOND)):

@@ -42,7 +42,7 @@ FILES: dict[str, Callable[[], Iterator[str]]] = {
 
 
 def written(text: str, lines: Iterator[str]) -> str:
-    """`text` with the given lines between its two marks."""
+    """Return `text` with the given lines between its two marks."""
     before, begin, rest = text.partition(BEGIN)
     first, newline, rest = rest.partition("\n")
     _, end, after = rest.partition(END)

@@ -40,8 +40,8 @@ node - switch - switch of the group - switch of the other group - switch - node.
 
 
 def tree_links(levels: int) -> tuple[float, ...]:
-    """Return the links between nodes of a tree whose paths share 0, 1, ... parts: up to the common switch, and down
-    again.
+    """Return the links between two nodes of a tree whose paths share 0, 1, ... parts. The way goes up to the common
+    switch and down again.
     """
     return tuple(2.0 * (levels - shared) for shared in range(levels + 1))
 
@@ -56,7 +56,7 @@ class PathDistances:
 
     @staticmethod
     def of(paths: Sequence[Sequence[Hashable]], links: tuple[float, ...]) -> PathDistances:
-        """From paths with parts of any kind, such as names. All paths have the same length."""
+        """Make distances from paths with parts of any kind, such as names. All paths have the same length."""
         levels = len(links) - 1
         assert paths and all(len(path) == levels for path in paths)
         numbers = np.empty((len(paths), levels), np.int64)
@@ -108,7 +108,7 @@ class TableDistances:
 
 @dataclass(frozen=True)
 class Found:
-    """Distances, the provider that knew them, and the reasons of the providers that did not."""
+    """Distances, the provider that knew them, and the reasons why earlier providers did not know them."""
 
     distances: Distances
     provider: str
@@ -131,7 +131,9 @@ def find_distances(around: Surroundings) -> Found:
 
 
 def by_slurm(around: Surroundings) -> Distances | str:
-    """From `SLURM_TOPOLOGY_ADDR`, such as `s0.s4.node7`, or from the nodes of each switch that scontrol lists."""
+    """Return distances from `SLURM_TOPOLOGY_ADDR`, such as `s0.s4.node7`, or from the nodes of each switch that
+    scontrol lists.
+    """
     addresses = [one.get("SLURM_TOPOLOGY_ADDR", "") for one in around.environments]
     if len(addresses) == around.nodes and all(addresses):
         paths = [address.split(".") for address in addresses]
@@ -148,7 +150,7 @@ def by_slurm(around: Surroundings) -> Distances | str:
 
 
 def by_pmix(around: Surroundings) -> Distances | str:
-    """From coordinates, which are used as a path: the first coordinate is the top of the tree."""
+    """Return distances from coordinates, which are used as a path: the first coordinate is the top of the tree."""
     if around.coordinates is None:
         return around.coordinates_refusal or "it gives no coordinates"
     if len(around.coordinates) != around.nodes or len({len(one) for one in around.coordinates}) != 1:
@@ -157,20 +159,21 @@ def by_pmix(around: Surroundings) -> Distances | str:
 
 
 def by_cray(around: Surroundings) -> Distances | str:
-    """From the name of each node in the machine room."""
+    """Return distances from the name of each node in the machine room."""
     if len(around.cray_names) != around.nodes:
         return "nodes have no such names"
     return _by_names(around.cray_names)
 
 
 def by_hosts(around: Surroundings) -> Distances | str:
-    """From names of hosts that match one of the patterns in NAMES."""
+    """Return distances from names of hosts that match one of the patterns in NAMES."""
     return _by_names(around.hosts)
 
 
 def by_ping_pong(around: Surroundings) -> Distances | str:
-    """From measured seconds, as multiples of the shortest time between two nodes. Both directions are averaged. Results
-    are rounded to halves, because the measurement is not more exact."""
+    """Return distances from measured seconds, as multiples of the shortest time between two nodes. Both directions are
+    averaged. Results are rounded to halves, because the measurement is not more exact.
+    """
     if around.nodes < 3:
         return "there are no three nodes, so nothing is farther than something else"
     if around.nodes > MAX_PING_PONG_NODES:
@@ -188,7 +191,7 @@ def by_ping_pong(around: Surroundings) -> Distances | str:
 
 
 def by_node(around: Surroundings) -> Distances | str:
-    """The distance is 0 within a node and 1 between nodes."""
+    """Return distances of 0 within a node and 1 between nodes."""
     return PathDistances(np.arange(around.nodes)[:, None], (1.0, 0.0))
 
 

@@ -23,7 +23,8 @@ LARGEST = 2**64 - 1
 
 
 def contiguous(offset: int, nbytes: int, *, memory_offset: int = 0) -> Extent:
-    """`nbytes` bytes that begin at byte `offset` of the file and at byte `memory_offset` of the variable's memory.
+    """Return an extent of `nbytes` bytes. It begins at byte `offset` of the file and at byte `memory_offset` of the
+    variable's memory.
 
     Raises InputError for impossible numbers.
     """
@@ -41,8 +42,8 @@ def strided(
     memory_stride_bytes: int = 0,
     memory_offset: int = 0,
 ) -> Extent:
-    """`count` blocks at intervals of `stride_bytes` in the file and `memory_stride_bytes` in memory. With a memory
-    stride of 0, the blocks are adjacent in memory.
+    """Return an extent of `count` blocks at intervals of `stride_bytes` in the file and `memory_stride_bytes` in
+    memory. With a memory stride of 0, the blocks are adjacent in memory.
 
     Raises InputError for impossible numbers, and for blocks that overlap.
     """
@@ -59,10 +60,11 @@ def strided(
 def subarray(
     shape: Sequence[int], subshape: Sequence[int], starts: Sequence[int], dtype: DTypeLike, *, offset: int = 0
 ) -> Extent:
-    """The part of an array of `shape` in C order that begins at the indices `starts` and has `subshape` items.
+    """Return an extent for a part of an array of `shape` in C order. The part begins at the indices `starts` and has
+    `subshape` items.
 
-    The whole array begins at byte `offset` of the file. In memory, the part is a separate array. Raises InputError for
-    a part that is not inside.
+    The whole array begins at byte `offset` of the file. In memory, the part is a separate array. Raises InputError if
+    the part is not inside the array.
     """
     try:
         item_bytes = np.dtype(dtype).itemsize

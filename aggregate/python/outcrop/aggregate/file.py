@@ -43,7 +43,7 @@ def create(
     reads_back: float | None = None,
     node_files: bool = False,
 ) -> File:
-    """Create a file to write; an existing file is emptied. Collective. Raises StorageError on all ranks.
+    """Create a file to write; an existing file is emptied. All ranks must call this. Raises StorageError on all ranks.
 
     Args:
         path: the path of the file that all ranks share.
@@ -85,7 +85,8 @@ def open(
     node_files: bool = False,
 ) -> File:
     """Open an existing file to read it, or with `writable` also to write it. The other options are those of `create`.
-    Collective. Raises StorageError on all ranks."""
+    All ranks must call this. Raises StorageError on all ranks.
+    """
     settings = texts(
         {"stage": stage, "stage_bytes": stage_bytes, "stage_persistence": stage_persistence,
          "seconds_between": seconds_between, "reads_back": reads_back}
@@ -107,7 +108,8 @@ def _checked(path: str | os.PathLike[str], plan: Plan, way: str, size_bytes: int
 
 
 def merge(index: str | os.PathLike[str], target: str | os.PathLike[str]) -> int:
-    """Join the files of all nodes into the file `target`, by their `index`. Call it in one process. Returns the bytes.
+    """Join the files of all nodes into the file `target`, by their `index`. Only one process may call this. Returns the
+    number of bytes.
 
     The target gets its name after it has been read back and compared. The nodes' files stay. Raises InputError,
     CorruptionError and StorageError.
@@ -123,14 +125,16 @@ def merge(index: str | os.PathLike[str], target: str | os.PathLike[str]) -> int:
 
 
 class Request:
-    """A write or read in progress. It keeps references to its arrays, which must not change before it has ended."""
+    """A write or read in progress. The object keeps references to the arrays, which must not change before the request
+    has ended.
+    """
 
     def __init__(self, core: _aggregate.Request, what: str, plan: Plan) -> None:
         self._core, self._what, self._plan = core, what, plan
         self._counted = False
 
     def test(self) -> bool:
-        """Whether the request has ended. The call also advances messages. Raises the errors of `wait`."""
+        """Return whether the request has ended. The call also advances messages. Raises the errors of `wait`."""
         self._check()
         has_ended = self._core.test()
         if has_ended:
@@ -176,7 +180,9 @@ class File:
 
     @property
     def notes(self) -> list[str]:
-        """One line for each step that an earlier run had left staged: whether it is in the file now, or lost."""
+        """One line for each step that an earlier run had left staged. The line says whether the step is in the file
+        now, or lost.
+        """
         return self._core.notes
 
     def write(self, arrays: Arrays, base: int = 0) -> Timing:
@@ -194,7 +200,9 @@ class File:
         return timing
 
     def begin_write(self, arrays: Arrays, base: int = 0) -> Request:
-        """Begin to write a step. Do not change its arrays before it has ended. Waits while four requests are active."""
+        """Begin to write a step. Do not change the arrays before the request has ended. Waits while four requests are
+        active.
+        """
         memory, problem = self._memory(arrays, writable=False)
         return Request(self._core.begin_write(memory, _offset(base), problem), self._before + "write", self._plan)
 
@@ -222,12 +230,13 @@ class File:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        # After an error of this rank alone, other ranks may never close: do not wait for them, show the error.
+        # After an error of this rank alone, other ranks may never close. Do not wait for them, but show the error.
         if kind is None or self._plan.size == 1 or (issubclass(kind, OutcropError) and kind is not CommunicationError):
             self.close()
 
     def _memory(self, arrays: Arrays, writable: bool) -> tuple[list[NDArray[np.uint8]], str]:
-        """Return the bytes of all arrays; or none, and the problem with one array, which the core reports to all ranks.
+        """Return the bytes of all arrays. If an array is unsuitable, return none and the problem, which the core
+        reports to all ranks.
         """
         self._plan.check_open()
         names, needed = self._plan.names, self._plan._core.memory_nbytes

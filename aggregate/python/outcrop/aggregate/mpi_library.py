@@ -58,7 +58,9 @@ class MpiVersion:
         return " ".join([self.name, *([".".join(map(str, self.version))] if self.version else [])])
 
     def fits(self, other: MpiVersion) -> bool:
-        """Whether the binary interface is the same: the names are equal, and the major versions if both are known."""
+        """Return whether the binary interface is the same: the names are equal, and also the major versions if both are
+        known.
+        """
         known = self.version and other.version
         return self.name == other.name and (not known or self.version[0] == other.version[0])
 
@@ -115,7 +117,7 @@ def loaded_library(mpi: Any) -> MpiLibrary:
 
 
 def find_headers(library: MpiLibrary, compiler: tuple[str, ...]) -> MpiHeaders:
-    """Return the headers of this library, if possible of the same version, else of the same interface.
+    """Return the headers of this library. Headers of the same version are preferred to others with the same interface.
 
     Raises InputError if there are no headers, or only headers of other MPIs.
     """
@@ -141,7 +143,7 @@ class _SymbolInfo(ctypes.Structure):
 
 
 def _candidates(library: MpiLibrary) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """The origins and flags of headers that may be suitable."""
+    """Yield the origins and flags of headers that may be suitable."""
     prefix = library.path.parent.parent
     own = shlex.split(os.environ.get("MPICC", ""))
     configured = shlex.split(_mpi4py_compiler())
@@ -164,7 +166,7 @@ def _mpi4py_compiler() -> str:
 
 
 def _shown_flags(wrapper: list[str]) -> tuple[str, ...]:
-    """Return the compiler flags about headers that a wrapper shows; none if it fails."""
+    """Return the compiler flags about headers that a compiler wrapper shows; none if the wrapper fails."""
     try:
         done = subprocess.run([*wrapper, "-show"], capture_output=True, text=True)
     except OSError:
@@ -191,7 +193,8 @@ class Launcher:
     family: str
 
     def command(self, ranks: int, *options: str) -> list[str]:
-        """The command line that starts `ranks` ranks of the command that follows."""
+        """Return the words of a command line that starts `ranks` ranks. The command of the ranks follows these words.
+        """
         flags = [*OPEN_MPI_FLAGS, *(["--allow-run-as-root"] if os.geteuid() == 0 else [])]
         return [str(self.program), *(flags if self.family == OPEN_MPI else []), *options, "-n", str(ranks)]
 

@@ -34,7 +34,7 @@ SHARED = "pfs"
 
 @dataclass(frozen=True)
 class Typical:
-    """The assumed bandwidth and latency of a tier of which only the kind is known."""
+    """The assumed bandwidth and latency of a tier if only the kind of the tier is known."""
 
     bytes_per_second: float
     latency_seconds: float
@@ -85,7 +85,8 @@ HEAD = """\
 @dataclass(frozen=True)
 class KnownMachine:
     """A rank's description of the machine, for the core. `node_text` is the text of a machine file, from the first rank
-    of a node. `problem` says why it is missing. `Plan.explain` also shows `lines`."""
+    of a node. `problem` is the reason if this text is missing. `Plan.explain` also shows `lines`.
+    """
 
     node_text: str
     problem: str
@@ -96,7 +97,8 @@ class KnownMachine:
 
 
 def known_machine(ranks: Ranks, settings: _aggregate.Settings) -> KnownMachine:
-    """Collective: describe the machine, with settings that all ranks have agreed on. Raises InputError."""
+    """Describe the machine, with settings that all ranks have agreed on. All ranks must call this. Raises InputError.
+    """
     values = settings.values
     text, problem = "", ""
     if ranks.rank == ranks.node:
@@ -118,14 +120,17 @@ def _node_text(file: Path | None, target: Path) -> str:
 
 
 def text_of_this_node(file: Path | None, target: Path) -> str:
-    """The text of a machine file, or of the tiers of this node, completed by the core: it adds the `target` of files if
-    it is missing, and the tiers that cannot be used here. Raises InputError for an invalid file."""
+    """Return the text of a machine file, or a text with the tiers of this node. The core adds a missing `target` of
+    files and the tiers that cannot be used here. Raises InputError for an invalid file.
+    """
     name = "this machine" if file is None else str(file)
     return _aggregate.text_of_this_node(_node_text(file, target), name, str(target))
 
 
 def _find_distances(ranks: Ranks, facts: Any) -> Found:
-    """Collective: the distances between nodes from the first provider that knows them, the same on all ranks."""
+    """Return the distances between nodes from the first provider that knows them. All ranks must call this, and get the
+    same result.
+    """
     everyone = ranks.gather((ranks.node, facts))
     leaders = sorted({node for node, _ in everyone})
     node_of_rank = [leaders.index(node) for node, _ in everyone]
@@ -142,7 +147,7 @@ def _find_distances(ranks: Ranks, facts: Any) -> Found:
 
 
 def _of_first(ranks: Ranks, make: Callable[[], Found]) -> Found:
-    """Return the result of `make` on rank 0, or its InputError, for all ranks."""
+    """Call `make` on rank 0, and return its result or raise its InputError on all ranks."""
     made, problem = None, ""
     if ranks.rank == 0:
         try:
@@ -170,8 +175,8 @@ def node_tiers(file: Path | None) -> NodeTiers:
 
 
 def parse_node_tiers(text: str, file: str) -> tuple[tuple[NodeTier, ...], Target | None]:
-    """Return the tiers and the target of a machine file, whose nodes need not exist. Raises InputError for invalid
-    values.
+    """Return the tiers and the target of a machine file. Nodes of that machine need not exist. Raises InputError for
+    invalid values.
     """
     listed, target = _aggregate.parse_node(text, file)
     tiers = tuple(
@@ -222,7 +227,7 @@ def _name(tier: Tier) -> str:
 
 
 def _is_plain(text: str) -> bool:
-    """Return whether a machine file can hold the text in quotes."""
+    """Return whether a machine file can hold this text in quotes."""
     return not re.search(r'["\\\n]', text)
 
 

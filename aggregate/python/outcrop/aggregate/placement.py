@@ -115,7 +115,7 @@ class Tallies:
 
     @staticmethod
     def of(domains: Any, ranks: Any, counts: Any) -> Tallies:
-        """From values that NumPy can convert to arrays."""
+        """Make tallies from values that NumPy can convert to arrays."""
         return Tallies(
             np.ascontiguousarray(domains, np.uint32),
             np.ascontiguousarray(ranks, np.uint32),
@@ -135,8 +135,8 @@ def place_best(
 ) -> Placement:
     """Return the fastest placement with `domains` domains, or with 2, 4, 8, ... neighbouring domains joined to one.
 
-    With `try_both`, ranks of a node send together or separately, whichever is faster. Raises InputError if no tier has
-    room.
+    With `try_both`, the ranks of a node send together or separately. The faster way is chosen. Raises InputError if no
+    tier has room.
     """
     _check(machine, tallies, domains)
     return _aggregate.place_best(machine, tallies, domains, options, try_both)

@@ -77,12 +77,13 @@ class Plan:
 
     def explain(self, domains: int = 1) -> str:
         """Explain which ranks aggregate on which tier and why, with predicted seconds, and in detail for the slowest
-        `domains`. After steps, the text also compares their time at this rank with the prediction. Not collective.
+        `domains`. After steps, the text also compares their time at this rank with the prediction. A single rank may
+        call this.
         """
         return self._core.explain(domains).rstrip("\n")
 
     def close(self) -> None:
-        """Free the duplicate of the communicator. Collective. Close the plan's files before."""
+        """Free the duplicate of the communicator. All ranks must call this. Close the plan's files first."""
         self._closed = True
         self._ranks.close()
 
@@ -121,7 +122,8 @@ def declare(
     transport: str | None = None,
     seconds_most: float | None = None,
 ) -> Plan:
-    """Make a plan of what every rank writes or reads in each step. Collective. Only `extents` may differ among ranks.
+    """Make a plan of what every rank writes or reads in each step. All ranks must call this. Only `extents` may differ
+    among ranks.
 
     Args:
         communicator: an mpi4py communicator, or None for this process alone, without MPI.
@@ -174,7 +176,7 @@ def declare(
 
 
 def _variables(extents: Extents) -> tuple[list[str], list[list[Extent]], str]:
-    """Return the names and extents of the variables, and the problem with them or ""."""
+    """Return the names and extents of the variables, and their problem or ""."""
     if isinstance(extents, Extent) or not isinstance(extents, Mapping | Sequence):
         return [], [], "extents must be a list, with an extent or a list of extents for each variable"
     pairs = extents.items() if isinstance(extents, Mapping) else enumerate(extents)
@@ -189,7 +191,9 @@ def _variables(extents: Extents) -> tuple[list[str], list[list[Extent]], str]:
 
 
 def _given(arguments: Mapping[str, object], reads_only: bool) -> dict[str, str]:
-    """The arguments that are set: not None, and not 0 except for own_run_bytes. Raises InputError."""
+    """Return the arguments that are set. An argument is not set if it is None, or if it is 0 and not own_run_bytes.
+    Raises InputError.
+    """
     if not isinstance(reads_only, bool):
         raise InputError(f"reads_only {shown(reads_only)} must be True or False")
     found = {name: text for name, text in texts(arguments).items() if arguments[name] or name == "own_run_bytes"}
@@ -209,19 +213,22 @@ def read_settings(
     hints: Mapping[str, str] | None = None,
     environment: Mapping[str, str] = os.environ,
 ) -> Settings:
-    """The settings, each from the first of arguments, hints and environment that has it. An argument that is None or 0
-    counts as missing. Raises InputError for invalid values."""
+    """Return the settings. Each setting comes from the arguments, else from the hints, else from the environment. An
+    argument that is None or 0 counts as missing. Raises InputError for invalid values.
+    """
     given = {name: str(value) for name, value in (arguments or {}).items() if value}
     return _aggregate.settings(given, dict(hints or {}), environment_texts(environment))
 
 
 def environment_texts(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Return all variables with the prefix of settings, including unknown ones."""
+    """Return all variables with the prefix of settings, also unknown variables."""
     return {name: value for name, value in environment.items() if name.startswith("OUTCROP_AGG_")}
 
 
 def texts(arguments: Mapping[str, object]) -> dict[str, str]:
-    """The arguments that are not None, as texts for the core. Raises InputError if one is no number or text."""
+    """Return the arguments that are not None, as texts for the core. Raises InputError if an argument is no number or
+    text.
+    """
     given = {}
     for name, value in arguments.items():
         if value is None:

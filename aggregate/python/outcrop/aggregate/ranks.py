@@ -60,7 +60,7 @@ class _Table(ctypes.Structure):
 
 
 class Ranks:
-    """The ranks of an mpi4py intracommunicator, of which this object has a duplicate, or this process alone.
+    """The ranks of an mpi4py intracommunicator, or this process alone. The object owns a duplicate of the communicator.
 
     Its creation and `close` are collective. `node` is the lowest rank on this rank's node, `host` the node's name, and
     `library` the MPI that transports the bytes.
@@ -93,7 +93,9 @@ class Ranks:
 
     @property
     def address(self) -> int:
-        """The address of the table of functions (struct outcrop_transport) until `close`; 0 for one process."""
+        """The address of the table of functions (struct outcrop_transport). It is valid until `close`. 0 for one
+        process.
+        """
         return 0 if self._users is None else ctypes.addressof(self._open_table())
 
     def _open_table(self) -> _Table:
@@ -101,9 +103,9 @@ class Ranks:
         return self._table.contents
 
     def gather(self, value: Value) -> list[Value]:
-        """Collective: the values of all ranks, in their order.
+        """Return the values of all ranks, in the order of ranks. All ranks must call this.
 
-        Raises CommunicationError, also if a rank does not take part within the setting seconds_most.
+        Raises CommunicationError if MPI fails, or if a rank does not take part within the setting seconds_most.
         """
         if self._users is None:
             return [value]
@@ -122,11 +124,12 @@ class Ranks:
             raise CommunicationError(table.error(table.self).decode(errors="replace"))
 
     def use_rma(self) -> str:
-        """Collective, before other communication: send longer messages by one-sided communication, if that works.
+        """Send longer messages by one-sided communication, if that works. All ranks must call this before other
+        communication.
 
-        Returns "" on success, else the reason on all ranks; messages are then sent as before. A first test message
-        shows whether it works. If MPI hangs in that test, the program ends with an error line. Raises
-        CommunicationError.
+        Returns "" on success. Otherwise, returns the reason on all ranks, and messages are sent as before. A first test
+        message shows whether one-sided communication works. If MPI hangs in that test, the program ends with an error
+        line. Raises CommunicationError.
         """
         if self._users is None:
             return "there is one process"
@@ -139,11 +142,13 @@ class Ranks:
         return text if outcome else ""
 
     def ping_pong(self, leaders: Sequence[int]) -> Floats:
-        """Collective: the seconds of a small message between nodes, whose first ranks are `leaders`; a row for each."""
+        """Return the seconds of a small message between nodes, with a row for each node. `leaders` are the first ranks
+        of the nodes. All ranks must call this.
+        """
         return np.zeros((1, 1)) if self._users is None else measure_ping_pong(self._users, leaders)
 
     def close(self) -> None:
-        """Collective: free the duplicate. It cannot be used afterwards."""
+        """Free the duplicate of the communicator. All ranks must call this, and cannot communicate afterwards."""
         if self._table is not None:
             table, self._table = self._table.contents, None
             table.free(table.self)
@@ -151,7 +156,8 @@ class Ranks:
 
 @lru_cache
 def compile_transport(library: MpiLibrary) -> Path:
-    """Return the path of the transport compiled against this MPI, or of a cached one; determined once in a process.
+    """Return the path of the transport, which is compiled against this MPI or comes from the cache. A process looks for
+    it only once.
 
     Raises InputError if there is no C++ compiler, or if there are no headers of this MPI.
     """
@@ -164,7 +170,7 @@ def compile_transport(library: MpiLibrary) -> Path:
     content = [*compiler_identity(compiler), *flags, str(library.path), library.text, *texts]
 
     def build(beside: Path) -> None:
-        # Linked with the file that is already loaded, so that no other file of the same name is loaded instead.
+        # Link with the file that is already loaded. Otherwise the system could load another file of the same name.
         sources = [str(file) for file in files if file.suffix == ".cpp"]
         command = [*compiler, *flags, *sources, str(library.path), "-o", str(beside)]
         run_compiler(command, f"the transport over {library.version}")
@@ -173,12 +179,14 @@ def compile_transport(library: MpiLibrary) -> Path:
 
 
 def source_folder() -> Path:
-    """The folder of the transport's sources, which are installed beside the extension."""
+    """Return the folder of the transport's sources, which are installed beside the extension."""
     return Path(_aggregate.__file__).parent / "native"
 
 
 def _functions_of_all(mpi: Any, communicator: Any) -> ctypes.CDLL:
-    """Compile on the first rank of each node, and load on every rank. An error on one rank is raised on all ranks."""
+    """Compile the transport on the first rank of each node, and load it on every rank. An error on one rank is raised
+    on all ranks.
+    """
     node = communicator.Split_type(mpi.COMM_TYPE_SHARED)
     try:
         path, problem = node.bcast(_compiled(mpi) if node.Get_rank() == 0 else None)
@@ -198,7 +206,7 @@ def _functions_of_all(mpi: Any, communicator: Any) -> ctypes.CDLL:
 
 
 def _compiled(mpi: Any) -> tuple[str, str]:
-    """Return the path of the compiled transport, and "" or the error."""
+    """Return the path of the compiled transport and "", or "" and the error."""
     try:
         return str(compile_transport(loaded_library(mpi))), ""
     except (InputError, OSError) as error:

@@ -139,7 +139,7 @@ def check_ranks(nodes: int, ranks_per_node: int, aggregators: int | None, name: 
 
 
 def simulate(scenario: Scenario, patterns: Sequence[Pattern]) -> Iterator[Simulated]:
-    """The placements of each pattern. Raises InputError if there is no room for buffers."""
+    """Yield the placements of each pattern. Raises InputError if there is no room for buffers."""
     machine = scenario.machine()
     for pattern in patterns:
         rows = tuple(_rows(scenario, machine, pattern))
@@ -150,7 +150,7 @@ def simulate(scenario: Scenario, patterns: Sequence[Pattern]) -> Iterator[Simula
 
 
 def round_robin(node_of_rank: NDArray[np.uint32], count: int) -> NDArray[np.int64]:
-    """Return the first rank of each node, then the second rank of each node, ...: `count` ranks in all."""
+    """Return `count` ranks: the first rank of each node, then the second rank of each node, and so on."""
     order = np.argsort(node_of_rank, kind="stable")
     sorted_nodes = node_of_rank[order]
     place = np.empty(len(order), np.int64)
@@ -164,7 +164,7 @@ def _rows(scenario: Scenario, machine: Machine, pattern: Pattern) -> Iterator[Ro
     chosen = _choose(scenario, machine, tallies, domains)
     yield _row("chosen", chosen, machine, pattern)
     count = len(chosen.choices)
-    joined = next(1 << power for power in range(64) if -(-domains >> power) == count)  # domains that became one
+    joined = next(1 << power for power in range(64) if -(-domains >> power) == count)  # domains that were joined
     fewer = replace(tallies, domains=(tallies.domains // joined).astype(np.uint32))
     tier = int(np.bincount([one.tier for one in chosen.choices]).argmax())
     options = scenario.options.sending_merged(chosen.merged)
@@ -175,12 +175,12 @@ def _rows(scenario: Scenario, machine: Machine, pattern: Pattern) -> Iterator[Ro
 
 
 def _cards(scenario: Scenario) -> int:
-    """The number of aggregators for which each has its own card and rank."""
+    """Return the number of aggregators for which each aggregator has its own network card and rank."""
     return min(scenario.ranks, scenario.topology.nodes * scenario.network.cards_on_node)
 
 
 def _most_aggregators(scenario: Scenario) -> int:
-    """The maximum number of aggregators that are tried by default."""
+    """Return the maximum number of aggregators that are tried by default."""
     return min(_cards(scenario), max(MIN_AGGREGATORS, MAX_COSTS // scenario.topology.nodes))
 
 
@@ -193,7 +193,9 @@ def _choose(scenario: Scenario, machine: Machine, tallies: Tallies, domains: int
 
 
 def _as_romio(machine: Machine, pattern: Pattern) -> Placement:
-    """ROMIO's defaults: one aggregator on each node, with a buffer of 16 MiB in memory. Each rank sends separately."""
+    """Predict a placement by ROMIO's defaults: one aggregator on each node, with a buffer of 16 MiB in memory. Each
+    rank sends separately.
+    """
     tallies, count = tally(pattern, machine.nodes)
     options = PlacementOptions(ROMIO_BUFFER_BYTES, 1, merged=False)
     names = [tier.name for tier in machine.tiers]
@@ -202,7 +204,9 @@ def _as_romio(machine: Machine, pattern: Pattern) -> Placement:
 
 
 def _staged(scenario: Scenario, machine: Machine, pattern: Pattern, tallies: Tallies, domains: int) -> Iterator[Row]:
-    """Stage on the fastest tier whose files last at least as long as a job. The copy to the target is not included."""
+    """Yield lines about staging on the fastest tier whose files last at least as long as a job. The copy to the target
+    is not included.
+    """
     lasting = [one.tier for one in scenario.tiers.tiers if one.tier.persistence >= Persistence.JOB]
     if not lasting or not scenario.target.is_shared:
         return
@@ -225,7 +229,7 @@ def _row(name: str, placement: Placement, machine: Machine, pattern: Pattern) ->
 
 
 def head(scenario: Scenario) -> Iterator[str]:
-    """Lines that describe the simulated machine, with all figures."""
+    """Yield lines that describe the simulated machine, with all figures."""
     nodes, network = scenario.topology.nodes, scenario.network
     yield f"{scenario.topology.text}; {nodes} x {scenario.ranks_per_node} = {scenario.ranks} ranks"
     cards = counted(network.cards_on_node, "card")
@@ -242,7 +246,9 @@ def head(scenario: Scenario) -> Iterator[str]:
 
 
 def table(simulated: Simulated) -> Iterator[str]:
-    """A table with a row for each placement, then the reasons for the chosen one, by its slowest domain."""
+    """Yield a table with a row for each placement, then the reasons for the chosen placement. The slowest domain
+    determines its time.
+    """
     yield ""
     yield f"{simulated.pattern.text}: {format_bytes(simulated.pattern.file_bytes)}"
     rows = [HEADS, *(_cells(row) for row in simulated.rows)]

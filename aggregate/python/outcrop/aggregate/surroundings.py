@@ -82,7 +82,8 @@ class _Geometry(ctypes.Structure):
 
 @dataclass(frozen=True)
 class PmixAnswer:
-    """The host's name from the server, its coordinates in the fabric, and the reason if there are none."""
+    """The host's name from the server, the coordinates of the host in the fabric, and the reason if they are missing.
+    """
 
     host: str = ""
     coordinates: tuple[int, ...] = ()
@@ -93,7 +94,7 @@ NO_PMIX = PmixAnswer(refusal="MPI has loaded none")
 
 
 def ask_pmix(library: Path | None = None) -> PmixAnswer:
-    """Return the answer for this process. `library` is the PMIx library; the default is the one that MPI has loaded."""
+    """Ask the PMIx of this process. `library` is the PMIx library; the default is the one that MPI has loaded."""
     path = library or loaded_pmix()
     if path is None:
         return NO_PMIX
@@ -115,7 +116,7 @@ def ask_pmix(library: Path | None = None) -> PmixAnswer:
 
 
 def loaded_pmix(maps: Path = MAPS) -> Path | None:
-    """The PMIx library among the files that are mapped in this process."""
+    """Return the PMIx library among the files that are mapped in this process."""
     try:
         lines = maps.read_text().splitlines()
     except OSError:
@@ -125,7 +126,9 @@ def loaded_pmix(maps: Path = MAPS) -> Path | None:
 
 
 def _get(pmix: ctypes.CDLL, own: _Process, key: bytes) -> _Value | None:
-    """The value of a key if it is known without a request to the server. Its memory is small and is not freed."""
+    """Return the value of a key if it is known without a request to the server. PMIx allocates a little memory for it,
+    which is not freed.
+    """
     only_local = _Info(OPTIONAL, 0, _Value(1))
     only_local.value.data[0] = 1
     value, info = ctypes.POINTER(_Value)(), ctypes.byref(only_local)
@@ -140,14 +143,14 @@ def _host(value: _Value | None) -> str:
 
 
 def _coordinates(value: _Value | None) -> tuple[int, ...]:
-    """The coordinates of the first logical view, or of the first view if none is logical."""
+    """Return the coordinates of the first logical view, or of the first view if no view is logical."""
     found = list(_views(value))
     logical = [numbers for view, numbers in found if view == LOGICAL_VIEW]
     return (logical or [numbers for _, numbers in found] or [()])[0]
 
 
 def _views(value: _Value | None) -> Iterator[tuple[int, tuple[int, ...]]]:
-    """Each view of each device. Values of unknown types are skipped."""
+    """Yield each view of each device. Values of unknown types are skipped."""
     if value is None or value.type != DATA_ARRAY or not value.data[0]:
         return
     array = _Array.from_address(value.data[0])
@@ -204,7 +207,7 @@ def surroundings_of(
 
 
 def run_command(command: Sequence[str]) -> str | None:
-    """The output of a command; None if the command is missing, fails, or takes too long."""
+    """Return the output of a command; None if the command is missing, fails, or takes too long."""
     if not shutil.which(command[0]):
         return None
     try:
@@ -223,7 +226,7 @@ def _cray_name(root: Path) -> str:
 
 def measure_ping_pong(communicator: Any, leaders: Sequence[int]) -> Floats:
     """Return the seconds of a message between nodes, a row for each. `leaders` are the first ranks of the nodes,
-    ascending. Collective over an mpi4py communicator; messages use a duplicate of it.
+    ascending. All ranks of the mpi4py communicator must call this. Messages use a duplicate of the communicator.
     """
     over = communicator.Dup()
     try:
@@ -244,9 +247,10 @@ def measure_ping_pong(communicator: Any, leaders: Sequence[int]) -> Floats:
 
 
 def partners(own: int, nodes: int) -> Iterator[int | None]:
-    """The partner of a node in each round. The numbers of two partners add up to the number of the round, modulo the
-    number of rounds. The last node is the partner of the node that would be its own partner. With an odd number of
-    nodes, one node has no partner in each round: None."""
+    """Yield the partner of a node in each round. The numbers of two partners add up to the number of the round, modulo
+    the number of rounds. The last node is the partner of the node that would be its own partner. With an odd number of
+    nodes, one node has no partner in each round: None.
+    """
     rounds = nodes - 1 + nodes % 2
     for number in range(rounds):
         if own == rounds:

@@ -52,7 +52,8 @@ class Topology:
 
 @dataclass(frozen=True)
 class TorusDistances:
-    """The sum, over all axes, of the shorter way around. Nodes are numbered with the last axis fastest."""
+    """Return the sum, over all axes, of the shorter way around the ring. Nodes are numbered with the last axis fastest.
+    """
 
     shape: tuple[int, ...]
 
@@ -65,7 +66,7 @@ class TorusDistances:
 
 
 def make_topology(name: str, nodes: int, ranks_per_node: int) -> Topology:
-    """Return the topology of that name, or from the file of that name. Raises InputError."""
+    """Return the topology with this name, or read it from the file with this name. Raises InputError."""
     if not 0 < nodes <= MAX_NODES or ranks_per_node < 1:
         raise InputError(f"{nodes} nodes of {ranks_per_node} ranks: there must be some, and at most {MAX_NODES} nodes")
     kind, colon, sizes = name.partition(":")
@@ -167,7 +168,9 @@ def _by(sizes: tuple[int, ...]) -> str:
 
 
 def near_equal(count: int, axes: int) -> tuple[int, ...]:
-    """`axes` factors of `count`, ascending and nearly equal: each is the largest that is at most the remaining root."""
+    """Return `axes` factors of `count`, ascending and nearly equal. Each factor is the largest that is at most the
+    remaining root.
+    """
     assert count > 0 and axes > 0
     factors: list[int] = []
     for left in range(axes, 1, -1):

@@ -4,8 +4,8 @@
     hacc-aos   HACC-IO, array of structures: particles of 38 bytes, first those of rank 0, then those of rank 1, ...
     hacc-soa   HACC-IO, structure of arrays: nine variables, one after the other, each in the order of ranks
 
-A pattern gives the bytes that each rank has before any place of the file. The bytes between two places follow from
-that, so that a list of segments is not needed.
+For any place in the file, a pattern gives the number of bytes that each rank has before it. The difference of two
+places gives the bytes between them, so no list of segments is needed.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ ALIGNMENT_BYTES = 1 << 20
 
 
 class Pattern(Protocol):
-    """The bytes of all ranks in a file without holes."""
+    """A pattern: the bytes of all ranks in a file without holes."""
 
     @property
     def text(self) -> str:
@@ -50,13 +50,14 @@ class Pattern(Protocol):
     def file_bytes(self) -> int: ...
 
     def bytes_before(self, place: int) -> Counts:
-        """The number of bytes that each rank has of the first `place` bytes."""
+        """Return the number of bytes that each rank has among the first `place` bytes of the file."""
 
 
 @dataclass(frozen=True)
 class S3d:
-    """Components of float64 on a grid, of which each rank has a box of `cells` (z, y, x). `ranks_along` are the numbers
-    of ranks along (z, y, x), with x fastest."""
+    """Components of float64 on a grid. Each rank has a box of `cells` (z, y, x). `ranks_along` are the numbers of ranks
+    along (z, y, x), with x fastest.
+    """
 
     ranks_along: tuple[int, int, int]
     cells: tuple[int, int, int]
@@ -138,14 +139,14 @@ def make_patterns(name: str, ranks: int, bytes_of_rank: int | None = None) -> li
 
 
 def s3d(ranks: int, bytes_of_rank: int | None = None) -> S3d:
-    """S3D-IO with a cube of cells on each rank. The ranks form a nearly cubic box."""
+    """Return the pattern of S3D-IO with a cube of cells on each rank. The ranks form a nearly cubic box."""
     cells = S3D_CELLS if bytes_of_rank is None else round((bytes_of_rank / 8 / S3D_COMPONENTS) ** (1 / 3))
     along = near_equal(ranks, 3)
     return S3d((along[0], along[1], along[2]), (max(1, cells),) * 3)
 
 
 def hacc(ranks: int, bytes_of_rank: int | None, parts: tuple[int, ...]) -> Hacc:
-    """HACC-IO in one or several parts of the file."""
+    """Return the pattern of HACC-IO in one or several parts of the file."""
     size = sum(HACC_BYTES.values())
     return Hacc(ranks, HACC_PARTICLES if bytes_of_rank is None else max(1, bytes_of_rank // size), parts)
 
@@ -177,7 +178,9 @@ def tally(pattern: Pattern, domains: int) -> tuple[Tallies, int]:
 
 
 def _within(place: int, block: NDArray[np.intp], length: int) -> tuple[Counts, NDArray[np.bool_]]:
-    """The part of each rank's range along an axis that lies before `place`, and whether `place` is inside the range."""
+    """For each rank, return the part of its range along an axis that lies before `place`, and whether `place` is inside
+    the range.
+    """
     begin = block * length
     counts: Counts = np.clip(place - begin, 0, length)
     return counts, (begin <= place) & (place < begin + length)

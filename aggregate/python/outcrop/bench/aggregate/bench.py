@@ -97,7 +97,7 @@ class BenchRequest:
 def bench(request: BenchRequest, ranks: str | None = None, png: Path | None = None) -> dict[str, Any]:
     """Measure and print. Returns the figures as JSON data on the first rank, and {} on other ranks.
 
-    `ranks` are numbers of ranks with commas between, for a process that mpirun has not started. Raises InputError,
+    `ranks` lists numbers of ranks, separated by commas, if mpirun has not started this process. Raises InputError,
     StorageError if there is no room or an MPI program fails, and CorruptionError if the bytes read differ from those
     written.
     """
@@ -177,7 +177,7 @@ def _by_mpirun(directory: Path, job: Job, counts: Sequence[int]) -> list[dict[st
 
 @contextmanager
 def _folder(directory: Path, ranks: MpiRanks) -> Iterator[str]:
-    """A folder for all ranks, which is removed at the end."""
+    """Yield a folder for all ranks, which is removed at the end."""
     with made_directory(directory) if ranks.rank == 0 else nullcontext():
         made = tempfile.mkdtemp(prefix="outcrop-bench-", dir=directory) if ranks.rank == 0 else ""
         folder = str(ranks.of_all(made)[0])
@@ -195,7 +195,7 @@ def _say(found: Sequence[dict[str, Any]]) -> None:
 
 @dataclass(frozen=True)
 class Program:
-    """The ways that an MPI program measures, and the options of mpirun that it needs for them."""
+    """The ways that an MPI program measures, and the options of mpirun for these ways."""
 
     ways: tuple[str, ...]
     options: tuple[str, ...] = ()
@@ -244,7 +244,9 @@ def run_programs(launcher: Launcher, ranks: int, programs: Sequence[Program], jo
 
 
 def _wait(running: Sequence[tuple[subprocess.Popen[bytes], Any]]) -> None:
-    """Wait until all programs have ended or one has failed: the others would wait for it. Raises StorageError."""
+    """Wait until all programs have ended or one has failed. After a failure, the other programs would wait forever.
+    Raises StorageError.
+    """
     while any(process.poll() is None for process, _ in running):
         if any(process.returncode for process, _ in running):
             break
@@ -259,7 +261,7 @@ def _wait(running: Sequence[tuple[subprocess.Popen[bytes], Any]]) -> None:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End an mpirun, which then ends its ranks."""
+    """End an mpirun. mpirun then ends its ranks."""
     if process.poll() is None:
         process.terminate()
         try:

@@ -96,7 +96,7 @@ def cell(mode: str, records: Sequence[dict[str, Any]], file_bytes: int) -> dict[
 
 
 def spread(values: Iterable[float]) -> dict[str, Any]:
-    """Minimum, median, maximum, and all values in their order."""
+    """Return the minimum, the median, the maximum, and all values in their order."""
     every = list(values)
     return {"min": min(every), "median": median(every), "max": max(every), "all": every}
 
@@ -112,14 +112,16 @@ def _medians(known: Sequence[dict[str, float]]) -> dict[str, float]:
 
 
 def head(figures: dict[str, Any]) -> Iterator[str]:
-    """Lines that describe the measurement."""
+    """Yield lines that describe the measurement."""
     nodes = counted(len(figures["nodes"]), "node")
     yield f"{counted(figures['ranks'], 'rank')} on {nodes}, {figures['library']}"
     yield f"{figures['text']}: {format_bytes(figures['file_bytes'])}"
 
 
 def table(figures: dict[str, Any]) -> Iterator[str]:
-    """A table with a row for each mode and a column for each way, and below it the times that are not included."""
+    """Yield a table with a row for each mode and a column for each way. Times that are not included follow below the
+    table.
+    """
     ways = figures["ways"]
     names = " | ".join(one["name"] for one in ways.values())
     yield f"| GB/s: median (min to max) | {names} | {OURS} is faster than MPI-IO by | than all by |"
@@ -142,7 +144,7 @@ def table(figures: dict[str, Any]) -> Iterator[str]:
 
 
 def remarks(figures: dict[str, Any]) -> Iterator[str]:
-    """Remarks on cells that are not faster, and on cold reads of files that were partly in the page cache."""
+    """Yield remarks on cells that are not faster, and on cold reads of files that were partly in the page cache."""
     for cell in figures["cells"]:
         if cell["gain"] is not None and cell["gain"] < 1:
             yield not_faster(figures, cell)
@@ -153,8 +155,8 @@ def remarks(figures: dict[str, Any]) -> Iterator[str]:
 
 
 def not_faster(figures: dict[str, Any], cell: dict[str, Any]) -> str:
-    """Return a remark on a slower cell: the ratio, whether the spreads overlap, and the shares of its own measured
-    phases.
+    """Return a remark on a slower cell: the ratio, whether the spreads overlap, and the shares of the measured phases
+    of this library.
     """
     ours, other = cell["seconds"][OURS], cell["seconds"][cell["best_other"]]
     inside = ours["min"] <= other["max"] and other["min"] <= ours["max"]
@@ -169,7 +171,7 @@ def not_faster(figures: dict[str, Any], cell: dict[str, Any]) -> str:
 
 
 def summary(every: list[dict[str, Any]]) -> str:
-    """A line with the number of cells in which this library is faster."""
+    """Return a line with the number of cells in which this library is faster."""
     parts = []
     for key, others in (("gain_collective", "MPI-IO"), ("gain", "all others")):
         gains = [cell[key] for figures in every for cell in figures["cells"] if cell[key] is not None]

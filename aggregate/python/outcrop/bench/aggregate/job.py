@@ -3,7 +3,7 @@
     mpirun -n RANKS python -m outcrop.bench.aggregate.job JOB
 
 JOB is a file with a Job as JSON. The program writes its figures, as JSON, to the job's `output`. Ways are measured
-alternately, so that no way has the machine at a better time:
+alternately, so that changes of the machine's load affect all ways equally:
 
     for each workload:  prepare the file to be read
                         turn 0    write: a b c    durable write: b c a    cold read: c a b    warm read: a b c
@@ -72,7 +72,7 @@ class Task:
 
 
 def schedule(workloads: Sequence[str], modes: Sequence[Mode], ways: Sequence[str], turns: int) -> Iterator[Task]:
-    """All tasks in their order. The first way prepares each workload."""
+    """Yield all tasks in their order. The first way prepares each workload."""
     number = 0
     for workload in workloads:
         yield Task(number, workload, None, ways[0], 0)
@@ -86,7 +86,7 @@ def schedule(workloads: Sequence[str], modes: Sequence[Mode], ways: Sequence[str
 
 
 class Baton:
-    """A file with one byte for each completed task. It is None for a single program."""
+    """A file with one byte for each completed task. The name of the file is None for a single program."""
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
@@ -102,7 +102,7 @@ class Baton:
             time.sleep(SECONDS_BETWEEN_LOOKS)
 
     def pass_on(self) -> None:
-        """Record that a task is completed. One rank calls it."""
+        """Record that a task is completed. Only one rank calls this."""
         if self._path is not None:
             with self._path.open("ab") as file:
                 file.write(b".")
@@ -211,7 +211,7 @@ class RankBench:
         self._ranks.wait_for_all()
 
     def _way(self, name: str) -> Way:
-        """The way of that name, which is declared on first use."""
+        """Return the way with this name. The first use declares the way."""
         if name not in self.declared:
             memory = PeakMemory()
             made: list[Way] = []
@@ -221,7 +221,7 @@ class RankBench:
         return self.declared[name].way
 
     def _other_than(self, name: str) -> str:
-        """Return a way other than `name`, which reads its file back."""
+        """Return a way other than `name`, to read back the file that `name` has written."""
         return next((other for other in self.declared if other != name), "outcrop") if name == "posix" else "posix"
 
     def _note_memory(self, name: str) -> None:
@@ -261,7 +261,8 @@ def to_json(bench: RankBench, measured: list[dict[str, Any]]) -> dict[str, Any]:
 @dataclass(frozen=True)
 class Job:
     """The work of an MPI program. `ways` are those of all programs that share the schedule, and `own` are those of this
-    program. It writes its figures to `output`. `baton` is the file of the Baton, or "" for a single program."""
+    program. The program writes its figures to `output`. `baton` is the file of the Baton, or "" for a single program.
+    """
 
     folder: str
     workloads: tuple[str, ...]

@@ -43,7 +43,9 @@ class Variable:
 
 @dataclass(frozen=True)
 class Kernel:
-    """The variables of one of `ranks` ranks in a file of `file_bytes` bytes without holes."""
+    """Return the variables that one rank writes. Together, `ranks` ranks fill a file of `file_bytes` bytes without
+    holes.
+    """
 
     name: str
     text: str
@@ -102,7 +104,9 @@ KERNELS: dict[str, Callable[[int, int, int], Kernel]] = {
 
 
 class Contents:
-    """The random bytes of a rank's variables. They differ for each stamp, so that bytes of earlier turns are found."""
+    """The random bytes of a rank's variables. The bytes differ for each stamp, so that bytes of earlier turns are
+    detected.
+    """
 
     def __init__(self, kernel: Kernel, rank: int) -> None:
         self._nbytes = kernel.nbytes
@@ -116,13 +120,13 @@ class Contents:
         return self._bytes(self._stamped)
 
     def emptied(self) -> NDArray[np.uint8]:
-        """Memory to read into, in which every byte differs from the expected one."""
+        """Return memory to read into, in which every byte differs from the expected byte."""
         np.bitwise_not(self._stamped, out=self._found)
         return self._bytes(self._found)
 
     @property
     def is_right(self) -> bool:
-        """Whether the bytes read equal those stamped last."""
+        """Whether the bytes read equal the bytes that were stamped last."""
         return bool(np.array_equal(self._bytes(self._found), self._bytes(self._stamped)))
 
     def _bytes(self, words: NDArray[np.uint64]) -> NDArray[np.uint8]:
@@ -130,5 +134,5 @@ class Contents:
 
 
 def _mixed(stamp: int) -> int:
-    """Return a number of 64 bits in which every byte differs from that of the stamps before and after."""
+    """Return a number of 64 bits in which every byte differs from the bytes of the previous and the next stamp."""
     return (stamp + 1) * 0x9E3779B97F4A7C15 % 2**64

@@ -51,7 +51,7 @@ class Way(Protocol):
         """Close the file."""
 
     def end(self) -> None:
-        """Free what was declared."""
+        """Free all that was declared."""
 
 
 class OutcropWay:
@@ -163,7 +163,7 @@ MAKERS: dict[str, Callable[[Any, Kernel, Path], Way]] = {"outcrop": OutcropWay, 
 
 
 def implementation_of_open_mpi(chosen: str) -> str:
-    """Return the implementation by the user's choice, because a file does not name it."""
+    """Return the implementation of MPI-IO that the user has chosen. An open file does not tell its implementation."""
     if not chosen:
         return "MPI-IO that Open MPI prefers"
     return "ROMIO" if chosen.startswith("romio") else chosen.upper()
