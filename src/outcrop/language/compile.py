@@ -21,7 +21,7 @@ from outcrop.language.generate import generate, symbol
 from outcrop.language.stencil import Stencil
 from outcrop.shared_object import compiler_identity, find_compiler, load_library, run_compiler, shared_object
 
-# The compiler may neither contract nor reassociate operations, so that the kernel computes the same bits as NumPy.
+# The compiler must not contract or reassociate operations, because the kernel must compute the same bits as NumPy.
 FLAGS = ("-std=gnu11", "-O3", "-march=native", "-ffp-contract=off", "-fno-math-errno", "-Wno-psabi", "-fPIC", "-shared")
 
 VECTOR_BYTES = {"avx512": 64, "avx2": 32, "neon": 16, "sse2": 16, "plain": 0}

@@ -176,7 +176,7 @@ def _read_operation(row: object, place: int) -> Operation:
 
 @dataclass(frozen=True)
 class Stage:
-    """A part of a time step. It computes new values of the fields with the numbers `targets` from the values before
+    """A part of a time step. The stage updates the fields whose numbers are `targets`. It reads only values from before
     the stage. `program` has one result for each target."""
 
     targets: tuple[int, ...]

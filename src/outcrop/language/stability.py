@@ -147,9 +147,9 @@ def growth(stencil: Stencil, values: Mapping[str, float], state: State | None = 
     defaults.
 
     `state` has the values of fields, which are treated as uniform. The result is infinite if the update divides by
-    zero. The result is None in four cases. `state` has no value for a read-only field. A coefficient is a signal. The
-    update is not linear and a value is missing. A step needs more than 64 values per cell, so that the analysis takes
-    minutes.
+    zero. The result is None if `state` has no value for a read-only field, or if a coefficient is a signal. The result
+    is also None if the update is not linear and `state` has no value for one of its fields. With more than 64 values
+    per cell, the analysis takes minutes, and the result is None, too.
     """
     known = state or {}
     uniform = [float(known.get(one.name, math.nan)) for one in stencil.fields]

@@ -235,7 +235,7 @@ class _Transfers:
 
 
 def _rest(whole: float, part: float) -> float:
-    """`whole` - `part`, or 0 if the difference is only a rounding error."""
+    """Return `whole` - `part`, or 0 if the difference is only a rounding error."""
     return whole - part if whole - part > 1e-6 * part else 0.0
 
 
@@ -285,8 +285,8 @@ def _pass_cost(problem: Problem, one: Pass, machine: Machine, cell_rate: float) 
 
 
 def aside_seconds(problem: Problem, one: Pass, machine: Machine) -> float:
-    """Return the cores' time in a pass for all work except updates: checksums, requests, cache misses, and the begin
-    and end of each slab."""
+    """Return the cores' time in a pass for all work except updates: checksums, requests, cache misses, and the time to
+    begin and end each slab."""
     moves = [action for action in one.actions if isinstance(action, Read | Write)]
     moved = sum(transfer_bytes(problem, move) for move in moves)
     missed = moved * min(1.0, machine.last_cache_bytes / one.window.bytes) / MEMORY_BYTES_PER_SECOND

@@ -5,8 +5,9 @@
 The window has rings of slots for the copies of all fields (core/outcrop/exec/window.hpp). Snapshots are collected in
 the slots of the staging until they are written (core/outcrop/exec/snapshots.hpp). Sources and receivers have one value
 for each point and step of a pass (acquisition.hpp). The smallest budget includes the minimum of staging and of these
-values. Of the memory above the smallest budget, the staging may use up to 1/SHARE, and so may the values. More staging
-allows longer writes, so that updates can hide a slower device. Memory for more values allows passes with more steps.
+values. The staging may use up to 1/SHARE of the memory above the smallest budget. The values may use the same share.
+More staging allows longer writes, so that updates can hide a slower device. Memory for more values allows passes with
+more steps.
 """
 
 from __future__ import annotations

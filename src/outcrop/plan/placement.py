@@ -4,8 +4,9 @@
                    └─ choice: nvme0   takes 8 GiB of nvme0   2.7 s
     demand: result ── choice: dram    ...
 
-A step takes its computing time or the sum of all transfers, whichever is longer. Transfers overlap the computing but
-not each other, because the same cores make all of them. The best placement has, in this order:
+A step takes its computing time or the sum of all transfers, whichever is longer. Transfers run at the same time as the
+computing. They do not run at the same time as each other, because the same cores make all transfers. The best placement
+has, in this order:
 
 1. the shortest step;
 2. the shortest transfers of updated things. These things go to the fastest place with room, even if a step can hide

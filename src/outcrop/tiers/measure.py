@@ -75,7 +75,7 @@ def measure_memory(nodes: tuple[int, ...], free_bytes: int) -> Figures:
     array_bytes = min(CACHES * last_level_bytes(), free_bytes // 4 // ARRAYS)
     if array_bytes < MIN_ARRAY_BYTES:
         raise InputError(f"not measured: takes {ARRAYS * MIN_ARRAY_BYTES >> 20} MiB, a quarter of what is free")
-    # One thread for each core, because two threads of a core share its requests in flight.
+    # Each core has one thread, because two threads of a core share the core's limit of requests in flight.
     threads = max(1, min(available_cores(), sum(node.cores for node in numa_nodes())))
     meter = _core.MemoryMeter(threads, array_bytes, nodes)
     return Figures(

@@ -81,7 +81,7 @@ def believable_nodes(nodes: Sequence[MemoryNode], machine_bytes: int, nodes_of_m
 def bytes_on(tier: Tier, nbytes: int) -> NDArray[np.uint8]:
     """Return an array of zeros in the memory of the tier's nodes. Raises InputError if the system does not allow this
     choice of nodes."""
-    if not _core.is_this_system():  # hwloc would not bind the memory, and report no error
+    if not _core.is_this_system():  # here hwloc binds no memory and reports no error
         raise InputError(f"{tier.name} is memory of another machine, by hwloc's variables: it is there for plans only")
     return _core.memory_on_nodes(nbytes, tier.nodes)
 

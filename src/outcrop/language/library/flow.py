@@ -53,7 +53,7 @@ def lattice_boltzmann(ndim: int = 3) -> Stencil:
     (`lattice_weights`). So a fluid at rest with density 1 has only zeros, and rounding errors are small compared with
     flow and sound. Lattice units: the unit of length is one cell and the unit of time is one step. The speed of sound
     is 1/sqrt(3), and the kinematic viscosity is (tau - 1/2)/3. Keep |u| well below 0.3. Parameter: tau (steps). Near
-    rest the stencil is stable for tau >= 1/2; a faster flow needs a larger tau. Source: Y. H. Qian, D. d'Humieres, P.
+    rest, the stencil is stable for tau >= 1/2. A faster flow needs a larger tau. Source: Y. H. Qian, D. d'Humieres, P.
     Lallemand, Europhys. Lett. 17, 479, 1992; BGK: P. L. Bhatnagar, E. P. Gross, M. Krook, Phys. Rev. 94, 511, 1954;
     without the weights: P. A. Skordos, Phys. Rev. E 48, 4823, 1993.
     """
