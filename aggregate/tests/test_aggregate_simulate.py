@@ -278,7 +278,7 @@ def test_bad_input_is_one_line(
 def test_the_environment_holds_in_simulations_too(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Variables apply if no option overrides them. A wrong variable is refused by name before anything is printed."""
+    """Environment variables are used if no option is given. A wrong variable is refused before anything is printed."""
     tiers = tmp_path / "tiers.toml"
     tiers.write_text(TIERS)
     command = ["agg", "simulate", "--topology", "torus", "--nodes", "4", "--ranks-per-node", "2", "--workload", "s3d"]

@@ -269,7 +269,7 @@ def test_ranks_of_mpirun_measure_together(tmp_path: Path) -> None:
 def test_it_starts_mpirun_itself(tmp_path: Path, alone: None, capfd: pytest.CaptureFixture[str]) -> None:
     """The command starts the mpirun of mpi4py's MPI.
 
-    It measures all implementations of MPI-IO that this MPI can choose.
+    The command measures all implementations of MPI-IO that this MPI can choose.
     """
     launcher()
     target = tmp_path / "figures.json"

@@ -102,7 +102,7 @@ def around(*coordinates: tuple[int, ...]) -> Surroundings:
 def test_coordinates_of_all_nodes_become_distances() -> None:
     """The first coordinate has the largest weight.
 
-    If a node has none, the reason is reported and the next provider answers.
+    If a node has no coordinates, the reason is reported and the next provider answers.
     """
     found = find_distances(around((0, 1), (0, 1), (0, 2), (5, 1)))
     assert found.provider == "PMIx"

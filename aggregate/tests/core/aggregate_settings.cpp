@@ -1,4 +1,4 @@
-// These tests check the precedence of settings, ROMIO's names for them, and that error messages have one line.
+// These tests check which source of a setting is used, ROMIO's names of settings, and that errors have one line.
 #include <gtest/gtest.h>
 
 #include <string>

@@ -28,7 +28,7 @@ Bytes content(std::size_t bytes, unsigned seed) {
   return made;
 }
 
-/// Calls the functions of a transport. A case fails if one of them fails.
+/// Calls the functions of a transport. A case fails if one of these functions fails.
 class Rank {
  public:
   explicit Rank(outcrop_transport &transport)

@@ -16,7 +16,7 @@
 //   rounds      A domain passes through buffers in R rounds. With two buffers, one buffer is filled while the other is
 //               emptied. The time is (fill + empty) / R + max(fill, empty) (R - 1) / R.
 //   target      The target has its own bandwidth. All aggregators together share this bandwidth. If the target is local
-//               to the node, only the aggregators of one node share it.
+//               to the node, only the node's aggregators share the bandwidth.
 #pragma once
 
 #include <cstddef>

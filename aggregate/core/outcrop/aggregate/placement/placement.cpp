@@ -60,7 +60,7 @@ std::vector<std::uint32_t> find_slots(const Machine &machine, const PlacementOpt
   return slots;
 }
 
-// Tests whether one tier costs at most as much as another tier for every domain. If both cost the same, the first
+// Tests whether one tier is not more expensive than another tier, for every domain. If both cost the same, the first
 // dominates.
 bool dominates(const Tier &one, const Tier &other, bool is_first) {
   if (one.latency_seconds > other.latency_seconds || one.fill_bytes_per_second < other.fill_bytes_per_second ||

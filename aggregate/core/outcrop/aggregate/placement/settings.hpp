@@ -1,12 +1,12 @@
-// The settings of users. Each setting comes from an argument, else from an MPI info hint, else from the environment, else it
-// has its default.
+// The settings of users. A setting can come from an argument, an MPI info hint or the environment. The first of these
+// sources that has the setting is used. If no source has the setting, its default is used.
 //
-// setting_table() declares each setting once: its names, its meaning, its default, and how its text is read. The checks of
-// arguments, hints and variables use this table. scripts/write_settings.py writes the comment in outcrop_aggregate.h and the
-// reference page from it, and a test compares them.
+// setting_table() declares each setting once, with its names, its meaning, its default and the function that parses its
+// text. This table is used to check arguments, hints and variables. scripts/write_settings.py writes the comment in
+// outcrop_aggregate.h and the reference page from the table. A test compares both with the table.
 //
-// Names that begin with cb_ are names of ROMIO and have the same meaning as in ROMIO. An unknown hint is not an error,
-// as MPI requires. An unknown argument is an error, and so is an unknown variable that begins with OUTCROP_AGG_.
+// Names that begin with cb_ are names of ROMIO and have the same meaning as in ROMIO. MPI requires that unknown hints
+// are ignored. Unknown arguments are errors. Unknown variables that begin with OUTCROP_AGG_ are errors, too.
 #pragma once
 
 #include <cstdint>
