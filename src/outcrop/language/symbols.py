@@ -120,7 +120,7 @@ def _expression(name: str, field: object, value: Any) -> sympy.Expr:
     if not isinstance(field, Field):
         raise InputError(f"stencil {name!r}: {shown(field)} is updated but is no Field")
     try:
-        expression = sympy.sympify(value, strict=True)  # strict: text would be evaluated as a program
+        expression = sympy.sympify(value, strict=True)  # strict refuses text, which SymPy evaluates as Python code
     except (sympy.SympifyError, TypeError, ValueError, OverflowError):
         expression = None
     if not isinstance(expression, sympy.Expr):

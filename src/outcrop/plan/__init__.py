@@ -1,1 +1,2 @@
-"""Plans: what a run reads, updates and writes, in which order, and the predicted cost. No files, threads or clock."""
+"""Make plans. A plan lists everything that a run reads, updates and writes, in order, with the predicted cost. This
+package uses no files, threads or clock."""

@@ -37,7 +37,7 @@ RIM = 1 << 30
 
 
 class IllegalPlan(AssertionError):
-    """A plan that would compute a wrong result. The cause is a bug in a scheme, never an input of the user."""
+    """The error for a plan that computes a wrong result. The cause is a bug in a scheme, never an input of the user."""
 
 
 def require(condition: bool, message: str) -> None:

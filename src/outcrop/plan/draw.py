@@ -1,4 +1,4 @@
-"""The shapes that `outcrop plan --draw` shows, as numbers; no picture library is needed.
+"""Compute the shapes that `outcrop plan --draw` shows. They are numbers, so no picture library is needed.
 
 slabs      z against level: the planes of each Update, which lean back by the skew per level
 tiles      y against level (z for grids of few rows): the cache tiles of a slab

@@ -48,7 +48,7 @@ class Operand:
 
 @dataclass(frozen=True)
 class StagePlan:
-    """One stage: it computes new values of the fields `targets` from `reads`."""
+    """One stage. It computes new values of the fields `targets` from the values `reads`."""
 
     reads: tuple[Operand, ...]
     targets: tuple[int, ...]

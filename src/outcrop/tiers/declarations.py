@@ -337,7 +337,7 @@ class Table:
         return self._positive(key, self._get(key, right), right)
 
     def seconds(self, key: str) -> float:
-        """Return the value of a key, which must be a time in seconds. It may be 0."""
+        """Return the value of a key, which must be a time in seconds. The time may be 0."""
         right = "a number of seconds of at least 0"
         value = self._get(key, right)
         if type(value) in (int, float) and value == 0:

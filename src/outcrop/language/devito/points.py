@@ -2,8 +2,8 @@
 
 Devito executes each step in the order of the user's list. Outcrop's order is fixed. Sources act right after the last
 update of their field. Receivers of u.forward read at the end of the step. Receivers of u read before the first stage.
-Lists for which this order gives another result are refused. There are two kinds. In one, an equation between an update
-and its source reads the field. In the other, a receiver of u.forward comes before a source.
+Lists for which this order gives another result are refused. A list is refused if an equation between an update and its
+source reads the field. A list is also refused if a receiver of u.forward comes before a source.
 """
 
 from __future__ import annotations

@@ -103,10 +103,10 @@ def advection(ndim: int = 3, order: int = 1, *, equal_spacing: bool = True) -> S
     """Make linear advection u_t + vx u_x + vy u_y + vz u_z = 0 in `ndim` = 1, 2 or 3 dimensions, of `order` 1 or 2.
 
     Order 1 uses upwind differences (donor cell) along all axes at once. No new value is above the maximum or below the
-    minimum of the old values. It is stable if the sum of |v| dt / h over the axes is <= 1. Order 2 is Lax and
+    minimum of the old values. Order 1 is stable if the sum of |v| dt / h over the axes is <= 1. Order 2 is Lax and
     Wendroff's scheme along x, then y, then z, with one stage for each axis. The velocity is constant, so the order of
-    the axes does not matter. It is stable for |v| dt / h <= 1 along each axis. Both orders use differences of fluxes,
-    so on a periodic grid the sum of u does not change.
+    the axes does not matter. Order 2 is stable for |v| dt / h <= 1 along each axis. Both orders use differences of
+    fluxes, so on a periodic grid the sum of u does not change.
 
     Field: u (any unit). Parameters: vx, vy, vz (m/s, of any sign), dt (s), h (m), or dz, dy, dx without
     `equal_spacing`. Source: R. Courant, E. Isaacson, M. Rees, Comm. Pure Appl. Math. 5, 243, 1952; P. Lax and

@@ -30,11 +30,11 @@ def acoustic(ndim: int = 3, order: int = 8, *, sponge: bool = False, equal_spaci
 
         u' = u_previous + (2 (u - u_previous) + dt^2 v^2 lap u) / (1 + damp dt/2)
 
-    Fields: u (any unit, say Pa), the read-only v (m/s), and with `sponge` the read-only damp (1/s, made by `sponge`;
-    Devito's damping field is damp / v^2). Parameters: dt (s), h (m), or dz, dy, dx without `equal_spacing`. Stable for
-    dt v <= 2 h / sqrt(ndim s), s = 4, 16/3, 6.04, 6.50, ... 7.43 for order 2, 4, 6, 8, ... 16. Damping does not lower
-    this limit. Source: M. A. Dablain, Geophysics 51, 54, 1986; sponge: C. Cerjan et al., Geophysics 50, 705, 1985, as a
-    term of the equation: J. Sochacki et al., Geophysics 52, 60, 1987.
+    Fields: u (any unit, say Pa), the read-only v (m/s), and with `sponge` the read-only damp (1/s, made by the function
+    `sponge`). Devito's damping field is damp / v^2. Parameters: dt (s), h (m), or dz, dy, dx without `equal_spacing`.
+    Stable for dt v <= 2 h / sqrt(ndim s), s = 4, 16/3, 6.04, 6.50, ... 7.43 for order 2, 4, 6, 8, ... 16. Damping does
+    not lower this limit. Source: M. A. Dablain, Geophysics 51, 54, 1986; sponge: C. Cerjan et al., Geophysics 50, 705,
+    1985, as a term of the equation: J. Sochacki et al., Geophysics 52, 60, 1987.
     """
     require("acoustic", "ndim", ndim, (1, 2, 3))
     require("acoustic", "order", order, range(2, 17, 2))
@@ -64,8 +64,8 @@ def elastic(ndim: int = 3, order: int = 4, *, equal_spacing: bool = True) -> Ste
     leapfrog in two stages: velocities, then stresses. Before the first step, stresses belong to time 0 and velocities
     to -dt/2. Parameters: dt (s), h (m), or dz, dy, dx without `equal_spacing`.
 
-    Stable for dt vp <= h / (sqrt(ndim) sum |weights|), vp^2 = (lam + 2 mu) b; the sum is 1 for order 2 and 7/6 for
-    order 4. Source: J. Virieux, Geophysics 51, 889, 1986; fourth order: A. R. Levander, Geophysics 53, 1425, 1988.
+    Stable for dt vp <= h / (sqrt(ndim) sum |weights|), where vp^2 = (lam + 2 mu) b. The sum is 1 for order 2 and 7/6
+    for order 4. Source: J. Virieux, Geophysics 51, 889, 1986; fourth order: A. R. Levander, Geophysics 53, 1425, 1988.
     """
     require("elastic", "ndim", ndim, (2, 3))
     require("elastic", "order", order, range(2, 17, 2))
@@ -155,7 +155,7 @@ def maxwell(ndim: int = 3, mode: str = "tm", *, medium: str = "eps", equal_spaci
 
         H_t = -c curl E,    eps E_t = c curl H - sigma E / eps0
 
-    Fields: ex, ey, ez (V/m) and hx, hy, hz, which are H times the impedance sqrt(mu0/eps0) of free space (V/m too). In
+    Fields: ex, ey, ez (V/m) and hx, hy, hz, which are H times the impedance sqrt(mu0/eps0) of free space (also V/m). In
     2-D (axes y, x) `mode` "tm" has ez, hx and hy, and "te" has ex, ey and hz. In 1-D there are ez and hy. `medium` is
     "vacuum", "eps" or "lossy". "eps" has the read-only relative permittivity eps. "lossy" has eps and the read-only
     conductivity sigma (S/m). A component of E lies half a cell ahead along its own axis. A component of H lies half a

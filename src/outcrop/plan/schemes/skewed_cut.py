@@ -143,8 +143,8 @@ def cut_axis(
     """Divide an axis into blocks of `size` cells each at level 1. With `size` 0, the axis is one block. The first block
     begins at cell `first`.
 
-    The first block has `lead` cells more. It has no fringe below, so its frame is not larger than the other frames if
-    `lead` is at most reach (levels - 1).
+    The first block has `lead` cells more than the other blocks. It has no fringe below, so its frame is not larger than
+    the other frames if `lead` is at most reach (levels - 1).
     """
     further = range(first + size + lead, extent - first, size) if size else ()
     return SkewedCut(extent, reach, levels, (first, *further), group, joint)
