@@ -1,4 +1,4 @@
-"""A push in rock sends out P and S waves, and an interface turns each into both.
+"""A push in rock sends out P and S waves. At an interface, each of them produces both kinds.
 
     .venv/bin/python examples/elastic.py [--size 500] [--steps 420] [--memory 3MiB] [-d DIRECTORY]
 

@@ -1,4 +1,4 @@
-"""One shot over the Marmousi model, extruded to three dimensions and larger than the memory it runs in.
+"""One shot over the Marmousi model, extruded to three dimensions and larger than the memory of the run.
 
     .venv/bin/python examples/marmousi.py [-d DIRECTORY] [--small]
 

@@ -2,8 +2,8 @@
 
     .venv/bin/python examples/maxwell.py [--size 600] [--steps 700] [--memory 2MiB] [-d DIRECTORY]
 
-A plane wave travels along x through a periodic box; E points out of the picture. `maxwell.png` shows it at four times.
-The energy of the scheme is conserved to the last digits of float32, also with glass.
+A plane wave travels along x through a periodic box; E points out of the picture. `maxwell.png` shows the wave at four
+times. The energy of the scheme is conserved to the last digits of float32, also with glass.
 """
 
 from collections.abc import Sequence

@@ -2,8 +2,8 @@
 
     .venv/bin/python examples/sharpen.py [--size 233] [--memory 512KiB] [-d DIRECTORY]
 
-The slice is resampled to `--size` rows while it is read. `sharpen.png` shows it before and after. The largest
-difference from a sum by NumPy is printed.
+The slice is resampled to `--size` rows while the program reads it. `sharpen.png` shows the slice before and after. The
+largest difference from a sum by NumPy is printed.
 """
 
 import lzma

@@ -7,8 +7,8 @@ For float32 and float64, on one grid, with the same generated kernel:
     (b)       in memory, temporal blocking for the cache: the updates alone of a run whose window holds the grid
     (c)       out of core, whole runs with all reads, waits, flushes and commits, at shares of both arrays
 
-Machines are noisy, so (a), (b) and (c) are measured alternately, and medians are compared. Each run continues the run
-before it, in a process of its own.
+Machines are noisy, so (a), (b) and (c) are measured alternately, and medians are compared. Each run continues the
+previous run in a new process.
 """
 
 from __future__ import annotations

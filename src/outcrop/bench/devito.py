@@ -2,8 +2,9 @@
 
     python -m outcrop.bench.devito NAME STEPS N0 N1 N2
 
-prints as JSON the seconds of STEPS steps, as the summary of Devito counts them for its loops. A first `apply` compiles
-and tunes the operator. The measured `apply` uses its blocks. A process of its own frees all memory when it ends.
+prints as JSON the seconds of STEPS steps, which the summary of Devito reports for its loops. A first `apply` compiles
+and tunes the operator. The measured `apply` uses the tuned blocks. The program is a separate process, so that all
+memory is free afterwards.
 """
 
 from __future__ import annotations

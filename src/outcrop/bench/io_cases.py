@@ -68,8 +68,8 @@ def pattern_of(one: Mapping[str, Any]) -> str:
 class IoCase:
     """Requests over the first `span_bytes` of a file, with `depth` requests in flight.
 
-    `warm`: the page cache holds as much of the span as it can; otherwise it holds nothing. `flush`: the time includes
-    the flush of writes through the page cache.
+    If `warm` is true, the page cache holds as much of the span as possible, otherwise nothing. If `flush` is true, the
+    time includes the flush of writes through the page cache.
     """
 
     interface: str

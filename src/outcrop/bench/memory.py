@@ -233,7 +233,7 @@ def swap_file(folder: Path, size_bytes: int) -> Iterator[None]:
     if os.geteuid() != 0:
         raise InputError("--swap-file needs root, to switch swap on; run it as root, or leave the option out")
     commands = {name: _find_program(name) for name in SWAP_PROGRAMS}
-    handle, name = tempfile.mkstemp(prefix=".outcrop-swap-", dir=folder)  # only the owner may read it
+    handle, name = tempfile.mkstemp(prefix=".outcrop-swap-", dir=folder)  # only the owner may read the swap file
     os.close(handle)
     path = Path(name)
     try:
@@ -278,7 +278,9 @@ def _call(command: list[str], path: Path) -> None:
 
 @contextmanager
 def _no_interrupts() -> Iterator[None]:
-    """Ignore signals: swapoff of gigabytes takes a while, and a second Ctrl-C would leave the file behind."""
+    """Ignore signals during the context. swapoff of gigabytes takes a while, and a second Ctrl-C would leave the swap
+    file behind.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield  # only the main thread receives signals
         return

@@ -1,7 +1,7 @@
 """Measure the rates of the kernel in the second-level cache, of plain sweeps, and of whole runs.
 
-The first two use the traversal of runs on an endless grid, without storage. A run is advanced in a process of its own,
-so that its peak memory and its memory limit are its own:
+The first two rates use the loops of runs on an endless grid, without storage. A run computes in a separate process, so
+that its memory can be measured and limited separately:
 
     python -m outcrop.bench.rates DIRECTORY STEPS BUDGET_BYTES SIZES     prints the report as JSON
 """
@@ -133,9 +133,9 @@ def advance(
 
 
 def checksum_cost(directory: Path, steps: int, budget_bytes: int, pairs: int) -> float:
-    """Return the share by which checksums lengthen the first pass of `steps` steps within `budget_bytes`: the median of
-    `pairs` pairs of passes with and without checksums. No counter shows this time, because the updates compute the
-    checksums.
+    """Return the extra time of checksums as a share of the first pass of `steps` steps within `budget_bytes`. The
+    result is the median of `pairs` pairs of passes with and without checksums. No counter shows this time, because the
+    updates compute the checksums.
 
     Each pass goes from the current copy of the run in `directory` to the other one and is never committed.
     """

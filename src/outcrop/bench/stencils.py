@@ -7,7 +7,7 @@
                  size
 
 All figures are cells of the grid times steps per second, for any number of fields and stages. Machines are noisy, so
-the four are measured alternately, and medians are compared. Each run continues the run before it, in its own process.
+the four are measured alternately, and medians are compared. Each run continues the previous run in a new process.
 """
 
 from __future__ import annotations

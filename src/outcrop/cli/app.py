@@ -1,4 +1,4 @@
-"""The commands of `outcrop`, and how Typer runs them."""
+"""The commands of `outcrop`, and the function that runs them by Typer."""
 
 from __future__ import annotations
 

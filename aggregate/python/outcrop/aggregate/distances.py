@@ -13,8 +13,8 @@ Nodes are the leaves of a tree of switches. The distance of two nodes follows fr
               └── switch 1 ───── node 2       0, 1, 0      shares (0)
     group 1 ────── switch 0 ───── node 3      1, 0, 0      shares nothing
 
-The unit of distance is a link. In a dragonfly, all switches of a group are connected, and all groups are connected. In
-a fat tree, a path goes up to the common switch, and down again.
+The unit of distance is a link. In a dragonfly, links connect all switches of a group, and all groups. In a fat tree, a
+path goes up to the common switch and down again.
 
 This module does not examine the machine: providers get all facts from `Surroundings`, so that they can be tested
 without a cluster. A provider returns distances, or a text that says why it has none.
@@ -76,7 +76,7 @@ class Surroundings:
     """Facts about the nodes, in the order of their numbers, and functions to find more.
 
     `environments` are variables of a rank on each node. `run` returns the output of a command, or None if it fails.
-    `ping_pong` measures the seconds of a small message between all nodes, with a row for each.
+    `ping_pong` measures the seconds of a small message between all nodes. The result has a row for each node.
     """
 
     hosts: Sequence[str]
@@ -245,7 +245,8 @@ def _switches_above(listed: str) -> dict[str, list[str]]:
 
 
 def expand_hosts(text: str) -> list[str]:
-    """Return all hosts of a list such as "n[08-10],login", in its order. Numbers keep their leading zeros."""
+    """Return all hosts of a list such as "n[08-10],login", in the order of the list. Numbers keep their leading zeros.
+    """
     return [host for part in re.findall(r"(?:[^,\[]|\[[^\]]*\])+", text) for host in _expand(part)]
 
 

@@ -4,7 +4,7 @@
         for step in range(steps):
             file.write([u, v], base=step * plan.end)
 
-All functions are collective; each rank passes its own arrays. An error at one rank is raised on all ranks.
+All ranks must call each function, and each rank passes its own arrays. An error at one rank is raised on all ranks.
 """
 
 from __future__ import annotations
@@ -111,8 +111,8 @@ def merge(index: str | os.PathLike[str], target: str | os.PathLike[str]) -> int:
     """Join the files of all nodes into the file `target`, by their `index`. Only one process may call this. Returns the
     number of bytes.
 
-    The target gets its name after it has been read back and compared. The nodes' files stay. Raises InputError,
-    CorruptionError and StorageError.
+    The target gets its name after its bytes have been read back and compared. The files of the nodes are kept. Raises
+    InputError, CorruptionError and StorageError.
     """
     source, place = as_place(index, "index"), as_place(target, "target")
     require_regular(source)
@@ -163,9 +163,9 @@ class Request:
 class File:
     """A file that all ranks share. `create` and `open` return it.
 
-    Pass one array for each declared variable, as a list or as a mapping by the variables' names. They are contiguous
-    NumPy arrays with the declared numbers of bytes. `base`, in bytes, is added to all offsets of the plan. Unsuitable
-    arrays of one rank raise InputError on all ranks.
+    Pass one array for each declared variable, as a list or as a mapping by the variables' names. The arrays must be
+    contiguous NumPy arrays with the declared numbers of bytes. `base`, in bytes, is added to all offsets of the plan.
+    Unsuitable arrays of one rank raise InputError on all ranks.
     """
 
     def __init__(self, core: _aggregate.File, plan: Plan) -> None:
@@ -175,7 +175,7 @@ class File:
 
     @property
     def is_staged(self) -> bool:
-        """Whether steps are first written to a stage."""
+        """True if steps are first written to a stage."""
         return bool(self._before)
 
     @property

@@ -5,8 +5,8 @@
     mpi.h  ──► the headers of $MPICC, of mpi4py's compiler, beside the library, of an mpicc
 
 Every MPI has its own binary interface, and several may be installed. A transport with headers of another MPI would
-compile and then crash, so the MPI of the headers is compared with the library. Ranks are started by an mpirun of the
-same family, which is searched beside the library, beside this Python, and on the path.
+compile and then crash. So the MPI of the headers is compared with the library. An mpirun of the same family starts the
+ranks. Outcrop looks for this mpirun beside the library, beside this Python, and on the path.
 """
 
 from __future__ import annotations

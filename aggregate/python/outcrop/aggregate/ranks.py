@@ -67,8 +67,8 @@ class Ranks:
     """
 
     def __init__(self, communicator: Any) -> None:
-        """`communicator` is an mpi4py intracommunicator, or None for this process alone. The first use of an MPI
-        compiles the transport, which takes some seconds.
+        """`communicator` is an mpi4py intracommunicator, or None for this process alone. The transport is compiled when
+        an MPI is first used, which takes some seconds.
 
         Raises InputError on all ranks if mpi4py, a C++ compiler or the headers of the running MPI are missing, or if
         `communicator` is not an intracommunicator.

@@ -5,7 +5,7 @@ The columns are the eleven of Figure 4 of Midorikawa and Tan, and ours.
 layers = 1    both arrays are in memory, plain or mapped, and are updated in place (one_layer.py)
 layers = 2    blocks, or a window, are copied between the arrays and memory of their own (the engine)
 
-Each measurement is a process of its own, so that its memory and its limit are its own:
+Each measurement is a separate process, so that its memory can be measured and limited separately:
 
     python -m outcrop.bench.literature.ladder_columns JOB     prints a ColumnRun; both are JSON
 
@@ -121,8 +121,8 @@ MIN_PLANES = 64
 class LadderScale:
     """The grid (nz, ny, nx), and limits of the measurements.
 
-    Each bar is measured up to `max_repeats` times. It is repeated only if it took less than `repeat_below_seconds`, and
-    until `seconds_in_all` have passed. A measurement that takes `max_seconds` is stopped.
+    Each bar is measured up to `max_repeats` times. A bar is repeated only if it took less than `repeat_below_seconds`.
+    After `seconds_in_all`, no bar is repeated. A measurement that takes `max_seconds` is stopped.
     """
 
     shape: tuple[int, int, int]

@@ -51,8 +51,9 @@ InitialPlanes: TypeAlias = Callable[[int, int], NDArray[Any]]
 def in_memory(problem: Problem, padded: bool) -> Problem:
     """Return `problem` with the layout of arrays in memory: contiguous planes without checksums.
 
-    `padded`: the distance of rows is an odd number of cache lines, and that of planes an odd number of pages and some
-    lines. Then neighbouring rows and planes do not compete for the same sets of a cache or a translation buffer.
+    If `padded` is true, the distance of rows is an odd number of cache lines. The distance of planes is an odd number
+    of pages and some lines. Then neighbouring rows and planes do not compete for the same sets of a cache or a
+    translation buffer.
     """
     _, ny, nx = problem.shape
     pitch = round_up(nx * problem.item_bytes, VECTOR_BYTES)
@@ -155,7 +156,9 @@ class OneLayerRun:
         )
 
     def fill(self, source: InitialPlanes, planes: int) -> None:
-        """Write initial values to both arrays, because the second one needs their rim. `planes` are written at once."""
+        """Write initial values to both arrays, because the second one needs their rim. `planes` is the number of planes
+        that are written at once.
+        """
         nz = self._plan.problem.planes
         for z0 in range(0, nz, planes):
             z1 = min(nz, z0 + planes)

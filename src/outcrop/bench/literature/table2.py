@@ -110,7 +110,7 @@ class Traffic:
 
 
 def bench(directory: Path, small: bool) -> dict[str, Any]:
-    """Print both tables, with `small` for the first problem only. `directory` is not used."""
+    """Print both tables. With `small`, they show only the first problem. `directory` is not used."""
     machine = load_machine("crest10")
     problems = [(one, table2_problem(one)) for one in TABLE[: 1 if small else None]]
     found = [(one, problem, blk_tune(problem, machine.usable_bytes)) for one, problem in problems]

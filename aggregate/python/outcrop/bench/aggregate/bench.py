@@ -3,8 +3,9 @@
     mpirun -n 8 outcrop agg bench -d SCRATCH            on these ranks
     outcrop agg bench -d SCRATCH --ranks 4,8,16         by mpirun of mpi4py's MPI, once for each number
 
-kernel.py has the kernels, way.py the ways, and job.py the order of measurements. There is one MPI program. If the
-implementation of MPI-IO is chosen at the start of a program, there is one program for each implementation:
+kernel.py has the kernels, way.py the ways, and job.py the order of measurements. Usually one MPI program measures all
+ways. If an MPI chooses its implementation of MPI-IO when a program starts, each implementation needs a program of its
+own:
 
 Open MPI   mpirun --mca io ompio       outcrop, mpi-io:ompio, posix   ─┐ alternating, task by task
            mpirun --mca io romio321    mpi-io:romio321                ─┘

@@ -13,9 +13,9 @@ alternately, so that changes of the machine's load affect all ways equally:
     read    drop its pages ─► open ─► (warm: read once) ─► │ read │ ─► close, compare
                              measured from barrier to barrier, for the slowest rank
 
-Every write creates a new file. All ways read one file, which each rank's own calls have written and flushed. Several
-MPI programs may share a schedule, each with its own ways, because Open MPI chooses OMPIO or ROMIO when it starts. Then
-one program performs a task while the others sleep (`Baton`).
+Every write creates a new file. All ways read the same file. Each rank has written and flushed its part of this file by
+system calls. Open MPI chooses OMPIO or ROMIO when it starts, so several MPI programs, each with its own ways, may share
+a schedule. Then one program performs a task while the others sleep (`Baton`).
 """
 
 from __future__ import annotations
@@ -110,7 +110,8 @@ class Baton:
 
 @dataclass
 class Declared:
-    """A way in use, and the seconds and memory that it needed. The memory is the increase during its first task."""
+    """A way in use, and the seconds and memory that the way needed. The memory is the increase during the first task.
+    """
 
     way: Way
     seconds: float

@@ -36,7 +36,7 @@ class Way(Protocol):
     """A way to transfer one kernel on all ranks."""
 
     def create(self, path: Path, durable: bool) -> None:
-        """Create the file with its full size. `durable`: writes end when their bytes are on the device."""
+        """Create the file with its full size. If `durable` is true, writes end when their bytes are on the device."""
 
     def open(self, path: Path) -> None:
         """Open the file to read it."""
