@@ -182,7 +182,7 @@ def parse(argv: Sequence[str] | None) -> tuple[Path, Survey]:
 def main(argv: Sequence[str] | None = None) -> None:
     directory, survey = parse(argv)
     make_directory(directory)
-    plt.switch_backend("Agg")  # draws without a display
+    plt.switch_backend("Agg")  # this backend draws without a display
     sim = simulate(survey, directory / "run.oc")
     draw_seismogram(sim, survey, directory / "seismogram.png")
     draw_snapshots(sim, survey, directory / "snapshots.png")

@@ -1,4 +1,4 @@
-"""The options that examples share, and how an example is run."""
+"""The options that examples share, and a function that runs an example."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def parse(about: str | None, argv: Sequence[str] | None, *, name: str, size: int
     given = parser.parse_args(argv)
     import matplotlib  # here, because programs without pictures use this module, too
 
-    matplotlib.use("Agg")  # draws without a display
+    matplotlib.use("Agg")  # this backend draws without a display
     make_directory(given.directory)
     return Options(given.size, given.steps, given.memory, given.directory)
 

@@ -64,7 +64,7 @@ class File(Inode):
         self.data = bytearray()
 
     def flush(self) -> None:
-        """What fsync does."""
+        """Flush the file as fsync does."""
         self.versions.clear()
         self.sizes.clear()
 

@@ -136,7 +136,9 @@ def content(system: SimulatedSystem, name: str) -> bytes | None:
 
 
 def after_power_cuts(prepare: Callable[[SimulatedSystem], object], *names: str) -> set[tuple[bytes | None, ...]]:
-    """Return the contents that files have after `prepare` and a power cut, None for a missing file, for many seeds."""
+    """Return the contents that the named files can have after `prepare` and a power cut, by many seeds. None means that
+    a file is missing.
+    """
     found = set()
     for seed in range(300):
         system = SimulatedSystem(Chance(seed))

@@ -105,7 +105,8 @@ def table(figures: dict[str, Any]) -> str:
 
 
 def fitting(scale: CoreScale, directory: Path) -> CoreScale:
-    """Return `scale` with the number of planes halved until both arrays fit into memory, as (b) needs, and on the disk.
+    """Return `scale` with fewer planes, if necessary. The number of planes is halved until both arrays fit into memory,
+    for (b), and on the disk.
     """
     room = min(0.75 * discover.memory_bytes(), 0.9 * discover.free_disk_bytes(directory))
     nz, ny, nx = scale.shape

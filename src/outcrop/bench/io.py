@@ -131,7 +131,7 @@ def _parts(only: str | None, raw_device: Path | None) -> list[str]:
 
 @dataclass(frozen=True)
 class RawDevice:
-    """The device of --raw-device. The benchmark may write the device only if `write` is true."""
+    """The device of --raw-device. `write` is true if the benchmark may write to the device."""
 
     path: Path
     size_bytes: int

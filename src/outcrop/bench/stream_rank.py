@@ -43,7 +43,7 @@ STARTS = {"a": 2.0, "b": 2.0, "c": 0.0}
 
 @dataclass(frozen=True)
 class StreamLoop:
-    """A loop by its arrays; `second` is "" if only one array is read."""
+    """A loop with the names of its arrays. `second` is "" if only one array is read."""
 
     name: str
     first: str
@@ -156,7 +156,8 @@ PROBED_PAGES, PROBES = 8, 3
 @dataclass(frozen=True)
 class StreamScale:
     """The bytes of one array of one rank, and the number of measurements. All modes are measured once in each of
-    `rounds` rounds. A turn has one repeat that does not count and `repeats` that count, or fewer within `max_seconds`.
+    `rounds` rounds. A turn has one repeat that does not count, then `repeats` repeats that count. After `max_seconds` a
+    turn ends earlier.
     """
 
     array_bytes: int

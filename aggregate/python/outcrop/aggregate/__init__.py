@@ -1,6 +1,6 @@
 """Aggregation: many ranks share one file. A few ranks collect the data of all ranks and transfer it in large pieces.
 
-One plan is used for all steps::
+A program declares one plan and uses it for all steps::
 
     import outcrop.aggregate as agg
     plan = agg.declare(comm, [agg.subarray(shape, part, starts, "float64")])     # collective, once

@@ -48,8 +48,9 @@ def tree_links(levels: int) -> tuple[float, ...]:
 
 @dataclass(frozen=True)
 class PathDistances:
-    """The distances of nodes in a tree. `paths` has a row for each node, with numbers from the top of the tree to the
-    node. `links[s]` is the distance of two nodes whose paths share the first s numbers."""
+    """Return the distances of nodes in a tree. `paths` has a row for each node, with numbers from the top of the tree
+    to the node. `links[s]` is the distance of two nodes whose paths share the first s numbers.
+    """
 
     paths: NDArray[np.int64]
     links: tuple[float, ...]
@@ -159,14 +160,14 @@ def by_pmix(around: Surroundings) -> Distances | str:
 
 
 def by_cray(around: Surroundings) -> Distances | str:
-    """Return distances from the name of each node in the machine room."""
+    """Return distances that follow from the name of each node in the machine room."""
     if len(around.cray_names) != around.nodes:
         return "nodes have no such names"
     return _by_names(around.cray_names)
 
 
 def by_hosts(around: Surroundings) -> Distances | str:
-    """Return distances from names of hosts that match one of the patterns in NAMES."""
+    """Return distances that follow from names of hosts that match one of the patterns in NAMES."""
     return _by_names(around.hosts)
 
 
@@ -224,7 +225,9 @@ def _by_names(names: Sequence[str]) -> Distances | str:
 
 
 def _tree(paths: Iterable[Sequence[Hashable]]) -> PathDistances:
-    """Return the distances of paths from the top. A path that is shorter than others repeats its first part."""
+    """Return the distances of paths from the top. A path that is shorter than the others is lengthened by repeating its
+    first part.
+    """
     listed = [list(path) for path in paths]
     levels = max(map(len, listed))
     full = [[*path[:1]] * (levels - len(path)) + path for path in listed]

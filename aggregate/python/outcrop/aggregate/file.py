@@ -43,7 +43,7 @@ def create(
     reads_back: float | None = None,
     node_files: bool = False,
 ) -> File:
-    """Create a file to write; an existing file is emptied. All ranks must call this. Raises StorageError on all ranks.
+    """Create a file to write. An existing file is emptied. All ranks must call this. Raises StorageError on all ranks.
 
     Args:
         path: the path of the file that all ranks share.
@@ -207,7 +207,7 @@ class File:
         return Request(self._core.begin_write(memory, _offset(base), problem), self._before + "write", self._plan)
 
     def begin_read(self, arrays: Arrays, base: int = 0) -> Request:
-        """Begin to read a step into the arrays. Do not use them before the request has ended."""
+        """Begin to read a step into the arrays. Do not use the arrays before the request has ended."""
         memory, problem = self._memory(arrays, writable=True)
         return Request(self._core.begin_read(memory, _offset(base), problem), self._before + "read", self._plan)
 

@@ -145,7 +145,7 @@ def place_best(
 def predict(
     machine: Machine, tallies: Tallies, options: PlacementOptions, ranks: Sequence[int], tiers: Sequence[int]
 ) -> Placement:
-    """Return the placement with given ranks and tiers of the domains, and its predicted cost."""
+    """Return the placement with given ranks and tiers of the domains, with its predicted cost."""
     _check(machine, tallies, len(ranks))
     assert len(ranks) == len(tiers) and len(set(ranks)) == len(ranks), "a rank gathers one domain"
     assert not len(ranks) or (max(ranks) < len(machine.node_of_rank) and max(tiers) < len(machine.tiers))

@@ -72,7 +72,7 @@ class Plan:
 
     @property
     def settings(self) -> Settings:
-        """The settings. They are equal on all ranks, except the folder of a stage and its size."""
+        """The settings. All ranks have equal settings, except the folder of a stage and its size."""
         return self._core.settings
 
     def explain(self, domains: int = 1) -> str:

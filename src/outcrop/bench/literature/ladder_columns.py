@@ -59,7 +59,7 @@ slower, in one layer by a factor of three: pages were moved out before their las
 
 @dataclass(frozen=True)
 class Column:
-    """A column of the ladder.
+    """A column of the ladder: one program to compare.
 
     `scheme` is the scheme of the plan; a single layer only takes its blocks. "naive" means plain sweeps. `through` is
     the mechanism that moves planes between memory and flash. If `padded` is true, rows and planes are padded so that

@@ -126,7 +126,7 @@ class Contents:
 
     @property
     def is_right(self) -> bool:
-        """Whether the bytes read equal the bytes that were stamped last."""
+        """Return whether the bytes read equal the bytes that were stamped last."""
         return bool(np.array_equal(self._bytes(self._found), self._bytes(self._stamped)))
 
     def _bytes(self, words: NDArray[np.uint64]) -> NDArray[np.uint8]:
