@@ -48,7 +48,7 @@ def tree_links(levels: int) -> tuple[float, ...]:
 
 @dataclass(frozen=True)
 class PathDistances:
-    """Return the distances of nodes in a tree. `paths` has a row for each node, with numbers from the top of the tree
+    """The distances of nodes in a tree. `paths` has a row for each node, with numbers from the top of the tree
     to the node. `links[s]` is the distance of two nodes whose paths share the first s numbers.
     """
 

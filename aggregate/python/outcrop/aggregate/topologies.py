@@ -52,7 +52,8 @@ class Topology:
 
 @dataclass(frozen=True)
 class TorusDistances:
-    """Return the sum, over all axes, of the shorter way around the ring. Nodes are numbered with the last axis fastest.
+    """Distances in a torus: the sum, over all axes, of the shorter way around the ring. Nodes are numbered with the
+    last axis fastest.
     """
 
     shape: tuple[int, ...]

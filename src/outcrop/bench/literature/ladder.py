@@ -173,7 +173,7 @@ class Bar:
 
 
 class _Ladder:
-    """Return all bars. If a column has the same budget in two figures, it is one bar and is measured once."""
+    """All bars of the ladder. If a column has the same budget in two figures, it is one bar and is measured once."""
 
     def __init__(self, directory: Path, scale: LadderScale, budget_bytes: int) -> None:
         self._directory, self._scale = directory, scale

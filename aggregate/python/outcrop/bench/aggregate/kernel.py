@@ -43,9 +43,7 @@ class Variable:
 
 @dataclass(frozen=True)
 class Kernel:
-    """Return the variables that one rank writes. Together, `ranks` ranks fill a file of `file_bytes` bytes without
-    holes.
-    """
+    """The variables that one rank writes. Together, `ranks` ranks fill a file of `file_bytes` bytes without holes."""
 
     name: str
     text: str
