@@ -21,7 +21,8 @@ TERM_SECONDS = 3.0
 
 @dataclass(frozen=True)
 class Ended:
-    """How a case ended. `code` is the exit code as in a shell, but negative for a signal, and None if the case hung."""
+    """The end of a case. `code` is the exit code as in a shell, but negative for a signal, and None if the case hung.
+    """
 
     code: int | None
     heeds_sigterm: bool

@@ -46,7 +46,7 @@ class Content:
 
 
 class SimulatedSlotFile:
-    """`_core.SlotFile`, with small tiles. See slot_file.hpp."""
+    """A substitute for `_core.SlotFile` with small tiles. See slot_file.hpp."""
 
     def __init__(self, path: str, array_bytes: int, tile_bytes: int, writable: bool, threads: int) -> None:
         self._path, self._bytes = path, array_bytes

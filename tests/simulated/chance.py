@@ -17,7 +17,7 @@ CALLS_MOST = 100_000
 
 
 class Killed(BaseException):
-    """System calls of a killed process raise this, so that its code ends."""
+    """The exception that system calls of a killed process raise, so that its code ends."""
 
 
 class Process:

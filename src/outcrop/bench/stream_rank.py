@@ -71,8 +71,8 @@ LOOPS = (
 
 @dataclass(frozen=True)
 class StreamMode:
-    """Where the arrays are that are read (`source`) and written (`target`), both from PLACES, and how results are
-    flushed.
+    """The places of the input arrays (`source`) and of the result (`target`), both from PLACES, and the way to flush
+    results.
     """
 
     name: str

@@ -55,7 +55,7 @@ class Way(Protocol):
 
 
 class OutcropWay:
-    """Transfers with a plan of this library."""
+    """The way that transfers with a plan of this library."""
 
     def __init__(self, world: Any, kernel: Kernel, folder: Path) -> None:
         self._kernel = kernel
@@ -81,7 +81,7 @@ class OutcropWay:
 
 
 class MpiIo:
-    """Transfers with collective calls of MPI."""
+    """The way that transfers with collective calls of MPI."""
 
     def __init__(self, world: Any, kernel: Kernel, folder: Path) -> None:
         from mpi4py import MPI
@@ -125,7 +125,7 @@ class MpiIo:
 
 
 class Posix:
-    """Transfers with system calls of each rank, through the page cache."""
+    """The way that transfers with system calls of each rank, through the page cache."""
 
     def __init__(self, world: Any, kernel: Kernel, folder: Path) -> None:
         self._world, self._kernel = world, kernel
