@@ -296,7 +296,7 @@ class _Expressions:
             yield f"    v w{row}_{_index(last)} = *(const v *)(r{row} + x + {last * self.lanes});"
 
     def move_along(self) -> Iterator[str]:
-        """Yield the assignments at the end of the loop's body, which rename the vectors because x grows by one
+        """Yield the assignments at the end of the loop's body. They rename the vectors, because x then grows by one
         vector."""
         for row, first, last in self.reaches:
             for i in range(first, last):

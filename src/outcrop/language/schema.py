@@ -1,9 +1,9 @@
 """Limits and checks for the parts of a stencil: names, texts, numbers, and the maximum of each kind.
 
-A stencil becomes C code that runs in the user's process. It comes from the user's program, or from the manifest of a
-directory that another person has made. Both must pass the same checks in this file. So every stencil that a program can
-make can also be read back, and no other stencil can be read. Nothing in this file needs SymPy or NumPy, because
-`outcrop info` must not load them.
+A stencil becomes C code that runs in the user's process. The stencil comes from the user's program, or from the
+manifest of a directory that another person has made. Both kinds of stencils must pass the same checks in this file. So
+every stencil that a program can make can also be read back, and no other stencil can be read. Nothing in this file
+needs SymPy or NumPy, because `outcrop info` must not load them.
 """
 
 from __future__ import annotations

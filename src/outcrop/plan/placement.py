@@ -1,4 +1,5 @@
-"""Choose a place for each thing. Each thing has several possible places, but no place has room for all things.
+"""Choose a place for each array of a user or field of a run, called a thing here. Each thing has several possible
+places, but no place has room for all things.
 
     demand: image ─┬─ choice: dram    takes 8 GiB of dram    0.1 s of transfers a step
                    └─ choice: nvme0   takes 8 GiB of nvme0   2.7 s

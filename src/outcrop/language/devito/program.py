@@ -139,7 +139,7 @@ class Lowered:
 
     def initial(self, name: str) -> NDArray[np.floating] | None:
         """Return the values in a Function's `.data`, with its halo, as an array of `shape`. Return None if the user has
-        not accessed `.data`: in Devito, the values are then zeros.
+        not accessed `.data`, which means zeros in Devito.
 
         `name` is one of `state_names`. Raises InputError if the halo differs between the times of a field. Devito
         stores a halo for each time, but the cells of a fixed rim have only one value.
