@@ -92,7 +92,7 @@ def steps_until(given: argparse.Namespace) -> int:
 
 
 def array(given: argparse.Namespace, name: str, persist: str | int) -> Array:
-    """Return one of the arrays on the tier, without the files of an earlier repeat."""
+    """Make one of the arrays on the tier. Files that an earlier repeat has left are deleted first."""
     shape, path = (given.size + 2, given.size), given.directory / name
     if persist == "never":
         return oc.array(shape, tier=tier_name(given))

@@ -160,7 +160,7 @@ def test_directories_are_found_where_one_may_write(tmp_path: Path) -> None:
 
 
 def test_mounts_that_nobody_may_look_at_are_left_out(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Checks that inaccessible mounts are left out, such as foreign containers and lost servers. Other tiers remain."""
+    """Checks that inaccessible mounts are left out, for example those of other containers or of lost servers."""
     every = machine(
         "20 1 8:0 / @/ rw - ext4 /dev/sda rw\n"
         "21 20 0:40 / @/home rw - overlay overlay rw,lowerdir=/x,upperdir=@/etc/secret,workdir=/y\n"

@@ -32,7 +32,8 @@ def say_if_alike(error: OutcropError) -> None:
 
 
 def patterns(folder: Path, seed: int) -> None:
-    """Write random patterns and read them back with steps, one of them beyond 4 GiB. Rank 0 compares the file."""
+    """Write random patterns and read them back with steps, one of them beyond 4 GiB. Rank 0 compares the
+    file with the patterns."""
     variables = pattern(seed, SIZE)
     mine = variables[RANK]
     settings = {"buffer": "4KiB" if seed % 2 else "64KiB", "count": None if seed % 3 else 1 + seed % SIZE}

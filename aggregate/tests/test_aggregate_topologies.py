@@ -141,7 +141,7 @@ def test_wrong_topologies_are_refused(name: str, nodes: int, message: str) -> No
     ],
 )
 def test_wrong_files_are_refused(text: str, message: str) -> None:
-    """The error names the line."""
+    """Checks that the error message says which line of the topology file is wrong."""
     with pytest.raises(InputError, match=message):
         parse_topology(text, "ranks")
 

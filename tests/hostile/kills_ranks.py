@@ -1,5 +1,5 @@
-"""The program of several ranks that kills.py kills. It writes durable steps of one file and reports each completed
-step.
+"""A program of several ranks. The test `kills.py` starts this program and kills its ranks. It writes durable steps of
+one file and reports each completed step.
 """
 
 from __future__ import annotations

@@ -99,8 +99,8 @@ class StagingBuffer {
   struct StagingSlot {
     std::byte *data = nullptr;
     Key key{};
-    std::vector<ByteRange> present{};  // the bytes that have been put: ascending ranges with gaps in between
-    std::size_t missing = 0;           // number of bytes that have not been put
+    std::vector<ByteRange> present{};  // the bytes that the slot has: ascending ranges with gaps in between
+    std::size_t missing = 0;           // number of bytes that the slot does not have yet
     unsigned writers = 0;              // number of threads between take() and put()
     std::uint64_t used = 0;            // the time of the last take(), counted in calls of take()
     std::vector<Ticket> tickets{};     // the transfers that write the slot

@@ -14,7 +14,7 @@
 
 namespace outcrop {
 
-/// Transfers within the first `span_bytes` of a file. They end when `total_bytes` are transferred or `max_seconds` have
+/// Describes a series of transfers within the first `span_bytes` of a file. The series ends when `total_bytes` are transferred or `max_seconds` have
 /// passed.
 struct Workload {
   bool write = false;

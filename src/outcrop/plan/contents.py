@@ -323,7 +323,7 @@ def rows_seen(problem: Problem, area: Rectangle) -> Ranges:
 
 
 def columns_seen(problem: Problem, area: Rectangle) -> Ranges:
-    """Return the cells of a row that updates of a part of a plane read. If both sides are fixed, kernels also read
+    """Return which cells of a row are read when a part of a plane is updated. If both sides are fixed, kernels also read
     padding."""
     nx, reach = problem.shape[2], problem.radii[2]
     if problem.sides[2] == ("fixed", "fixed"):

@@ -125,7 +125,7 @@ def set_up(options: RunOptions) -> Setup:
 
 
 def reopen(path: object, changes: Mapping[str, Any]) -> Setup:
-    """Open the run in the directory, or on the block device, `path`. `changes` replace its settings and have the names
+    """Open the run at `path`, which is a directory or a block device. `changes` replace its settings and have the names
     that `RunOptions` uses. The value None keeps a setting.
 
     Raises InputError when `path` holds no run, and StorageError when files of the run are missing.

@@ -29,7 +29,7 @@ class Operation {
 
   /// Returns true if the operation has ended, and then throws the same errors as wait().
   bool test();
-  /// Returns when the operation has ended. Throws StorageError (with rank, file and offset), InputError (if the memory
+  /// Waits until the operation has ended. Throws StorageError (with rank, file and offset), InputError (if the memory
   /// is too small) or CommunicationError. All ranks throw the same error.
   void wait();
 
@@ -64,7 +64,7 @@ class File {
   Operation begin_read(std::span<const std::span<std::byte>> memory, std::uint64_t base = 0,
                        const std::string &problem = {});
 
-  /// Returns when the operation has ended. Throws the same errors as Operation::wait().
+  /// Waits until the operation has ended. Throws the same errors as Operation::wait().
   Timing write(std::span<const std::span<const std::byte>> memory, std::uint64_t base = 0,
                const std::string &problem = {});
   Timing read(std::span<const std::span<std::byte>> memory, std::uint64_t base = 0, const std::string &problem = {});

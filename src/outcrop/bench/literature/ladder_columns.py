@@ -75,7 +75,7 @@ class Column:
 
     @property
     def locks_memory(self) -> bool:
-        """True if blocks are locked in memory, while their arrays may be swapped out."""
+        """True if blocks are locked in memory. The system may still swap out the arrays that blocks are copied from."""
         return self.through == "swap" and self.layers == 2
 
     @property

@@ -244,8 +244,8 @@ def _best_with(problem: Problem, memory_bytes: int, count_x: int) -> BlkTune | N
 
 
 def _best_of(problem: Problem, memory_bytes: int, bt: int, count_x: int) -> BlkTune | None:
-    """Return the sizes with the fewest blocks in z, which determine the cost, and then with the fewest in y; None if
-    nothing fits.
+    """Return the sizes with the fewest blocks in z, because the number of blocks in z determines the cost. Among equal
+    sizes, take those with the fewest blocks in y. Return None if nothing fits.
     """
     max_blocks = _max_blocks(problem, 1, bt)
     finest = _with_blocks(problem, memory_bytes, bt, count_x, max_blocks)

@@ -60,8 +60,8 @@ std::vector<std::uint32_t> find_slots(const Machine &machine, const PlacementOpt
   return slots;
 }
 
-// Tests whether one tier is not more expensive than another tier, for every domain. If both cost the same, the first
-// dominates.
+// Returns whether, in every domain, tier `one` costs at most as much as tier `other`. If both cost the same, the first
+// of them dominates.
 bool dominates(const Tier &one, const Tier &other, bool is_first) {
   if (one.latency_seconds > other.latency_seconds || one.fill_bytes_per_second < other.fill_bytes_per_second ||
       one.empty_bytes_per_second < other.empty_bytes_per_second)
