@@ -14,8 +14,8 @@
 
 namespace outcrop {
 
-/// Describes a series of transfers within the first `span_bytes` of a file. The series ends when `total_bytes` are transferred or `max_seconds` have
-/// passed.
+/// Describes a series of transfers within the first `span_bytes` of a file. The series ends when `total_bytes` are
+/// transferred or `max_seconds` have passed.
 struct Workload {
   bool write = false;
   bool random = false;

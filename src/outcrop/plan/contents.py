@@ -323,8 +323,8 @@ def rows_seen(problem: Problem, area: Rectangle) -> Ranges:
 
 
 def columns_seen(problem: Problem, area: Rectangle) -> Ranges:
-    """Return which cells of a row are read when a part of a plane is updated. If both sides are fixed, kernels also read
-    padding."""
+    """Return which cells of a row are read when a part of a plane is updated. If both sides are fixed, kernels also
+    read padding."""
     nx, reach = problem.shape[2], problem.radii[2]
     if problem.sides[2] == ("fixed", "fixed"):
         return _seen(area.x0, area.x1, reach, problem.pitch_cells, False)

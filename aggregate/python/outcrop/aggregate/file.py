@@ -51,9 +51,10 @@ def create(
         durable: if true, every write ends when its bytes are on the device.
         way: "buffered" uses the page cache, "direct" bypasses it, and "automatic" chooses.
         size_bytes: the size of the file, set once if it is known in advance.
-        stage: a folder on a tier of each node. A write ends as soon as its bytes are durable in this folder. Later,
-            the bytes are copied to the file in the background. Steps that an earlier run has left there are first copied to their file (see
-            `File.notes`). With "auto", a tier of the machine or none, whichever is predicted to be faster.
+        stage: a folder on a tier of each node. A write ends as soon as its bytes are durable in this folder. Later, the
+            bytes are copied to the file in the background. Steps that an earlier run has left there are first copied to
+            their file (see `File.notes`). With "auto", a tier of the machine or none, whichever is predicted to be
+            faster.
         stage_bytes: the maximum size of the stage on a node; 0 for all free space.
         stage_persistence: for "auto": the minimum persistence of a stage: reboot, job or permanent.
         seconds_between: for "auto": the seconds between two steps, in which the stage is drained.
