@@ -2,9 +2,9 @@
 
     .venv/bin/python examples/brain.py [--size 233] [--steps 50] [--memory 8MiB] [-d DIRECTORY]
 
-The volume has 197 x 233 x 189 cells. One array has 35 MiB in float32, more than four times the budget. Another `--size`
-of its longest axis resamples it while it is read. DIRECTORY gets the run and two pictures, `before.png` and
-`after.png`.
+The volume has 197 x 233 x 189 cells. One array has 35 MiB in float32, more than four times the budget. `--size` sets
+the number of cells along the longest axis. If it is not 233, the volume is resampled while it is read. DIRECTORY gets
+the run and two pictures, `before.png` and `after.png`.
 """
 
 import lzma
