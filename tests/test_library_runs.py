@@ -30,7 +30,7 @@ MORE = [
     "maxwell_lossy",
     "advection1_2d",
 ]
-"""Further stencils besides one of each family: other orders, fewer axes, options."""
+"""Stencils that are tested in addition to one of each family: other orders, fewer axes, options."""
 
 BOUNDARIES = ["fixed", "periodic", "x=mirror", "y=mirror:fixed,x=periodic"]
 

@@ -94,7 +94,7 @@ class BoundThread {
   hwloc_bitmap_s *former_ = nullptr;  // the processors to which the thread was bound before
 };
 
-/// Sets the nodes from which pages come that are not resident yet. With several nodes, the pages come from these nodes
+/// Sets the nodes for pages that are not resident yet. With several nodes, the pages come from these nodes
 /// in turn. With a single node, the pages come from this node while it has free pages, and then from other nodes.
 /// Returns false if the system refuses, as containers often do.
 bool bind_memory(std::byte *data, std::size_t size, const std::vector<unsigned> &nodes);
