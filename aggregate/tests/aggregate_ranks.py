@@ -67,6 +67,7 @@ def patterns(folder: Path, seed: int) -> None:
     if os.environ.get("OUTCROP_AGG_TRANSPORT") == "rma":
         assert "between nodes: rma\n" in text, text
     plan.close()
+    assert plan.explain() == text, plan.explain()
 
 
 def overlap(folder: Path) -> None:

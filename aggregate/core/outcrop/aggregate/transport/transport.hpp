@@ -17,14 +17,16 @@
 
 namespace outcrop::aggregate {
 
-/// Calls the functions of a transport. All functions that move bytes or wait throw CommunicationError.
+/// Calls the functions of a transport. All functions that move bytes or wait throw CommunicationError. rank(), size()
+/// and node() also work after the transport has been freed: a closed plan can still be explained.
 class Link {
  public:
-  explicit Link(outcrop_transport &transport) : table_(&transport) {}
+  explicit Link(outcrop_transport &transport)
+      : table_(&transport), rank_(transport.rank), size_(transport.size), node_(transport.node) {}
 
-  int rank() const { return table_->rank; }
-  int size() const { return table_->size; }
-  int node() const { return table_->node; }
+  int rank() const { return rank_; }
+  int size() const { return size_; }
+  int node() const { return node_; }
   std::string host() const { return table_->host; }
   /// Returns the maximum time to wait for other ranks. 0 means no limit.
   double seconds_most() const { return table_->seconds_most; }
@@ -78,6 +80,7 @@ class Link {
   }
 
   outcrop_transport *table_;
+  int rank_, size_, node_;
 };
 
 class ThreadWorld;
