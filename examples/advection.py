@@ -1,9 +1,10 @@
-"""Carry a cone and a square once around a periodic box, by schemes of first and second order.
+"""Carry a cone and a square once around a periodic box, with one scheme of first order and one of second order.
 
     .venv/bin/python examples/advection.py [--size 256] [--steps 512] [--memory 1MiB] [-d DIRECTORY]
 
-The wind is diagonal. With its speed the exact solution after the last step equals the start, so every difference is an
-error of the scheme. `advection.png` shows the start, both results, and a cut through them.
+The wind is diagonal. Its speed carries the shapes back to their start in exactly the given number of steps. So every
+difference from the start is an error of the scheme. `advection.png` shows the start, both results, and a cut through
+them.
 """
 
 from collections.abc import Sequence
@@ -16,14 +17,14 @@ import outcrop as oc
 
 
 def start(size: int) -> np.ndarray:
-    """Return a cone at the lower left and a square at the upper right, both of height 1; shape (size, size)."""
+    """Return a cone at the lower left and a square at the upper right, both of height 1. The shape is (size, size)."""
     y, x = np.mgrid[:size, :size] / size
     cone = np.maximum(0, 1 - np.hypot(y - 0.3, x - 0.3) / 0.2)
     return np.where((abs(y - 0.7) < 0.15) & (abs(x - 0.7) < 0.15), 1.0, cone)
 
 
 def carried(order: int, first: np.ndarray, given: options.Options) -> np.ndarray:
-    """Carry `first` once around the box, and return the result. Prints the mean error and the change of the sum."""
+    """Carry `first` once around the box and return the result. Print the mean error and the change of the sum."""
     dt = 0.25
     speed = first.shape[0] / (given.steps * dt)  # one trip around the box, along both axes
     sim = oc.Simulation(

@@ -1,4 +1,5 @@
-"""Measure variants of a program alternately, each in a process of its own, so that its memory can be measured.
+"""Measure variants of a program alternately. Each variant runs in its own process, so that its memory is measured
+alone.
 
 parent   variant 1, variant 2, ..., variant 1, variant 2, ...      computes ratios for each repeat, and their medians
 child    SCRIPT --variant NAME ...                                 prints its Outcome as JSON
@@ -31,8 +32,9 @@ SIZE_STEP = 64
 
 @dataclass(frozen=True)
 class Outcome:
-    """Seconds of the calculation; bytes of DRAM that the arrays need permanently; resident bytes of the process's own
-    memory and of mapped files; and a few numbers of the result."""
+    """The measurements of one process: the seconds of the calculation, and the bytes of DRAM that the arrays need
+    permanently. `own_bytes` and `file_bytes` are the resident bytes of the process's own memory and of mapped files.
+    `result` has a few numbers of the result."""
 
     seconds: float
     needed_bytes: int
@@ -44,8 +46,8 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Variant:
-    """One way to run the program. `run` takes the options. `limit_bytes` limits its memory, page cache included, if the
-    system allows it."""
+    """One way to run the program. `run` takes the options. `limit_bytes` limits the memory of the process, including
+    the page cache, if the system allows this."""
 
     text: str
     run: Callable[[argparse.Namespace], Outcome]
@@ -57,14 +59,15 @@ Found = dict[str, list[Outcome]]
 
 
 def resident_bytes() -> tuple[int, int]:
-    """Return the resident bytes of this process: its own memory, including files in memory, and mapped files."""
+    """Return two numbers of resident bytes of this process: of its own memory, which includes shared memory, and of its
+    mapped files."""
     lines = Path("/proc/self/status").read_text().splitlines()
     known = {line.split()[0]: int(line.split()[1]) << 10 for line in lines if line.startswith("Rss")}
     return known["RssAnon:"] + known["RssShmem:"], known["RssFile:"]
 
 
 def parser(about: str | None, script: str, size: int, memory: str) -> argparse.ArgumentParser:
-    """Return a parser with the options of both programs."""
+    """Return a parser with the options that all programs with variants share."""
     name = Path(script).stem
     sides = checked(
         int, lambda value: value > 0 and value % SIZE_STEP == 0, f"a multiple of {SIZE_STEP}, such as {100 * SIZE_STEP}"
@@ -84,7 +87,8 @@ def parser(about: str | None, script: str, size: int, memory: str) -> argparse.A
 
 
 def memory_size(text: str) -> str:
-    """Check the text of a budget, which is written as for `outcrop run`. This is the type of an option."""
+    """Check the text of a memory budget, in the form that `outcrop run` accepts, and return the text. `argparse` calls
+    this function."""
     try:
         parse_bytes(text, 1 << 40)
     except InputError as error:
@@ -98,16 +102,17 @@ def measure(
     given: argparse.Namespace,
     prepare: Callable[[argparse.Namespace], None],
 ) -> Found | None:
-    """Return all outcomes of each variant; None in a child process, which prints its own outcome.
+    """Return all outcomes of each variant. In a child process, print the outcome of the child's variant and return
+    None.
 
-    `prepare` makes the files that the variants share, in a new folder inside the given directory. The folder is removed
-    at the end. If `prepare` changes options, they are changed for all variants.
+    `prepare` makes the files that the variants share, in a new folder inside the given directory. This function removes
+    the folder at the end. If `prepare` changes options, all variants get the changed options.
     """
     if given.variant is not None:
         try:
             print(json.dumps(asdict(variants[given.variant].run(given))))
         except OutcropError as error:
-            sys.exit(str(error))  # the parent prints the problem
+            sys.exit(str(error))  # the parent process prints this message
         return None
     prefix = "outcrop-example-"
     with made_directory(given.directory), tempfile.TemporaryDirectory(prefix=prefix, dir=given.directory) as own:
@@ -135,7 +140,7 @@ def _in_a_process(script: str, name: str, variant: Variant, given: argparse.Name
 
 
 def ratio(found: Found, name: str, base: str = "dram") -> float:
-    """Return the median, over the repeats, of the ratio of two variants' times."""
+    """Return how many times as long as `base` the variant `name` takes: the median of the ratios of all repeats."""
     return median(one.seconds / other.seconds for one, other in zip(found[name], found[base], strict=True))
 
 

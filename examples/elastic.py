@@ -1,11 +1,12 @@
-"""A push in rock sends out P and S waves. At an interface, each of them produces both kinds.
+"""A push in rock sends out P waves and S waves. At an interface, a P wave produces P and S waves, and so does an S
+wave.
 
     .venv/bin/python examples/elastic.py [--size 500] [--steps 420] [--memory 3MiB] [-d DIRECTORY]
 
-The medium has two halves; the lower one is faster. A motion along y in one spot becomes a P wave and an S wave. The P
-wave is visible as compression (the divergence of the velocity), the S wave as rotation (its curl). `elastic.png` shows
-both, with circles at the theoretical fronts in the upper half: dashed for P, dotted for S. The distances that the waves
-travelled are printed.
+The medium has an upper and a lower part. Waves are faster in the lower part. A motion along y in one spot becomes a P
+wave and an S wave. The P wave is visible as compression (the divergence of the velocity), the S wave as rotation (its
+curl). `elastic.png` shows both waves. Circles mark the theoretical fronts in the upper part: dashed for P, dotted for
+S. The program prints the distances that the waves travelled.
 """
 
 from collections.abc import Sequence
@@ -25,13 +26,14 @@ SPOT = 4.0
 
 
 def layered(values: Sequence[float], interface: int, shape: tuple[int, int]) -> np.ndarray:
-    """Return a property of the medium, shape (ny, nx)."""
+    """Return one property of the medium as an array of shape (ny, nx). `values` are the values above and below the
+    interface."""
     rows = np.where(np.arange(shape[0]) < interface, *values)
     return np.broadcast_to(rows[:, None], shape)
 
 
 def front(wave: np.ndarray, along: np.ndarray, expected: float) -> float:
-    """Return the position of the strongest wave, in cells, within 10 % of the expected distance."""
+    """Return the position, in cells, where the wave is strongest. Only positions within 10 % of `expected` count."""
     near = abs(along - expected) < 0.1 * expected
     return float(along[near][abs(wave[near]).argmax()])
 

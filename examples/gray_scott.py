@@ -2,8 +2,8 @@
 
     .venv/bin/python examples/gray_scott.py [--size 320] [--steps 8000] [--memory 4MiB] [-d DIRECTORY]
 
-The plane is periodic. The initial state is rest (u = 1, v = 0) with some squares of v. Spots grow and divide until the
-plane is full. `gray_scott.png` shows v at four times.
+The plane is periodic. At the start, u is 1 and v is 0, except for some squares that contain v. Spots grow and divide
+until the plane is full. `gray_scott.png` shows v at four times.
 """
 
 from collections.abc import Sequence

@@ -1,10 +1,10 @@
-"""Two shear layers roll up into vortices (Kelvin and Helmholtz), by the lattice Boltzmann method.
+"""Compute with the lattice Boltzmann method how two shear layers roll up into vortices (Kelvin-Helmholtz instability).
 
     .venv/bin/python examples/lattice_boltzmann.py [--size 192] [--steps 2400] [--memory 10MiB] [-d DIRECTORY]
 
 The box is periodic. `lattice_boltzmann.png` shows the vorticity at four times. The program checks that mass is
-conserved. It first checks the viscosity with vortices in a checkerboard (Taylor and Green), whose decay is known. The
-initial state is that of M. L. Minion and D. L. Brown, J. Comput. Phys. 138, 734, 1997.
+conserved. Before this, it checks the viscosity with Taylor-Green vortices: a checkerboard of vortices whose decay is
+known. The initial shear layers are those of M. L. Minion and D. L. Brown, J. Comput. Phys. 138, 734, 1997.
 """
 
 from collections.abc import Sequence
@@ -23,7 +23,8 @@ TIMES = 4
 
 
 def at_rest_but_moving(uy: np.ndarray, ux: np.ndarray) -> dict[str, np.ndarray]:
-    """Return the fields f0 ... f8, minus those at rest, in equilibrium at density 1 and velocity (uy, ux)."""
+    """Return the fields f0 ... f8 of the equilibrium at density 1 and velocity (uy, ux). From each field, its value in
+    a fluid at rest is subtracted."""
     fields = {}
     for number, ((cy, cx), weight) in enumerate(zip(DIRECTIONS, WEIGHTS, strict=True)):
         along = cy * uy + cx * ux
@@ -53,7 +54,8 @@ def simulation(n: int, tau: float, memory: str, directory: Path) -> oc.Simulatio
 
 
 def check_decay(directory: Path) -> None:
-    """Vortices of wave number k decay by exp(-2 nu k^2 t); prints the difference from this decay."""
+    """Compute the decay of vortices, and print its difference from theory. Vortices of wave number k decay as exp(-2 nu
+    k^2 t)."""
     n, tau, steps, slow = 64, 0.8, 400, 0.01
     wave = 2 * np.pi / n
     y, x = np.mgrid[:n, :n] * wave

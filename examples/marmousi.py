@@ -1,14 +1,16 @@
-"""One shot over the Marmousi model, extruded to three dimensions and larger than the memory of the run.
+"""Compute one shot over the Marmousi model. The model is extruded to three dimensions, and is larger than the memory of
+the run.
 
     .venv/bin/python examples/marmousi.py [-d DIRECTORY] [--small]
 
-Acoustic waves of order 8 in space start from a Ricker wavelet just below the surface. All sides except the surface
-absorb them. A line of receivers records them, and snapshots keep the vertical section through the shot. DIRECTORY
-(default `marmousi`) gets the run and two pictures, `seismogram.png` and `snapshots.png`.
+A Ricker wavelet just below the surface sends out acoustic waves. The stencil has order 8 in space. All sides except the
+surface absorb the waves. A line of receivers records the pressure, and snapshots keep the vertical section through the
+shot. The run and two pictures, `seismogram.png` and `snapshots.png`, are written to DIRECTORY (default `marmousi`).
 
-The grid has 2401 x 1489 x 601 cells (length, width, depth), 8 GiB for each time level and 48 GiB on disk. It runs in
-512 MiB and takes hours. It is streamed along the length, because planes across the longest axis are the smallest.
-`--small` has two million cells and takes half a minute. The same command continues an interrupted run.
+The grid has 2401 x 1489 x 601 cells (length, width, depth), 8 GiB for each time level and 48 GiB on disk. The run needs
+512 MiB of memory and takes hours. The streaming axis is the length, because planes across the longest axis are the
+smallest. With `--small`, the grid has two million cells and the run takes half a minute. To continue an interrupted
+run, repeat the same command.
 """
 
 import argparse
@@ -32,7 +34,7 @@ PANELS = 6
 
 @dataclass(frozen=True)
 class Survey:
-    """Sizes in metres and seconds; `frequency` is the Ricker wavelet's peak."""
+    """The sizes of a survey, in metres and seconds."""
 
     spacing: float
     width: float
@@ -42,13 +44,15 @@ class Survey:
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """Cells along length, width and depth. The grid is streamed along its longest axis, so planes are small."""
+        """The numbers of cells along length, width and depth. The longest axis comes first and is streamed, so that
+        planes are small."""
         nz, ny, nx = (round(size / self.spacing) + 1 for size in (LENGTH, self.width, DEPTH))
         return nz, ny, nx
 
     @property
     def frequency(self) -> float:
-        """The peak frequency, at most 25 Hz. Waves of 1500 m/s and 2.5 times this frequency are four cells long."""
+        """The peak frequency of the Ricker wavelet, at most 25 Hz. Waves with 2.5 times this frequency are at least
+        four cells long where the velocity is 1500 m/s."""
         return min(25.0, 1500.0 / (4 * 2.5 * self.spacing))
 
     @property
@@ -62,19 +66,19 @@ class Survey:
 
 
 def load_model() -> np.ndarray:
-    """Return velocities in m/s, shape (1601, 401): length and depth."""
+    """Return the velocities of the model in m/s. The shape is (1601, 401): length and depth."""
     with lzma.open(MODEL) as source:
         return np.load(source) * np.float32(1000)
 
 
 def ricker(frequency: float, dt: float, seconds: float) -> np.ndarray:
-    """Return the wavelet, which starts 1.2 periods before its peak and ends long before `seconds`."""
+    """Return the Ricker wavelet with one value for each time step. Its peak comes 1.2 periods after the start."""
     phase = (np.pi * frequency * (np.arange(round(seconds / dt)) * dt - 1.2 / frequency)) ** 2
     return (1 - 2 * phase) * np.exp(-phase)
 
 
 def simulate(survey: Survey, directory: Path) -> oc.Simulation:
-    """Make the run and compute all steps. Steps that are already done are not repeated."""
+    """Make the run and compute all steps. If the run exists, only the missing steps are computed."""
     model, shape, h = load_model(), survey.shape, survey.spacing
     stencil = oc.stencils.acoustic(order=8, ndim=3, sponge=True)
     v, step = oc.Field("v"), oc.Parameter("dt", 0.001)
@@ -117,7 +121,8 @@ def simulate(survey: Survey, directory: Path) -> oc.Simulation:
 
 
 def draw_seismogram(sim: oc.Simulation, survey: Survey, path: Path) -> None:
-    """Draw pressure over time and position. Late arrivals are amplified by the square root of time."""
+    """Draw the recorded pressure over time and position. The values are multiplied by the square root of time, so that
+    late waves are visible."""
     traces, dt = sim.traces["line"], survey.seconds / len(sim.traces["line"])
     loud = traces * np.sqrt(np.arange(1, len(traces) + 1) * dt)[:, None]
     largest = np.percentile(np.abs(loud), 98)
@@ -131,7 +136,8 @@ def draw_seismogram(sim: oc.Simulation, survey: Survey, path: Path) -> None:
 
 
 def draw_snapshots(sim: oc.Simulation, survey: Survey, path: Path) -> None:
-    """Draw the section through the shot at several times: the wave over the velocities of the model."""
+    """Draw the section through the shot at several times. The picture shows the wave on top of the velocities of the
+    model."""
     views, h = sim.snapshots["u"], survey.spacing
     velocity = sim["v"][:, round(survey.shot[1] / h)].T / 1000
     figure, panels = plt.subplots(PANELS // 2, 2, figsize=(13, 6.2), layout="constrained", sharex=True, sharey=True)

@@ -2,8 +2,8 @@
 
     .venv/bin/python examples/maxwell.py [--size 600] [--steps 700] [--memory 2MiB] [-d DIRECTORY]
 
-A plane wave travels along x through a periodic box; E points out of the picture. `maxwell.png` shows the wave at four
-times. The energy of the scheme is conserved to the last digits of float32, also with glass.
+A plane wave travels along x through a periodic box. The electric field E is perpendicular to the picture. `maxwell.png`
+shows the wave at four times. The scheme conserves its energy up to the rounding of float32, also in the glass.
 """
 
 from collections.abc import Sequence
@@ -24,14 +24,15 @@ TIMES = 4
 
 
 def pulse(x: np.ndarray, size: int) -> np.ndarray:
-    """Return Ez (V/m) at time 0 for a pulse that moves towards larger x. x is in cells."""
+    """Return Ez in V/m at time 0 at the positions `x`, which are in cells. The pulse moves towards larger x."""
     centre, width, wave = 0.12 * size, 0.035 * size, 0.04 * size
     packet: np.ndarray = np.exp(-(((x - centre) / width) ** 2)) * np.cos(2 * np.pi * (x - centre) / wave)
     return packet
 
 
 def energy(sim: oc.Simulation) -> float:
-    """Return the sum of eps Ez^2 + H . H(half a step later), which leapfrog conserves, in float64."""
+    """Return the energy that the leapfrog scheme conserves: the sum of eps Ez^2 + H1 H2 in float64. H1 is H half a step
+    before Ez, and H2 is H half a step after Ez."""
     ez, hx, hy, eps = (sim[name][:].astype("float64") for name in ("ez", "hx", "hy", "eps"))
     later_hx, later_hy = hx - STEP * (np.roll(ez, -1, 0) - ez), hy + STEP * (np.roll(ez, -1, 1) - ez)
     return float((eps * ez**2 + hx * later_hx + hy * later_hy).sum())
@@ -55,7 +56,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         force=True,
     )
     inside = np.hypot(y - centre[0], x - centre[1]) < radius
-    # Hy lies half a cell ahead of Ez and belongs to half a step before.
+    # Hy lies half a cell ahead of Ez, and its time is half a step earlier.
     hy = -pulse(x + 0.5 + STEP / 2, nx)
     sim.assign({"ez": pulse(x, nx), "hx": 0.0, "hy": hy, "eps": np.where(inside, GLASS, 1.0)})
 

@@ -1,4 +1,4 @@
-"""The options that examples share, and a function that runs an example."""
+"""Parse the options that examples share, and run an example."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ Value = TypeVar("Value")
 
 @dataclass(frozen=True)
 class Options:
-    """Cells along the longest axis, time steps, memory of the window, and the directory of runs and pictures."""
+    """The number of cells along the longest axis, the number of time steps, the memory of the window, and the directory
+    of runs and pictures."""
 
     size: int
     steps: int
@@ -26,7 +27,8 @@ class Options:
 
 
 def parse(about: str | None, argv: Sequence[str] | None, *, name: str, size: int, steps: int, memory: str) -> Options:
-    """Parse the options of the example `name` with its defaults, and make its directory."""
+    """Parse the options of the example `name`, and make the directory. `size`, `steps` and `memory` are the
+    defaults."""
     parser = argparse.ArgumentParser(
         prog=f"{name}.py", description=about, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -39,7 +41,7 @@ def parse(about: str | None, argv: Sequence[str] | None, *, name: str, size: int
         "-d", "--directory", type=folder, default=Path(name), help=f"folder of run and picture [{name}]"
     )
     given = parser.parse_args(argv)
-    import matplotlib  # here, because programs without pictures use this module, too
+    import matplotlib  # imported here, because programs without pictures use this module too
 
     matplotlib.use("Agg")  # this backend draws without a display
     make_directory(given.directory)
@@ -47,7 +49,8 @@ def parse(about: str | None, argv: Sequence[str] | None, *, name: str, size: int
 
 
 def call(main: Callable[[], None]) -> None:
-    """Run an example as a program. Errors end in one line, as on the command line."""
+    """Run an example as a program. An error ends the program with a message of one line, as in the command
+    `outcrop`."""
     try:
         main()
     except OutcropError as error:
@@ -55,7 +58,7 @@ def call(main: Callable[[], None]) -> None:
 
 
 def folder(text: str) -> Path:
-    """Return the type of a directory that exists or can be made."""
+    """Return the path of a directory that exists or can be made. `argparse` calls this function."""
     try:
         require_directory(Path(text))
     except InputError as error:
@@ -64,7 +67,8 @@ def folder(text: str) -> Path:
 
 
 def checked(convert: Callable[[str], Value], accepts: Callable[[Value], bool], words: str) -> Callable[[str], Value]:
-    """Return the type of an option whose value must be accepted. The message for other values is "must be" and `words`.
+    """Return a function that converts the text of an option. If `accepts` is false for the value, the error says that
+    the value must be `words`.
     """
 
     def parse_value(text: str) -> Value:
@@ -79,5 +83,5 @@ def checked(convert: Callable[[str], Value], accepts: Callable[[Value], bool], w
 
 
 def at_least(least: int) -> Callable[[str], int]:
-    """Return the type of a whole number with a minimum."""
+    """Return a function that converts the text of an option to a whole number with a minimum."""
     return checked(int, lambda value: value >= least, f"a whole number of at least {least}")

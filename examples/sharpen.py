@@ -2,8 +2,8 @@
 
     .venv/bin/python examples/sharpen.py [--size 233] [--memory 512KiB] [-d DIRECTORY]
 
-The slice is resampled to `--size` rows while the program reads it. `sharpen.png` shows the slice before and after. The
-largest difference from a sum by NumPy is printed.
+The program resamples the slice to `--size` rows while it reads the slice. `sharpen.png` shows the slice before and
+after. The program prints the largest difference from a result that NumPy computes.
 """
 
 import lzma
@@ -21,14 +21,15 @@ VOLUME = Path(__file__).parent / "data" / "mni152_t1.npy.xz"
 
 
 def load_slice() -> np.ndarray:
-    """Return a slice from the side, shape (233, 189), uint8."""
+    """Return a slice of the brain, seen from the side, as uint8 of shape (233, 189)."""
     with lzma.open(VOLUME) as source:
         plane: np.ndarray = np.load(source)[85]
     return plane
 
 
 def summed(image: np.ndarray) -> np.ndarray:
-    """Return the result by NumPy in float64: the image, mirrored at its sides, minus its convolution with the filter.
+    """Compute the result with NumPy in float64: the image minus its convolution with the filter. Beyond its sides, the
+    image is mirrored.
     """
     ny, nx = image.shape
     around = np.pad(image.astype("float64"), REACH, mode="symmetric")

@@ -1,15 +1,15 @@
-"""Sharpen an image with 289 weights, with the arrays that are only read in DRAM or on another tier.
+"""Sharpen an image with a filter of 289 weights. The arrays that are only read are in DRAM or on another tier.
 
     .venv/bin/python examples/sharpen_on_tiers.py [--size 12288] [--turns 3] [--memory 64MiB] [-d DIRECTORY]
 
-The image sharpening of A. Jackson (EPCC) has four arrays of equal size, two of which are only read. The image with its
-rim is convolved, and the convolution is subtracted from the image. The tier is that of DIRECTORY, where two arrays are
-made and removed. Rows of the table:
+The image sharpening of A. Jackson (EPCC) has four arrays of equal size, two of which are only read. The program
+convolves the image with its rim, and subtracts the convolution from the image. The tier is the one that contains
+DIRECTORY. Two arrays are made there and removed at the end. The printed table has these rows:
 
     all arrays in DRAM, read from the files before
     the read-only arrays are the mapped files
-    the same, in a control group with little more memory than the two other arrays need: pages of files count, too, so
-        each is read from the device when it is needed
+    the same, in a control group with little more memory than the two other arrays need. Pages of files count as
+        memory too, so each page is read from the device when it is needed
     out of core, by the engine, which does not store the convolution
 """
 
@@ -34,7 +34,8 @@ BESIDE_BYTES = 256 << 20
 
 
 def sharpening() -> oc.Stencil:
-    """Return the stencil of Jackson's program: the convolution of the padded image, then the difference."""
+    """Return the stencil of Jackson's program. Its first stage convolves the padded image, and its second stage
+    subtracts the convolution from the image."""
     convolution, sharp, image, padded = map(oc.Field, ("convolution", "sharp", "image", "padded"))
     steps = range(-REACH, REACH + 1)
     terms = []
@@ -47,7 +48,7 @@ def sharpening() -> oc.Stencil:
 
 
 def make_files(given: argparse.Namespace) -> None:
-    """Write the image and the image with its rim. In this program both are blobs, which are written row after row."""
+    """Write random values to the files of the image and of the padded image, row after row."""
     n, random = given.size, np.random.default_rng(7)
     rows = np.cumsum(random.standard_normal((ROWS, n), "float32"), axis=1)
     for name in ("image", "padded"):
@@ -62,7 +63,7 @@ def make_files(given: argparse.Namespace) -> None:
 
 
 def read_only(given: argparse.Namespace, tier: str) -> dict[str, np.ndarray]:
-    """Return both read-only arrays, mapped or copied to DRAM. Each page of an array in memory is touched once."""
+    """Return both read-only arrays: mapped files, mapped files whose pages are already in memory, or copies in DRAM."""
     files = {name: oc.open_array(given.directory / f"{name}.npy").values for name in ("image", "padded")}
     if tier == "file":
         return files
@@ -77,7 +78,7 @@ def read_only(given: argparse.Namespace, tier: str) -> dict[str, np.ndarray]:
 
 
 def sharpen(given: argparse.Namespace, tier: str, threads: int | None = None) -> Outcome:
-    """Compute with two arrays in DRAM, and two in DRAM or on the tier."""
+    """Compute with the two written arrays in DRAM, and the two read-only arrays in DRAM or on the tier."""
     arrays = read_only(given, tier)
     shape = (given.size + 2, given.size)
     arrays |= {name: oc.array(shape, "float32", tier="dram").values for name in WRITTEN}
@@ -90,8 +91,9 @@ def sharpen(given: argparse.Namespace, tier: str, threads: int | None = None) ->
 
 
 def side_by_side(given: argparse.Namespace) -> float:
-    """Return the extra time of the calculation with the read-only arrays on the tier, as a share of the time with all
-    arrays in DRAM. Both variants are measured alternately in this process, so that everything else is equal.
+    """Return the extra time that the calculation takes if the read-only arrays are on the tier. The result is a share
+    of the time with all arrays in DRAM. Both variants are measured alternately in this process, so that everything else
+    is equal.
     """
     written = {name: oc.array((given.size + 2, given.size), "float32", tier="dram").values for name in WRITTEN}
     with (
@@ -109,8 +111,8 @@ def timed(work: Callable[[], None]) -> float:
 
 
 def sharpen_cold(given: argparse.Namespace) -> Outcome:
-    """Compute on files that are not in memory yet, so that their pages count as memory of this process. While some
-    threads wait for pages, others compute.
+    """Compute on files whose pages are not in memory yet. The limit on the memory of this process then includes these
+    pages. While some threads wait for pages, other threads compute.
     """
     for name in ("image", "padded"):
         with open(given.directory / f"{name}.npy", "rb") as file:
@@ -119,7 +121,7 @@ def sharpen_cold(given: argparse.Namespace) -> Outcome:
 
 
 def out_of_core(given: argparse.Namespace) -> Outcome:
-    """Compute out of core with the library's stencil, which does both parts in one step."""
+    """Compute out of core with the library's stencil. This stencil convolves and subtracts in one step."""
     n, path = given.size, given.directory / "padded.npy"
     first = path.stat().st_size - (n + 1) * n * 4  # after the header and a spare row
 
@@ -135,7 +137,7 @@ def out_of_core(given: argparse.Namespace) -> Outcome:
 
 
 def sample(sharp: np.ndarray) -> list[float]:
-    """Return the means of some rows, without the rim."""
+    """Return the mean of each of some rows, without the rim."""
     rows = range(REACH, sharp.shape[0] - REACH, max(1, sharp.shape[0] // 16))
     return [float(np.mean(sharp[row][REACH:-REACH], dtype="float64")) for row in rows]
 

@@ -1,9 +1,10 @@
-"""Potential flow through a box, in at the bottom and out at the right, by Jacobi's iteration.
+"""Compute potential flow through a box by Jacobi's iteration. The fluid enters at the bottom and leaves at the right.
 
     .venv/bin/python examples/stream_function.py [--size 128] [--steps 20000] [--memory 768KiB] [-d DIRECTORY]
 
-Contours of the stream function are streamlines, with equal fluxes between them. `stream_function.png` shows them over
-the speed. The program also solves the equations directly and prints the error that the iteration has left.
+Contours of the stream function are streamlines. The flux between neighbouring streamlines is the same everywhere.
+`stream_function.png` shows the streamlines on top of the speed. The program also solves the equations directly and
+prints the remaining error of the iteration.
 """
 
 from collections.abc import Sequence
@@ -16,7 +17,8 @@ import outcrop as oc
 
 
 def solved(psi: np.ndarray) -> np.ndarray:
-    """Return the exact solution with the rim of `psi`. Every inner cell is the mean of its four neighbours."""
+    """Return the exact solution for the given values of `psi` in the rim. In this solution, every inner cell is the
+    mean of its four neighbours."""
     ny, nx = (size - 2 for size in psi.shape)
     known = psi.copy()
     known[1:-1, 1:-1] = 0

@@ -1,10 +1,10 @@
-"""Potential flow through a box by Jacobi's iteration, with no, partial or full persistence.
+"""Compute potential flow through a box by Jacobi's iteration, with no, partial or full persistence.
 
     .venv/bin/python examples/stream_function_on_tiers.py [--size 6144] [--steps 60] [--every 30] [-d DIRECTORY]
     .venv/bin/python examples/stream_function_on_tiers.py --size 512 --until 1e-4      until the change is 1e-4
 
-The stream function of A. Jackson (EPCC) has two arrays that are used alternately. The tier is that of DIRECTORY, where
-arrays are made and removed. Rows of the table:
+The stream function of A. Jackson (EPCC) has two arrays that are used alternately. The tier is the one that contains
+DIRECTORY. Arrays are made there and removed at the end. The printed table has these rows:
 
     both arrays in DRAM
     no persistence        both mapped on the tier, never flushed
@@ -12,9 +12,9 @@ arrays are made and removed. Rows of the table:
     full persistence      both on the tier; each step commits the array it has written
     out of core, by the engine, which commits after each pass
 
-The progress of the iteration is ‖Δψ‖/‖ψ‖, the change of the last step. `--until` iterates once before the measurement
-to find out how many steps that change needs. The last line is the least time of full persistence: its bytes divided by
-the bandwidth at which the tier makes them durable.
+The progress of the iteration is ‖Δψ‖/‖ψ‖, the change of the last step. With `--until`, the program first iterates
+without measuring, to find the number of steps that this change needs. The last line of the output is the minimum time
+of full persistence: its bytes divided by the bandwidth at which the tier makes bytes durable.
 """
 
 import argparse
@@ -37,7 +37,8 @@ MIN_CHANGE = 1e-12
 
 
 def initial(n: int) -> np.ndarray:
-    """Make a box that is open at the bottom and at the right, with a spare row at each end."""
+    """Return the initial values of a box that is open at the bottom and at the right. The array has one spare row at
+    each end."""
     psi = np.zeros((n + 2, n))
     planes = oc.stencils.inlet_outlet((n, n), inlet=(n // 8, n // 3), outlet=(n // 2, n - n // 8))
     psi[1:-1] = planes(0, n)
@@ -45,8 +46,8 @@ def initial(n: int) -> np.ndarray:
 
 
 def iterate(given: argparse.Namespace, even: Array, odd: Array, needed_bytes: int) -> Outcome:
-    """Compute all steps on two arrays. After each step, the array with the new values counts the step, and commits if a
-    commit is due.
+    """Compute all steps on two arrays, and return the measurements. After each step, the array with the new values
+    counts the step. It commits if a commit is due.
     """
     even[...] = odd[...] = initial(given.size)
     arrays, flushes = (odd, even), list[Flush]()
@@ -70,7 +71,7 @@ def iterate(given: argparse.Namespace, even: Array, odd: Array, needed_bytes: in
 
 
 def change(newest: Array, before: Array) -> float:
-    """Return ‖Δψ‖/‖ψ‖ of two consecutive steps, computed some rows at a time."""
+    """Return ‖Δψ‖/‖ψ‖ of two consecutive steps. The sums are computed over a few rows at a time."""
     psi, old, differences, squares = newest[1:-1], before[1:-1], 0.0, 0.0
     for row in range(0, len(psi), ROWS):
         some = psi[row : row + ROWS]
@@ -80,7 +81,7 @@ def change(newest: Array, before: Array) -> float:
 
 
 def steps_until(given: argparse.Namespace) -> int:
-    """Return the number of steps until a step changes no more than `--until`."""
+    """Return the number of steps until the change of a step is at most `--until`."""
     even, odd = (oc.array((given.size + 2, given.size), tier="dram") for _ in range(2))
     even[...] = odd[...] = initial(given.size)
     newest, before, steps = even, odd, 0
@@ -114,15 +115,16 @@ def without(given: argparse.Namespace) -> Outcome:
 
 
 def partial(given: argparse.Namespace) -> Outcome:
-    """Compute with partial persistence: one array is on the tier. It has the newest values after even steps, and is
-    committed every `--every` steps.
+    """Compute with partial persistence: one of the two arrays is on the tier. This array has the newest values after
+    even steps, and is committed every `--every` steps.
     """
     even, odd = array(given, "even", given.every // 2), oc.array((given.size + 2, given.size), tier="dram")
     return iterate(given, even, odd, odd.nbytes)
 
 
 def full(given: argparse.Namespace) -> Outcome:
-    """Compute with full persistence. After a crash, the array with the later step has the newest values."""
+    """Compute with full persistence: both arrays are on the tier. After a crash, the array with the later step has the
+    newest values."""
     return iterate(given, array(given, "even", "step"), array(given, "odd", "step"), 0)
 
 
@@ -142,7 +144,7 @@ def out_of_core(given: argparse.Namespace) -> Outcome:
 
 
 def sample(psi: np.ndarray) -> list[float]:
-    """Return the sums of some rows. Most of them are near the inlet, which the flow reaches first."""
+    """Return the sum of each of some rows. Most of these rows are near the inlet, where values change first."""
     return [float(np.sum(psi[row], dtype="float64")) for row in (1, 2, 3, 5, 9, 17, 33, -2)]
 
 
@@ -158,7 +160,7 @@ VARIANTS = {
 def main(argv: Sequence[str] | None = None) -> None:
     parser = compare.parser(__doc__, __file__, size=6144, memory="64MiB")
     parser.add_argument("--steps", type=at_least(1), default=60, metavar="N", help="steps of the iteration [60]")
-    # After each even step the same array has the newest values.
+    # The number must be even, because the committed array has the newest values only after even steps.
     even = checked(int, lambda value: value >= 2 and value % 2 == 0, "an even number of at least 2")
     tolerance = checked(float, lambda value: MIN_CHANGE <= value < 1, f"a number from {MIN_CHANGE} to 1")
     parser.add_argument("--every", type=even, default=30, metavar="K", help="steps between commits, even [30]")
@@ -168,7 +170,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     def prepare(of_all: argparse.Namespace) -> None:
         if given.until is not None:
             given.steps = of_all.steps = steps_until(given)
-        del of_all.until  # the children get the number of steps
+        del of_all.until  # the child processes get the number of steps instead
 
     found = compare.measure(__file__, VARIANTS, given, prepare)
     if found is None:
@@ -180,7 +182,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def limit(given: argparse.Namespace) -> str:
-    """Return the least time that full persistence needs for its bytes."""
+    """Return a text with the minimum time that full persistence needs to write its bytes."""
     name = tier_name(given)
     tier = next(one for one in find_tiers([given.directory], measure=True) if one.name == name)
     written = given.steps * (given.size + 2) * given.size * 8

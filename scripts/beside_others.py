@@ -1,19 +1,19 @@
-"""Measure the figures of Outcrop and of other programs alternately: The figures should agree. The machine must have no
-other work.
+"""Measure the same speeds with Outcrop and with other programs alternately. The figures should agree. The machine must
+have no other work.
 
     .venv/bin/python scripts/beside_others.py io DIRECTORY [REPEATS]         cases of `outcrop bench io` beside fio
     .venv/bin/python scripts/beside_others.py tiers DIRECTORY [REPEATS]      storage in `outcrop tiers` beside fio
     .venv/bin/python scripts/beside_others.py triad ./stream [REPEATS]       DRAM in `outcrop tiers` beside STREAM
 
-`io` uses one file. `tiers` uses a new file for each repeat and program, because the speed of small writes can differ by
-half from file to file, and on disks of virtual machines from minute to minute.
+`io` uses one file. `tiers` uses a new file for each repeat and program. The reason is that the speed of small writes
+can differ by half from file to file. On disks of virtual machines it also differs from minute to minute.
 
-STREAM is that of J. McCalpin:
+STREAM is the program of J. McCalpin, compiled by this command:
 
     cc -O3 -march=native -fopenmp -DSTREAM_ARRAY_SIZE=16777216 stream.c -o stream
 
-Both programs take the best of a few sweeps over three arrays of 128 MiB. Neighbours of a virtual machine may halve its
-bandwidth from one second to the next, so the median of the ratios counts.
+Both programs take the best of a few sweeps over three arrays of 128 MiB. Other virtual machines on the same computer
+may halve the bandwidth from one second to the next. Therefore the median of the ratios is the result.
 
 The other programs use huge pages, as Outcrop does. On some disks this makes them three times faster.
 """
@@ -50,7 +50,7 @@ CASES = [
 ]
 SEQUENTIAL = own.RECORD_BYTES, own.RECORDS_IN_FLIGHT, own.SEQUENTIAL_SECONDS
 RANDOM = own.PAGE_BYTES, own.PAGES_IN_FLIGHT, own.RANDOM_SECONDS
-# Each figure of a tier with its access pattern in fio: pattern, bytes and number of requests, seconds.
+# Each figure of a tier, with the settings of its job in fio: pattern, bytes of a request, requests in flight, seconds.
 TIER_FIGURES = {
     "sequential write": ("write", *SEQUENTIAL),
     "sequential read": ("read", *SEQUENTIAL),
@@ -61,7 +61,8 @@ ARRAY_BYTES = 8 << 24
 
 
 def fio(path: Path, pattern: str, request_bytes: int, depth: int, seconds: float | None, **options: object) -> float:
-    """Return the bytes per second of a job of fio on a file. Without `seconds` the job covers the whole size once."""
+    """Run one job of fio on a file, and return its bytes per second. Without `seconds`, the job reads or writes the
+    whole file once."""
     options = {"name": "case", "filename": path, "rw": pattern, "bs": request_bytes, "iodepth": depth,
                "ioengine": "io_uring", "direct": 1, "iomem_align": "2M", **options}  # fmt: skip
     timed = [] if seconds is None else ["--time_based", f"--runtime={int(1000 * seconds)}ms"]
@@ -98,7 +99,7 @@ def compare_tiers(directory: Path, repeats: int) -> None:
 
 
 def tiers_of_outcrop(directory: Path) -> dict[str, float]:
-    """Return the bytes per second of each of TIER_FIGURES, by Outcrop."""
+    """Measure each of TIER_FIGURES with Outcrop, and return the bytes per second by name."""
     figures = own.measure_storage(directory, 8 * own.SCRATCH_BYTES)
     return {
         "sequential write": figures.write_bytes_per_second or 0.0,
@@ -109,7 +110,8 @@ def tiers_of_outcrop(directory: Path) -> dict[str, float]:
 
 
 def tiers_of_fio(directory: Path) -> dict[str, float]:
-    """Return the bytes per second of each of TIER_FIGURES, by fio: the best of as many repeats as Outcrop takes."""
+    """Measure each of TIER_FIGURES with fio, and return the bytes per second by name. The best of several repeats
+    counts, with the same number of repeats as in Outcrop."""
     with tempfile.TemporaryDirectory(prefix="outcrop-fio-", dir=directory) as folder:
         path, found = Path(folder) / "file", {}
         _core.create_file(str(path), own.SCRATCH_BYTES)
@@ -134,7 +136,7 @@ def compare_triad(program: Path, repeats: int) -> None:
 
 
 def show(name: str, pairs: list[tuple[float, float]]) -> None:
-    """Print a figure: both medians in MB/s, the median of the ratios, and all ratios."""
+    """Print one line: the medians of both programs in MB/s, the median of the ratios, and all ratios."""
     ratios = [ours / theirs for ours, theirs in pairs]
     ours, theirs = (median(side) / 1e6 for side in zip(*pairs, strict=True))
     every = " ".join(f"{ratio:.2f}" for ratio in ratios)

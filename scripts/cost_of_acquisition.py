@@ -2,8 +2,9 @@
 
     .venv/bin/python scripts/cost_of_acquisition.py DIRECTORY [REPEATS]
 
-Three runs are measured alternately; the machine must have no other work. Snapshots contain the whole field, the maximum
-possible. They may cost 5 % beside the time that the device needs for their bytes.
+The script measures several runs alternately. The machine must have no other work. Snapshots contain the whole field,
+which is the largest possible snapshot. In addition to the time that the device needs for their bytes, they may cost 5
+%.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ ALLOWED = 1.05
 
 
 def make(where: Path, **kept: Any) -> None:
-    """Make a run that is at rest except for a bump in the middle."""
+    """Make a run whose initial values are 0 except for a box in the middle."""
     stencil = oc.stencils.acoustic(order=8, ndim=3, sponge=True)
     sim = oc.Simulation(stencil, SHAPE, directory=where, dt=0.001, spacing=SPACING, params={"h": SPACING}, **kept)
     start = np.zeros(SHAPE, np.float32)
@@ -38,7 +39,7 @@ def make(where: Path, **kept: Any) -> None:
 
 
 def points() -> dict[str, Any]:
-    """Return one source, and 221 receivers in a line."""
+    """Return keywords of a run for one source, and for 221 receivers in a line."""
     middle = [n * SPACING / 2 for n in SHAPE]
     line = [(place, *middle[1:]) for place in np.linspace(500.0, SHAPE[0] * SPACING - 500.0, 221)]
     source = oc.Source("u", middle, np.sin(np.arange(40 * STEPS) / 9))
@@ -46,7 +47,8 @@ def points() -> dict[str, Any]:
 
 
 def main() -> None:
-    """Print the median seconds of each run, and the median of the ratios to the run without anything."""
+    """Print the median seconds of each run, and the median ratio of its time to the time of the run without
+    acquisition."""
     repeats = int(sys.argv[2]) if len(sys.argv) > 2 else 5
     snapshots = oc.Snapshots(EVERY, initial=False)
     runs = {"nothing": {}, "points": points(), "both": {**points(), "snapshots": snapshots}}

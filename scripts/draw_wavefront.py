@@ -11,7 +11,7 @@ matplotlib.use("svg")
 import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 
-matplotlib.rcParams["svg.hashsalt"] = "outcrop"  # so that every run writes the same file
+matplotlib.rcParams["svg.hashsalt"] = "outcrop"  # otherwise the identifiers in the file are random
 matplotlib.rcParams["svg.fonttype"] = "none"
 
 LEVELS = 6

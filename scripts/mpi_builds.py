@@ -5,8 +5,8 @@
     mpi_builds.py test BUILD|all [OPTION ...]    run pytest with these options; its MPI programs use the build
     mpi_builds.py list                           list the builds, and whether they are installed
 
-An environment is a folder of build/mpi that contains only mpi4py. A .pth file adds the packages of the environment that
-runs this script, so builds differ in nothing but MPI. In COMMAND, `python` is the Python of the build.
+An environment is a folder in build/mpi that contains only mpi4py. A .pth file adds the packages of the environment that
+runs this script. So builds differ only in MPI. In COMMAND, `python` is the Python of the build.
 
     build            MPI from                               mpi4py
     debian-openmpi   libopenmpi-dev, openmpi-bin            compiled with mpicc.openmpi
@@ -31,13 +31,14 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = Path(os.environ.get("OUTCROP_MPI_BUILDS") or ROOT / "build" / "mpi")
 
-# These flags allow more ranks than cores, and root, which programs in containers usually are.
+# These flags allow more ranks than cores. They also allow the user root, because programs in containers usually run as
+# root.
 OPEN_MPI_FLAGS = ("--oversubscribe", "--bind-to", "none", *(("--allow-run-as-root",) if os.geteuid() == 0 else ()))
 
 
 @dataclass(frozen=True)
 class Build:
-    """One MPI: its launcher, with flags, its C compiler, and the packages that install it."""
+    """One build of MPI: the launcher and its flags, the C compiler, and the packages that install the build."""
 
     name: str
     launcher: str
@@ -56,7 +57,8 @@ class Build:
         return self.home / ".installed"
 
     def where(self, program: str) -> str:
-        """Return the path of a program of this build: in its environment, or in the system."""
+        """Return the path of a program of this build. It is in the environment of the build, or in /usr/bin if system
+        packages install the build."""
         return str(self.home / "bin" / program) if not self.debian_packages else f"/usr/bin/{program}"
 
     @property
@@ -68,7 +70,8 @@ class Build:
         return [self.where(self.launcher), *self.flags]
 
     def environment(self) -> dict[str, str]:
-        """Return the environment variables of programs of this build. tests/mpi_programs.py reads them, too."""
+        """Return the environment variables for programs of this build. tests/mpi_programs.py also reads these
+        variables."""
         path = os.pathsep.join([str(self.home / "bin"), os.environ.get("PATH", "")])
         own = {"MPICC": self.where(self.compiler), "OUTCROP_MPIRUN": shlex.join(self.launch)}
         return {**os.environ, **own, "PATH": path}
@@ -93,7 +96,7 @@ BUILDS = {
 
 
 def install(build: Build) -> None:
-    """Make the environment of a build, unless it is complete."""
+    """Make the environment of a build, unless the environment is already complete."""
     if build.ready.exists():
         return
     print(f"installing {build.name}", flush=True)
@@ -112,7 +115,8 @@ def install(build: Build) -> None:
 
 
 def install_debian_packages(build: Build) -> None:
-    """Install the system packages of a build. Without the rights to do so, name them and exit."""
+    """Install the system packages of a build. If this process has no right to install packages, name the packages and
+    exit."""
     if not build.debian_packages or shutil.which(build.where(build.compiler)):
         return
     wanted = " ".join(build.debian_packages)
@@ -139,7 +143,7 @@ def run(builds: list[Build], command: Callable[[Build], list[str]]) -> int:
 
 
 def ranks_of(build: Build, ranks: int, command: list[str]) -> list[str]:
-    """Return the words that run a command on several ranks of a build."""
+    """Return the command line that runs a command on several ranks with a build."""
     return [*build.launch, "-n", str(ranks), *(build.python if word == "python" else word for word in command)]
 
 

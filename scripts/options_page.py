@@ -2,7 +2,7 @@
 
     python scripts/options_page.py
 
-tests/test_docs.py compares the page with what this script would write.
+tests/test_docs.py checks that the page is the one that this script writes.
 """
 
 from __future__ import annotations

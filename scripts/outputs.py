@@ -9,9 +9,10 @@ An example is a line with a prompt in a fenced block, followed by its output:
     output                             output (all Python blocks above it on the page run first)
     ```                                ```
 
-A line `...` stands for omitted lines. Commands without output and commands of other programs are not run. An example
-that ends with `# on one machine` has figures and names of one machine. The script does not change it. `form` removes
-the parts that differ between machines. tests/test_docs.py compares all examples with the output of the commands.
+A line `...` stands for omitted lines. Commands without output on the page are not run. Commands of other programs are
+not run either. A command that ends with `# on one machine` has an output with figures and names of one machine. The
+script does not change such an example. tests/test_docs.py compares all examples with the output of the commands. For
+outputs of one machine, `form` first removes the parts that differ between machines.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ _PATH = re.compile(r"(?<![\w.])/[\w./-]*")
 
 
 class Example(NamedTuple):
-    """A command and the output that the page shows, which starts at line `first`, counted from 0."""
+    """A command, and the output that the page shows. The output starts at line `first` of the page, counted from 0."""
 
     page: Path
     first: int
@@ -69,7 +70,7 @@ class Example(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Page and line, counted from 1, for messages."""
+        """A text for messages: the file of the page and the line of the command, counted from 1."""
         return f"{self.page.name}:{self.first}"
 
 
@@ -79,7 +80,7 @@ def pages() -> list[Path]:
 
 
 def blocks(page: Path) -> Iterator[tuple[str, int, list[str]]]:
-    """Yield the language, the first line and the lines of every fenced block."""
+    """Yield every fenced block: its language, the number of its first line, and its lines."""
     language, first, inside = "", 0, False
     lines = page.read_text().splitlines()
     for number, line in enumerate(lines):
@@ -102,7 +103,7 @@ def examples(page: Path) -> Iterator[Example]:
 
 
 def printed(example: Example) -> list[str]:
-    """Return the output of the command in an empty folder, with an empty cache."""
+    """Run the command in an empty folder with an empty cache, and return the lines of its output."""
     with tempfile.TemporaryDirectory(prefix="outcrop-docs-") as folder:
         environment = {**os.environ, "XDG_CACHE_HOME": f"{folder}/cache", "COLUMNS": "200", "NO_COLOR": "1"}
         environment.pop("OUTCROP_TIERS", None)
@@ -123,7 +124,7 @@ def printed(example: Example) -> list[str]:
 
 
 def _run(words: Sequence[str], place: Path, environment: dict[str, str]) -> list[str]:
-    """Return the lines of standard output and standard error together."""
+    """Run a program, and return the lines of its standard output and standard error together."""
     done = subprocess.run(
         words, cwd=place, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=300
     )
@@ -131,7 +132,7 @@ def _run(words: Sequence[str], place: Path, environment: dict[str, str]) -> list
 
 
 def shortened(lines: list[str], shown: list[str]) -> list[str]:
-    """Return the lines, with the same lines omitted as in the example."""
+    """Return the lines of an output. If the example `shown` omits lines, the same lines are omitted here."""
     if OMITTED not in shown:
         return lines
     place = shown.index(OMITTED)
@@ -140,8 +141,8 @@ def shortened(lines: list[str], shown: list[str]) -> list[str]:
 
 
 def form(line: str) -> str:
-    """Return the words of a line without figures, paths, names of file systems and widths of columns. "cached" becomes
-    "measured".
+    """Return a line without the parts that differ between machines. Figures, paths and names of file systems become
+    placeholders, columns are separated by one space, and "cached" becomes "measured".
     """
     line = re.sub(rf"(?<![\w/])({'|'.join(map(re.escape, storage_names()))})(?![\w-])", "STORAGE", line)
     line = _PATH.sub("/", _FIGURE.sub("#", line.replace("cached", "measured")))
@@ -156,11 +157,12 @@ def storage_names() -> tuple[str, ...]:
 
 
 def differences(example: Example) -> list[str]:
-    """Return the lines of the page that differ from the output. The list is empty if all lines are right.
+    """Compare an example with the output of its command. Return an empty list if all lines are right, otherwise a
+    description of the difference.
 
-    For an example from one machine, the first line must have the form of the first line of the output. Each other line
-    must have the form of a line of the output. A line is not compared if no line of the output begins with the same
-    word, because not every machine has such a tier.
+    If the output differs between machines, the comparison uses `form`. The first lines must agree, and each further
+    line on the page must agree with any line of the output. A line is not compared if no line of the output begins with
+    the same word, because not every machine has the tier that this word names.
     """
     lines = printed(example)
     if not example.of_one_machine:

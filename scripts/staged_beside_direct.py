@@ -2,11 +2,11 @@
 
     python scripts/staged_beside_direct.py --target DIR --stage DIR [--limit 500MB/s]
 
-The script prints the prediction and the decision of the model, and measures both ways alternately, in one process
-without MPI. The target is written durably and bypasses the page cache, as for files larger than memory. The cost of a
+The script prints the prediction and the decision of the model. It measures both ways alternately, in one process
+without MPI. Writes to the target are durable and bypass the page cache, as for files larger than memory. The cost of a
 step is the time that the program waits: the whole time, including the drain at the end, minus the time of the
-computation alone. --limit makes the target as slow as a busy shared file system. For this, a control group limits the
-bandwidth of this process on the target, which needs root.
+computation alone. `--limit` makes the target as slow as a busy shared file system. A control group then limits the
+bandwidth of this process on the target. Only root can set this limit.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ GROUPS = Path("/sys/fs/cgroup")
 
 @dataclass(frozen=True)
 class Case:
-    """The computation between two steps in seconds, and whether each step is read back after it."""
+    """A pattern of steps: the seconds of computation between two steps, and whether each step is read back after it is
+    written."""
 
     name: str
     seconds_between: float
@@ -50,7 +51,7 @@ CASES = (
 
 @dataclass(frozen=True)
 class Measured:
-    """Seconds of a step in one repeat: writing, reading, and all that the program waits for."""
+    """The seconds that the program waits per step in one repeat: to write the step, to read the step, and in total."""
 
     write: float
     read: float
@@ -58,7 +59,7 @@ class Measured:
 
 
 def main() -> None:
-    """Print a line for each case and way, and the decision of the model."""
+    """Print a line for each case and each way to write, and the decision of the model."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--target", type=Path, required=True, help="a folder on the device that files belong to")
     parser.add_argument("--stage", type=Path, default=Path("/dev/shm"), help="a folder on a faster tier")
@@ -82,8 +83,8 @@ def main() -> None:
 
 
 def limited_machine_text(target: Path, stage: Path, limit: int | None) -> str:
-    """Return the machine file, with memory and the stage as tiers, and with the target and its limit. Unknown tiers are
-    measured.
+    """Return the text of a machine file. Its tiers are memory, the stage, and the target with its limit. Tiers without
+    known figures are measured.
     """
     found = find_tiers([target, stage], measure=True)
     tiers = [tier for tier in found if tier.is_memory or os.stat(tier.where).st_dev == os.stat(stage).st_dev]
@@ -128,7 +129,7 @@ def compare(case: Case, plan: agg.Plan, folder: Path, stage: Path, values: np.nd
 
 
 def run(case: Case, plan: agg.Plan, path: Path, stage: str, values: np.ndarray, steps: int, alone: float) -> Measured:
-    """Write a file of some steps until all is durable at the target, and compare the bytes."""
+    """Write a file of some steps, wait until all steps are durable at the target, and check the bytes."""
     found = np.empty_like(values)
     writes, reads = [], []
     begin = time.perf_counter()
@@ -147,7 +148,7 @@ def run(case: Case, plan: agg.Plan, path: Path, stage: str, values: np.ndarray, 
 
 
 def compute(seconds: float) -> float:
-    """Compute on one core for about `seconds`, and return the measured seconds."""
+    """Compute on one core for about `seconds`, and return how long it took."""
     begin = time.perf_counter()
     values = np.linspace(0, 1, 4096)
     for _ in range(round(seconds * REPEATS_A_SECOND)):
@@ -156,7 +157,7 @@ def compute(seconds: float) -> float:
 
 
 def repeats_a_second() -> float:
-    """Return the speed of the loop in `compute`."""
+    """Return the number of iterations per second of the loop in `compute`."""
     begin, count = time.perf_counter(), 0
     values = np.linspace(0, 1, 4096)
     while time.perf_counter() - begin < 0.2:
@@ -167,7 +168,7 @@ def repeats_a_second() -> float:
 
 @contextmanager
 def limited(folder: Path, bytes_per_second: int | None) -> Iterator[None]:
-    """Limit the bandwidth of this process on the folder's device, by a control group."""
+    """Limit the bandwidth of this process on the device of the folder. The limit is set by a control group."""
     if bytes_per_second is None:
         yield
         return

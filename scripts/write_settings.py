@@ -2,8 +2,8 @@
 
     aggregate/core/outcrop/aggregate/placement/settings.cpp ──► outcrop_aggregate.h, docs/reference/aggregation.md
 
-The settings are between two marks in each file. With --check no file is written, and the exit code is 1 if a file
-differs from the table.
+Each file has two marks, and the script writes the settings between the marks. With `--check`, the script writes no
+file, and its exit code is 1 if a file differs from the table.
 """
 
 from __future__ import annotations
