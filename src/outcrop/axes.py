@@ -1,8 +1,8 @@
 """The axes of grids with one, two or three axes.
 
-The engine uses three axes for every grid. It treats a grid of shape (ny, nx) as (ny, 1, nx), so that each row is
-streamed as one plane, and a grid of shape (nx,) as (1, 1, nx), a single plane. Users, files and Zarr see the grid's own
-axes.
+The engine uses three axes for every grid. The engine treats a grid of shape (ny, nx) as (ny, 1, nx), so that each row
+is streamed as one plane. It treats a grid of shape (nx,) as (1, 1, nx), which is a single plane. Users, files and Zarr
+see the grid's own axes.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ _OPTIONS = {1: "-n NX", 2: "-n NX NY", 3: "-n NX NY NZ"}
 
 
 def inside(values: Sequence[T], missing: T) -> tuple[T, T, T]:
-    """Spread one number for each of a grid's own axes over the engine's three axes. The other axes get `missing`."""
+    """Return three values, one for each of the engine's axes. `values` has one value for each axis of the grid. Axes
+    that the grid does not have get `missing`."""
     found = [missing] * 3
     for place, value in zip(PLACES[len(values)], values, strict=True):
         found[place] = value

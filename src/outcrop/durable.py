@@ -1,7 +1,8 @@
 """Durable files in an untrusted directory: they survive a power cut, and no link in the directory is followed.
 
 A `Directory` keeps the directory open by a descriptor. Every name below it is opened from there, folder by folder,
-without following links. So no name that an attacker has prepared leads outside, even if the path changes meanwhile.
+without following links. Therefore a link that an attacker has prepared cannot lead outside the directory, even if the
+path changes in the meantime.
 
     replace     write a temporary file ──► fsync ──► rename ──► fsync folder    a reader sees the old or the new content
     create      O_EXCL, all bytes allocated                                     no existing file is overwritten
@@ -104,7 +105,7 @@ class Directory:
         self.close()
 
     def is_here(self) -> bool:
-        """Return whether `path` still leads to this directory. False if it was moved or deleted."""
+        """Return True if `path` still leads to this directory, and False if the directory was moved or deleted."""
         try:
             there, own = self._system.stat(self.path), self._system.fstat(self.handle)
         except OSError:
@@ -112,13 +113,13 @@ class Directory:
         return (there.st_dev, there.st_ino) == (own.st_dev, own.st_ino)
 
     def is_same(self, other: Directory) -> bool:
-        """Return whether both objects are the same directory, even if their paths differ."""
+        """Return True if both objects are the same directory, even if their paths differ."""
         own, there = self._system.fstat(self.handle), self._system.fstat(other.handle)
         return (own.st_dev, own.st_ino) == (there.st_dev, there.st_ino)
 
     def status(self, name: str) -> os.stat_result | None:
-        """Return the status of `name`, or None if nothing has this name. The status of a link is that of the link
-        itself.
+        """Return the status of the file or folder `name`, or None if `name` does not exist. For a link, return the
+        status of the link, not of its target.
         """
         try:
             with self._parent(name) as (folder, last):
@@ -132,7 +133,8 @@ class Directory:
             return sorted(self._system.listdir(folder))
 
     def read(self, name: str, max_bytes: int = MAX_TEXT_BYTES) -> bytes:
-        """Return the content of a regular file. Raises StorageError for anything else, and for more than `max_bytes`.
+        """Return the content of a regular file. Raises StorageError if `name` is not a regular file, or has more than
+        `max_bytes`.
         """
         with self.opened(name) as handle:
             size = self._system.fstat(handle).st_size
@@ -146,7 +148,7 @@ class Directory:
             return self.read_from(handle, 0, count)
 
     def read_from(self, handle: int, offset: int, count: int) -> bytes:
-        """Read `count` bytes of an open file, or fewer if the file ends before."""
+        """Read `count` bytes of an open file, or fewer if the file is shorter."""
         parts = []
         while count > 0 and (part := self._system.read(handle, min(count, 1 << 30), offset)):
             parts.append(part)
@@ -154,7 +156,7 @@ class Directory:
         return b"".join(parts)
 
     def read_link(self, name: str) -> str | None:
-        """Return the target of the link `name`. None if there is no such link."""
+        """Return the target of the link `name`, or None if `name` does not exist or is not a link."""
         try:
             with self._parent(name) as (folder, last):
                 return self._system.readlink(last, dir_fd=folder)
@@ -165,7 +167,8 @@ class Directory:
 
     @contextlib.contextmanager
     def opened(self, name: str, flags: int = os.O_RDONLY) -> Iterator[int]:
-        """Open an existing regular file. Raises StorageError for anything else."""
+        """Open an existing regular file and yield its descriptor. Raises StorageError if `name` is not a regular
+        file."""
         with self._parent(name) as (folder, last), self._named(name):
             # Without O_NONBLOCK, opening a pipe would wait for a writer.
             handle = self._system.open(last, flags | _INSIDE | os.O_NONBLOCK, dir_fd=folder)
@@ -178,15 +181,15 @@ class Directory:
             self._system.close(handle)
 
     def make_folder(self, name: str) -> None:
-        """Make a folder and its parents, unless they exist."""
+        """Make a folder and its parents. Existing folders are kept."""
         parts = name.split("/")
         for count in range(1, len(parts) + 1):
             with self._parent("/".join(parts[:count])) as (folder, last), contextlib.suppress(FileExistsError):
                 self._system.mkdir(last, dir_fd=folder)
 
     def create(self, name: str, *parts: Buffer, size: int = 0, flush: bool = False) -> None:
-        """Make a file that begins with these parts, with `size` bytes allocated. Raises FileExistsError, and keeps the
-        existing file, if the name is taken. A file that cannot be finished is removed."""
+        """Make a file that begins with these parts, and allocate `size` bytes for it. If the name is taken, the
+        existing file is kept and FileExistsError is raised. If the new file cannot be completed, it is removed."""
         with self._parent(name) as (folder, last), self._named(name):
             handle = self._system.open(last, os.O_RDWR | os.O_CREAT | os.O_EXCL | _INSIDE, 0o666, dir_fd=folder)
             try:
@@ -205,8 +208,8 @@ class Directory:
                 raise
 
     def create_whole(self, name: str, content: bytes, size: int) -> None:
-        """Make a durable file as `create` does. Its name appears only when the file is complete. Raises FileExistsError
-        if the name is taken."""
+        """Make a durable file as `create` does. The name appears in the directory only when the file is complete.
+        Raises FileExistsError if the name is taken."""
         beside = f"{name.rpartition('/')[0]}/.outcrop-{uuid4().hex}".lstrip("/")  # no other process uses this name
         self.create(beside, content, size=size, flush=True)
         try:
@@ -217,7 +220,8 @@ class Directory:
                 except OSError as error:
                     if error.errno not in (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS):
                         raise
-                    # The file system has no hard links. Between check and rename another process may make the file.
+                    # The file system has no hard links. Between the next check and the rename, another process may make
+                    # the file; the rename then replaces it.
                     if self.status(name) is not None:
                         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST)) from None
                     self._system.rename(made, last, src_dir_fd=folder, dst_dir_fd=folder)
@@ -226,25 +230,25 @@ class Directory:
         self.flush(name.rpartition("/")[0])
 
     def grow(self, name: str, size: int) -> None:
-        """Allocate the first `size` bytes of an existing file. Its content stays."""
+        """Allocate the first `size` bytes of an existing file. The content of the file does not change."""
         with self.opened(name, os.O_RDWR) as handle:
             self._system.allocate(handle, 0, size)
 
     def put(self, name: str, *parts: Buffer) -> None:
-        """Make a durable file of these parts. Missing folders are made."""
+        """Make a durable file that contains these parts. Missing folders are made."""
         folder = name.rpartition("/")[0]
         if folder:
             self.make_folder(folder)
         self.create(name, *parts, flush=True)
 
     def write(self, name: str, offset: int, content: Buffer) -> None:
-        """Write into an existing file, durably."""
+        """Write into an existing file, and make the change durable."""
         with self.opened(name, os.O_RDWR) as handle:
             self.write_to(handle, offset, content)
             self._system.fsync(handle)
 
     def write_to(self, handle: int, offset: int, content: Buffer) -> int:
-        """Write into an open file. Returns the number of bytes."""
+        """Write `content` into an open file, and return the number of bytes written."""
         left = memoryview(content if isinstance(content, bytes) else content.reshape(-1).view("uint8").data)
         count = len(left)
         while left:
@@ -271,7 +275,7 @@ class Directory:
             raise
 
     def link(self, name: str, target: str) -> None:
-        """Make `name` a link to `target`, in one step. An existing file or link is replaced, a folder is not."""
+        """Make `name` a link to `target`, in one step. This replaces an existing file or link, but not a folder."""
         beside = name + ".tmp"
         self.remove(beside)
         with self._parent(name) as (folder, last), self._named(name):
@@ -289,7 +293,8 @@ class Directory:
                 self.remove(name)
 
     def remove_empty(self, name: str, depth: int = 8) -> None:
-        """Remove the empty folders in a folder, to this depth, and then the folder if it is empty."""
+        """Remove the folder `name` if it has no files. Empty folders inside the folder are removed first, down to
+        `depth` levels."""
         with contextlib.suppress(OSError):
             for inner in self.names(name) if depth else ():
                 self.remove_empty(f"{name}/{inner}", depth - 1)
@@ -297,7 +302,7 @@ class Directory:
                 self._system.rmdir(last, dir_fd=folder)
 
     def flush(self, name: str = "") -> None:
-        """Make the names in a folder durable. The default is the directory itself."""
+        """Make the names in the folder `name` durable. By default, the folder is the directory itself."""
         with self._folder(name) as folder, self._named(name):
             self._system.fsync(folder)
 
@@ -311,8 +316,8 @@ class Directory:
         self.flush(name)
 
     def hold(self, shared: bool = False) -> int:
-        """Lock the directory, exclusively or `shared`. Returns a descriptor that keeps the lock until it is closed.
-        Raises InputError if another process holds the directory."""
+        """Lock the directory. The lock is exclusive unless `shared` is True. Return a descriptor; the lock is kept
+        until this descriptor is closed. Raises InputError if another process has the lock."""
         handle = self._system.open(".", _FOLDER, dir_fd=self.handle)
         for attempt in range(1, _ATTEMPTS + 1):
             try:
@@ -328,7 +333,7 @@ class Directory:
         raise InputError(f"{self.path} is in use by another process; wait for it or stop it")
 
     def share(self, held: int) -> None:
-        """Turn an exclusive lock of `hold` into a shared one."""
+        """Change an exclusive lock that `hold` has taken into a shared lock."""
         self._system.flock(held, fcntl.LOCK_SH)
 
     def release(self, held: int) -> None:
@@ -369,9 +374,10 @@ class Directory:
 
 
 def flush_parents(path: Path) -> None:
-    """Make the names of all parents of a directory durable, also those that other processes have made.
+    """Make the names of all parents of a directory durable, including parents that other processes have made.
 
-    Folders that this user may not read, or that their file system cannot flush, are skipped. Raises OSError."""
+    Folders that this user has no permission to read, or that the file system cannot flush, are skipped. Raises
+    OSError."""
     for parent in path.absolute().parents:
         try:
             with Directory.open(parent) as folder:

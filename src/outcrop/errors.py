@@ -13,11 +13,11 @@ class OutcropError(Exception):
 
 
 class InputError(OutcropError):
-    """The request cannot be fulfilled. The message says which value is wrong and what would be right."""
+    """The request cannot be fulfilled. The message says which value is wrong and which values are right."""
 
 
 class BudgetError(InputError):
-    """The memory budget is too small. The message gives the smallest one that works."""
+    """The memory budget is too small. The message gives the smallest budget that works."""
 
 
 class StorageError(OutcropError):
@@ -37,8 +37,8 @@ class InterruptedRun(OutcropError):
 
 
 def shown(value: object, max_length: int = 120) -> str:
-    """Return the `repr` of a user's value on one line, for messages. It is cut in the middle if longer than
-    `max_length`.
+    """Return the `repr` of a user's value on one line, for messages. If the text is longer than `max_length`, its
+    middle is omitted.
     """
     try:
         text = " ".join(repr(value).split())

@@ -1,14 +1,14 @@
 """Check the paths that users give before anything is opened or made.
 
-An input file must be a regular file: opening a FIFO could wait for ever, and a device has no end. Each refusal is an
-InputError of one line.
+An input file must be a regular file: opening a FIFO could wait for ever, and a device has no end. A check that fails
+raises an InputError with a message of one line.
 
-A directory that a command or call needs for its own files is made if it is missing, with its parents. This takes the
-same three steps everywhere; `made_directory` does all three:
+A command or call may need a directory for its own files. A missing directory is made, with its parents, always by the
+same three steps. `made_directory` performs all three steps:
 
-    require_directory     check that it exists or can be made; change nothing
-    make_directory        make it, after all arguments have been checked
-    remove_made           remove the new directories that stayed empty, if the work fails or is done
+    require_directory     check that the directory exists or can be made; change nothing
+    make_directory        make the directory, after all arguments have been checked
+    remove_made           remove new directories that are empty, after the work has failed or ended
 """
 
 from __future__ import annotations
@@ -48,15 +48,17 @@ def as_path(given: object, name: str) -> Path:
 
 
 def as_place(given: object, name: str) -> Path:
-    """Return the path of something that exists or can be made. Raises InputError if the path cannot be followed."""
+    """Convert text or an os.PathLike to a Path. The path may lead to nothing. Raises InputError if the path cannot be
+    followed."""
     path = as_path(given, name)
     is_there(path)
     return path
 
 
 def is_there(path: str | os.PathLike[str]) -> bool:
-    """Return whether a path leads to anything. Raises InputError if this is impossible to find out: because of loops of
-    links, names that are too long, or folders that this user may not search.
+    """Return True if a path leads to a file, a folder or another object. Raises InputError if the system cannot find
+    this out. The possible causes are loops of links, names that are too long, and folders that this user has no
+    permission to search.
     """
     try:
         os.stat(path)
@@ -68,7 +70,8 @@ def is_there(path: str | os.PathLike[str]) -> bool:
 
 
 def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
-    """Open a regular file for reading. Raises InputError for anything else, without waiting for it."""
+    """Open a regular file for reading. Raises InputError if `path` is not a regular file. This never waits, not even
+    for a pipe."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except (OSError, ValueError) as error:
@@ -86,7 +89,7 @@ def require_regular(path: str | os.PathLike[str]) -> None:
 
 
 def require_output(path: Path, name: str) -> None:
-    """Raise InputError unless a file can be written at `path` later. Creates and changes nothing.
+    """Raise InputError unless a file can be written at `path` later. This check creates and changes nothing.
 
     Accepted are a regular file, a new file in a directory that exists or can be made, /dev/null, a terminal, and a pipe
     that this process already holds, such as /dev/stdout or a shell's >(command). Other pipes might have no reader, and
@@ -123,7 +126,7 @@ def require_output(path: Path, name: str) -> None:
 
 
 def nearest_existing(path: Path) -> Path:
-    """Return the path itself, or the closest of its parents that exists."""
+    """Return the absolute path if it exists, otherwise its closest parent that exists."""
     path = path.absolute()
     while not os.path.lexists(path):
         path = path.parent
@@ -131,7 +134,8 @@ def nearest_existing(path: Path) -> Path:
 
 
 def require_directory(directory: Path) -> None:
-    """Raise InputError unless the directory exists or can be made, and this user may write there. Changes nothing."""
+    """Raise InputError unless the directory exists or can be made, and this user can write there. This check changes
+    nothing."""
     existing = nearest_existing(directory)
     try:
         mode = existing.stat().st_mode
@@ -140,16 +144,16 @@ def require_directory(directory: Path) -> None:
     if not stat.S_ISDIR(mode):
         raise InputError(f"directory {directory} cannot be created: {existing} is a file")
     missing = directory.absolute().parts[len(existing.parts) :]
-    if missing and missing[0].endswith(":"):  # as a path, s3://bucket/name is s3:/bucket/name
+    if missing and missing[0].endswith(":"):  # Path changes s3://bucket/name to s3:/bucket/name
         raise InputError(f"directory {directory} looks like a URL; results are kept in file systems only, name a path")
     if not os.access(existing, os.W_OK | os.X_OK):
         raise InputError(f"directory {directory} cannot be written: no permission in {existing}")
 
 
 def make_directory(directory: Path) -> list[Path]:
-    """Make a directory with its parents. Returns the new directories, parents first. If it raises InputError, none of
-    them is left."""
-    from outcrop import durable  # loading it takes longer than all other checks
+    """Make a directory and its missing parents. Return the new directories, parents first. If this function raises
+    InputError, no new directory remains."""
+    from outcrop import durable  # loading this module takes longer than all other checks
 
     made: list[Path] = []
     try:
@@ -167,7 +171,7 @@ def make_directory(directory: Path) -> list[Path]:
 
 
 def remove_made(made: Sequence[Path]) -> None:
-    """Remove directories that `make_directory` has made, unless something is in them. `made` lists parents first."""
+    """Remove the empty directories in `made`, the list that `make_directory` has returned."""
     from outcrop import durable
 
     for place in reversed(made):
@@ -177,8 +181,9 @@ def remove_made(made: Sequence[Path]) -> None:
 
 @contextlib.contextmanager
 def made_directory(directory: Path) -> Iterator[None]:
-    """Yield a directory for files that the caller removes. A missing directory is made. At the end, a directory that
-    was made here is removed if it is empty. Raises InputError if it cannot be made or written.
+    """While the body of the `with` runs, `directory` exists, so that the caller can write files there. A missing
+    directory is made. At the end, each new directory is removed if it is empty. Raises InputError if the directory
+    cannot be made or written.
     """
     require_directory(directory)
     made = make_directory(directory)
@@ -189,7 +194,7 @@ def made_directory(directory: Path) -> Iterator[None]:
 
 
 def _is_held(found: os.stat_result) -> bool:
-    """Return whether this process has this pipe or socket open for writing."""
+    """Return True if this process has this pipe or socket open for writing."""
     for handle in map(int, os.listdir("/proc/self/fd")):
         try:
             mode = fcntl.fcntl(handle, fcntl.F_GETFL) & os.O_ACCMODE

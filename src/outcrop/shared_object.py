@@ -2,7 +2,8 @@
 
     source, compiler, flags, machine ──► key ──► $XDG_CACHE_HOME/outcrop/<kind>/<key>.so ──► checked, loaded
 
-The file has a seal (`outcrop.user_cache`). If it is damaged, or other users may write it, it is compiled again.
+The file has a seal (`outcrop.user_cache`). If the file is damaged, or if other users may write it, the code is compiled
+again.
 """
 
 from __future__ import annotations
@@ -33,9 +34,9 @@ from an untrusted file could take days."""
 
 
 def shared_object(kind: str, content: Sequence[str], build: Callable[[Path], None]) -> Path:
-    """Return the cached shared object for this content. If it is missing, `build` makes it at the path that it gets as
-    its argument. Load it with `load_library`. Raises InputError if the cache cannot be used, and all exceptions of
-    `build`.
+    """Return the cached shared object for this content. If the shared object is missing, `build(path)` makes it at
+    `path`. Load the shared object with `load_library`. Raises InputError if the cache cannot be used, and all
+    exceptions of `build`.
     """
     key = hashlib.sha256(json.dumps([*content, *_machine()]).encode()).hexdigest()[:32]
     name = f"{key}.so"
@@ -52,7 +53,7 @@ def load_library(path: Path) -> ctypes.CDLL:
     with open_folder(path.parent.name, path.parents[2], make=False) as folder:
         if folder.read(path.name, MAX_BYTES) is None:
             raise InputError(f"{path} is damaged, or other users may write it: remove it, and try again")
-        checked = Path(f"/proc/self/fd/{folder.descriptor}")  # the checked folder, even if it was renamed since
+        checked = Path(f"/proc/self/fd/{folder.descriptor}")  # leads to the checked folder even after a rename
         try:
             return ctypes.CDLL(str((checked if checked.is_dir() else folder.path) / path.name))
         except OSError as error:
@@ -80,7 +81,8 @@ def _keep(folder: CacheFolder, name: str, build: Callable[[Path], None]) -> None
 
 
 def _machine() -> list[str]:
-    """Return the processor and the C library. They are part of the key because different machines may share a home."""
+    """Return the names of the processor and of the C library. Both are part of the key, because different machines may
+    share a home directory."""
     try:
         libc = os.confstr("CS_GNU_LIBC_VERSION") or ""
     except (ValueError, OSError):
@@ -106,8 +108,8 @@ VARIABLES = ("CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH", "C
 
 @lru_cache
 def find_compiler(language: str) -> tuple[str, ...]:
-    """Return the command of a compiler for "C" or "C++": $CC or $CXX, else a usual command, else the `ziglang` package.
-    Raises InputError if there is none.
+    """Return the command of a compiler for "C" or "C++". The first that exists of these is used: $CC or $CXX, a usual
+    command, the `ziglang` package. Raises InputError if none exists.
     """
     variable, names, in_zig = COMPILERS[language]
     try:
@@ -123,8 +125,8 @@ def find_compiler(language: str) -> tuple[str, ...]:
 
 
 def compiler_identity(compiler: tuple[str, ...]) -> list[str]:
-    """Return the values that distinguish a compiler from others: command, file, version, and the variables that it
-    reads.
+    """Return the values that distinguish a compiler from other compilers: its command, its file, its version, and the
+    environment variables that it reads.
     """
     variables = [f"{name}={os.environ[name]}" for name in VARIABLES if name in os.environ]
     return [*compiler, *_program(compiler), *variables]
@@ -132,7 +134,8 @@ def compiler_identity(compiler: tuple[str, ...]) -> list[str]:
 
 @lru_cache
 def _program(compiler: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the compiler's file with its size and time, because a wrapper may change, and the text of `--version`."""
+    """Return two texts about a compiler: its path with size and time, and its output for `--version`. The size and the
+    time are included because a wrapper may change."""
     found = Path(shutil.which(compiler[0]) or compiler[0]).resolve()
     try:
         file = f"{found} {found.stat().st_size} {found.stat().st_mtime_ns}"
@@ -142,7 +145,8 @@ def _program(compiler: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _run(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
-    """Run a command without input; its files cannot be changed by other users. Raises InputError."""
+    """Run a command without input and return its result. Other users cannot change the files that the command makes.
+    Raises InputError."""
     try:
         return subprocess.run(
             command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", umask=0o077,

@@ -3,9 +3,10 @@
     $XDG_CACHE_HOME/outcrop/<kind>/<name>     content, then a seal: the SHA-256 of kind, name and content
 
 Outcrop executes compiled code from the cache, so no other user may be able to change it. The folders belong to this
-user, have mode 0700 and are not links. They are opened one by one, and files are opened only through the open folder,
-so nothing can be exchanged after the check. A file is valid if it belongs to this user, no other user may write it, it
-is not a link, and its seal is right. Any other file is treated as missing and is made again.
+user, have mode 0700 and are not links. The folders are opened one by one, and files are opened only through the open
+folder. Therefore no other user can replace a folder or file after the check. A file is valid if it belongs to this
+user, no other user may write it, it is not a link, and its seal is right. Any other file is treated as missing and is
+made again.
 
 A file is written under a temporary name, flushed and renamed. Several processes may do this at the same time, because
 each of them writes whole files.
@@ -41,8 +42,8 @@ class CacheFolder:
     descriptor: int
 
     def read(self, name: str, max_bytes: int) -> bytes | None:
-        """Return the content of a file. None if it is missing, damaged, over `max_bytes`, or if other users may write
-        it.
+        """Return the content of a file. The result is None if the file is missing or damaged, has more than
+        `max_bytes`, or can be written by other users.
         """
         try:
             handle = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=self.descriptor)
@@ -63,7 +64,7 @@ class CacheFolder:
         return content if data[-_SEAL_BYTES:] == self._seal(name, content) else None
 
     def write(self, name: str, content: bytes) -> None:
-        """Write a file with its seal, durably. Raises OSError."""
+        """Write a file with its seal, and make it durable. Raises OSError."""
         beside = f".{name}.{secrets.token_hex(8)}"
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         handle = os.open(beside, flags, 0o600, dir_fd=self.descriptor)
@@ -82,7 +83,7 @@ class CacheFolder:
             os.fsync(self.descriptor)
 
     def remove(self, name: str) -> None:
-        """Remove a file, if it exists and can be removed."""
+        """Remove a file. Do nothing if the file does not exist or cannot be removed."""
         with suppress(OSError):
             os.unlink(name, dir_fd=self.descriptor)
 
@@ -136,9 +137,9 @@ def open_folder(kind: str = "", home: Path | None = None, *, make: bool) -> Iter
 def _make_folders(path: Path) -> None:
     for folder in (*reversed(path.parents), path):
         if not os.path.isdir(folder):
-            with suppress(FileExistsError):  # another process has made it in the meantime
+            with suppress(FileExistsError):  # another process has made the folder in the meantime
                 os.mkdir(folder, 0o700)
-                os.chmod(folder, 0o700)  # the umask does not apply here
+                os.chmod(folder, 0o700)  # mkdir applies the umask, chmod does not
 
 
 def _open_inner(outer: int, name: str, make: bool) -> int:
@@ -154,8 +155,8 @@ def _open_inner(outer: int, name: str, make: bool) -> int:
 
 
 def _require_own(handle: int, path: Path) -> None:
-    """Remove the rights of other users. Raises InputError if the folder belongs to another user, or if others may
-    still write to it."""
+    """Remove the rights of other users to the folder. Raises InputError if the folder belongs to another user, or if
+    other users can still write to it."""
     info = os.fstat(handle)
     if info.st_uid != os.geteuid():
         raise InputError(f"the cache {path} belongs to user {info.st_uid}, you are user {os.geteuid()}; {REMEDY}")

@@ -37,7 +37,7 @@ PARTS = ("flat", "imag", "real")
 
 
 def _forwarded(name: str) -> Callable[..., Any]:
-    """Return a method that calls the method of the plain array."""
+    """Return a method that calls the method `name` of the plain array."""
     return lambda self, *given, **options: getattr(self.values, name)(*given, **options)
 
 
@@ -64,7 +64,7 @@ class NumpyLike(np.lib.mixins.NDArrayOperatorsMixin):
         return self._result(function(*_plain(inputs), **_plain(options)), (options.get("out"),))
 
     def _result(self, result: Any, out: Any) -> Any:
-        """Return `out` if the result is the plain array of `out`. Otherwise return the result."""
+        """If the result is the plain array of an object in `out`, return this object. Otherwise return the result."""
         given = next((one for one in out if isinstance(one, NumpyLike) and one.values is result), None)
         return result if given is None else given
 
@@ -126,10 +126,10 @@ class Flush:
 class Array(NumpyLike):
     """An array on a tier, made by `oc.array`, `oc.open_array` or `oc.place(...).make()`.
 
-    It behaves like the NumPy array `values`. Values are committed by `step()` at the requested interval, by `flush()`
-    and `close()`. The end of a `with` block calls `close()`. Values are not committed if the block ends with an
-    exception. If the array is deleted without `close()`, the values are lost with a RuntimeWarning. No other thread may
-    change the values during a commit.
+    An `Array` behaves like the NumPy array `values`. Values are committed by `step()` at the requested interval, by
+    `flush()` and `close()`. The end of a `with` block calls `close()`. Values are not committed if the block ends with
+    an exception. If the array is deleted without `close()`, the values since the last commit are lost, and Python shows
+    a RuntimeWarning. No other thread may change the values during a commit.
     """
 
     def __init__(self, spec: ArraySpec, tier: Tier, storage: ArrayStorage) -> None:
@@ -157,7 +157,7 @@ class Array(NumpyLike):
 
     @property
     def persist(self) -> Persist:
-        """The value that says when values are committed: "never", "end", "step" or an interval in steps."""
+        """The argument `persist` of the array: "never", "end", "step" or an interval in steps."""
         return self._spec.persist
 
     @property
@@ -195,8 +195,8 @@ class Array(NumpyLike):
     def flush(self) -> Flush:
         """Make the values durable now. An array with commits makes a commit. An array in a .npy file flushes the file.
 
-        After a flush, an array with access "read" refuses writes. Raises StorageError; then the last commit stays
-        intact.
+        After a flush, an array with access "read" refuses writes. Raises StorageError. After this error the last commit
+        is still intact.
         """
         _ = self.values  # raises InputError if the array is closed
         begin = time.perf_counter()
@@ -218,7 +218,7 @@ class Array(NumpyLike):
             self.abandon()
 
     def abandon(self) -> None:
-        """Release the storage. This does not commit."""
+        """Release the storage without a commit."""
         if self._values is not None:
             self._values = None
             self._storage.close()

@@ -11,19 +11,19 @@ A commit of generation g + 1 is a transaction:
     changed tiles ──► their free slots ──► durable                  if killed here: still generation g
     commit.N.json.tmp ──► fsync ──► rename ──► fsync folder         N = (g + 1) mod 2; committed by the rename
 
-The slots of generation g are not written before g + 1 is committed, so generation g stays intact until then. Its slots
-stay unchanged until the next commit begins. If g + 1 is damaged, g is used instead. When the array is opened, every
-tile is compared with its checksum.
+The commit of generation g + 1 does not write to the slots of generation g. Therefore generation g stays intact until
+the commit of generation g + 2 begins. If generation g + 1 is damaged, generation g is used instead. When the array is
+opened, every tile is compared with its checksum.
 
-A new array begins with commit.0.json.tmp, the record of generation 0. This record has no values. It proves that Outcrop
-made the file `tiles`. So if no commit exists, Outcrop may replace `tiles`.
+A new array begins with commit.0.json.tmp, the record of generation 0. This record has no values. The record proves that
+Outcrop made the file `tiles`. Therefore Outcrop may replace `tiles` if no commit exists.
 
 A process that changes the array locks the folder exclusively. Readers share the lock and map the tiles. The folder is
 locked before any file in the folder is read or made. All files are opened relative to the descriptor of the folder, and
-links are not followed. No file is trusted before these checks. Files are regular files. Each record has a valid
-checksum and is in the file that its number requires. Two records belong to the same array. The file `tiles` is large
-enough. `parse_record` checks the type and the range of each field, and that the tables have one entry for each tile.
-Therefore later code may rely on the sizes in a record.
+links are not followed. No file is trusted before these checks. Each file must be a regular file. Each record must have
+a valid checksum, and its generation must be even in commit.0.json and odd in commit.1.json. If both records exist, they
+must belong to the same array. The file `tiles` must be large enough. `parse_record` checks the type and the range of
+each field, and that the tables have one entry for each tile. Therefore later code may rely on the sizes in a record.
 """
 
 from __future__ import annotations
@@ -92,11 +92,13 @@ class Committed(ArrayStorage):
                 self._folder = Directory.open(path.absolute())
                 undo.callback(self.close)
                 reads_only = self._hold(spec.access)
-                # This removes the new folders if they are empty; the folder is still locked.
+                # If the constructor fails, the new folders are removed if they are empty. The folder is still locked at
+                # that time.
                 undo.callback(remove_made, made)
                 records, problems = self._look(spec)
                 if not reads_only:
-                    # An earlier process may have been killed after its rename and before this flush.
+                    # An earlier process may have been killed after it renamed a record and before it flushed the
+                    # folder.
                     self._folder.flush()
                 if not records:
                     undo.callback(_remove_files, self._folder)
@@ -125,8 +127,8 @@ class Committed(ArrayStorage):
         return self._record.steps
 
     def flush(self, steps: int) -> int:
-        """Commit the values if they or the step have changed, and return the number of bytes written. Raises
-        StorageError; then the last commit stays intact, unless the folder was deleted."""
+        """Commit if the values or the number of steps have changed, and return the number of bytes written. Raises
+        StorageError. After this error the last commit is still intact, unless the folder was deleted."""
         last = self._record
         if self.read_only:
             return 0
@@ -147,7 +149,7 @@ class Committed(ArrayStorage):
         except OSError as error:
             raise StorageError(f"cannot commit to {self.path / name}: {error.strerror}") from error
         with storage_errors(self.path, "used"):
-            self._check_here()  # checked again: a reader must be able to find this commit
+            self._check_here()  # checked again, because a reader must be able to find this commit
         self._file.accept()
         self._record = record
         if record.access == "read":
@@ -155,15 +157,15 @@ class Committed(ArrayStorage):
         return written
 
     def close(self) -> None:
-        """Unlock and close the folder. This does not commit."""
+        """Unlock and close the folder without a commit."""
         held, self._held = self._held, -1
         if held >= 0:
             self._folder.release(held)
         self._folder.close()
 
     def _hold(self, access: str) -> bool:
-        """Lock the folder: with a shared lock for an array that is only read and has a commit, otherwise exclusively.
-        Return True if the lock is shared."""
+        """Lock the folder, and return True if the lock is shared. The lock is shared if the array is only read and has
+        a commit. Otherwise the lock is exclusive."""
         if access == "read":
             self._held = _held(self._folder, shared=True)
             if has_commits(self._folder):
@@ -202,7 +204,7 @@ class Committed(ArrayStorage):
             status = os.fstat(handle)
             if not reads_only and status.st_nlink != 1:
                 raise StorageError(f"{tiles} has another name, too (a hard link); copy the folder and use the copy")
-            # So far the array was only read and has one slot for each tile.
+            # Until now the array was only read, so the file has only one slot for each tile. An update needs two slots.
             if not reads_only and status.st_size < slots_bytes(spec):
                 self._folder.grow(TILES, slots_bytes(spec))
             # The core opens the file again through the same folder descriptor and does not follow links.
@@ -217,7 +219,7 @@ class Committed(ArrayStorage):
             raise _gone(self.path)
 
     def _show(self) -> None:
-        """Use the tiles of the last commit as the values, read-only and without a copy."""
+        """Map the tiles of the last commit as the values. The values are read-only and are not copied."""
         with named(self._opened, self.path / TILES):
             self._content = self._file.map().bytes
         self.read_only = True
@@ -269,13 +271,13 @@ def _gone(path: Path) -> StorageError:
 
 @dataclass(frozen=True)
 class Record:
-    """The record of one commit: number `generation`, after `steps` steps. For each tile, `slots` has one byte with the
-    number of the slot, and `checksums` has four bytes with the CRC32C. `persist` and `access` are the arguments with
-    which the array was made.
+    """The record of the commit with the number `generation`, which was made after `steps` steps. For each tile, `slots`
+    has one byte with the number of the slot, and `checksums` has four bytes with the CRC32C. `persist` and `access` are
+    the arguments with which the array was made.
 
     `array` is a random name that is the same in all records of one array. A record with another name belongs to another
-    array. Records of older versions have None. Generation 0 is a new array without values; `slots` and `checksums` are
-    empty.
+    array. In records of older versions, `array` is None. Generation 0 is a new array without values; `slots` and
+    `checksums` are empty.
     """
 
     array: str | None
@@ -469,8 +471,8 @@ def _read_record(folder: Directory, name: str, number: int, tiles_bytes: int) ->
 
 
 def last_record(path: Path) -> Record | None:
-    """Return the newest intact record in a folder, or None if the array has no commit yet. No lock is taken, and no
-    file is changed. Raises the errors of `has_commits` and `commits`."""
+    """Return the newest intact record in a folder, or None if the array has no commit yet. This function takes no lock
+    and changes no file. Raises the errors of `has_commits` and `commits`."""
     with storage_errors(path, "opened"), Directory.open(path) as folder:
         return commits(folder)[0][0] if has_commits(folder) else None
 

@@ -1,4 +1,5 @@
-"""`oc.array`, `oc.open_array` and `oc.place`: plan, show and make the placement of arrays on the tiers of a machine.
+"""`oc.array`, `oc.open_array` and `oc.place`: plan and show the places of arrays on the tiers of a machine, and make
+the arrays.
 
 For each array and each possible tier, the plan needs the bytes that the array takes and the time of its transfers in
 one step.
@@ -69,7 +70,7 @@ def array(
     """
     spec = ArraySpec(shape, dtype, tier, access, persist, path, working, bytes_read_per_step, bytes_written_per_step)
     if spec.is_committed and spec.path is None:
-        # Raises InputError before anything else if the tier keeps no values.
+        # This call raises InputError if the tier keeps no values. The missing path is reported only after this check.
         possible_tiers("array", spec, find_tiers())
         raise InputError(f"persist={persist!r} needs a path, by which the array is found again")
     return _make(spec, seconds_per_step)
@@ -130,12 +131,13 @@ class Placement:
 
     @property
     def dram_bytes(self) -> int:
-        """The bytes of DRAM that the arrays always hold. Files on tmpfs count; cached pages of other files do not."""
+        """The bytes of DRAM that the arrays always hold. Files on tmpfs are included. Cached pages of other files are
+        not included."""
         return sum(self.bytes_on(tier.name) for tier in self.tiers if tier.kind in MAIN_MEMORY)
 
     def make(self) -> dict[str, Array]:
-        """Make the arrays and return them by name. If an array exists at its path already, it is opened with the values
-        of its last commit. Raises InputError, StorageError, CorruptionError."""
+        """Make the arrays and return them by name. If an array already exists at a path, this array is opened with the
+        values of its last commit. Raises InputError, StorageError, CorruptionError."""
         made: dict[str, Array] = {}
         try:
             for one in self.arrays:
@@ -213,8 +215,8 @@ def place(
 
 
 def _with_shared(demand: Demand, shared: Sequence[SharedRoom]) -> Demand:
-    """Return the demand with additional entries: the bytes that each choice takes of each room that several tiers
-    share."""
+    """Return the demand with more entries in `takes` of each choice. An entry gives the bytes that the choice takes of
+    a room that several tiers share."""
 
     def takes(one: Choice) -> tuple[tuple[str, int], ...]:
         sums = ((room.name, sum(count for place, count in one.takes if place in room.tiers)) for room in shared)
@@ -224,8 +226,8 @@ def _with_shared(demand: Demand, shared: Sequence[SharedRoom]) -> Demand:
 
 
 def _tiers_for(arrays: Mapping[str, ArraySpec]) -> list[Tier]:
-    """Return the tiers of this machine and of the paths. Measure the tiers if an array has several possible tiers and
-    one of these was never measured."""
+    """Return the tiers of this machine and of the paths. If an array has several possible tiers and one of them was
+    never measured, measure all tiers first."""
     parents = [nearest_existing(spec.path.absolute().parent) for spec in arrays.values() if spec.path is not None]
     folders = [folder for folder in parents if folder.is_dir()]
     tiers = find_tiers(folders)
@@ -305,8 +307,8 @@ def demand_of(name: str, spec: ArraySpec, tiers: Sequence[Tier]) -> Demand:
 
 
 def spec_on(tier: Tier, name: str, spec: ArraySpec) -> ArraySpec:
-    """Return the spec. If it needs a path and has none, the result has one: a folder with the array's name in the
-    directory of the tier."""
+    """Return `spec`. If the array has commits but no path, return a copy of `spec` with a path. This path is a folder
+    with the array's name in the directory of the tier."""
     if not spec.is_committed or spec.path is not None:
         return spec
     assert tier.directory is not None, "memory keeps nothing"
@@ -350,7 +352,7 @@ def why(
     free_bytes: Mapping[str, int],
     computing_seconds: float,
 ) -> str:
-    """Return the reason for the place of demand `number`, as text for users. `free_bytes` has the free bytes of each
+    """Return a text for users that says why demand `number` got its place. `free_bytes` has the free bytes of each
     place, the fastest place first."""
     demand, chosen = demands[number], found.chosen[number]
     if spec.path is not None:
@@ -378,8 +380,8 @@ def _objections(
     free_bytes: Mapping[str, int],
     computing_seconds: float,
 ) -> Iterator[str]:
-    """Yield the reasons against each choice in `passed` for one demand. All other demands keep their places in this
-    comparison."""
+    """Yield the reason against each choice in `passed` for demand `number`. In this comparison all other demands keep
+    their places."""
     places = tuple(free_bytes)
     now = cost(demands, found.chosen, places, computing_seconds)[0]
     for one in passed:

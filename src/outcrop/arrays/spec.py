@@ -1,5 +1,5 @@
-"""The description of an array on a tier: shape, dtype, tier, use in a step, and commits. Also finds the tiers that fit
-it."""
+"""The description of an array on a tier: shape, dtype, tier, use in a step, and commits. This module also finds the
+tiers on which the array can be placed."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """The storage of an array: the interface, memory that is lost with the process, and a mapped .npy file.
 
-The system writes the pages of a mapped file at any time, at the latest when the file is flushed. The header takes one
-page, so that the values begin on a page. If a flush does not finish, the file contains a mixture of old and new values.
-Arrays with commits (committed.py) do not have this problem. The path of a .npy file may be a link, because the user has
-named it. The link is followed once, when the file is opened.
+The system writes the pages of a mapped file at any time, at the latest when the file is flushed. The header fills one
+page, so that the values begin at the start of a page. If a flush does not finish, the file contains a mixture of old
+and new values. Arrays with commits (committed.py) do not have this problem. The path of a .npy file may be a link,
+because the user has named it. The link is followed once, when the file is opened.
 
 Python passes open files to C++ by their descriptors. Therefore no name is looked up twice.
 """
@@ -56,7 +56,7 @@ table, two arrays could reserve the same memory."""
 
 
 def path_of(handle: int) -> str:
-    """Return a path by which this process can open the file of `handle` again, even if it was renamed."""
+    """Return a path by which this process can open the file of `handle` again, even if the file was renamed."""
     return f"/proc/self/fd/{handle}"
 
 
@@ -85,7 +85,8 @@ def transfer_threads() -> int:
 
 
 class ArrayStorage(ABC):
-    """The bytes of an array, and the method that keeps them."""
+    """The interface to the storage of an array: the bytes of the values, and the method that makes the values
+    durable."""
 
     primitive: str
     """The method that makes values durable, or "none" if values are not durable."""
@@ -99,8 +100,9 @@ class ArrayStorage(ABC):
 
     @abstractmethod
     def flush(self, steps: int) -> int:
-        """Make the values after step `steps` as durable as this storage can. Return the number of bytes written, or the
-        size of the array if this number is unknown. Raises StorageError."""
+        """Make the values durable, if this storage can keep values. `steps` is the number of steps that the values
+        include. Return the number of bytes written, or the size of the array if this number is unknown. Raises
+        StorageError."""
 
     @property
     def generation(self) -> int:
@@ -137,9 +139,9 @@ class Volatile(ArrayStorage):
 
 
 def take_memory(tier: Tier, nbytes: int) -> NDArray[np.uint8]:
-    """Return `nbytes` bytes of zeros on a tier, which exist until the process ends. They are memory of the tier's NUMA
-    nodes, or a mapped file without a name. A page of DRAM comes from the NUMA node of the thread that touches the page
-    first. Raises InputError, StorageError."""
+    """Return `nbytes` bytes of zeros on a tier. The bytes exist until the process ends. They are in memory of the
+    tier's NUMA nodes, or in a mapped file without a name. A page of DRAM comes from the NUMA node of the thread that
+    touches the page first. Raises InputError, StorageError."""
     if tier.directory is not None:
         with storage_errors(tier.directory, "used"), Directory.open(tier.directory) as folder:
             opened = path_of(folder.handle)
@@ -163,8 +165,8 @@ def subtract_reserved(tiers: Sequence[Tier]) -> list[Tier]:
 
 
 def untouched_bytes(content: NDArray[Any]) -> int:
-    """Return the number of bytes in pages of `content` that were never touched, or 0 if the system does not tell.
-    `content` begins on a page."""
+    """Return the number of bytes in pages of `content` that were never touched, or 0 if the system does not give this
+    number. `content` begins at the start of a page."""
     pages = np.zeros(-(-content.nbytes // mmap.PAGESIZE), np.uint8)
     answer = ctypes.CDLL(None).mincore(
         ctypes.c_void_p(content.ctypes.data), ctypes.c_size_t(content.nbytes), ctypes.c_void_p(pages.ctypes.data)

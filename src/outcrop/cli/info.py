@@ -67,7 +67,8 @@ def info(where: Annotated[Path, typer.Argument(metavar="WHERE", help="directory 
 
 
 def _rim(run: Manifest) -> str:
-    """Return a text about the cells that the arrays have around the user's grid; "" if they have none."""
+    """Return a text about the cells that the arrays have around the user's grid, or "" if the arrays have no such
+    cells."""
     if not any(run.padding):
         return ""
     return f", stored with {' x '.join(map(str, reversed(run.padding)))} cells around it"
@@ -98,7 +99,7 @@ def _points(count: int) -> str:
 
 
 def _cells(coordinates: Coordinates) -> str:
-    """Return the spacing of the cells and the position of the first cell, along x, y and z."""
+    """Return a text with the spacing of the cells and the position of the first cell along each axis, x first."""
     apart, first = (
         " x ".join(f"{number:g}" for number in reversed(numbers))
         for numbers in (coordinates.spacing, coordinates.origin)

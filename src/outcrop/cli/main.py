@@ -27,7 +27,7 @@ MAX_WORD = 300
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
-    """Run one command and exit. `arguments` are those of the process by default."""
+    """Run one command and exit. By default, the command is in the arguments of this process."""
     signal.signal(signal.SIGTERM, _interrupt)
     _open_standard_files()
     code = call(list(sys.argv[1:] if arguments is None else arguments))
@@ -38,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     except OSError as error:
         if code == 0:  # a command that has failed has already printed its line
             code = _print_error(f"standard output: {error.strerror}", FAILED)
-        discard_output()  # the buffer still holds the text, and Python would fail again to write it at exit
+        discard_output()  # the buffer still holds the text, and at exit Python fails again to write this text
     try:
         sys.stderr.flush()
     except OSError:
@@ -51,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 def call(arguments: list[str]) -> int:
     try:
         _check_words(arguments)
-        from outcrop.cli.app import UsageProblem, invoke  # so that Ctrl-C during the import is handled, too
+        from outcrop.cli.app import UsageProblem, invoke  # Ctrl-C during this import is handled, too
 
         try:
             return invoke(arguments)
@@ -79,8 +79,8 @@ def discard_output(stream: TextIO | None = None) -> None:
 
 
 def _check_words(arguments: Sequence[str]) -> None:
-    """Raise InputError for an empty word, which Typer would take for the current directory, and for a word that is not
-    UTF-8, which a manifest cannot store."""
+    """Raise InputError for an empty word and for a word that is not UTF-8. Typer treats an empty word as the current
+    directory. A manifest cannot store a word that is not UTF-8."""
     for number, word in enumerate(arguments):
         if not word or re.fullmatch(r"--[a-z][a-z-]*=", word):
             option = word.rstrip("=") or next(iter(arguments[number - 1 : number]), "")
@@ -92,9 +92,9 @@ def _check_words(arguments: Sequence[str]) -> None:
 
 
 def _open_standard_files() -> None:
-    """Open standard files that the caller has closed (`>&-`) as /dev/null. Otherwise the next file that is opened gets
-    such a number, and messages are written between its data. Standard output escapes characters that its encoding
-    lacks."""
+    """Open standard files that the caller has closed (`>&-`) as /dev/null. Otherwise the next file that this process
+    opens gets the number of a standard file, and messages are written into that file. Also make standard output escape
+    characters that its encoding does not have."""
     null = os.open(os.devnull, os.O_RDWR)
     while null <= 2:  # dup returns the lowest free number
         null = os.dup(null)
@@ -107,7 +107,8 @@ def _open_standard_files() -> None:
 
 
 def _end_by_sigpipe() -> None:
-    """End this process by SIGPIPE, as the system ends programs that do not ignore the signal. Python ignores it."""
+    """End this process by SIGPIPE, as the system ends other programs when their pipe is closed. Python ignores this
+    signal, so its default effect is restored first."""
     discard_output()
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGPIPE})
@@ -122,7 +123,7 @@ def _print_error(text: str, code: int) -> int:
 
 
 def _printable(word: str) -> str:
-    """Return a word of a message. Control characters are escaped, and the middle of a very long word is omitted."""
+    """Return `word` for a message. Control characters are escaped, and the middle of a very long word is omitted."""
     plain = "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in word)
     return plain if len(plain) <= MAX_WORD else f"{plain[: MAX_WORD // 2]} ... {plain[-20:]}"
 

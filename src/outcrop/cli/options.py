@@ -59,8 +59,9 @@ _MMAP_THRESHOLD, _THRESHOLD_BYTES = -3, 128 << 10
 
 
 def takes_run_options(*names: str, unless: str = "") -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Add options of a run to a command: the options in `names`, or all options. The first argument of the command is a
-    dict of the options on the command line, with their texts. The help shows `unless` as the default of each option.
+    """Return a decorator that adds options of a run to a command. These are the options in `names`, or all options if
+    `names` is empty. The first argument of the command becomes a dict with the values of the options on the command
+    line. If `unless` is not "", the help shows `unless` as the default of each option.
     """
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
@@ -93,7 +94,7 @@ def _run_parameters(names: Sequence[str], unless: str) -> list[inspect.Parameter
             found.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=stencil))
         elif option.flags:
             kind = _TYPES.get(name, bool if RunOptions.__dataclass_fields__[name].default is False else str)
-            default = unless or ("" if name == "directory" else default_text(name))  # `run` has no default directory
+            default = unless or ("" if name == "directory" else default_text(name))  # `run` needs a directory
             text = f"{option.help} [default: {default}]" if default else option.help
             flags = typer.Option(*option.flags, metavar=option.metavar, help=text, show_default=False)
             found.append(_optional(name, kind, flags))
@@ -108,9 +109,11 @@ def _optional(name: str, kind: Any, option: Any) -> inspect.Parameter:
 
 
 def run_options(given: Mapping[str, Any], needs_directory: bool = True, or_else: str = "") -> RunOptions:
-    """Return the options on the command line, completed by those of the TOML file that it names.
+    """Return the options of a run. Options on the command line replace options in the TOML file that the command line
+    names.
 
-    Raises InputError if the number of steps or the directory is missing. `or_else` is appended to the second message.
+    Raises InputError if the number of steps or the directory is missing. `or_else` is appended to the message about the
+    directory.
     """
     from outcrop.run.definition import as_stencil
     from outcrop.run.options_file import SUFFIX, read_options
@@ -140,8 +143,9 @@ def run_options(given: Mapping[str, Any], needs_directory: bool = True, or_else:
 
 
 def return_freed_memory() -> None:
-    """Make the C library return each large block to the system when it is freed, as it does at first. Otherwise it
-    keeps larger and larger blocks, and the process grows beyond the window."""
+    """Make the C library return each large block to the system when the block is freed. The library does this at first,
+    but later it keeps larger and larger freed blocks. With these blocks the process needs more memory than the
+    window."""
     with contextlib.suppress(OSError, AttributeError):  # a C library without mallopt
         ctypes.CDLL(None).mallopt(_MMAP_THRESHOLD, _THRESHOLD_BYTES)
 
@@ -149,7 +153,7 @@ def return_freed_memory() -> None:
 def join_sizes(words: list[str]) -> list[str]:
     """Return the words of a command line. The one to three numbers after `-n` become one word, such as "20 12 10".
 
-    The stencil determines how many numbers there are, but options of Typer take a fixed number of words.
+    The stencil determines whether one, two or three numbers follow, but options of Typer take a fixed number of words.
     """
     joined: list[str] = []
     rest = list(words)
@@ -167,7 +171,8 @@ def join_sizes(words: list[str]) -> list[str]:
 
 
 def parse_size(text: str, stencil: Stencil) -> Shape:
-    """Return the shape (10, 12, 20) of "20 12 10". Raises InputError if it is no size of a grid of the stencil."""
+    """Return the shape (10, 12, 20) of "20 12 10". Raises InputError if the text is not the size of a grid for the
+    stencil."""
     from outcrop.axes import axes_text, option_text
 
     words = text.split()
@@ -204,19 +209,22 @@ def parse_parameters(texts: Sequence[str]) -> dict[str, float]:
 
 
 def check_output(path: Path | None, option: str) -> None:
-    """Raise InputError if the file of an option cannot be written at the end of the command. Changes nothing."""
+    """Raise InputError if the file of an option cannot be written at the end of the command. This check changes no
+    file."""
     if path is not None:
         require_output(path, option)
 
 
 def write_json(path: Path | None, option: str, data: object) -> None:
-    """Write `data` to the file of an option. Raises InputError if that fails."""
+    """Write `data` as JSON to the file of an option, if the option is given. Raises InputError if the file cannot be
+    written."""
     if path is not None:
         write_file(path, option, (json_format.dumps(data, indent=2) + "\n").encode())
 
 
 def write_file(path: Path, name: str, content: bytes) -> None:
-    """Write a file of the user, and make its directory if it is missing. Raises InputError if that fails."""
+    """Write a file of the user, and make the file's directory if this directory is missing. Raises InputError if the
+    file cannot be written."""
     made = make_directory(path.absolute().parent)
     try:
         path.write_bytes(content)

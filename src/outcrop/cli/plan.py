@@ -99,7 +99,7 @@ def elsewhere(given: Mapping[str, Any], name: str) -> Planned:
 
 
 def describe(planned: Planned) -> str:
-    """Return the plan in a few lines, with advice if there is any."""
+    """Return the plan in a few lines of text. If `advice` has a text, this text is the last line."""
     from outcrop.cli.plan_explain import advice
 
     plan, problem, machine = planned.plan, planned.problem, planned.machine
@@ -149,12 +149,12 @@ def describe(planned: Planned) -> str:
 
 
 def _because(planned: Planned, figure: str) -> str:
-    """Return the reason if a figure is assumed, otherwise ""."""
+    """Return the reason why a figure is assumed, or "" if the figure is not assumed."""
     return f" ({planned.assumed[figure]})" if figure in planned.assumed else ""
 
 
 def _fields(problem: Problem) -> str:
-    """Return the numbers of fields and stages; "" for one field in one stage."""
+    """Return a text with the numbers of fields and stages, or "" for one field in one stage."""
     if len(problem.fields) == 1 and problem.stages == 1 and problem.state_arrays == 1:
         return ""
     updated = len(problem.fields) - problem.statics
@@ -165,7 +165,8 @@ def _fields(problem: Problem) -> str:
 
 
 def _resident(plan: Plan) -> str:
-    """Return the part of the window that holds fields in memory for the whole run."""
+    """Return a text about the part of the window that holds fields in memory for the whole run, or "" if no part
+    does."""
     if not plan.window.resident:
         return ""
     size = sum(ring.planes * ring.slot_bytes for ring in plan.window.resident)
@@ -173,8 +174,8 @@ def _resident(plan: Plan) -> str:
 
 
 def _periodic(plan: Plan) -> str:
-    """Return a text about the extra planes that a periodic streaming axis needs in the window; "" if it is not
-    periodic.
+    """Return a text about the extra planes that a periodic streaming axis needs in the window, or "" if this axis is
+    not periodic.
     """
     from outcrop.plan.planner import find_scheme
 
@@ -198,7 +199,7 @@ def _disk(plan: Plan) -> str:
 
 
 def _blocks(plan: Plan) -> str:
-    """Return a text about the blocks of a pass; "" if the grid is one block."""
+    """Return a text about the blocks of a pass, or "" if the grid is one block."""
     count, sizes = plan.blocks_per_pass, plan.sizes
     if count == 1:
         return ""

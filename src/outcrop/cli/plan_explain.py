@@ -2,9 +2,10 @@
 
 The tables show the best candidates of the tuner, and the place of each field that is only read. Each row has a reason.
 
-The advice is about the same grid with its longest axis streamed, if that saves much of the time. A longer streaming
-axis has smaller planes. Each level keeps a fixed number of planes in memory, so more levels fit, and fewer passes read
-and write the grid. Only a new plan shows how much time this saves.
+The advice predicts the time of the same run with the longest axis of the grid as the streaming axis. The advice is
+shown only if this order of axes saves much time. A longer streaming axis has smaller planes. Each level keeps a fixed
+number of planes in memory, so more levels fit, and fewer passes read and write the grid. A new plan is computed to
+predict how much time this saves.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ WORTH_SAYING = 0.8
 
 
 def show_candidates(planned: Planned) -> None:
-    """Print the chosen plan, the best other candidates, the sizes that the user gave, and the fields only read."""
+    """Print the chosen plan, the best other candidates, the sizes that the user gave, and the fields that are only
+    read."""
     considered, problem = planned.considered, planned.problem
     rows = [HEAD, *(_candidate_row(one, considered[0], problem.stages) for one in considered[:SHOWN])]
     columns = [i for i in range(len(HEAD)) if problem.statics or HEAD[i] != "only read in"]
@@ -85,12 +87,13 @@ def _why_not_chosen(one: Candidate, chosen: Candidate) -> str:
 
 
 def advice(planned: Planned) -> str:
-    """Return one line about an order of the axes that is much faster, or "". Nothing is measured for this line."""
+    """Return one line about an order of the axes that is much faster, or "" if no order is. Nothing is measured for
+    this line."""
     problem, plan, guess = planned.problem, planned.plan, planned.plan.predicted
     is_waiting = guess.seconds > WAITING * guess.seconds_update > 0
     if planned.given or not is_waiting or problem.ndim == 1 or max(problem.shape) == problem.planes:
         return ""
-    # The update rate of the plan without the cost of the edges of slabs and blocks.
+    # the update rate of the plan, without the cost at the edges of slabs and blocks
     rate = problem.cells * problem.levels / guess.seconds_update * edge_factor(problem, plan.sizes)
 
     def roughly(one: Problem) -> float:
@@ -98,7 +101,7 @@ def advice(planned: Planned) -> str:
         return estimate(one, schemes, planned.machine, planned.budget_bytes, rate)
 
     seconds, best = min(((roughly(one), one) for one in _reordered(problem)), key=lambda pair: pair[0])
-    if not seconds < WORTH_SAYING * roughly(problem):  # both may be infinite
+    if not seconds < WORTH_SAYING * roughly(problem):  # false if both times are infinite
         return ""
     other = make_plan(
         best, planned.machine, planned.budget_bytes, plan.scheme, lambda sizes: rate / edge_factor(best, sizes)
@@ -110,7 +113,7 @@ def advice(planned: Planned) -> str:
 
 
 def _reordered(problem: Problem) -> Iterator[Problem]:
-    """Yield the problem with the longest axis first and the others in any order."""
+    """Yield the problem for each order of the axes in which a longest axis comes first."""
     own = [place for place in range(3) if problem.ndim == 3 or place != 1]
     for order in permutations(own):
         z, y, x = order if problem.ndim == 3 else (order[0], 1, order[-1])

@@ -101,7 +101,8 @@ def _draw_line(figure: Figure, picture: Any, axes: list[_Axis], colors: str, tit
 
 
 def _open(where: Path, field: str | None) -> tuple[FieldView | InputView, str, str, Coordinates | None]:
-    """Return the values in `where`, which can be indexed, with a title, the name of the values, and their coordinates.
+    """Open the file or run `where`. Return a view of its values that can be indexed, a title, the name of the values,
+    and their coordinates.
     """
     from outcrop.run.inputs.initial import InputView, parse_source
     from outcrop.run.places import may_hold_run
@@ -117,8 +118,8 @@ def _open(where: Path, field: str | None) -> tuple[FieldView | InputView, str, s
 
 
 def _cut(slice_at: str | None, shape: tuple[int, ...]) -> tuple[str, tuple[int | slice, ...], str]:
-    """Return the names of the axes of the picture, the vertical one first, the index of the slice, and its place in
-    words.
+    """Return three values: the letters of the picture's axes, with the vertical axis first; the index that selects the
+    slice; and a text that says where the slice is.
     """
     thinned: list[int | slice] = [slice(None, None, -(-size // MAX_PIXELS)) for size in shape]
     if len(shape) < 3:
@@ -132,7 +133,7 @@ def _cut(slice_at: str | None, shape: tuple[int, ...]) -> tuple[str, tuple[int |
 
 
 def parse_slice(text: str | None, shape: tuple[int, int, int]) -> tuple[str, int]:
-    """Convert "z=256" to ("z", 256). Without a text, return the middle of z.
+    """Convert "z=256" to ("z", 256). If `text` is None, return "z" and the middle plane.
 
     Raises InputError for an unknown axis and for a place outside the grid.
     """

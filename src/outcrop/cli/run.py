@@ -1,4 +1,4 @@
-"""`outcrop run`: a simulation from its initial values to a report; and the output of a run, which `resume` shares."""
+"""`outcrop run`: run a simulation and report its figures. `RunOutput` prints the output of `run` and `resume`."""
 
 from __future__ import annotations
 
@@ -50,10 +50,10 @@ def run(
 
 
 class RunOutput:
-    """Prints the output of a run, which continues even if the output cannot be printed.
+    """Prints the output of a run. The run continues even if its output cannot be printed.
 
-    After the first failure nothing more is printed. A closed pipe, as in `outcrop run ... | head -1`, is no error.
-    `finish` raises any other failure, such as a full disk, when the run is complete.
+    After the first failure nothing more is printed. A closed pipe, as in `outcrop run ... | head -1`, is not an error.
+    For any other failure, such as a full disk, `finish` raises StorageError when the run is complete.
     """
 
     def __init__(self, quiet: bool) -> None:
@@ -61,7 +61,7 @@ class RunOutput:
         self._problem: OSError | None = None
 
     def print(self, text: str) -> None:
-        """Print `text`, unless the user wants no output or printing has failed."""
+        """Print `text`. Do nothing if the user wants no output, or if an earlier text could not be printed."""
         if self._quiet or self._problem is not None:
             return
         try:

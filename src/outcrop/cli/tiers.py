@@ -58,7 +58,7 @@ def show_progress(text: str) -> None:
 
 
 def table(found: list[Tier]) -> Iterator[str]:
-    """Yield a row for each tier, then a line of remarks for each."""
+    """Yield a table with a row for each tier, then a line with remarks for each tier."""
     rows = [HEADS, *(_row(tier) for tier in found)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(HEADS))]
     for row in rows:
@@ -100,7 +100,7 @@ def _remarks(tier: Tier) -> Iterator[str]:
 
 
 def _rate(bytes_per_second: float | None) -> str:
-    """Return the value in decimal units, which data sheets use. The second figure of fio uses them, too."""
+    """Return the rate as text in decimal units. Data sheets and the second figure of fio have decimal units, too."""
     if bytes_per_second is None:
         return "-"
     return f"{bytes_per_second / 1e9:.3g} GB/s" if bytes_per_second >= 1e9 else f"{bytes_per_second / 1e6:.3g} MB/s"
