@@ -3,8 +3,8 @@
     .venv/bin/python scripts/cost_of_acquisition.py DIRECTORY [REPEATS]
 
 The script measures several runs alternately. The machine must have no other work. Snapshots contain the whole field,
-which is the largest possible snapshot. In addition to the time that the device needs for their bytes, they may cost 5
-%.
+which is the largest possible snapshot. The device needs time to write the bytes of the snapshots. Apart from this time,
+a run may take at most 5 % longer than the run without acquisition.
 """
 
 from __future__ import annotations

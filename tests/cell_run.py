@@ -1,7 +1,7 @@
 """Prove plans by a symbolic run, cell by cell and action by action.
 
-Each cell of the rings and of the arrays on disk holds the number of the level that wrote the cell. This run is slow and
-simple. The code of this run defines which plans are legal. Tests compare `plan/validate.py` with this run.
+Each cell of the rings and of the arrays on disk holds the number of the level that wrote the cell. The code is slow and
+simple, and it defines which plans are legal. Tests compare `plan/validate.py` with this code.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from outcrop.plan.problem import Operand, Problem, versions
 Levels = NDArray[np.int16]
 NOTHING = -9
 RIM = 9999
-"""The number of a cell of the rim. A rim cell is correct at every level."""
+"""The number that stands for a cell of the rim. A rim cell is correct at every level."""
 BEFORE = -1
 """The level of the previous value of a cell at the start of a pass."""
 
 
 @dataclass
 class _Slot:
-    """The part of one plane that a block holds: the level of each cell of the block's frame."""
+    """One slot of a ring: the level of each cell of one plane, inside the frame of the block."""
 
     frame: Rectangle
     owner: Block | None
@@ -87,8 +87,9 @@ class CellRun:
         self.other = np.full_like(source, NOTHING)
         self.fringes: dict[tuple[int, int], tuple[Rectangle, Levels]] = {}
         self.reads_statics = any(isinstance(action, Read) and action.array == "statics" for action in one.actions)
-        # `source_sums` and `target_sums` mark the cells whose checksums are taken: at level 0, and at the last level.
-        # `sealed` marks the planes of the target whose checksum is written. `written` marks the written cells.
+        # `source_sums` marks the cells whose checksum at level 0 is computed. `target_sums` marks the cells whose
+        # checksum at the last level is computed. `sealed` marks the planes of the target whose checksum is written.
+        # `written` marks the written cells.
         self.source_sums = np.zeros(source.shape, bool)
         self.target_sums = np.zeros(source.shape, bool)
         self.sealed = np.zeros(problem.planes, bool)
@@ -99,7 +100,7 @@ class CellRun:
                 self._slot(entry.field, z).levels[:] = source[z]
 
     def perform_all(self, actions: Sequence[Action]) -> None:
-        """Perform all actions in order. An error names its action."""
+        """Perform all actions in order. The message of an error names the action that caused the error."""
         for index, action in enumerate(actions):
             try:
                 self.perform(action)
@@ -264,8 +265,8 @@ class CellRun:
         self.committed = True
 
     def _require_statics(self, z: int, area: Rectangle, own: Rectangle) -> None:
-        """Require the fields that are only read to be in the window. The checksum of the sources also covers these
-        fields.
+        """Raise IllegalPlan unless the window holds this part of the fields that are only read. The checksum of the
+        sources also covers these fields.
         """
         part = Rectangle(max(area.y0, own.y0), min(area.y1, own.y1), max(area.x0, own.x0), min(area.x1, own.x1))
         for entry in self.statics if self.reads_statics and part.y0 < part.y1 and part.x0 < part.x1 else ():
@@ -273,7 +274,7 @@ class CellRun:
             require(there, f"of plane {z} field {entry.field} is not there when its checksum is taken")
 
     def _sum(self, summed: NDArray[np.bool_], z: int, area: Rectangle, own: Rectangle) -> None:
-        """Mark the checksums of the block's own cells as taken. Each checksum may be taken only once."""
+        """Record that the checksums of the block's own cells are computed. Each checksum may be computed only once."""
         rows = slice(max(area.y0, own.y0), max(0, min(area.y1, own.y1)))
         columns = slice(max(area.x0, own.x0), max(0, min(area.x1, own.x1)))
         cells = summed[z, rows, columns]
@@ -281,7 +282,7 @@ class CellRun:
         cells[:] = True
 
     def _rims(self, z: int, area: Rectangle) -> list[Rectangle]:
-        """Return the parts of `area` that no update changes."""
+        """Return the parts of `area` in plane z that no update changes."""
         problem = self.problem
         if not problem.first_plane <= z < problem.end_plane or problem.first_row >= problem.end_row:
             return [area]
@@ -299,8 +300,8 @@ class CellRun:
         return self.second[field] if copy else field
 
     def _copies(self, level: int) -> list[int]:
-        """Return the rings of the updated fields: the rings of the first copies if `level` is even, else of the second
-        copies.
+        """Return the rings of the updated fields. If `level` is even, these are the rings of the first copies,
+        otherwise those of the second copies.
         """
         if level % 2:
             return list(self.second.values())
@@ -344,7 +345,8 @@ class CellRun:
 
 
 class CellGrid:
-    """The cells of the grid at the start of a pass. Planes are numbered by position, as in plans."""
+    """The cells of the grid at the start of a pass. As in plans, planes are numbered by position. On a folded axis, the
+    position is not the plane number."""
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
@@ -383,7 +385,7 @@ class CellGrid:
         return self._seen_from(y0 - reach, y1 + reach, self.problem.shape[1], self.problem.periodic[1])
 
     def columns_around(self, x0: int, x1: int) -> NDArray[np.intp]:
-        """Return the cells of a row that an update of cells x0 <= x < x1 may read, without padding."""
+        """Return the cells of a row that an update of the cells x0 <= x < x1 may read."""
         reach, nx = self.problem.radii[2], self.problem.shape[2]
         if self.problem.sides[2] == ("fixed", "fixed"):
             return np.arange(max(0, x0 - reach), min(self.problem.pitch_cells, x1 + reach))
@@ -410,7 +412,7 @@ def _unfold(position: int, count: int) -> int:
 
 
 def run_pass(problem: Problem, one: Pass, window: Window, has_statics: bool = False) -> None:
-    """Raise IllegalPlan unless `one` brings each cell to the last level and has written the cell when the pass commits.
+    """Raise IllegalPlan unless the pass `one` brings each cell to the last level and writes the cell before the commit.
     """
     run = CellRun(problem, one, window, has_statics)
     run.perform_all(one.actions)
@@ -418,7 +420,7 @@ def run_pass(problem: Problem, one: Pass, window: Window, has_statics: bool = Fa
 
 
 def run_one_layer(problem: Problem, one: Pass, window: Window) -> None:
-    """Raise IllegalPlan unless `one` brings each cell to the last level inside the window.
+    """Raise IllegalPlan unless the pass `one` brings each cell to the last level inside the window.
 
     At the start, the window holds all planes at level 0. The window also holds the rim, which is correct at every
     level."""

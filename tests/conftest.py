@@ -1,4 +1,5 @@
-"""Set up all tests, together with profiles.py: the rounding mode, and image files that act as block devices."""
+"""Set up all tests: restore the rounding mode, and let image files act as block devices. profiles.py has further
+settings."""
 
 from collections.abc import Iterator
 from importlib.util import find_spec
@@ -14,8 +15,8 @@ from outcrop import _core
 def standard_rounding() -> Iterator[None]:
     """Restore the rounding mode after each test.
 
-    An operator of Devito changes the rounding mode of its thread. Afterwards this thread treats subnormal numbers as
-    zeros, in NumPy too. Other tests must not see this change."""
+    An operator of Devito changes the rounding mode of the thread that runs it. Afterwards, NumPy in this thread treats
+    subnormal numbers as zeros too. Other tests must not see this change."""
     yield
     _core.restore_rounding()
 

@@ -112,7 +112,7 @@ class Life {
     opened.folder = files.own_folder(folder_name, false);
     opened.held = opened.folder->hold("lock", 0);
     if (!opened.held) return {};
-    // the last commit must be durable before a process overwrites the slots of the commit before it
+    // the name of the last commit must be durable before a process overwrites the slots of the previous commit
     opened.folder->flush();
     opened.slots = std::make_unique<SlotFile>(std::string(folder_name) + "/tiles", array_bytes, tile_bytes, true, 1,
                                               SlotFile::Way::best, files);
@@ -137,7 +137,7 @@ class Life {
       return opened;
     }
     if (announced_ > 0) throw Wrong{"no commit is whole, generation " + std::to_string(announced_) + " was announced"};
-    return opened;  // the first commit failed, and a process was repeating it
+    return opened;  // no commit was announced, so the array begins without one
   }
 
   void check(const Record &found, const Bytes &content) {

@@ -234,8 +234,8 @@ class ModelFiles final : public Files {
 
 // ---------------------------------------------------------------------------------------------- processes
 
-// Lets the process `next` run, and waits until this process gets its turn again. Only one thread runs at a time. The
-// running thread changes only in this function.
+// Lets the process `next` run, and waits until the calling process gets its turn again. Only one thread runs at a time,
+// and only this function lets another thread run.
 void Storage::let_go_on(Process &next) {
   if (next.has_ended || next.number == turn_) return;
   std::unique_lock lock(mutex_);
@@ -366,7 +366,8 @@ void Storage::flush(Inode &inode) {
   inode.sizes.clear();
 }
 
-// Flushes only some sectors. From now on, the model treats all sectors as flushed, as real systems do.
+// Simulates a flush that fails: only some sectors reach the device. Afterwards the model treats all sectors as flushed,
+// as real systems do.
 void Storage::flush_badly(Inode &inode) {
   inode.durable.resize(inode.seen.size());
   for (const auto &[sector, versions] : inode.dirty)
@@ -410,7 +411,7 @@ void Storage::cut_power() {
     lose(each);
     for (const auto &[name, inode] : each.seen) inodes.insert(inode);
   }
-  std::vector<InodeRef> in_order;  // in the order of their names, because addresses differ from run to run
+  std::vector<InodeRef> in_order;  // sorted by name, because addresses differ from run to run
   for (auto &[path, each] : directories_)
     for (const auto &[name, inode] : each.seen)
       if (inodes.erase(inode) > 0) in_order.push_back(inode);

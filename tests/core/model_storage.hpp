@@ -1,4 +1,4 @@
-// A model of storage, for tests of protocols that must survive power cuts, kills and errors. A seed determines all
+// Defines a model of storage. It tests protocols that must survive power cuts, kills and errors. A seed determines all
 // events. The model has these parts:
 //
 //     a file      has bytes that programs see, and bytes on the device. After a power cut, a sector that was
@@ -37,16 +37,16 @@ struct Killed {};
 enum class Mutation {
   none,
   no_flush_before_rename,     ///< a file is renamed before its bytes are on the device
-  flush_of_the_wrong_file,    ///< a flush writes a different file of the folder than requested
-  clean_up_without_the_lock,  ///< every process gets every lock
-  overwrite_of_current_slot,  ///< both slots of a tile are at the same place in the file
+  flush_of_the_wrong_file,    ///< a flush writes another file of the folder instead of the requested file
+  clean_up_without_the_lock,  ///< every process gets every lock, even if another process holds the lock
+  overwrite_of_current_slot,  ///< both slots of a tile are the same place in the file
   record_before_data,         ///< data are flushed only after the record that refers to these data
 };
 
-/// The faults that may happen.
+/// The faults that may happen in one call of run().
 struct Weather {
-  bool power_cuts = false;  ///< true: the power fails; false: processes are killed, and changes made by them stay
-  /// true: a power cut keeps the first changes of names; false: it may keep any changes
+  bool power_cuts = false;  ///< true: the power fails; false: processes are killed, and their changes stay
+  /// true: a power cut keeps the first changes of names; false: a power cut may keep any changes of names
   bool keeps_order = true;
   double error_rate = 0;          ///< probability that an operation fails
   std::uint64_t kill_within = 0;  ///< each process is killed within this number of operations; 0: never
@@ -66,8 +66,8 @@ class Storage {
  public:
   Storage(std::uint64_t seed, Mutation mutation) : random(seed), mutation_(mutation) {}
 
-  /// Runs one program as a process, or two programs as alternating processes. Returns when all processes have ended. If
-  /// a process ends with an exception other than Killed, throws the first such exception again.
+  /// Runs one program as a process, or two programs as processes that take turns. Returns when all processes have
+  /// ended. If a process ends with an exception other than Killed, this function throws the first such exception again.
   void run(const std::vector<std::function<void(Files &)>> &programs, const Weather &weather);
 
   /// Runs a program without faults.
@@ -92,8 +92,8 @@ class Storage {
 
   struct Inode {
     Bytes seen, durable;
-    std::map<std::size_t, std::vector<Bytes>> dirty;  // all contents of each sector since the last flush
-    std::vector<std::size_t> sizes;                   // all sizes since the last flush
+    std::map<std::size_t, std::vector<Bytes>> dirty;  // all contents that a sector has had since the last flush
+    std::vector<std::size_t> sizes;                   // all sizes that the file has had since the last flush
   };
   using InodeRef = std::shared_ptr<Inode>;
   using Names = std::map<std::string, InodeRef>;
@@ -103,7 +103,7 @@ class Storage {
   };
   struct Directory {
     Names seen, durable;
-    std::vector<Change> changes;  // changes of names that are not flushed
+    std::vector<Change> changes;  // changes of names since the last flush
   };
   struct Process {
     int number = 0;

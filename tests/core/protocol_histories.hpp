@@ -1,5 +1,5 @@
-// Runs histories of protocols over a model of storage. In a history, processes begin, recover the state that earlier
-// processes have left, and write. Processes may be killed at any point.
+// Runs histories of protocols over a model of storage. In a history, each process first recovers the state that earlier
+// processes have left, and then writes. A process may be killed at any point.
 #pragma once
 
 #include <cstdint>
@@ -16,20 +16,23 @@ struct History {
   std::uint64_t operations = 0;
 };
 
-/// Runs a history of an array in slots with two alternating records, like a committed array.
+/// Runs a history of an array. Like a committed array, it has two slots for each tile and two records that are written
+/// alternately.
 History live_of_slots(std::uint64_t seed, Mutation mutation);
-/// Runs a history in which one or two writers stage steps for a target, drain the steps and recover them.
+/// Runs a history in which one or two writers stage steps, drain the steps to a target, and recover staged steps after
+/// a failure.
 History live_of_stages(std::uint64_t seed, Mutation mutation);
 /// Runs a history in which a process writes one file for each node and an index, and merges these files into a single
 /// file.
 History live_of_listings(std::uint64_t seed, Mutation mutation);
 
-/// Thrown if a protocol makes a mistake. Errors of the modelled storage are of type StorageError instead.
+/// The exception for a mistake of a protocol. Errors of the modelled storage have the type StorageError.
 struct Wrong {
   std::string what;
 };
 
-/// Runs `live` on this storage. If `live` throws an exception, its message is stored in `trouble` of the history.
+/// Runs `live`, and counts the operations of this storage. If `live` throws an exception, the message is stored in
+/// `trouble` of the history.
 inline History history_of(Storage &storage, const std::function<void()> &live) {
   History history;
   try {

@@ -1,8 +1,8 @@
 // These tests check that protocols survive power cuts, kills and errors. They run random histories over a model of
-// storage (model_storage.hpp). After each history, the storage must contain the last announced state or a later state
-// completely. Lost data must be reported by name.
+// storage (model_storage.hpp). After each history, the storage must contain a complete state: the last announced state
+// or a later one. If data is lost, the message must name the data.
 //
-// The tests of each library include this file and name the protocols of the library.
+// The tests of the core and of aggregation include this file, and list their own protocols.
 //
 // OUTCROP_SOAK=n multiplies the number of histories by n. OUTCROP_SEED=n begins with seed n. OUTCROP_TRACE=1 prints all
 // operations.
@@ -52,7 +52,7 @@ TEST_P(Protocols, AreRightInEveryHistory) {
   EXPECT_GT(operations, 10 * seeds);
 }
 
-// The same seed must give the same history. Otherwise a mistake that was found cannot be reproduced.
+// The same seed must give the same history. Otherwise a history with a mistake cannot be repeated.
 TEST_P(Protocols, FollowFromTheSeed) {
   for (const std::uint64_t seed : {3, 17, 40}) {
     const History one = GetParam().live(seed, Mutation::none), other = GetParam().live(seed, Mutation::none);

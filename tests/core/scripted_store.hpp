@@ -1,5 +1,5 @@
-// A store for tests of the pump and of code that uses the pump. The test controls each completion. It can delay a
-// completion, shorten a transfer, or return an error.
+// Defines a store for tests of the pump and of code that uses the pump. The test controls each completion: it can delay
+// the completion, shorten the transfer, or return an error.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +14,7 @@
 
 namespace outcrop {
 
-/// A store with one file "scripted" of `size` bytes. At the beginning, byte i is i * 7 + i / 256.
+/// A store with one file named "scripted". The file has `size` bytes. At the beginning, byte i is i * 7 + i / 256.
 class ScriptedStore final : public Store {
  public:
   /// Returns the maximum number of bytes that a transfer moves, or -errno. Transfers are numbered from 0.

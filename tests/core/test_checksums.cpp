@@ -1,5 +1,5 @@
-// These tests check the checksums. Every other program that computes CRC32C must accept the planes that this code
-// writes, on every processor. The fingerprint of a tile must change if the tile changes.
+// These tests check the checksums. On every processor, the checksum of a plane must equal the CRC32C that other
+// programs compute. The fingerprint of a tile must change if the tile changes.
 #include <gtest/gtest.h>
 
 #include <cstring>

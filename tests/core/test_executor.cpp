@@ -1,15 +1,15 @@
 // These tests check that planes are read ahead. An update must wait for all planes that it reads, and must not wait for
 // planes that are read for the next slab.
 //
-// Planes arrive in the order of their requests. Static fields arrive after the whole state of the same slab. So an
-// update that waits for a static plane it does not need waits for all planes that are read ahead:
+// Planes arrive in the order of their requests. The planes of static fields arrive after the whole state of the same
+// slab. So an update that waits for one unnecessary static plane waits for all planes that are read ahead:
 //
 //     requests      state of slab 1 | statics of slab 1 | update of slab 0
 //                                     ^ an update that waits for this plane also waits for all planes before it
 //
-// In this test, a store holds back the planes that the current update does not read, until the kernel of the update is
-// called. An update that waits for more planes never calls its kernel. So the store stops holding back planes after
-// some time, and records this. The planes that the update reads arrive in any order.
+// In this test, a store holds back the planes that the current update does not read. It delivers these planes when the
+// kernel of the update is called. An update that waits for one of these planes never calls its kernel. After some time,
+// the store therefore delivers all planes, and records this. The planes that the update reads arrive in any order.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -49,8 +49,8 @@ Grid grid_of(long statics_z) {
   return grid;
 }
 
-// Controls the completion of reads. A read for a slab completes only after the update of the previous slab has begun.
-// Even then, the read may need several tries.
+// Controls when reads complete. A plane that only a later slab needs arrives after the update of the current slab has
+// begun. Even a plane that is needed now may need several tries.
 struct Gate {
   const Grid grid;
   std::mt19937 random;

@@ -1,5 +1,5 @@
-// These tests check the faults that tests of durability use. The faults must occur, and must occur again with the same
-// seed.
+// These tests check the simulated faults that tests of durability use. The faults must occur, and the same seed must
+// give the same faults again.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 // These tests check that transfers stay inside a folder with untrusted content. No link, pipe or ".." in the folder may
-// lead a transfer outside. This must hold for both ways to open a file: if the system opens the whole path at once, and
-// if this library opens the path name by name.
+// lead a transfer outside. A file can be opened in two ways, and this must hold for both. Either the system opens the
+// whole path in one call, or this library opens one folder of the path after the other.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>

@@ -1,5 +1,5 @@
 // These tests check mapped files. Placed parts must show the right bytes of the file. Flushed bytes must be in the
-// file. Every instruction that writes cache lines back must leave their content unchanged.
+// file. Every instruction that writes cache lines back to memory must leave the content of the lines unchanged.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -36,7 +36,7 @@ class MappingTest : public testing::Test {
 };
 
 TEST_F(MappingTest, WhatIsFlushedIsInTheFile) {
-  // more than two parts of the parallel flush, and an incomplete page
+  // the parallel flush has more than two parts, and the last page is incomplete
   constexpr std::size_t size = (std::size_t{33} << 20) + 5;
   File::create(path("a"), size);
   {

@@ -1,5 +1,5 @@
-// These tests check the measurements of storage. They must make the requested number of transfers, stay within their
-// span and report errors. Measured speeds are not checked, only that a measurement takes time.
+// These tests check the measurements of storage. A measurement must make the requested number of transfers, stay within
+// the span, and report errors. The tests do not check the measured speed, only that a measurement takes time.
 #include <gtest/gtest.h>
 #include <unistd.h>
 

@@ -1,5 +1,6 @@
-// These tests check the loops of STREAM. Each loop must compute the same values as McCalpin's, for every number of
-// threads and every kind of flush. Flushed bytes must be in the file. The meter of memory must run each of its loops.
+// These tests check the loops of STREAM. Each loop must compute the same values as in McCalpin's program, for every
+// number of threads and every kind of flush. Flushed bytes must be in the file. The meter of memory must be able to run
+// each loop.
 #include <gtest/gtest.h>
 
 #include <cstddef>

@@ -1,5 +1,5 @@
-// These tests check the pump. Every byte must arrive, whatever results the store returns. A request must wait for the
-// request that it names. The first error must stop the pump, and its message must name the place.
+// These tests check the pump. Every byte must arrive, even after short or interrupted transfers. A request must wait
+// for the request that it names. The first error must stop the pump, and the message must name the place in the file.
 #include <gtest/gtest.h>
 
 #include <cerrno>

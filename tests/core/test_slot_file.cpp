@@ -143,8 +143,8 @@ TEST_P(SlotFileTest, ShowsTheCommitWhereItLies) {
 
 INSTANTIATE_TEST_SUITE_P(Ways, SlotFileTest, testing::Values(SlotFile::Way::best, SlotFile::Way::mapping));
 
-// Another user may have replaced the file by a link or a pipe. Then the constructor must neither follow the link nor
-// wait.
+// Another user may have replaced the file by a link or a pipe. The constructor must neither follow the link nor wait
+// for the pipe.
 TEST_P(SlotFileTest, IsNoLinkAndNoPipe) {
   const std::string victim = path() + "-victim", link = path() + "-link", pipe = path() + "-pipe", text = "keep this";
   std::ofstream(victim) << text;

@@ -1,6 +1,6 @@
 // These tests check files whose bytes arrive in parts. All bytes must arrive, in every order and with few slots.
-// Neighbours must be written together if they arrive in time. No page may be written both past the page cache and
-// through it. The checksum must be that of the file. A failure must end all waits.
+// Neighbours must be written together if they arrive in time. No page may be written both through the page cache and
+// past the cache. The computed checksum must be the checksum of the file. A failure must end all waits.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -147,13 +147,13 @@ TEST(Staging, WhereTooManySlotsAreOpenTheLongestUntouchedGoes) {
   const Scratch scratch(8 * slot);
   Recorded store = open({scratch.path});
   if (!store.direct()) GTEST_SKIP() << "no direct I/O here";
-  StagingBuffer staging(store, {{0, 8 * slot}}, {4, slot});  // three slots may be open
+  StagingBuffer staging(store, {{0, 8 * slot}}, {4, slot});  // at most three slots may be open
   hand_on(staging, 0, 0, 2 * page + 5);
   hand_on(staging, 0, slot, slot + 5);
   hand_on(staging, 0, 2 * slot, 2 * slot + 5);
   hand_on(staging, 0, slot + 5, slot + 6);
   hand_on(staging, 0, 3 * slot, 3 * slot + 5);  // sends slot 0, which has two pages and five bytes
-  hand_on(staging, 0, 2 * page + 5, slot);      // sends slot 2; slot 0 still lacks one page and a part of another page
+  hand_on(staging, 0, 2 * page + 5, slot);      // sends slot 2; two pages of slot 0 are still incomplete
   hand_on(staging, 0, slot + 6, 2 * slot);      // slot 1 stayed open until now
   hand_on(staging, 0, 2 * slot + 5, 3 * slot);
   hand_on(staging, 0, 3 * slot + 5, 8 * slot);

@@ -33,7 +33,7 @@ std::filesystem::path fresh_folder() {
   return name;
 }
 
-// name of the backend, direct, wrapped in a faulty store without faults
+// the name of the backend; whether transfers are direct; whether a faulty store without faults wraps the backend
 using Case = std::tuple<std::string, bool, bool>;
 
 class Contract : public testing::TestWithParam<Case> {
@@ -186,7 +186,8 @@ TEST_P(Contract, ReportsEveryTransferOnce) {
 TEST_P(Contract, ReapsNothingWhenNothingIsInFlight) {
   std::array<Completion, 2> completions;
   EXPECT_EQ(store_->reap(completions, false), 0u);
-  EXPECT_EQ(store_->reap(completions, true), 0u);  // this call must return, although it is asked to wait
+  // without a transfer in flight, this call must return although it is asked to wait
+  EXPECT_EQ(store_->reap(completions, true), 0u);
 }
 
 TEST_P(Contract, MayChangeHands) {

@@ -38,7 +38,7 @@ TEST(Team, TheCallerIsMemberZero) {
   EXPECT_EQ(zero, std::this_thread::get_id());
 }
 
-// Members fall asleep if no job arrives for some time. The next job must wake them.
+// Members sleep if no job arrives for some time. The next job must wake all members.
 TEST(Team, WakesUpAfterAPause) {
   Team team(3);
   for (int round = 0; round < 3; ++round) {
@@ -49,7 +49,7 @@ TEST(Team, WakesUpAfterAPause) {
   }
 }
 
-// The caller falls asleep if another member takes a long time. The last member to finish must wake the caller.
+// The caller sleeps if another member takes a long time. The member that finishes last must wake the caller.
 TEST(Team, WaitsForASlowMember) {
   Team team(2);
   bool finished = false;
@@ -85,11 +85,11 @@ TEST(Team, TouchesEveryByteAndNoOther) {
 }
 
 #if defined(__SSE__)
-// The caller's thread may load a library that was linked with fast-math options. Such a library must not change
-// results.
+// A library with fast-math options may be loaded in the caller's thread. Such a library changes how this
+// thread computes with subnormal numbers, but it must not change the results of a job.
 TEST(Team, ComputesWithSubnormalNumbersWhateverTheCallerDoes) {
   const unsigned before = _mm_getcsr();
-  _mm_setcsr(before | 0x8040);  // flush subnormal results to zero, and read subnormal numbers as zero
+  _mm_setcsr(before | 0x8040);  // two bits: flush subnormal results to zero, and read subnormal numbers as zero
   Team team(3);
   std::atomic<int> kept{0};
   team.run([&](unsigned) {

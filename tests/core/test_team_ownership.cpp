@@ -1,5 +1,6 @@
-// These tests check the parts that nodes own. Rows and memory must be divided without gaps, in proportion to threads,
-// and in the same way. Each item of a queue must be taken once, first by threads of its own node.
+// These tests check which parts each node owns. Rows and memory must be divided without gaps and in proportion to the
+// threads of the nodes. The memory of a row must belong to the node that owns the row. Each item of a queue must be
+// taken once, and threads take the items of their own node first.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -93,13 +94,13 @@ TEST(Ownership, MemoryIsCutAtHugePagesWithoutGaps) {
       }
       ASSERT_EQ(next, window.data() + window.size());
       const double sum = std::accumulate(threads.begin(), threads.end(), 0.0);
-      // each part may differ by half a huge page at both ends, in each slot
+      // in each slot, both ends of a part may be off by half a huge page
       for (std::size_t i = 0; i < threads.size(); ++i)
         EXPECT_NEAR(bytes[i], static_cast<double>(window.size()) * threads[i] / sum, 9.0 * 2 * mebibyte);
     }
 }
 
-// Each row must be in the memory of the node that owns the row. Then threads do not access the memory of another node.
+// A row should be in the memory of the node that owns the row. Then threads do not access the memory of another node.
 TEST(Ownership, RowsLieInTheMemoryOfTheirOwner) {
   const Window window(grid_of(5000, 8192), rings_of(grid_of(5000, 8192), {5, 3}));
   for (const Counts &threads : all_nodes) {
@@ -127,8 +128,8 @@ TEST(Ownership, PartsSmallerThanAHugePageAreNotCut) {
   EXPECT_FALSE(memory_parts(Window(grid_of(4096, 4096), rings_of(grid_of(4096, 4096), {3, 3})), Counts(8, 1)).empty());
 }
 
-// Windows are placed in two ways: in parts, and with pages from all nodes in turn. The memory of synthetic nodes comes
-// from the real node of this machine.
+// A window is placed in one of two ways: each node owns a part, or the nodes take turns page by page. The nodes of this
+// test are synthetic. Their memory comes from a real node of this machine.
 TEST(Ownership, EveryByteOfAPlacedWindowIsZeroAndUsable) {
   for (const std::size_t pitch : {std::size_t{64}, std::size_t{4096}})
     for (const Counts &threads : all_nodes) {
@@ -161,8 +162,8 @@ TEST(Ownership, PagesLieOnTheirOwnersNode) {
       ASSERT_EQ(node_of_page(part.data + at), static_cast<int>(placement.node_indices[part.node]));
 }
 
-// Returns the time until the last tile is finished if each tile takes one unit of time. The result is divided by the
-// time that the threads need without waiting.
+// Returns the time until all tiles are finished, relative to the time without any waiting. Each tile takes one unit of
+// time.
 double time_taken(const std::vector<Tile> &tiles, const std::vector<long> &rows, const Counts &node_threads) {
   std::vector<unsigned> owners, node_of;
   for (const Tile &tile : tiles) owners.push_back(owner_of((tile.y_low + tile.y_high) / 2, rows));
@@ -186,8 +187,8 @@ double time_taken(const std::vector<Tile> &tiles, const std::vector<long> &rows,
   return static_cast<double>(time * item.size()) / static_cast<double>(tiles.size());
 }
 
-// Diagonals must not all begin at row 0. If they do, a node waits at its lower edge until the node below has almost
-// finished.
+// Each node must begin a diagonal of tiles at its own rows. If all diagonals begin at row 0, a node waits at its lower
+// edge until the node below has almost finished.
 TEST(Ownership, NodesDoNotWaitForEachOther) {
   for (const Counts &threads : {Counts{2, 2}, Counts{8, 8}, Counts{4, 4, 4}, Counts(4, 8), Counts(8, 8), Counts{6, 4}})
     for (const long levels : {16, 48, 128}) {

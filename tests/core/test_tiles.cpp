@@ -1,5 +1,5 @@
-// These tests check how a slab is divided into tiles. Every row of every level must be updated exactly once. The few
-// tiles for which a tile waits must be enough for all rows that the tile reads and overwrites.
+// These tests check how a slab is divided into tiles. Every row of every level must be updated exactly once. A tile
+// waits directly for only a few tiles. Through these, it must wait for all tiles whose rows it reads or overwrites.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -75,9 +75,10 @@ TEST(Tiles, NeedOnlyEarlierTiles) {
       for (const std::size_t need : cut.tiles[i].needs) ASSERT_LT(need, i) << cut.name;
 }
 
-// The update of row y at level t reads the rows y - r .. y + r of level t - 1, and overwrites row y of level t - 2. The
-// updates of the same rows at level t - 1 are the last ones that read the overwritten row. So one condition covers both
-// hazards: each of these rows belongs to this tile, or to a tile that is finished before this tile begins.
+// The update of row y at level t reads the rows y - r .. y + r of level t - 1. It overwrites row y of level t - 2,
+// which was last read by the updates that wrote these same rows of level t - 1. So one condition is enough for reading
+// and overwriting: each of these rows of level t - 1 belongs to this tile, or to a tile that is finished before this
+// tile begins.
 TEST(Tiles, WaitForAllTheyReadAndOverwrite) {
   for (const Cut &cut : all_cuts()) {
     std::vector<std::vector<bool>> before(cut.tiles.size(), std::vector<bool>(cut.tiles.size(), false));
@@ -101,12 +102,12 @@ TEST(Tiles, WaitForAllTheyReadAndOverwrite) {
   }
 }
 
-// A diamond waits for at most the two tiles below it. So many tiles can run at the same time.
+// A diamond waits for at most two tiles, those below it. Therefore many diamonds can be updated at the same time.
 TEST(Tiles, DiamondsWaitForTwoAtMost) {
   for (const Tile &tile : diamond_tiles(40, 200, 2, 5, 4)) EXPECT_LE(tile.needs.size(), 2u);
 }
 
-// When a thread takes a tile, no other thread should still be working on the tiles that it needs.
+// When a thread takes a tile, the tiles that this tile needs should already be finished.
 TEST(Tiles, DiamondsComeLongAfterThoseTheyNeed) {
   for (const unsigned threads : {1u, 2u, 4u, 16u}) {
     const auto tiles = diamond_tiles(30, 4000, 1, 8, threads);
@@ -115,8 +116,8 @@ TEST(Tiles, DiamondsComeLongAfterThoseTheyNeed) {
   }
 }
 
-// One node begins at row 500 and moves to lower rows. Another node begins there and moves to higher rows. They must not
-// wait for each other, so both must update the tiles next to row 500 at about the same time.
+// Two nodes begin at row 500. One moves to lower rows, and the other moves to higher rows. To avoid waits between the
+// nodes, both must advance at about the same speed.
 TEST(Tiles, NeighboursAreEquallyFarFromTheirEdge) {
   const auto tiles = diamond_tiles(30, 1000, 1, 8, 4, {500});
   long low = 0, high = 0, most = 0;

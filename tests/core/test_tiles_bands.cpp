@@ -59,10 +59,10 @@ long owner_of(const std::vector<Tile> &tiles, long level, long zeta) {
   return -1;
 }
 
-// Returns whether every update waits for all updates whose values it reads, and for all updates that read a value it
-// overwrites. Two such updates may be k levels apart. Their planes are at most one skew apart, so their zetas differ by
-// skew*(k - 1) to skew*(k + 1). Any k is possible, because a copy of a field may be written at every second level, or
-// once in many stages.
+// Returns whether every update waits for two kinds of earlier updates: those whose values it reads, and those that read
+// the values it overwrites. The earlier update may be k levels lower. The planes of the two updates are at most one
+// skew apart, so their zetas differ by skew*(k - 1) to skew*(k + 1). Any k is possible, because a copy of a field may
+// be written at every second level, or only once in many stages.
 bool waits_for_all(const ChunkCut &cut) {
   const auto before = orders_of(cut.tiles);
   std::vector<std::vector<long>> owners(static_cast<std::size_t>(cut.levels + 1));
@@ -103,8 +103,8 @@ TEST(BandTiles, WaitForAllTheyReadAndOverwrite) {
   for (const ChunkCut &cut : all_cuts()) ASSERT_TRUE(waits_for_all(cut)) << cut.name;
 }
 
-// A tile of a band waits for at most two tiles, and both are necessary. If the tile waits for only one of them, some
-// update comes too early.
+// A tile of a band waits for at most two tiles, and each of these waits is necessary. Without one of them, an update
+// begins too early.
 TEST(BandTiles, WaitForNothingInVain) {
   const ChunkCut whole{"", 6, 12, 1, band_tiles(6, 1, 2, Chunks{3, 4, 3}, 2)};
   ASSERT_TRUE(waits_for_all(whole));
@@ -119,7 +119,7 @@ TEST(BandTiles, WaitForNothingInVain) {
   }
 }
 
-// When a thread takes a tile, no other thread should still be working on the tiles that it needs.
+// When a thread takes a tile, the tiles that this tile needs should already be finished.
 TEST(BandTiles, ComeLongAfterThoseTheyNeed) {
   for (const unsigned threads : {1u, 2u, 4u, 16u}) {
     const auto tiles = band_tiles(8 * 64, 1, 8, Chunks{100, 32, 100}, threads);
@@ -139,8 +139,8 @@ long units_of_time(const std::vector<Tile> &tiles, unsigned threads) {
   return *std::max_element(free_at.begin(), free_at.end());
 }
 
-// This is the purpose of bands. If the grid has at least as many bands as threads, all threads are busy, except at the
-// beginning and at the end.
+// Bands exist to keep all threads busy. If the number of bands is at least the number of threads, a thread is idle only
+// at the beginning and at the end.
 TEST(BandTiles, KeepAllThreadsBusy) {
   for (const unsigned threads : {1u, 2u, 4u, 16u})
     for (const long bands : {1L, 2L, 5L}) {

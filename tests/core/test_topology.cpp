@@ -1,5 +1,5 @@
-// These tests check the nodes and cores that are found on synthetic machines of many kinds. They also check that
-// threads can be bound to this machine, and that the binding is undone.
+// These tests check the nodes and cores that are found on many kinds of synthetic machines. They also check that
+// threads can be bound to cores of this machine, and that the binding is undone.
 #include <gtest/gtest.h>
 #include <sched.h>
 #include <unistd.h>
@@ -65,8 +65,8 @@ TEST(Topology, KeepsToTheProcessorsAllowed) {
   EXPECT_EQ(processors_of(synthetic_topology(machine, "999")).size(), 16u) << "not a processor of this machine";
 }
 
-// HBM next to the ordinary memory of a socket has no processors of its own. The same holds for memory that all sockets
-// share.
+// HBM beside the ordinary memory of a socket has no processors of its own. Memory that all sockets share has none
+// either. Such memory must not count as a node.
 TEST(Topology, MemoryAloneIsNoNode) {
   REQUIRE_HWLOC();
   const Topology with_hbm = synthetic_topology("pack:2 [numa] [numa] core:4 pu:1");

@@ -52,7 +52,7 @@ std::vector<Rectangle> random_cover(const Grid &grid, std::mt19937 &random) {
     }
     y = y_end;
   }
-  std::shuffle(cover.begin(), cover.end(), random);  // because tiles finish in any order
+  std::shuffle(cover.begin(), cover.end(), random);  // the order is random, because tiles finish in any order
   return cover;
 }
 
@@ -74,8 +74,8 @@ TEST(PlaneSums, EqualTheSumOfTheWholePlaneForEveryPartition) {
     }
 }
 
-// Blocks keep narrow rows in memory. For the checksum, the place of a cell in the plane counts, not its place in
-// memory.
+// In the memory of a block, rows are shorter than rows of the grid. The checksum depends on the place of a cell in the
+// plane, not on its place in memory.
 TEST(PlaneSums, TakeRowsThatLieCloserInMemory) {
   const Grid grid = grid_of(6, 48);
   const std::vector<std::byte> plane = noise(grid.plane_bytes, 3);

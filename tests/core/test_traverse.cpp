@@ -1,8 +1,8 @@
 // These tests check the order of updates. Rows contain a stamp instead of values: the plane, the row and the last level
-// of the row. The kernel computes no values. It checks the stamp of each row that a stencil reads: the row must have
-// reached the level before that of the call. The overwritten row must be two levels back, and gets a new stamp. A wrong
-// order, a wrong address or a missing wait leads to a wrong stamp. The thread sanitizer also reports a missing wait as
-// a data race.
+// of the row. The kernel computes no values. It checks the stamp of each row that a stencil reads. To write level t,
+// each row that is read must have level t - 1, and the overwritten row must have level t - 2. The overwritten row then
+// gets a new stamp. A wrong order, a wrong address or a missing wait leads to a wrong stamp. The thread sanitizer also
+// reports a missing wait as a data race.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -24,7 +24,7 @@ struct Stamp {
 
 constexpr std::int32_t guard_value = 12345;
 
-// The data of the checking kernel. A pointer to them is passed in place of the parameters of a stencil.
+// The data of the checking kernel. A pointer to this object is passed instead of the parameters of a stencil.
 struct Check {
   Grid grid;
   long planes_most;
@@ -57,7 +57,7 @@ void checking_kernel(const outcrop_block *block) {
           good = good && other.z == centre.z + dz && other.y == y + dy && (rim || other.level == centre.level);
         }
       Stamp *target = const_cast<Stamp *>(row(block->target[0][k], y));
-      // Level 1 may overwrite any stamp, because its slot belonged to a plane that has left the window.
+      // Level 1 may overwrite any stamp, because the slot held a plane that has left the window.
       if (centre.level >= 1)
         good = good && target->z == centre.z && target->y == y && target->level == centre.level - 1;
       *target = Stamp{centre.level + 1, centre.z, centre.y, guard_value};
@@ -116,10 +116,11 @@ void stamp_plane(const Grid &grid, std::byte *plane, long z, std::int32_t level)
         Stamp{level, static_cast<std::int32_t>(z), static_cast<std::int32_t>(y), guard_value};
 }
 
-// Runs one case. The second ring gets the rim, as from a Copy action. In this test it also gets the stamps of all rows.
+// Runs one case. A Copy action copies the rim into the second ring. This test writes the rim and the stamps of all rows
+// into this ring.
 void run_case(const Case &c) {
   const Grid grid = grid_of(c);
-  // the minimum number of planes for a slab and the planes that it reads
+  // the minimum number of planes that hold a slab and the planes that the slab reads
   const long planes = std::min(grid.nz, c.slab + c.skew * (c.levels + 1));
   const Window window(grid, two_rings(grid, planes));
   Check check{grid, c.tiling.planes, {}, {}, {}};
@@ -163,8 +164,8 @@ TEST(Traverse, UpdatesInALegalOrder) {
             run_case({17, 23, radius[0], radius[1], radius[2], levels, slab, {diamond, 4, planes}, 2});
 }
 
-// Threads divide a slab of few rows along zeta. A chunk has one plane, several planes, or more planes than the slab.
-// Groups of planes end inside chunks.
+// Threads divide a slab of few rows along zeta into chunks. A chunk has one plane, several planes, or more planes than
+// the slab. A group of planes that one call updates may end inside a chunk.
 TEST(Traverse, ChunksOfFewRowsKeepTheOrder) {
   const long radii[][3] = {{1, 0, 1}, {2, 1, 2}, {1, 0, 2}, {0, 0, 1}};
   for (const auto &radius : radii)
@@ -188,8 +189,8 @@ TEST(Traverse, ManyThreadsShareManyTiles) {
   for (unsigned threads : {1u, 2u, 4u, 7u}) run_case({30, 120, 1, 1, 1, 12, 11, {3, 16, 2}, threads});
 }
 
-// Each node takes its own tiles first, and waits for tiles of other nodes. A mistake leads to a wrong order or a
-// deadlock.
+// The threads of a node take the tiles of this node first, and some of these tiles wait for tiles of other nodes. A
+// mistake leads to a wrong order or a deadlock.
 TEST(Traverse, NodesTakeTheirOwnRowsFirst) {
   for (const auto &node_threads :
        std::vector<std::vector<unsigned>>{{1, 1}, {2, 1}, {1, 3}, {1, 1, 1}, {2, 2, 1, 1}, {1, 1, 1, 1, 1, 1, 1, 1}})
