@@ -32,7 +32,7 @@ using namespace aggregate;
 
 using Sizes = std::vector<std::uint64_t>;
 
-// A plan. Without MPI, the plan owns a transport with one rank.
+// A plan of the core. Without MPI, it also owns the transport, which then has one rank.
 struct BoundPlan {
   std::unique_ptr<ThreadRanks> alone;
   std::string library;
@@ -41,7 +41,7 @@ struct BoundPlan {
   const PlanSummary &summary() const { return placed->plan().summary(); }
 };
 
-// A plan of the core. Without MPI, the plan also owns a transport with one rank.
+// An operation, and the memory that the operation uses. The destructor destroys the operation before the memory.
 class BoundRequest {
  public:
   BoundRequest(std::list<Buffer> memory, Operation operation)
@@ -64,7 +64,8 @@ class BoundRequest {
 
 using Variables = std::vector<std::vector<Extent>>;
 
-// An operation, and the memory that it uses. The destructor destroys the operation first.
+// Converts the facts about the machine that Python code has found. The Python object must exist until the plan is made,
+// because the core reads the distances of this object later.
 MachineSources to_sources(nb::handle python) {
   MachineSources sources;
   sources.node_text = get<std::string>(python, "node_text");
@@ -77,8 +78,8 @@ MachineSources to_sources(nb::handle python) {
   return sources;
 }
 
-// Converts the facts about the machine that a provider in Python knows. The Python object must exist until the plan is
-// made, because the core reads its distances later.
+// Collective. `find_machine` is a Python function. This function calls it once, with the settings on which all ranks
+// have agreed.
 std::unique_ptr<BoundPlan> make_plan(std::uintptr_t transport, Variables variables, Texts arguments, Texts hints,
                                      Texts environment, std::string problem, nb::handle find_machine) {
   auto made = std::make_unique<BoundPlan>();
@@ -107,9 +108,7 @@ CacheMode to_cache_mode(const std::string &name) {
 
 struct BoundFile {
   aggregate::File value;
-  // Collective. `find_machine` is a Python function. It is called once, with the settings on which all ranks have
-  // agreed.
-  bool staged;
+  bool staged;  // true if the steps of this file are staged
 };
 
 FileOptions make_options(BoundPlan &plan, const std::string &way, bool durable, std::uint64_t size_bytes,
@@ -145,7 +144,7 @@ std::list<Buffer> to_memory(nb::handle arrays, bool writable) {
   return memory;
 }
 
-// Calls act(spans). The GIL is released during the call.
+// Calls act(spans), and releases the GIL during this call.
 template <typename Byte, typename Act>
 auto with_spans(const std::list<Buffer> &memory, Act &&act) {
   std::vector<std::span<Byte>> spans;
@@ -180,8 +179,8 @@ Timing read(BoundFile &file, nb::handle arrays, std::uint64_t base, const std::s
                                [&](const auto &spans) { return file.value.read(spans, base, problem); });
 }
 
-// The contiguous runs of a rank. Each run is written or read by one plain system call. The benchmark compares
-// aggregation with these calls.
+// Writes or reads each contiguous run of a rank with one plain system call. The benchmark compares aggregation with
+// these calls.
 class PlainRuns {
  public:
   PlainRuns(const std::string &path, Variables variables, bool writable)

@@ -1,4 +1,4 @@
-// Functions that both source files of the bindings of aggregation use.
+// Functions that aggregate.cpp and aggregate_placement.cpp share.
 #pragma once
 
 #include <nanobind/nanobind.h>

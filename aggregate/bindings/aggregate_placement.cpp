@@ -77,7 +77,7 @@ std::vector<Tally> to_tallies(nb::handle python) {
   return tallies;
 }
 
-// Calls act(machine, tallies). The GIL is released during the call.
+// Calls act(machine, tallies), and releases the GIL during this call.
 template <typename Act>
 Placed place_by(nb::handle machine, nb::handle tallies, const PlacementOptions &options, const Act &act) {
   Placed placed{to_machine(machine), options, {}};
@@ -86,7 +86,7 @@ Placed place_by(nb::handle machine, nb::handle tallies, const PlacementOptions &
     const nb::gil_scoped_release release;
     placed.placement = act(placed.machine, list);
   }
-  placed.machine.distances = nullptr;  // Python may destroy its machine from here on
+  placed.machine.distances = nullptr;  // from here on, Python may destroy its machine, and with it the distances
   return placed;
 }
 
@@ -121,7 +121,8 @@ nb::object to_python(const SettingValue &value) {
       value);
 }
 
-// Returns one tuple for each setting: argument, field, hint, ROMIO's hint, variable, default in words, and meaning.
+// Returns one tuple for each setting: argument, field, hint, ROMIO's hint, variable, a text that describes the default,
+// and meaning.
 nb::list setting_rows() {
   nb::list rows;
   for (const SettingRow &row : setting_table())
@@ -222,9 +223,9 @@ void bind_settings(nb::module_ &module) {
   module.def("setting_rows", &setting_rows);
 }
 
-// Parses the text that describes a node. Returns two values. The first is a list of the tiers: name, latency, rates of
-// filling and emptying, persistence, holds_files, room and origin. The second is the target's latency and rate for
-// writing, or None.
+// Parses the text that describes a node, and returns two values. The first value is a list with one tuple for each
+// tier: name, latency, rates of filling and emptying, persistence, holds_files, room and origin. The second value is
+// the latency and the write rate of the target, or None if the text has no target.
 nb::tuple parse_node_of(const std::string &text, const std::string &file) {
   const NodeDescription node = parse_node(text, file);
   nb::list tiers;

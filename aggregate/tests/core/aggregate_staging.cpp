@@ -11,8 +11,8 @@ namespace {
 
 constexpr std::uint64_t gib = std::uint64_t{1} << 30;
 
-// Returns a node with two disks. The slow disk holds the file; it writes at 1 GiB/s and reads at 2 GiB/s. The fast
-// local disk writes at 4 GiB/s and reads at 8 GiB/s.
+// A node with two disks. The slow disk holds the file, writes at 1 GiB/s and reads at 2 GiB/s. The fast disk can hold a
+// stage, writes at 4 GiB/s and reads at 8 GiB/s.
 struct Scene {
   Machine machine;
   Placement placement;

@@ -20,12 +20,12 @@ void check(const Opened &opened, bool write, std::uint64_t base) {
                      std::to_string(opened.engine->summary.hull.end) + " go beyond 2^62 bytes");
 }
 
-// A rank with an error takes part in the operation without data, so that the other ranks do not wait for this rank. All
-// ranks learn the error.
+// Makes the task of an operation. A rank with an error gets a task without data, so that the other ranks do not wait
+// for this rank. The task tells all ranks the error.
 template <typename Memory>
 Task task_of(const Opened &opened, Task::Kind kind, std::span<const Memory> memory, std::uint64_t base,
              std::string wrong) {
-  // Staged bytes are already durable in the stage, so a staged step needs no flush.
+  // A staged step needs no flush, because its bytes are already durable in the stage.
   Task task{kind, base, opened.options.durable && !opened.is_staged(), {}, {}, opened.steps, opened.sinks};
   const std::span<const std::uint64_t> needed = opened.engine->pattern.memory_bytes();
   if (wrong.empty() && memory.size() != needed.size())
@@ -38,7 +38,8 @@ Task task_of(const Opened &opened, Task::Kind kind, std::span<const Memory> memo
     task.failure = Failure::of_input(opened.engine->link.rank(), wrong);
     return task;
   }
-  for (const Memory &each : memory) task.memory.push_back(const_cast<std::byte *>(each.data()));  // writing only reads
+  // A write only reads the memory, so the const_cast is safe.
+  for (const Memory &each : memory) task.memory.push_back(const_cast<std::byte *>(each.data()));
   return task;
 }
 

@@ -1,6 +1,6 @@
 // One file that all ranks of a plan write or read together, and the operations on this file. All functions of File are
-// collective. All ranks call them in the same order with the same arguments; only the memory differs. An error at one
-// rank is thrown on all ranks.
+// collective. All ranks call them in the same order with the same arguments, except for the memory. If one rank has an
+// error, all ranks throw this error.
 #pragma once
 
 #include <cstddef>
@@ -16,9 +16,9 @@ namespace outcrop::aggregate {
 
 /// A write or read of one step that File::begin_write or begin_read has started.
 ///
-/// Threads copy inside a node and perform the I/O while the caller computes. Messages between nodes advance only in
-/// test() and wait(). The destructor of an operation waits until the operation has ended, and ignores the outcome.
-/// Operations can be moved.
+/// While the caller computes, threads copy bytes inside the node and perform the I/O. Messages between nodes advance
+/// only in test() and wait(). The destructor of an operation waits until the operation has ended, and ignores the
+/// outcome. Operations can be moved.
 class Operation {
  public:
   Operation() = default;
@@ -27,7 +27,8 @@ class Operation {
   Operation &operator=(Operation &&other) noexcept;
   ~Operation() { abandon(); }
 
-  /// Returns true if the operation has ended, and then throws the same errors as wait().
+  /// Returns true if the operation has ended without an error, and false if it has not ended. Throws the same errors as
+  /// wait().
   bool test();
   /// Waits until the operation has ended. Throws StorageError (with rank, file and offset), InputError (if the memory
   /// is too small) or CommunicationError. All ranks throw the same error.
@@ -56,23 +57,23 @@ class File {
   ~File();
 
   /// `memory` has one span for each variable of this rank. A span must be at least as long as declared, and stay valid
-  /// until the operation has ended. begin_write also requires that the bytes do not change. `base` is added to all
-  /// offsets of the file. `problem` is an error that this rank has already found, or empty. If a rank has an error, the
-  /// rank takes part without data, and all ranks throw the error.
+  /// until the operation has ended. During a write, its bytes must not change. `base` is added to all offsets of the
+  /// file. `problem` is an error that this rank has already found, or empty. A rank with an error takes part in the
+  /// operation without data, and all ranks throw the error.
   Operation begin_write(std::span<const std::span<const std::byte>> memory, std::uint64_t base = 0,
                         const std::string &problem = {});
   Operation begin_read(std::span<const std::span<std::byte>> memory, std::uint64_t base = 0,
                        const std::string &problem = {});
 
-  /// Waits until the operation has ended. Throws the same errors as Operation::wait().
+  /// Performs the operation, and returns when it has ended. Throws the same errors as Operation::wait().
   Timing write(std::span<const std::span<const std::byte>> memory, std::uint64_t base = 0,
                const std::string &problem = {});
   Timing read(std::span<const std::span<std::byte>> memory, std::uint64_t base = 0, const std::string &problem = {});
 
-  /// Returns when all written bytes are durable in the file. Staged bytes are drained first.
+  /// Waits until all written bytes are durable in the file. Staged bytes are drained first.
   void flush();
-  /// Waits for all operations, and until the stage is drained. Afterwards the file can only be destroyed. If bytes
-  /// cannot be drained, throws an error, and the bytes stay in the stage.
+  /// Waits until all operations have ended and the stage is drained. Afterwards the caller can only destroy the file.
+  /// If bytes cannot be drained, this function throws an error, and these bytes stay in the stage.
   void close();
 
   const std::string &path() const;

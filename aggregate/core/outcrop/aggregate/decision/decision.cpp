@@ -36,11 +36,11 @@ namespace {
 
 constexpr std::uint64_t page = AlignedMemory::page_bytes, mib = std::uint64_t{1} << 20;
 
-// The maximum number of contiguous runs for a rank that performs its own I/O.
+// A rank with more contiguous runs than this does not perform its own I/O.
 constexpr std::size_t max_own_regions = 1024;
 constexpr std::uint64_t usual_own_run_bytes = 64 << 10;
-// If two runs are separated by a hole that is shorter than this, both runs and the hole are in one domain. No rank
-// writes to the hole.
+// If the hole between two runs is shorter than this, both runs and the hole are treated as one region. No rank writes
+// to the hole.
 constexpr std::uint64_t gap_bytes = 64 << 10;
 constexpr std::size_t max_regions = 262144, min_regions_of_rank = 64;
 // Direct transfers of 8 MiB reach the full rate of a device, and transfers of 2 MiB reach five sixths of this rate.
@@ -108,7 +108,7 @@ std::optional<Overlap> overlap_of(std::span<const Region> regions, std::span<con
   return std::nullopt;
 }
 
-// Each rank becomes the aggregator of its own bytes.
+// Makes each rank the aggregator of its own bytes.
 void follow_data(std::span<const Region> regions, std::span<const std::size_t> begins, Decision &decision) {
   for (std::size_t rank = 0; rank + 1 < begins.size(); ++rank) {
     if (begins[rank] == begins[rank + 1]) continue;

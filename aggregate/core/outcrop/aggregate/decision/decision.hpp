@@ -1,5 +1,6 @@
 // A plan makes its decisions once, before the first step. The decisions are the domains, their aggregators and their
-// buffers. All ranks first exchange descriptions of their patterns. So all ranks compute the same decisions.
+// buffers. First, each rank sends a description of its pattern to all other ranks. Then all ranks compute the same
+// decisions from the same data.
 #pragma once
 
 #include <cstddef>
@@ -22,12 +23,12 @@ namespace outcrop::aggregate {
 /// The data from which aggregators are elected. All ranks have the same data.
 struct ElectionInputs {
   std::size_t domains = 0;
-  std::span<const Tally> tallies;  ///< sorted by domain, then by rank; no element has 0 bytes
+  std::span<const Tally> tallies;  ///< sorted by domain, then by rank; each element has at least 1 byte
   std::span<const int> nodes;      ///< for each rank, the lowest rank on its node
   std::uint64_t buffer_bytes = 0;  ///< of one buffer
   std::uint32_t buffers = 0;       ///< of each aggregator
-  bool can_merge = false;          ///< the ranks of a node may send one message together (relays, node.hpp)
-  /// for each domain, its aggregator, if each rank performs its own I/O; otherwise empty
+  bool can_merge = false;          ///< true if the ranks of a node may send one message together (relays, node.hpp)
+  /// If each rank performs its own I/O: the aggregator of each domain. Otherwise empty.
   std::span<const int> owners;
 };
 
@@ -36,17 +37,18 @@ struct Election {
   std::uint32_t together = 1;    ///< the number of neighbouring domains that are merged into one domain
   std::vector<std::uint32_t> tiers =
       {};  ///< each domain's tier of buffers, as an index of PlanOptions::media; empty: the first
-  /// the ranks of a node send one message together to aggregators of other nodes (relays, node.hpp)
+  /// true if the ranks of a node send one message together to an aggregator on another node (relays, node.hpp)
   bool merged = false;
 };
 
-/// A function that elects the aggregators. The function must return the same result on all ranks. If the function
-/// throws an exception, it must throw on all ranks.
+/// A function that elects the aggregators. The function must return the same result on all ranks, or throw an exception
+/// on all ranks.
 using Elect = std::function<Election(const ElectionInputs &)>;
 
-/// If `owners` of the inputs is not empty, returns these ranks as aggregators. Otherwise, elects for each domain the
-/// rank that has the fewest domains so far. If several ranks have equally few, elects the rank with the most bytes in
-/// the domain, and then the lowest rank.
+/// If `inputs.owners` is not empty, returns these ranks as aggregators. Otherwise, goes through the domains in order,
+/// and elects one rank for each domain. The candidates are the ranks that have bytes in the domain. The rank that was
+/// elected for the fewest earlier domains wins. If these numbers are equal, the rank with the most bytes in the domain
+/// wins. If the bytes are equal, too, the lowest rank wins.
 Election elect_by_bytes(const ElectionInputs &inputs);
 
 // --- the plan ------------------------------------------------------------------------------------------------------
@@ -62,13 +64,14 @@ struct PlanOptions {
   std::uint64_t buffer_bytes = 0;         ///< the size of one buffer; a multiple of 4096
   std::uint32_t buffers = 0;              ///< the number of buffers of each aggregator, 2 to 8
   std::uint32_t aggregators = 0;          ///< the number of domains, if ranks do not perform their own I/O
-  std::uint32_t aggregators_on_node = 1;  ///< the maximum number on each node, if the plan chooses `aggregators`
+  std::uint32_t aggregators_on_node = 1;  ///< the maximum on each node; used if `aggregators` is 0
   /// Each rank performs its own I/O if the contiguous runs of every rank have at least this mean length. The value 0
   /// means never.
   std::uint64_t own_run_bytes = 0;
-  bool reading_only = false;  ///< several ranks may declare the same bytes; then the plan cannot write
+  bool reading_only = false;  ///< if true, several ranks may declare the same bytes, and the plan cannot write
   Elect elect = elect_by_bytes;
-  /// the media of the tiers that `elect` chooses, on this rank's node; empty: ordinary memory
+  /// For each tier that `elect` can choose, its medium on this rank's node. If empty, all buffers are in ordinary
+  /// memory.
   std::vector<Medium> media = {};
 };
 
@@ -83,24 +86,24 @@ struct PlanSummary {
   std::vector<int> nodes;  ///< for each rank, the lowest rank on its node
   std::uint64_t buffer_bytes = 0;
   std::uint32_t buffers = 0;
-  bool own = false;                 ///< each rank performs its own I/O
+  bool own = false;                 ///< true if each rank performs its own I/O
   std::vector<std::string> places;  ///< the places of the buffers on this rank's node, one line for each tier
   std::vector<std::string> notes;   ///< preferences that this rank could not follow, with the reasons
 };
 
 struct Decision {
   std::vector<std::vector<Range>> domains;
-  std::vector<int> owners;  ///< for each domain, its rank, if each rank performs its own I/O; otherwise empty
+  std::vector<int> owners;  ///< if each rank performs its own I/O: the rank of each domain; otherwise empty
   std::uint64_t buffer_bytes = 0;
   std::uint32_t buffers = 0;
   std::uint64_t bytes = 0;
   Range hull;
-  /// a byte that two ranks declare; this is searched only if each rank performs its own I/O
+  /// A byte that two ranks declare. The search for such a byte takes place only if each rank performs its own I/O.
   std::optional<Overlap> overlap;
 };
 
-/// Collective. `problem` says why this rank's declaration is invalid, or is "". Throws InputError on all ranks if any
-/// rank has a problem or invalid options.
+/// Collective. Makes all decisions of a plan. If this rank's declaration is invalid, `problem` gives the reason;
+/// otherwise it is "". Throws InputError on all ranks if any rank has a problem or invalid options.
 Decision decide(const Link &link, const Pattern &pattern, const PlanOptions &options, const std::string &problem);
 
 }  // namespace outcrop::aggregate

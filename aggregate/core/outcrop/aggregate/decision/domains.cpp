@@ -12,8 +12,9 @@ namespace outcrop::aggregate {
 
 namespace {
 
-// Makes each repetition a separate region if the gaps between repetitions have at least `gap_bytes` and the number of
-// regions stays below the limit.
+// Adds the regions of an extent from dim `level` on. Each repetition of the dim becomes a separate region if two
+// conditions hold. The gaps between repetitions have at least `gap_bytes`, and the number of regions stays below a
+// limit.
 void split(const Extent &extent, std::size_t level, std::uint64_t file, std::uint64_t gap_bytes,
            std::size_t max_regions, std::vector<Region> &regions) {
   const detail::Walk walk = detail::walk_of(extent, {});
@@ -21,7 +22,7 @@ void split(const Extent &extent, std::size_t level, std::uint64_t file, std::uin
   for (std::size_t i = level; i < extent.dims.size(); ++i) bytes *= extent.dims[i].count;
   if (level < extent.dims.size()) {
     const Dimension &dim = extent.dims[level];
-    // Inner levels have smaller gaps. If the gaps of this level are too small, inner levels need no test.
+    // Inner dims have smaller gaps. If the gaps of this dim are too small, inner dims need no test.
     if (dim.file_stride_bytes - walk.spans[level + 1] >= gap_bytes && regions.size() + dim.count <= 4 * max_regions) {
       for (std::uint64_t i = 0; i < dim.count; ++i)
         split(extent, level + 1, file + i * dim.file_stride_bytes, gap_bytes, max_regions, regions);
@@ -98,8 +99,7 @@ std::vector<std::vector<Range>> cut_domains(std::span<const Region> regions, std
     std::uint64_t begin = change->first;
     const std::uint64_t end = next->first;
     while (begin < end) {
-      // A domain takes bytes until this domain and all earlier domains together have their share of the bytes. The last
-      // domain takes the rest.
+      // Domain n ends where domains 1 to n together have n / `count` of all bytes. The last domain takes the rest.
       const double missing = share * static_cast<double>(domains.size()) - assigned;
       if (domains.size() < count && missing < 1 && !domains.back().empty()) {
         domains.emplace_back();
@@ -178,11 +178,11 @@ DomainWork::DomainWork(std::size_t domain, Rounds rounds, std::vector<Sender> se
     parts_.push_back(
         static_cast<std::uint32_t>(local_parts_.size() - local_begins_.back() + remote_parts_.size() - remote_before));
     local_begins_.push_back(local_parts_.size());
-    dense_.push_back(present == whole);  // plans that write refuse overlaps, so no byte is counted twice
+    dense_.push_back(present == whole);  // no byte is counted twice, because a plan that writes refuses overlaps
   }
 }
 
-// Senders are sorted by rank, and the ranks of a relay are sorted, too.
+// Finds the peers on other nodes. The senders are sorted by rank, so the ranks of each peer are sorted, too.
 void DomainWork::find_peers(const Node &node) {
   std::map<int, std::uint32_t> of_relay;
   for (std::uint32_t i = 0; i < senders_.size(); ++i) {

@@ -1,4 +1,4 @@
-// This file divides a file into regions, domains and rounds. A rank has regions, an aggregator has a domain, and a
+// This file divides a file into regions, domains and rounds. A rank has regions. An aggregator has a domain, and a
 // domain has rounds.
 //
 // A region is a part of the file that one rank accesses. A region may contain small gaps. All regions together are cut
@@ -25,8 +25,9 @@ struct Region {
   std::uint64_t bytes = 0;  ///< the number of bytes that the rank accesses in the range
 };
 
-/// Returns the regions of a pattern, sorted. Gaps of at least `gap_bytes` separate regions. If this would give more
-/// than `max_regions` regions, the regions also contain larger gaps.
+/// Returns the regions of a pattern, sorted. Two regions are separated by a gap of at least `gap_bytes`. If the pattern
+/// has more than `max_regions` such regions, regions are joined at the shortest gaps until at most `max_regions` are
+/// left.
 std::vector<Region> regions_of(const Pattern &pattern, std::uint64_t gap_bytes, std::size_t max_regions);
 
 /// Returns at most `count` domains that together cover all regions. A domain is a list of ranges, which are cut at
@@ -44,7 +45,7 @@ struct BufferedRange {
 
 struct Rounds {
   std::vector<BufferedRange> ranges;
-  std::vector<std::uint32_t> ends;  ///< for each round, the index of its last range, plus 1
+  std::vector<std::uint32_t> ends;  ///< for each round, the index in `ranges` of the first range after the round
 
   std::size_t count() const { return ends.size(); }
   std::span<const BufferedRange> of(std::size_t round) const {
@@ -75,14 +76,14 @@ struct RemotePart {
   std::uint64_t bytes = 0;
 };
 
-/// Totals of the contiguous runs of a step in a domain.
+/// Totals of the contiguous runs that a step has in a domain.
 struct RunTotals {
   std::uint64_t bytes = 0;
   std::size_t long_runs = 0;  ///< the number of runs of at least one page
 };
 
-/// The data of an aggregator about its domain. The data tell which ranks have bytes in each round, and where these
-/// bytes are.
+/// The data of an aggregator about its domain: for each round, which ranks have bytes in the round, and where in the
+/// file these bytes are.
 class DomainWork {
  public:
   DomainWork(std::size_t domain, Rounds rounds, std::vector<Sender> senders, const Node &node);
@@ -97,15 +98,15 @@ class DomainWork {
   std::span<const std::uint32_t> local_parts(std::size_t round) const {
     return std::span(local_parts_).subspan(local_begins_[round], local_begins_[round + 1] - local_begins_[round]);
   }
-  /// Returns the initial value of `pending` in the round (node.hpp).
+  /// Returns the number of parts of the round: the initial value of `pending` (node.hpp).
   std::uint32_t parts(std::size_t round) const { return parts_[round]; }
   bool has_remote(std::size_t round) const { return parts_[round] > local_parts(round).size(); }
 
-  /// Returns the ranges of a round. Holes in which no rank has bytes are left out. The span is valid until the next
-  /// call.
+  /// Returns the ranges of a round without holes. A hole is a part in which no rank has bytes. The span is valid until
+  /// the next call.
   std::span<const BufferedRange> runs(std::size_t round);
 
-  /// Returns the totals of all rounds. The running time is proportional to the number of runs.
+  /// Returns the totals of all rounds. The running time of this function is proportional to the number of runs.
   RunTotals totals();
 
  private:

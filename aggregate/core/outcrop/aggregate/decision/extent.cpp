@@ -26,7 +26,8 @@ std::uint64_t checked(std::uint64_t a, std::uint64_t b, bool multiply, const cha
 std::uint64_t product(std::uint64_t a, std::uint64_t b, const char *what) { return checked(a, b, true, what); }
 std::uint64_t sum(std::uint64_t a, std::uint64_t b, const char *what) { return checked(a, b, false, what); }
 
-// Joins a dim with the next inner dim or with the blocks, if no gaps are between its repetitions in file and memory.
+// Joins a dim with the next inner dim, or with the blocks, if its repetitions have no gaps between them. The gaps in
+// the file and the gaps in memory must both be empty.
 void join(Extent &extent) {
   while (!extent.dims.empty()) {
     const Dimension &inner = extent.dims.back();
@@ -187,7 +188,7 @@ std::uint64_t Pattern::bytes_in(const Range &range) const {
 std::vector<std::uint64_t> Pattern::serialised(std::span<const Range> ranges) const {
   std::vector<std::uint64_t> words;
   for (const DeclaredExtent &declared : extents_) {
-    // Ranges are sorted, so only ranges that overlap the hull are tested.
+    // The ranges are sorted, so this loop tests only the ranges that overlap the hull.
     auto from = std::ranges::upper_bound(ranges, declared.hull.begin, {}, &Range::end);
     bool found = false;
     for (; from != ranges.end() && from->begin < declared.hull.end && !found; ++from)
@@ -218,7 +219,8 @@ Pattern Pattern::parsed(std::span<const std::uint64_t> words) {
 
 namespace {
 
-// One repetition of the outer dims of an extent: its inner dims, and the repetition's offset in the file.
+// The inner dims of an extent, for one repetition of its outer dims. `file` is the offset of this repetition in the
+// file.
 struct ExtentTail {
   std::span<const Dimension> dims;
   std::uint64_t block = 0;
@@ -239,8 +241,8 @@ struct ExtentTail {
 
 std::optional<std::uint64_t> common_of(const ExtentTail &a, const ExtentTail &b);
 
-// Both dims have the same stride. Whether repetition i of `a` overlaps repetition j of `b` therefore depends only on j
-// - i. At most three values of j - i can give an overlap.
+// Returns a common byte of two extents whose first dims have the same stride. So the difference j - i alone decides
+// whether repetition i of `a` overlaps repetition j of `b`. Only three values of j - i are possible.
 std::optional<std::uint64_t> common_in_step(const ExtentTail &a, const ExtentTail &b) {
   const auto stride = static_cast<__int128>(a.dims.front().file_stride_bytes);
   const auto count_a = static_cast<__int128>(a.dims.front().count),
@@ -248,7 +250,7 @@ std::optional<std::uint64_t> common_in_step(const ExtentTail &a, const ExtentTai
   const __int128 apart = static_cast<__int128>(a.file) - static_cast<__int128>(b.file);
   for (__int128 ahead = apart / stride - 1; ahead <= apart / stride + 1; ++ahead) {
     if (ahead <= -count_a || ahead >= count_b) continue;
-    // the first repetition of `a` that has a corresponding repetition in `b`
+    // the lowest i for which repetition i + ahead of `b` exists
     const __int128 first = ahead < 0 ? -ahead : 0;
     const auto found = common_of(a.repetition(static_cast<std::uint64_t>(first)),
                                  b.repetition(static_cast<std::uint64_t>(first + ahead)));
@@ -257,7 +259,7 @@ std::optional<std::uint64_t> common_in_step(const ExtentTail &a, const ExtentTai
   return std::nullopt;
 }
 
-// Tests each repetition of `a` that overlaps the hull of `b`.
+// Returns a common byte. Tests only those repetitions of `a` that overlap the hull of `b`.
 std::optional<std::uint64_t> common_with_each(const ExtentTail &a, const ExtentTail &b) {
   const Dimension &dim = a.dims.front();
   const std::uint64_t inside = a.inside(), end = b.file + b.span();
@@ -294,7 +296,7 @@ std::optional<Overlap> find_overlap(std::span<const Sender> senders) {
   for (const Sender &sender : senders)
     for (const DeclaredExtent &declared : sender.pattern.extents()) all.push_back({&declared, sender.rank});
   std::ranges::stable_sort(all, {}, [](const RankExtent &found) { return found.declared->hull.begin; });
-  std::vector<RankExtent> open;  // the extents whose hulls end after the start of `next`
+  std::vector<RankExtent> open;  // the earlier extents whose hulls end after the start of `next`
   for (const RankExtent &next : all) {
     std::erase_if(open,
                   [&](const RankExtent &before) { return before.declared->hull.end <= next.declared->hull.begin; });

@@ -1,4 +1,5 @@
-// Extents and patterns describe the bytes of a file that a rank writes or reads, and their places in its memory.
+// Extents and patterns describe which bytes of a file a rank writes or reads, and where these bytes are in the rank's
+// memory.
 //
 // An extent describes repeated blocks by a few numbers instead of a list:
 //
@@ -23,7 +24,7 @@
 
 namespace outcrop::aggregate {
 
-/// The bytes of a file from `begin` to `end` - 1.
+/// The bytes of a file from offset `begin` to offset `end` - 1.
 struct Range {
   std::uint64_t begin = 0, end = 0;
 
@@ -51,7 +52,7 @@ struct Extent {
   std::uint64_t blocks() const { return block_bytes == 0 ? 0 : bytes() / block_bytes; }
   /// Returns the smallest range of the file that contains the extent.
   Range hull() const;
-  /// Returns the minimum size in bytes of the variable's memory.
+  /// Returns the minimum size, in bytes, of the memory that this extent needs.
   std::uint64_t memory_bytes() const;
   /// Returns the number of bytes of the extent in a range of the file.
   std::uint64_t bytes_in(const Range &range) const;
@@ -64,13 +65,13 @@ struct Extent {
 
 Extent contiguous(std::uint64_t file_offset, std::uint64_t bytes, std::uint64_t memory_offset = 0);
 
-/// Makes `count` blocks with a stride in the file and in memory. If the memory stride is 0, the blocks are contiguous
-/// in memory.
+/// Makes an extent of `count` blocks with one stride in the file and another stride in memory. If the memory stride is
+/// 0, the blocks are contiguous in memory.
 Extent strided(std::uint64_t file_offset, std::uint64_t count, std::uint64_t block_bytes,
                std::uint64_t file_stride_bytes, std::uint64_t memory_stride_bytes = 0);
 
-/// Makes the part of an array in C order that begins at index `starts` and has `subsizes` items. The part is contiguous
-/// in memory.
+/// Makes the extent of a part of an array in C order. The array has `sizes` items on its axes. The part begins at the
+/// indices `starts` and has `subsizes` items. The part is contiguous in memory.
 Extent subarray(std::span<const std::uint64_t> sizes, std::span<const std::uint64_t> subsizes,
                 std::span<const std::uint64_t> starts, std::uint64_t item_bytes, std::uint64_t file_offset = 0);
 
@@ -91,7 +92,7 @@ namespace detail {
 struct Walk {
   std::span<const Dimension> dims;
   std::array<std::uint64_t, Extent::max_dims + 1>
-      spans{};  // for each level, the bytes of the file from its first to its last byte
+      spans{};  // for each level, the length in the file from its first to its last byte
   std::uint64_t block = 0;
   Range clip;
 };
@@ -104,7 +105,7 @@ inline Walk walk_of(const Extent &extent, const Range &clip) {
   return walk;
 }
 
-// Returns {first, last}. Only the repetitions first to last - 1 of this level have bytes in `clip`.
+// Returns {first, last}: only the repetitions first to last - 1 of this level have bytes in `clip`.
 inline std::array<std::uint64_t, 2> touched(const Walk &walk, std::size_t level, std::uint64_t file) {
   const Dimension &dim = walk.dims[level];
   const std::uint64_t inside = walk.spans[level + 1];
@@ -169,9 +170,8 @@ struct DeclaredExtent {
   Range hull;
 };
 
-/// The extents of all variables of a rank, sorted by their places in the file. So a search finds the extents in a
-/// range. The bytes of a message have this order, too. The sender and the receiver both compute this order
-/// (messages.cpp).
+/// The extents of all variables of a rank, sorted by their places in the file. The order makes it fast to find the
+/// extents in a range. The sender and the receiver of a message use the same order for its bytes (messages.cpp).
 class Pattern {
  public:
   Pattern() = default;
@@ -203,13 +203,13 @@ class Pattern {
   std::size_t first_in(const Range &range) const;
 
   std::vector<DeclaredExtent> extents_;
-  std::vector<std::uint64_t> ends_;  // for each extent, the largest end of all hulls up to this extent
+  std::vector<std::uint64_t> ends_;  // for each extent, the largest end of the hulls up to this extent
   std::vector<std::uint64_t> memory_bytes_;
   std::uint64_t bytes_ = 0, blocks_ = 0;
 };
 
 // --- overlaps ------------------------------------------------------------------------------------------------------
-// Two ranks must not write the same byte. Making a plan finds all overlaps, so steps need no test.
+// Two ranks must not write the same byte. A plan is refused if its ranks overlap, so steps need no test.
 
 struct Sender {
   int rank = 0;
@@ -218,13 +218,13 @@ struct Sender {
 
 struct Overlap {
   std::uint64_t offset = 0;
-  int first_rank = 0, second_rank = 0;  ///< `first` is the lower rank; both ranks may be the same
+  int first_rank = 0, second_rank = 0;  ///< first_rank <= second_rank; one rank may overlap itself
 };
 
 /// Returns the offset of a byte that both extents contain, or nothing if the extents do not overlap.
 std::optional<std::uint64_t> common_byte(const Extent &a, const Extent &b);
 
-/// Returns one overlap, or nothing if no extents overlap.
+/// Returns one overlap of two extents of the senders, or nothing if no extents overlap.
 std::optional<Overlap> find_overlap(std::span<const Sender> senders);
 
 }  // namespace outcrop::aggregate

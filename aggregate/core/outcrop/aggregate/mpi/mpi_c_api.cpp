@@ -1,4 +1,4 @@
-// The C interface that outcrop_aggregate.h declares. Handles own C++ objects, and exceptions become error codes.
+// This file defines the functions of outcrop_aggregate.h. Each handle owns a C++ object. Exceptions become error codes.
 #include <unistd.h>
 
 #include <memory>
@@ -143,8 +143,8 @@ FileOptions options_of(outcrop_agg_plan &plan, int flags, bool writable) {
   return options;
 }
 
-/// Returns the memory of all variables with their declared sizes. If an address is missing, the span has size 0, and
-/// the operation reports this error to all ranks.
+/// Returns one span for each variable, with the address from the caller and the declared size. If an address is
+/// missing, the span has size 0. The operation then reports this error to all ranks.
 template <typename Byte, typename Address>
 std::vector<std::span<Byte>> spans_of(const outcrop_agg_file &file, Address *const *memory) {
   std::vector<std::span<Byte>> spans;
@@ -155,8 +155,8 @@ std::vector<std::span<Byte>> spans_of(const outcrop_agg_file &file, Address *con
   return spans;
 }
 
-/// Collective. If the user asks for one-sided communication (RMA), tests whether RMA works. Returns a text with the
-/// result.
+/// Collective. If the user asks for one-sided communication (RMA), tests RMA and uses it if the test succeeds. Returns
+/// a text that says which transport is used.
 std::string choose_transport(outcrop_transport &transport, const Setting<std::string> &setting) {
   if (setting.value != "rma") return "messages";
   char why[400] = "";

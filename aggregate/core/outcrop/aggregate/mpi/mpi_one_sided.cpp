@@ -17,8 +17,8 @@ MpiWindow::MpiWindow(MPI_Comm communicator, std::size_t slots, std::size_t slot_
   check(MPI_Win_set_errhandler(window_, MPI_ERRORS_RETURN), "setting the error handler of a window");
 }
 
-// Windows must have a unified memory model. Otherwise a rank's own stores reach its window only through calls that lock
-// out other ranks.
+// Begins access to the windows. The windows must have MPI's unified memory model. With the other model, other ranks see
+// what a rank has stored in its window only after calls that lock them out.
 void MpiWindow::open() {
   int *model = nullptr, found = 0;
   check(MPI_Win_get_attr(window_, MPI_WIN_MODEL, &model, &found), "asking for the memory model of a window");
@@ -166,7 +166,7 @@ void MpiGets::advance(Receiving &message) {
     if (!finished(message.header_coming, message)) return;
     fetch(message);
   }
-  // `fetched` may still be the request of the previous piece.
+  // The request `fetched` of the previous piece may still be under way.
   if (!finished(message.piece, message) || !finished(message.fetched, message)) return;
   message.fetching = false;
   message.rest = message.rest.subspan(message.header.bytes);
@@ -224,7 +224,7 @@ bool MpiGets::abandon() noexcept {
 
 namespace {
 
-// Returns test bytes that differ for each pair of ranks.
+// Returns test bytes that are different for each pair of ranks.
 std::vector<std::byte> content(std::size_t bytes, int from, int to) {
   std::vector<std::byte> made(bytes);
   for (std::size_t i = 0; i < bytes; ++i)
@@ -250,7 +250,7 @@ void MpiOneSided::open_window() {
 
 void MpiOneSided::probe(int rank, int size, std::chrono::duration<double> limit) {
   const auto deadline = std::chrono::steady_clock::now() + limit;
-  const std::size_t bytes = slots * slot_bytes_ + slot_bytes_ / 2;  // this is larger than the window
+  const std::size_t bytes = slots * slot_bytes_ + slot_bytes_ / 2;  // more than the window can hold
   for (const int steps : {1, size / 2}) {
     const int to = (rank + steps) % size, from = (rank + size - steps) % size;
     const std::vector<std::byte> sent = content(bytes, rank, to);

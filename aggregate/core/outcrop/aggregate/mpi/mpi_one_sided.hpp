@@ -26,9 +26,9 @@
 
 namespace outcrop::aggregate {
 
-/// A time limit for collective calls of MPI, because some versions of MPI hang in them. A call that hangs never
-/// returns. Meanwhile no other call of MPI works, not even MPI_Finalize. So, after the time limit, the process prints a
-/// line with advice for the user, and ends. Then mpirun ends the other processes.
+/// A time limit for collective calls of MPI. With some versions of MPI, such a call hangs: it never returns, and then
+/// no other call of MPI works, not even MPI_Finalize. So, after the time limit, the process prints one line with advice
+/// for the user, and ends. Then mpirun ends the other processes.
 class Deadline {
  public:
   Deadline(std::chrono::duration<double> limit, std::string line)
@@ -56,12 +56,12 @@ class Deadline {
   std::mutex mutex_;
   std::condition_variable changed_;
   bool over_ = false;
-  std::thread thread_;  // the last member, because it uses the members above
+  std::thread thread_;  // must be the last member, because the thread uses the members above
 };
 
-/// An MPI window: each rank has memory, divided into slots, that all other ranks can read. The owner need not call MPI
-/// for this. Ranks fetch data (MPI_Rget) and never put data. The end of a fetch can be tested, and then the bytes have
-/// arrived. For a put, only a call that waits can find out whether the bytes have arrived.
+/// An MPI window. Each rank has memory that is divided into slots. All other ranks can read this memory, and its owner
+/// need not call MPI meanwhile. Ranks fetch data (MPI_Rget) and never put data. The reason is that a fetch can be
+/// tested: when the test succeeds, the bytes have arrived. For a put, only a call that waits can find this out.
 class MpiWindow {
  public:
   /// Collective. The constructor may hang (see Deadline). Throws std::runtime_error.
@@ -73,7 +73,8 @@ class MpiWindow {
 
   /// Begins access to the windows of all ranks. All ranks must have a window.
   void open();
-  /// Leaves the window to MPI_Finalize. Freeing the window here would wait for ranks that have failed.
+  /// After this call, the destructor does not free the window; MPI_Finalize frees it. Freeing it earlier waits for all
+  /// ranks, also for ranks that have failed.
   void release() { window_ = MPI_WIN_NULL; }
 
   std::size_t slots() const { return slots_; }
@@ -101,26 +102,26 @@ class MpiWindow {
 ///     MPI_Rget from the slot
 ///     fetched ───────── tag: first_slot + slot ───►  the slot is free
 ///
-/// A message takes slots only after its receiver has begun. So messages never wait for each other in a circle. Tickets
-/// keep messages with the same tag in order. The pieces of one message arrive in order. Pieces of different messages
-/// arrive in any order.
+/// A message takes slots only after its receiver has begun to receive. So messages never wait for each other in a
+/// circle. Tickets keep the messages with one tag in order. The pieces of one message arrive in order. Pieces of
+/// different messages arrive in any order.
 ///
 /// No function waits. Each call of advance() advances all messages of this rank that are under way.
 class MpiGets {
  public:
-  /// Uses both communicators and the window. The caller frees all three. Each message must have at least one byte.
+  /// Does not own the communicators and the window: the caller frees them. Each message must have at least one byte.
   MpiGets(MPI_Comm tickets_over, MPI_Comm pieces_over, MpiWindow &window);
 
   outcrop_request send(const std::byte *data, std::size_t bytes, int to, int tag);
   outcrop_request receive(std::byte *data, std::size_t bytes, int from, int tag);
 
   void advance();
-  /// Returns true if the message of this request has ended. Afterwards the request must not be used again.
+  /// Returns true if the message of this request has ended. After that, the caller must not use the request again.
   bool over(outcrop_request request);
   /// Returns true if no message is under way.
   bool idle() const;
   /// Cancels all messages that are under way. Afterwards this object must never be destroyed, because MPI may still use
-  /// the object's memory. Returns false if MPI may also use memory that was passed to receive().
+  /// its memory. Returns false if MPI may also still use memory that a caller has passed to receive().
   bool abandon() noexcept;
 
   /// This bit is set in requests of this class, and in no other requests of the same transport.
@@ -142,7 +143,7 @@ class MpiGets {
     bool busy = false;
   };
   struct Receiving {
-    std::span<std::byte> rest;  ///< not fetched yet
+    std::span<std::byte> rest;  ///< the bytes that are not fetched yet
     std::size_t bytes = 0;
     int from = 0, tag = 0;
     Ticket ticket = 0;
@@ -179,15 +180,16 @@ class MpiGets {
   std::deque<Receiving *> without_ticket_;
 };
 
-/// Owns the communicators, the window and the messages. Tests them before they are used.
+/// Owns the communicators, the window and the messages of one-sided communication. probe() tests them before they are
+/// used.
 class MpiOneSided {
  public:
-  // The functions up to probe() are collective and throw std::runtime_error.
+  // The constructor, make_window(), open_window() and probe() are collective and throw std::runtime_error.
   MpiOneSided(MPI_Comm original, std::size_t slot_bytes);
   void make_window();
   void open_window();
-  /// Throws std::runtime_error also if a message does not arrive in time. In this case, messages may still be under
-  /// way.
+  /// Sends test messages and compares their bytes. Also throws std::runtime_error if a message does not arrive within
+  /// the limit. In this case, messages may still be under way.
   void probe(int rank, int size, std::chrono::duration<double> limit);
 
   /// Returns true if messages of this size are fetched from a window, and false if they are sent.
@@ -196,7 +198,8 @@ class MpiOneSided {
 
   /// Returns true if no message is under way.
   bool idle() const { return !gets_ || gets_->idle(); }
-  /// Leaves the communicators and the window to MPI_Finalize. Afterwards the destructor does not wait for other ranks.
+  /// After this call, the destructor does not free the communicators and the window, so it does not wait for other
+  /// ranks. MPI_Finalize frees them.
   void release();
   /// Does the same as MpiGets::abandon(). Afterwards this object must never be destroyed.
   bool abandon() noexcept { return !gets_ || gets_->abandon(); }

@@ -4,14 +4,16 @@
 //     gather, barrier   ──► the second duplicate, by MpiCollectives
 //     one-sided         ──► two more duplicates and a window, by MpiOneSided, if the user asks for it and the probe succeeds
 //
-// After a failure, this library frees no communicator. Freeing a communicator is collective, and no rank may wait for a
+// After a failure, this library frees no communicator, because MPI may wait for all ranks when it frees one, also for a
 // rank that has failed. MPI_Finalize frees the communicators instead.
 //
-// With any error handler of the user's communicator, errors of MPI are returned to the caller. One exception exists:
-// MPICH passes errors of a transfer under way to the handler of MPI_COMM_WORLD. The user sets that handler. MPI's
-// default handler, MPI_ERRORS_ARE_FATAL, prints a message and ends the program. mpi4py sets MPI_ERRORS_RETURN.
+// The error handler of the user's communicator does not matter: this library returns errors of MPI to its caller. MPICH
+// has one exception. It passes errors of a transfer under way to the handler of MPI_COMM_WORLD, which only the user can
+// set. MPI's default handler, MPI_ERRORS_ARE_FATAL, prints a message and ends the program. mpi4py sets
+// MPI_ERRORS_RETURN.
 //
-// The files mpi_* use transport.h and no other header of the project, so that Python can compile them against any MPI.
+// Except for their own headers, the files mpi_* use only transport.h of this project. So Python can compile these files
+// against any MPI.
 #include "outcrop/aggregate/mpi/mpi_transport.h"
 
 #include <cstdio>
@@ -25,7 +27,7 @@
 namespace outcrop::aggregate {
 namespace {
 
-constexpr std::size_t max_chunk_bytes = std::size_t{1} << 30;  // the counts in calls of MPI have the type int
+constexpr std::size_t max_chunk_bytes = std::size_t{1} << 30;  // calls of MPI count bytes in an int
 constexpr std::size_t default_slot_bytes = std::size_t{1} << 20, max_slot_bytes = std::size_t{1} << 27;
 
 void copy_text(const std::string &text, std::span<char> target) {
@@ -56,8 +58,8 @@ class MpiTransport {
   }
   void barrier() { collectives_->barrier(); }
 
-  /// Collective. No message may be under way. From now on, receivers fetch messages from windows. If this is
-  /// impossible, returns the reason.
+  /// Collective. Makes receivers fetch messages from windows from now on. No message may be under way. If windows do
+  /// not work, returns the reason.
   std::string use_one_sided(std::size_t slot_bytes, std::chrono::duration<double> limit);
 
   bool abandon() noexcept;
@@ -77,7 +79,7 @@ class MpiTransport {
   WaitPolicy policy_{false, &table.seconds_most};
   std::unique_ptr<MpiMessages> messages_;
   std::unique_ptr<MpiCollectives> collectives_;
-  std::unique_ptr<MpiOneSided> one_sided_;  // null if all messages are sent and none is fetched
+  std::unique_ptr<MpiOneSided> one_sided_;  // null if receivers do not fetch messages from windows
   bool failed_ = false;
   std::string failure_;
 };
@@ -109,8 +111,8 @@ MpiTransport::~MpiTransport() {
   if (over != 0 || failed_) release();
 }
 
-// To free a window, MPI waits for all ranks without a time limit. So the ranks first meet at a barrier, because our
-// barrier has a time limit.
+// Waits for all ranks at a barrier before a window is freed. When MPI frees a window, it waits for all ranks without a
+// time limit. Our barrier has a time limit.
 void MpiTransport::meet_before_freeing() noexcept {
   try {
     barrier();
@@ -186,8 +188,9 @@ std::string MpiTransport::first_problem(const std::string &mine) {
   return "";
 }
 
-// All ranks try each step. They begin the next step only if the step has succeeded on all ranks. The deadline ends the
-// process if a call of MPI hangs. The probe has its own time limit, after which MPI can still be used.
+// Performs four steps: communicators, windows, access to windows, probe. The ranks begin each step only if the previous
+// step has succeeded on all ranks. The deadline ends the process if a call of MPI hangs. The probe has a shorter time
+// limit of its own. If the probe exceeds it, MPI can still be used.
 std::string MpiTransport::use_one_sided(std::size_t slot_bytes, std::chrono::duration<double> limit) {
   const Deadline deadline(3 * limit, "rank " + std::to_string(table.rank) + " on " + table.host + ": " + table.name +
                                          " hangs with one-sided communication, which was asked for by transport = rma; "
@@ -210,7 +213,8 @@ std::string MpiTransport::use_one_sided(std::size_t slot_bytes, std::chrono::dur
   if (problem.empty()) {
     one_sided_ = std::move(tried);
   } else if (tried) {
-    // A probe that has not ended leaves requests behind. Everything that these requests use must stay in memory.
+    // If the probe did not end in time, its requests are still under way. All memory that these requests use must stay
+    // allocated.
     const bool left_behind = all_have_windows && !tried->idle();
     if (left_behind) tried->abandon();
     if (!first_problem(all_have_windows && !left_behind ? "" : "this cannot be freed by all").empty()) tried->release();
@@ -228,7 +232,8 @@ void MpiTransport::fail(const char *what) noexcept {
   }
 }
 
-/// While this object exists, calls of MPI on the communicator return errors. They do not call the user's error handler.
+/// While this object exists, calls of MPI with this communicator return their errors, and do not call the user's error
+/// handler.
 class ErrorsReturn {
  public:
   explicit ErrorsReturn(MPI_Comm communicator) : communicator_(communicator) {
@@ -247,7 +252,8 @@ class ErrorsReturn {
   MPI_Errhandler before_ = MPI_ERRHANDLER_NULL;
 };
 
-/// All ranks find the same errors here. So no rank waits in a collective call for a rank that has found an error.
+/// Throws an error if the communicator cannot be used. All ranks find the same error. So no rank waits in a collective
+/// call for a rank that has thrown an error.
 void check_usable(MPI_Comm communicator) {
   int begun = 0, over = 0, inter = 0;
   MPI_Initialized(&begun);

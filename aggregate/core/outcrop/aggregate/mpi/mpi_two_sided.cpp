@@ -113,8 +113,8 @@ void MpiMessages::wait(std::span<outcrop_request> requests) {
   }
 }
 
-// MPI may still write into the buffers of transfers that are under way. So these transfers get a short time to end. A
-// transfer whose partner has failed never ends.
+// Gives the transfers that are under way a short time to end, because MPI may still write into their buffers. The time
+// is limited, because a transfer whose partner has failed never ends.
 bool MpiMessages::abandon() noexcept {
   bool ended = true;
   const auto deadline = deadline_of_abandoned();

@@ -1,9 +1,9 @@
-// Calls of MPI: errors as text, waiting, messages of any size, and collective calls.
+// Helpers for calls of MPI: texts of errors, waiting, messages of any size, and collective calls.
 //
-// MPI keeps a core busy while it waits. If there are more ranks than cores, another rank or an I/O thread may need this
-// core. So this library never lets MPI wait: it begins an operation, and then tests the operation repeatedly, with
-// pauses. With eight ranks on two cores (MPICH), a barrier takes 0.6 to 0.7 ms instead of 15 to 32 ms, and 64 KiB from
-// each rank to one rank take 0.4 ms instead of 2 to 19 ms.
+// While MPI waits, it keeps a core busy. With more ranks than cores, another rank or an I/O thread may need this core.
+// So this library never lets MPI wait. It begins an operation, and then tests the operation repeatedly, with pauses.
+// With eight ranks on two cores (MPICH), a barrier takes 0.6 to 0.7 ms instead of 15 to 32 ms, and 64 KiB from each
+// rank to one rank take 0.4 ms instead of 2 to 19 ms.
 #pragma once
 
 // C++ bindings of old versions of MPI cause warnings. This library does not use them.
@@ -57,12 +57,12 @@ inline std::string mpi_library_name() {
   return text;
 }
 
-/// A communicator that this library owns. The destructor frees the communicator unless release() was called. Freeing is
+/// A communicator that this library owns. If release() was not called, the destructor frees the communicator, which is
 /// collective.
 class Communicator {
  public:
   Communicator() = default;
-  /// Collective. The constructor duplicates a communicator.
+  /// Collective. Makes a duplicate of `original`.
   explicit Communicator(MPI_Comm original) { check(MPI_Comm_dup(original, &value), "duplicating a communicator"); }
   ~Communicator() {
     if (value != MPI_COMM_NULL) MPI_Comm_free(&value);
@@ -76,14 +76,14 @@ class Communicator {
 
 // --- waiting -------------------------------------------------------------------------------------------------------
 
-/// The rules for waiting for other ranks in calls of a transport.
+/// The way in which calls of a transport wait for other ranks.
 struct WaitPolicy {
-  bool crowded = false;                  ///< this node has at least as many ranks as cores
+  bool crowded = false;                  ///< true if this node has at least as many ranks as cores
   const double *seconds_most = nullptr;  ///< the transport's time limit, which may change; 0: no limit
 };
 
-/// Pauses between two tests of an operation. The first pauses are empty, later ones give the core to other threads, and
-/// the last ones sleep.
+/// Pauses between two tests of an operation. The first pauses do nothing, later pauses give the core to other threads,
+/// and the last pauses sleep.
 class Backoff {
  public:
   explicit Backoff(const WaitPolicy &policy)
@@ -98,7 +98,8 @@ class Backoff {
       std::this_thread::sleep_for(std::chrono::microseconds(20));
   }
 
-  /// Pauses. If the caller has waited longer than the policy's limit, throws an error with the text of doing().
+  /// Makes one pause. If the caller has waited longer than the policy's limit, throws an error with the text that
+  /// doing() returns.
   template <typename Text>
   void pause(const Text &doing) {
     pause();
@@ -124,13 +125,13 @@ class Backoff {
   Clock::time_point begun_;
 };
 
-/// Returns the time until which transfers may still end after a failure.
+/// Returns the time at which transfers that are under way after a failure are given up.
 inline std::chrono::steady_clock::time_point deadline_of_abandoned() {
   return std::chrono::steady_clock::now() + std::chrono::seconds(1);
 }
 
-/// Waits until a transfer has ended or the deadline has passed. If `cancel`, first cancels the transfer. Returns false
-/// if MPI may still use the transfer's memory.
+/// Waits until a transfer has ended or the deadline has passed. If `cancel` is true, cancels the transfer first.
+/// Returns false if MPI may still use the transfer's memory.
 bool ends_before(std::chrono::steady_clock::time_point deadline, MPI_Request &request, bool cancel) noexcept;
 
 // --- messages ------------------------------------------------------------------------------------------------------
@@ -143,7 +144,7 @@ bool ends_before(std::chrono::steady_clock::time_point deadline, MPI_Request &re
 /// messages with the same tag between two ranks, so chunks need no headers.
 class MpiMessages {
  public:
-  /// Uses the communicator. The caller frees the communicator.
+  /// Does not own the communicator: the caller frees it.
   MpiMessages(MPI_Comm communicator, std::size_t chunk_bytes, const WaitPolicy &policy);
 
   outcrop_request send(const std::byte *data, std::size_t bytes, int to, int tag);
@@ -153,19 +154,20 @@ class MpiMessages {
   bool advance(std::span<outcrop_request> requests);
   void wait(std::span<outcrop_request> requests);
 
-  /// Cancels all messages that are under way after a failure. Returns false if MPI may still use the memory of
-  /// messages.
+  /// Cancels all messages that are under way. This function is called after a failure. Returns false if MPI may still
+  /// use memory of these messages.
   bool abandon() noexcept;
 
  private:
-  /// Slots are used repeatedly. So the memory of `chunks` is allocated only once.
+  /// A slot for one message. Later messages use the slot again, so that `chunks` need not be allocated for each
+  /// message.
   struct Message {
     bool sending = false;
     std::size_t bytes = 0;
     int partner = 0;
     int tag = 0;
     std::vector<MPI_Request> chunks;
-    std::size_t finished = 0;  ///< the number of chunks at the front that have ended
+    std::size_t finished = 0;  ///< chunks 0 to finished - 1 have ended
   };
 
   static std::string text(const Message &message);
@@ -183,11 +185,12 @@ class MpiMessages {
 
 // --- collective calls ----------------------------------------------------------------------------------------------
 
-/// Gathering and barriers. Both use a separate communicator. So MPI cannot confuse their messages with other messages.
+/// Gathering and barriers. They use a communicator of their own, so that MPI cannot confuse their messages with other
+/// messages.
 class MpiCollectives {
  public:
-  /// Uses the communicator. The caller frees the communicator. While a function of this class waits, it calls
-  /// `meanwhile` repeatedly. Other ranks may wait for messages that only `meanwhile` advances.
+  /// Does not own the communicator: the caller frees it. While a function of this class waits, it calls `meanwhile`
+  /// repeatedly. Without these calls, ranks can wait for ever for messages that only `meanwhile` advances.
   MpiCollectives(MPI_Comm communicator, std::size_t chunk_bytes, const WaitPolicy &policy,
                  std::function<void()> meanwhile);
 

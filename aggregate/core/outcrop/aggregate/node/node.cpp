@@ -24,9 +24,9 @@ namespace outcrop::aggregate {
 
 static_assert(std::atomic<std::uint32_t>::is_always_lock_free && sizeof(std::atomic<std::uint32_t>) == 4);
 
-// All operations on both counters are sequentially consistent. So one of two things happens: the notifier sees that a
-// thread waits, or the system sees the new count and does not let the thread sleep. A waiter that is killed never
-// decrements `waiting_`. Each later notify() then makes an unnecessary system call.
+// No notification is lost, because all operations on both counters are sequentially consistent. Either notify() sees
+// that a thread waits, or the system sees the new count and does not let the thread sleep. A waiter that is killed
+// never decrements `waiting_`. After that, each notify() makes an unnecessary system call, which is harmless.
 void EventCount::notify() {
   notifications_.fetch_add(1);
   if (waiting_.load() > 0) syscall(SYS_futex, &notifications_, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
@@ -54,7 +54,7 @@ int ProcessWatch::ended() const {
       if (kill(process.number, 0) != 0 && errno == ESRCH) return process.index;
       continue;
     }
-    pollfd state{process.handle.get(), POLLIN, 0};  // poll() reports this when the process has ended
+    pollfd state{process.handle.get(), POLLIN, 0};  // POLLIN means that the process has ended
     if (poll(&state, 1, 0) == 1) return process.index;
   }
   return -1;
@@ -62,7 +62,7 @@ int ProcessWatch::ended() const {
 
 // --- relays --------------------------------------------------------------------------------------------------------
 
-// If a relay needs a larger table than this, the relay is not used, and each rank sends its own messages.
+// A relay that needs a larger table than this is not used. Each of its ranks then sends its own messages.
 constexpr std::uint64_t max_table_words = std::uint64_t{1} << 20;
 
 std::size_t Relay::place_of(int rank_of_node) const {
@@ -115,8 +115,8 @@ Node::Node(const Link &link, std::span<const int> aggregators, const BufferLayou
   leaders_.erase(std::ranges::unique(leaders_).begin(), leaders_.end());
 }
 
-// The first attempt uses the nodes that the transport reports. If the ranks of a node cannot share memory, a second
-// attempt treats each of these ranks as a separate node.
+// Makes the shared memory in one or two attempts. The first attempt uses the nodes that the transport reports. If the
+// ranks of a node cannot share memory, the second attempt treats each of these ranks as a separate node.
 void Node::share(const Link &link, std::span<const int> aggregators, const BufferLayout &layout) {
   struct SharingFailure {
     char text[300];
@@ -148,8 +148,8 @@ void Node::find_ranks(int own) {
   local_ = static_cast<std::size_t>(std::ranges::find(ranks_, own) - ranks_.begin());
 }
 
-// Collective. The first rank of a node makes the segments, and the other ranks map them. Returns the reason if this
-// rank has failed, otherwise "".
+// Collective. The first rank of each node makes the node's segments, and the other ranks map them. If this rank has
+// failed, returns the reason; otherwise returns "".
 std::string Node::take_segments(const Link &link) {
   std::string reason;
   std::vector<Segment::Address> mine;
@@ -177,8 +177,8 @@ std::string Node::take_segments(const Link &link) {
   return reason;
 }
 
-// Each domain of this node has one round state. One segment of each tier contains the buffers of all domains on this
-// tier.
+// Decides which segments this node needs, and where the round states and buffers are. Each domain of this node has one
+// round state. Each tier in use has one segment, which contains the buffers of all domains on this tier.
 void Node::lay_out(std::span<const int> aggregators, const BufferLayout &layout) {
   state_of_domain_.assign(aggregators.size(), no_state);
   locations_.clear();
@@ -200,8 +200,8 @@ void Node::lay_out(std::span<const int> aggregators, const BufferLayout &layout)
     specs_.front().bytes += relay->table_words() * sizeof(std::uint64_t);
 }
 
-// A slot holds the bytes that the ranks of the relay have in one round. These are at most the bytes of a buffer, and at
-// most all bytes of these ranks.
+// Adds the tables and slots of relays. A slot holds the bytes that the ranks of a relay have in one round. So a slot is
+// not larger than a buffer, and not larger than all bytes of these ranks in the domain.
 void Node::lay_out_relays(const BufferLayout &layout) {
   table_of_domain_.assign(state_of_domain_.size(), 0);
   relay_segment_ = 0;
@@ -220,8 +220,8 @@ void Node::lay_out_relays(const BufferLayout &layout) {
   }
 }
 
-// Finds the addresses of the parts of the first segment. Memory that contains only zeros is the initial state of each
-// part.
+// Finds the addresses of the parts of the first segment. The segment contains only zeros, and zeros are the valid
+// initial state of each part.
 void Node::place() {
   end_ = reinterpret_cast<NodeEnd *>(segments_.front()->data());
   events_ = reinterpret_cast<EventCount *>(end_ + 1);

@@ -1,21 +1,21 @@
 // The ranks of a node share segments of memory. They use this memory to exchange data and to wait for each other. A
-// rank may also send messages for several ranks of its node; it is then called a relay.
+// rank that sends messages for several ranks of its node is called a relay.
 //
 //     ordinary memory    [end][events of ranks][outcomes][round states][tables of relays]
 //     each tier in use   [ buffers of a domain ][ buffers of another domain ] ...
 //     ordinary memory    [ slots of a relay ][ slots of another relay ] ...
 //
-// The rounds of a domain are numbered through all operations. With k buffers, round s uses buffer s mod k. The
-// aggregator opens the rounds in this order. In a write, it opens a round when the buffer is free. In a read, it opens
-// a round when the buffer holds the data. Each rank with a part in the round copies its part and decrements `pending`.
-// When `pending` reaches 0, the aggregator writes the buffer, or reads the data of a later round into the buffer. Ranks
-// without a part do not access the state of the round.
+// The numbers of a domain's rounds continue from one operation to the next. With k buffers, round s uses buffer s mod
+// k. The aggregator opens the rounds in this order. In a write, the aggregator opens a round when the buffer is free.
+// In a read, it opens a round when the buffer holds the data of the round. Each rank with a part in the round copies
+// its part and decrements `pending`. When `pending` reaches 0, the aggregator writes the buffer, or reads the data of a
+// later round into the buffer. Ranks without a part do not access the state of the round.
 //
 //     aggregator   pending[s mod k] = parts ; opened = s+1 ; notify the ranks with a part      … pending == 0: it owns the buffer
 //     rank                                   opened > s: copy ; --pending, the last notifies the aggregator
 //
-// If ranks of this node send to a domain by a relay, this node has the same state for the domain. The relay then opens
-// the rounds.
+// If ranks of this node send to a domain by a relay, this node also has `pending` and `opened` for the domain. In this
+// case, the relay opens the rounds, and the buffers are slots of the relay.
 #pragma once
 
 #include <array>
@@ -37,14 +37,14 @@ namespace outcrop::aggregate {
 
 // --- waiting -------------------------------------------------------------------------------------------------------
 
-/// An event count. A thread or process sleeps until another thread or process notifies it. A waiter must not spin: the
-/// rank that it waits for may need the same core.
+/// An event count, on which a thread or process sleeps until another thread or process notifies it. The waiter must not
+/// keep its core busy, because the other process may need the same core.
 ///
 ///     waiter: seen = count(); test the condition; if it does not hold: wait(seen)
 ///     other:  make the condition true; notify()
 ///
-/// A notification between the test and the wait is not lost, because wait() then returns at once. Event counts work in
-/// memory that processes share. Memory that contains only zeros is a valid initial state.
+/// If notify() is called between the test and wait(), wait() returns at once. So no notification is lost. Event counts
+/// work in memory that processes share. Memory that contains only zeros is a valid initial state.
 class alignas(64) EventCount {
  public:
   std::uint32_t count() const { return notifications_.load(); }
@@ -57,20 +57,21 @@ class alignas(64) EventCount {
   std::atomic<std::uint32_t> notifications_{0}, waiting_{0};
 };
 
-/// Tells whether other processes of this node have ended. A rank that waits for another process asks this repeatedly.
+/// Finds out whether other processes of this node have ended. A rank that waits for another process calls ended()
+/// repeatedly.
 class ProcessWatch {
  public:
   ProcessWatch() = default;
-  /// `processes` are process numbers. The number of the calling process is ignored.
+  /// `processes` has the process numbers to watch. The number of the calling process is ignored.
   explicit ProcessWatch(std::span<const int> processes);
 
-  /// Returns the index of a process that has ended, or -1 if all are alive.
+  /// Returns the index in `processes` of a process that has ended, or -1 if all processes are alive.
   int ended() const;
 
  private:
   struct Process {
     int index = 0, number = 0;
-    Descriptor handle;  // empty if the system provides no handle; then the process is found by its number
+    Descriptor handle;  // empty if the system has no such handles; then `number` is used
   };
   std::vector<Process> processes_;
 };
@@ -84,8 +85,8 @@ class ProcessWatch {
 //     rank 5 ─┼─► [ 4 4 | 5 5 5 | 7 ]  a slot of the node ── rank 5, one message ──► the aggregator, on another node
 //     rank 7 ─┘
 //
-// A table in the same memory contains the length of each rank's part of each round. The table is written once, when the
-// plan is made.
+// A table in the same memory contains, for each round and each rank, the length of the rank's part. The ranks write the
+// table once, when the plan is made.
 
 /// The number of bytes of one rank in one domain.
 struct Tally {
@@ -96,10 +97,10 @@ struct Tally {
 
 struct Relay {
   std::size_t domain = 0;
-  /// the rank that sends and receives: the rank with the most bytes in the domain
+  /// The rank that sends and receives for all of them. It has the most bytes in the domain.
   int rank = 0;
-  std::vector<int> ranks;   ///< the ranks of the node that have bytes in the domain, ascending
-  std::uint64_t bytes = 0;  ///< the bytes of all these ranks in the domain
+  std::vector<int> ranks;   ///< all ranks of the node that have bytes in the domain, ascending
+  std::uint64_t bytes = 0;  ///< of all these ranks in the domain
   std::uint32_t rounds = 0;
 
   std::size_t place_of(int rank_of_node) const;  ///< returns the index of the rank in `ranks`
@@ -116,7 +117,7 @@ struct RelayInputs {
 class Relays {
  public:
   Relays() = default;
-  /// `nodes` has the node of each rank, and `aggregators` the aggregator of each domain.
+  /// `nodes` has the lowest rank on the node of each rank. `aggregators` has the aggregator of each domain.
   Relays(const RelayInputs &inputs, std::span<const int> nodes, std::span<const int> aggregators);
 
   bool any() const { return !relays_.empty(); }
@@ -133,20 +134,21 @@ class Relays {
 
 constexpr std::uint32_t max_buffers = 8;
 
-/// The state of the rounds of one domain. The domain's aggregator and the ranks of the node share it.
+/// The state of the rounds of one domain, in memory that the ranks of the node share.
 struct alignas(64) RoundState {
   std::atomic<std::uint64_t> opened{0};
   EventCount event;  // of the aggregator
   std::array<std::atomic<std::uint32_t>, max_buffers> pending{};
 };
 
-/// The reason why the ranks of this node cannot continue. The first rank that finds a reason writes it.
+/// The reason why the ranks of this node cannot continue. The first rank that finds a reason writes this struct.
 struct alignas(64) NodeEnd {
   std::atomic<std::uint32_t> claimed{0}, is_written{0};
   char reason[248] = {};
 };
 
-/// The buffers of all aggregators. The buffers of a domain are in the medium of the domain's tier.
+/// The sizes and places of the buffers of all aggregators. The buffers of a domain are in the medium of the domain's
+/// tier.
 struct BufferLayout {
   std::uint64_t slot_bytes = 0;          ///< of one buffer
   std::uint32_t buffers = 0;             ///< of each domain
@@ -175,11 +177,12 @@ class Node {
   EventCount &event() const { return events_[local_]; }
   OutcomeSlot &outcome(std::uint64_t operation) const { return outcomes_[operation % outcome_slots]; }
   RoundState &round_state(std::size_t domain) const { return round_states_[state_of_domain_[domain]]; }
-  /// Opens a round that has `parts` parts. `locals` has the indices of those ranks of this node that have a part.
+  /// Opens a round that has `parts` parts, and notifies the ranks of this node that have a part. `locals` has the
+  /// indices of these ranks.
   void open_round(std::size_t domain, std::uint64_t number, std::uint32_t parts,
                   std::span<const std::uint32_t> locals) const;
   bool opened(std::size_t domain, std::uint64_t number) const { return round_state(domain).opened.load() > number; }
-  /// Returns the number of parts of a round that are not copied yet.
+  /// Returns the counter of the parts of a round that are not copied yet.
   std::atomic<std::uint32_t> &pending(std::size_t domain, std::uint64_t number) const {
     return round_state(domain).pending[number % buffers_];
   }
@@ -192,10 +195,10 @@ class Node {
   const Relays &relays() const { return relays_; }
   /// Returns the relay that ranks of this node use for the domain. Returns null if each rank sends its own messages.
   const Relay *relay(std::size_t domain) const { return relays_.find(domain, ranks_.front()); }
-  /// Returns a table with the number of bytes that each rank of the relay has in a round. The table is in the memory
-  /// that the ranks of the node share, and initially contains zeros.
+  /// Returns the part of a relay's table for one round: for each rank of the relay, the number of its bytes in the
+  /// round. The table is in shared memory, and initially contains zeros.
   std::span<std::uint64_t> relay_table(const Relay &relay, std::uint32_t round) const;
-  /// Keeps the shared memory mapped until the process ends, because a transfer may still use it.
+  /// Keeps the shared memory mapped until the process ends. This is necessary if a transfer may still use the memory.
   void keep_memory() const;
 
   static constexpr std::uint32_t check_after_microseconds = 500000;
@@ -206,8 +209,8 @@ class Node {
   /// Throws the same errors as wait(), without waiting. The function checks the processes at most once in
   /// `check_after_microseconds`.
   void check_processes() const;
-  /// From now on, each call of wait() on this node throws an error. The error contains the reason that the first caller
-  /// has given.
+  /// Makes each later call of wait() on this node throw an error. The error contains the reason that the first caller
+  /// on the node has given.
   void give_up(const std::string &reason);
 
   const std::vector<std::string> &notes() const { return notes_; }
@@ -220,7 +223,7 @@ class Node {
     Medium medium;
     std::uint64_t bytes = 0;
   };
-  /// The place of the buffers of a domain.
+  /// The segment of a domain's buffers, and their place in it.
   struct BufferLocation {
     std::size_t segment = 0;
     std::uint64_t begin = 0, slot_bytes = 0;
@@ -252,8 +255,8 @@ class Node {
   std::uint64_t *tables_ = nullptr;
   ProcessWatch processes_;
   mutable std::atomic<std::int64_t> checked_at_{0};  // in nanoseconds of the steady clock
-  // Each rank also keeps its own reason. The rank uses this reason if the first rank that gave up was killed before it
-  // wrote its reason.
+  // Each rank also keeps a reason of its own. If the first rank that gave up was killed before it wrote its reason, a
+  // rank uses its own reason.
   std::atomic<std::uint32_t> claimed_here_{0}, has_reason_here_{0};
   std::string reason_here_;
   std::vector<std::string> notes_;

@@ -91,8 +91,8 @@ void Outcome::post_receives() {
   if (parent_ >= 0) requests_.push_back(link_.receive(bytes_of(final_), parent_, tag_down));
 }
 
-// Waits until the outcomes of this node and of the leaders below it are known. Then sends the first failure among them
-// to the parent.
+// Returns false until the outcomes of this node and of the leaders below it are known. Then sends the first failure
+// among them to the parent, and returns true.
 bool Outcome::send_up() {
   const OutcomeSlot &slot = node_.outcome(operation_);
   if (slot.node_ready.load() != operation_ + 1 || !link_.test(std::span(requests_).first(children_.size())))
@@ -100,7 +100,7 @@ bool Outcome::send_up() {
   Failure merged = slot.failure;
   for (std::size_t i = 0; i < children_.size() && !merged.happened(); ++i) merged = from_children_[i];
   if (parent_ >= 0) {
-    from_children_[0] = merged;  // the message must stay in memory until it has been sent
+    from_children_[0] = merged;  // this memory is valid until the message has been sent
     requests_.push_back(link_.send(bytes_of(std::as_const(from_children_[0])), parent_, tag_up));
   } else {
     final_ = merged;

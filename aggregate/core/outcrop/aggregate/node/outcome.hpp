@@ -5,9 +5,9 @@
 //     the leaders                 send the first failure up a tree of leaders and down again, if there are several nodes
 //     each leader                 sets settled, and notifies all ranks of its node
 //
-// The outcomes of a node are in eight slots. A rank has at most four operations in progress. When the last rank of a
-// node arrives in operation n, all ranks of the node have begun operation n. So they have seen the outcome of operation
-// n - 4, and the last rank clears its slot. Operation n + 4 will use this slot.
+// The outcomes of a node are in eight slots, and a rank has at most four operations in progress. When the last rank of
+// a node arrives in operation n, all ranks of the node have begun operation n. So all of them have seen the outcome of
+// operation n - 4. The last rank then clears the slot of operation n - 4, which operation n + 4 will use.
 #pragma once
 
 #include <array>
@@ -40,12 +40,12 @@ struct Failure {
   static Failure of(Kind kind, int rank, const StorageError &error);
   static Failure of_input(int rank, const std::string &text) { return of(input, rank, text); }
 
-  /// Throws the stored error: StorageError, InputError or CorruptionError. Does nothing if there was no error.
+  /// Throws the stored error as a StorageError, an InputError or a CorruptionError. Does nothing if no error is stored.
   void raise() const;
 };
 
-/// Runs act(). If act() throws an environmental error, returns this error. Other exceptions are bugs and are not
-/// caught.
+/// Runs act(). If act() throws an error that its environment can cause, returns this error. Other exceptions are bugs
+/// and are not caught.
 template <typename Act>
 Failure attempt(Failure::Kind kind, int rank, Act &&act) {
   try {
@@ -82,14 +82,14 @@ class Outcome {
 
   /// Records a failure of this rank. Only the first failure on a node is kept.
   void record(const Failure &failure);
-  /// Called by each aggregator of this node when it has written its part. Returns true for the last of the `writers`
-  /// aggregators.
+  /// Each aggregator of this node calls this function when it has written its part. Returns true in the last of the
+  /// `writers` calls.
   bool wrote(std::uint32_t writers);
-  /// Called by each rank when all of its parts are done.
+  /// Each rank calls this function when all of its parts are done.
   void arrive();
 
   bool settled() const;
-  /// The result is valid after settled() has returned true.
+  /// Returns the outcome of the operation. The result is valid only after settled() has returned true.
   const Failure &failure() const;
 
   /// Advances the messages of a leader. Returns true when no messages are left. Only the thread that may use the link

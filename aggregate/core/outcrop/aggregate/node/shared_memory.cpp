@@ -49,8 +49,8 @@ Descriptor file_in_memory(std::uint64_t bytes) {
   return file;
 }
 
-// Allocates all blocks of the file. Otherwise, if the file system is full, the first access to a page causes a signal
-// instead of an error here.
+// Makes a file without a name, and allocates all of its blocks. Without the allocation, a full file system is found
+// only at the first access to a page, which ends the process by a signal.
 Descriptor file_in_folder(std::uint64_t bytes, const std::string &folder) {
   try {
     const outcrop::File file = outcrop::File::unnamed(folder, bytes);
@@ -80,8 +80,8 @@ std::string where(const Medium &medium) {
   return medium.numa_nodes.empty() ? "ordinary memory" : "memory of " + name_of_nodes(medium.numa_nodes);
 }
 
-// The mapping begins at a boundary of huge pages. Direct transfers from huge pages are twice as fast, because each
-// request to the device then consists of fewer parts.
+// The mapping begins at a boundary of huge pages. With huge pages, direct transfers are twice as fast, because each
+// request to the device consists of fewer parts.
 Segment::Segment(Descriptor file, std::uint64_t bytes) : file_(std::move(file)), bytes_(bytes) {
   void *range = mmap(nullptr, bytes + huge, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (range == MAP_FAILED) throw InputError("cannot map " + std::to_string(bytes) + " bytes of shared memory");
@@ -109,7 +109,7 @@ std::shared_ptr<Segment> Segment::make(std::uint64_t bytes, std::uint64_t huge_f
   Descriptor file = medium.folder.empty() ? file_in_memory(bytes) : file_in_folder(bytes, medium.folder);
   std::shared_ptr<Segment> segment(new Segment(std::move(file), bytes));
   if (!medium.numa_nodes.empty()) allocate_on_nodes({segment->data_, bytes}, medium.numa_nodes);
-  // Only newer systems support this advice. Small pages also work, so the result is ignored.
+  // Older systems refuse this advice. The result is ignored, because small pages also work.
   const std::uint64_t begin = round_up(huge_from, huge), end = round_down(bytes, huge);
   if (begin < end && medium.folder.empty()) madvise(segment->data_ + begin, end - begin, MADV_COLLAPSE);
   const std::lock_guard lock(made_mutex);
@@ -149,15 +149,15 @@ std::shared_ptr<Segment> Segment::attach(const Address &address, std::string &re
 namespace {
 
 constexpr std::size_t page = AlignedMemory::page_bytes;
-constexpr std::size_t max_checked_pages = 4096;  // the checked pages are spread over all of the memory
+constexpr std::size_t max_checked_pages = 4096;  // these pages are spread evenly over the memory
 constexpr std::size_t mask_bits = 8 * sizeof(unsigned long);
 
 InputError refused(std::span<const std::uint32_t> nodes, const std::string &reason) {
   return InputError("buffers cannot be placed on " + name_of_nodes(nodes) + ": " + reason + "; choose another tier");
 }
 
-// Returns the free bytes of a NUMA node. Pages that only cache files count as free. Returns a very large number if the
-// system does not report the free bytes.
+// Returns the free bytes of a NUMA node. Pages of the page cache count as free. If the system does not report the free
+// bytes, returns a very large number.
 std::uint64_t free_bytes(std::uint32_t node) {
   std::ifstream file("/sys/devices/system/node/node" + std::to_string(node) + "/meminfo");
   if (!file) return std::numeric_limits<std::uint64_t>::max() / 4096;
@@ -173,7 +173,7 @@ std::uint64_t free_bytes(std::uint32_t node) {
 void bind(std::span<std::byte> memory, std::span<const std::uint32_t> nodes) {
   std::vector<unsigned long> mask(*std::ranges::max_element(nodes) / mask_bits + 1);
   for (const std::uint32_t node : nodes) mask[node / mask_bits] |= 1UL << node % mask_bits;
-  // The system uses one bit less than the given number of bits.
+  // The system uses one bit less than this argument says, so 1 is added.
   if (syscall(SYS_mbind, memory.data(), memory.size(), MPOL_BIND, mask.data(), mask.size() * mask_bits + 1, 0) != 0)
     throw refused(nodes, std::strerror(errno));
 }
@@ -231,7 +231,7 @@ std::string why_not_on_nodes(std::span<const std::uint32_t> nodes) {
 namespace {
 
 constexpr std::uint64_t unlimited = std::numeric_limits<std::uint64_t>::max();
-// Control groups of version 1 report a larger number if no limit is set.
+// Larger numbers mean that no limit is set (control groups of version 1).
 constexpr std::uint64_t max_limit = std::uint64_t{1} << 60;
 
 // The names that one version of control groups uses for files and for lines of memory.stat.
@@ -242,7 +242,7 @@ struct Version {
 const Version first{"memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file", "total_active_file"};
 const Version second{"memory.max", "memory.current", "inactive_file", "active_file"};
 
-// Returns `otherwise` if the file is missing or contains a word such as "max".
+// Returns the number in a file. If the file is missing, or contains a word such as "max", returns `otherwise`.
 std::uint64_t number_in(const std::string &path, std::uint64_t otherwise) {
   std::ifstream file(path);
   std::uint64_t number = 0;
@@ -286,7 +286,7 @@ std::uint64_t group_free_bytes(const std::string &own, const std::string &root) 
     if (!controllers.empty() && ("," + controllers + ",").find(",memory,") == std::string::npos) continue;
     const Version &version = controllers.empty() ? second : first;
     const std::string top = controllers.empty() ? root : root + "/memory";
-    for (;; path.resize(path.rfind('/'))) {  // visits the group and all of its parents
+    for (;; path.resize(path.rfind('/'))) {  // goes from the group to all of its parents
       least = std::min(least, free_bytes(top + path, version));
       if (path.find('/') == std::string::npos) break;
     }

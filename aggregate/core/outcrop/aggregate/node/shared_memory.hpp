@@ -1,10 +1,10 @@
 // The functions of this file make memory that the ranks of a node share, and find the free bytes of each kind of
 // memory.
 //
-// A segment is a file without a name that each rank maps. The file is in ordinary memory, in memory of chosen NUMA
-// nodes, or in a folder of a file system. When the last process that maps the segment has ended, even by a kill, the
-// system frees the segment. Other processes open the file through the folder in /proc of the process that made it.
-// Ranks that are threads use the same mapping.
+// A segment is a file without a name. Each rank of the node maps the file. The file is in ordinary memory, in memory of
+// chosen NUMA nodes, or in a folder of a file system. The system frees the segment when the last process that maps it
+// has ended or was killed. Other processes open the file through /proc/PID/fd of the process that made the file. Ranks
+// that are threads of one process use the same mapping.
 //
 // High-bandwidth memory and CXL memory are NUMA nodes. Memory of NUMA nodes is allocated in four steps:
 //
@@ -27,8 +27,8 @@ namespace outcrop::aggregate {
 /// The memory of a tier on this node.
 struct Medium {
   std::string tier = "dram";                   ///< its name
-  std::vector<std::uint32_t> numa_nodes = {};  ///< the NUMA nodes to which memory is bound; empty: the system chooses
-  std::string folder = {};                     ///< the folder of the file that is mapped; empty: memory
+  std::vector<std::uint32_t> numa_nodes = {};  ///< memory is bound to these NUMA nodes; empty: the system chooses
+  std::string folder = {};                     ///< the folder of the mapped file; empty: the file is in memory
 };
 
 /// Returns "ordinary memory", "memory of NUMA node 2" or "a file in /local/nvme".
@@ -62,7 +62,8 @@ class Segment {
   Descriptor file_;
   std::uint64_t bytes_ = 0;
   std::byte *data_ = nullptr;
-  // the start of a larger address range; the mapping is at an aligned address in this range
+  // The start of an address range that is larger than the mapping. The mapping begins at an aligned address in this
+  // range.
   std::byte *reserved_ = nullptr;
 };
 
@@ -78,14 +79,14 @@ std::string why_not_on_nodes(std::span<const std::uint32_t> nodes);
 
 // --- how much is available -----------------------------------------------------------------------------------------
 
-/// Returns the bytes that this process can allocate without swapping and within the limits of its control groups. If
-/// the system does not report this number, returns the maximum of the type.
+/// Returns how many bytes this process can allocate without swapping and within the limits of its control groups. If
+/// the system does not report this, returns the maximum of the type.
 std::uint64_t available_bytes();
 
-/// Returns the bytes that this process can still allocate within the limits of all its control groups (version 1 or 2).
+/// Returns how many more bytes this process can allocate within the limits of all its control groups (version 1 or 2).
 /// If no limit is set, returns the maximum of the type. Cached files do not count as used, because the system drops
-/// them when a program needs memory. `own` lists the groups of the process. The groups' folders are below `root`.
-/// src/outcrop/tiers/discover.py computes the same number.
+/// them when a program needs memory. `own` is the file that lists the groups of the process. The folders of these
+/// groups are below `root`. src/outcrop/tiers/discover.py computes the same number.
 std::uint64_t group_free_bytes(const std::string &own = "/proc/self/cgroup",
                                const std::string &root = "/sys/fs/cgroup");
 

@@ -31,11 +31,11 @@ namespace outcrop::aggregate {
 
 /// The cost of an operation at one rank, in seconds and bytes.
 struct Timing {
-  double seconds = 0;           ///< the time from the start until the outcome is known
-  double seconds_copying = 0;   ///< the time of copying this rank's parts of buffers
-  double seconds_filling = 0;   ///< the time of transfers in this rank's I/O threads
-  double seconds_storage = 0;   ///< the time from the start until the last message has ended
-  double seconds_messages = 0;  ///< the time of copying and of waiting for free buffers
+  double seconds = 0;           ///< from the start of the operation until its outcome is known
+  double seconds_copying = 0;   ///< in which this rank copied its bytes to or from buffers
+  double seconds_filling = 0;   ///< in which this rank copied its bytes or waited for a buffer
+  double seconds_storage = 0;   ///< of transfers between buffers and storage, in this rank's I/O threads
+  double seconds_messages = 0;  ///< from the start of the operation until its last message has ended
   std::uint64_t bytes_storage = 0;
 
   /// Returns the time in which copying and storage overlapped, divided by the shorter of the two times. The result is
