@@ -1,11 +1,11 @@
 """`outcrop bench core`: compare a run out of core with the same run in memory.
 
-For float32 and float64, on one grid, with the same generated kernel:
+The benchmark measures four rates for float32 and for float64, on one grid, with the same generated kernel:
 
-    kernel    all data in the second-level cache: the limit of the arithmetic
-    (a)       in memory, plain sweeps, the best blocking in y
-    (b)       in memory, temporal blocking for the cache: the updates alone of a run whose window holds the grid
-    (c)       out of core, whole runs with all reads, waits, flushes and commits, at shares of both arrays
+    kernel    All data are in the second-level cache. This rate is the limit of the arithmetic.
+    (a)       In memory: plain sweeps with the best blocking in y.
+    (b)       In memory: temporal blocking for the cache. The window holds the whole grid, and only updates are timed.
+    (c)       Out of core: whole runs with all reads, waits, flushes and commits. Budgets are shares of both arrays.
 
 Machines are noisy, so (a), (b) and (c) are measured alternately, and medians are compared. Each run continues the
 previous run in a new process.
@@ -39,8 +39,8 @@ MAX_PREDICTION_ERROR = 0.15
 
 @dataclass(frozen=True)
 class CoreScale:
-    """The grid (nz, ny, nx) in float32, and the numbers of repeats. In float64 the grid has half the planes, so the
-    arrays have as many bytes."""
+    """The grid (nz, ny, nx) in float32, and the numbers of repeats. In float64 the grid has half as many planes, so the
+    arrays have the same number of bytes."""
 
     shape: tuple[int, int, int]
     steps: int
@@ -63,11 +63,11 @@ def bench(
     memory: str | None = None,
     steps: int | None = None,
 ) -> dict[str, Any]:
-    """Measure, print, and return the figures as plain data. `size` is (nx, ny, nz). If `memory` is given, it is the
-    only share that is measured.
+    """Run the benchmark, print the figures, and return them as plain data. `size` is (nx, ny, nz). If `memory` is
+    given, only this share is measured.
 
-    Two arrays are stored in files in a new folder inside `directory`, which is removed at the end. Raises InputError if
-    the memory or the disk is too small even for a small grid, and StorageError if a run fails.
+    Two arrays are stored in files in a new folder inside `directory`. The folder is removed at the end. Raises
+    InputError if the memory or the disk is too small even for a small grid, and StorageError if a run fails.
     """
     scale = SMALL if small else FULL
     if size is not None:
@@ -85,7 +85,8 @@ def bench(
 
 
 def table(figures: dict[str, Any]) -> str:
-    """Return the Markdown table of the README: medians in Gcell/s, (c) with its ratio to (b)."""
+    """Return the Markdown table of the README. The table has medians in Gcell/s. For (c) it also has the ratio to
+    (b)."""
     dtypes = ("float32", "float64")
     heads = [f"{dtype} {figures[dtype]['shape']}" for dtype in dtypes]
     lines = table_head(["Gcell updates/s", *heads], numbers=False)
@@ -105,8 +106,8 @@ def table(figures: dict[str, Any]) -> str:
 
 
 def fitting(scale: CoreScale, directory: Path) -> CoreScale:
-    """Return `scale` with fewer planes, if necessary. The number of planes is halved until both arrays fit into memory,
-    for (b), and on the disk.
+    """Return `scale`, with fewer planes if necessary. The number of planes is halved until both arrays fit on the disk,
+    and also into memory, because (b) needs this.
     """
     room = min(0.75 * discover.memory_bytes(), 0.9 * discover.free_disk_bytes(directory))
     nz, ny, nx = scale.shape
@@ -131,7 +132,7 @@ def bench_dtype(directory: Path, scale: CoreScale, dtype: str, threads: int) -> 
         simulation = Simulation(stencil, shape=shape, dtype=dtype, directory=where)
         simulation["u"] = lambda z0, z1: smooth_planes(z0, z1, shape)
         problem = simulation.prepare(scale.steps).problem
-        del simulation  # releases the lock on the directory
+        del simulation  # the simulation locks the directory until it is deleted
         budgets = budgets_of(problem, scale.shares)
         cache_bytes = discover.caches().second_bytes
         l2 = rates.kernel_rate(problem, kernel.calls, scalars, threads, cache_bytes, scale.kernel_repeats)
@@ -174,8 +175,8 @@ def share_of(memory: str) -> float:
 
 
 def budgets_of(problem: Problem, shares: tuple[float, ...]) -> dict[str, int]:
-    """Return the memory budget of each run in bytes: first for the whole grid in memory, then for each share. No budget
-    is less than the smallest that works.
+    """Return the memory budgets of the runs in bytes, by name. The first budget holds the whole grid in memory. The
+    others are those of the shares. Each is at least the smallest budget that works.
     """
     both = 2 * problem.cells * problem.item_bytes
     budgets = {"in_memory": largest_useful_bytes(problem)}
@@ -212,7 +213,7 @@ def summary(
     reports: dict[str, list[dict[str, Any]]],
     checksum_cost: float,
 ) -> dict[str, Any]:
-    """Return medians, ratios, checks, and all measurements. Prints the ratios."""
+    """Print the ratios. Return medians, ratios, checks, and all measurements."""
     a = median(one.cells_per_second for one in sweeps)
     b = median(update_rate(report) for report in reports["in_memory"])
     ratios = {"b_to_a": b / a}

@@ -1,10 +1,11 @@
-"""Devito in memory with its best settings: OpenMP, advanced optimisations, and blocks by its aggressive tuner.
+"""Measure Devito in memory with its best settings: OpenMP, advanced optimisations, and the block sizes that its
+aggressive tuner finds.
 
     python -m outcrop.bench.devito NAME STEPS N0 N1 N2
 
-prints as JSON the seconds of STEPS steps, which the summary of Devito reports for its loops. A first `apply` compiles
-and tunes the operator. The measured `apply` uses the tuned blocks. The program is a separate process, so that all
-memory is free afterwards.
+This command prints the seconds of STEPS steps as JSON. Devito's summary reports these seconds for its loops. A first
+`apply` compiles and tunes the operator. The measured `apply` uses the tuned blocks. The program is a separate process,
+so that all memory is free afterwards.
 """
 
 from __future__ import annotations
@@ -31,9 +32,9 @@ def has_equivalent(name: str) -> bool:
 
 
 def seconds(name: str, shape: Sequence[int], steps: int, threads: int) -> float:
-    """Return the seconds of `steps` steps of the stencil `name` of the library, by Devito in a process of its own.
+    """Run `steps` steps of the library's stencil `name` by Devito in a separate process, and return the seconds.
 
-    Raises StorageError with the last line of the process if it fails.
+    If the process fails, raises StorageError with the last line that the process printed.
     """
     os.environ["OMP_NUM_THREADS"] = str(threads)
     try:
@@ -44,8 +45,8 @@ def seconds(name: str, shape: Sequence[int], steps: int, threads: int) -> float:
 
 
 def equations(name: str, shape: tuple[int, ...]) -> tuple[list[Any], dict[str, float]]:
-    """Return the equations of a library stencil for Devito, on a grid of `shape` with values in all functions, and the
-    arguments of `apply`.
+    """Return Devito's equations for a stencil of the library, and the arguments of `apply`. The equations have a grid
+    of `shape`, and all their functions have values.
     """
     match = _NAMES.fullmatch(name)
     assert match is not None, "call has_equivalent first"
@@ -144,7 +145,8 @@ def _maxwell(shape: tuple[int, ...], order: int, _: bool) -> tuple[list[Any], di
 
 
 def tuned(state: Mapping[str, Any]) -> dict[str, int]:
-    """Return the block sizes that the tuner chose last for an operator with this state, if it chose any."""
+    """Return the block sizes that Devito's tuner chose last, or no sizes if it chose none. `state` is the operator's
+    state."""
     found = [one["tuned"] for one in state.get("autotuning", ()) if one.get("tuned")]
     return {str(name): int(size) for name, size in found[-1].items()} if found else {}
 
@@ -157,7 +159,7 @@ def main() -> None:
     dv.configuration["language"] = "openmp"
     written, given = equations(name, tuple(map(int, numbers)))
     operator = dv.Operator(written, opt=("advanced", {"openmp": True}))
-    first = 1 if name.startswith("acoustic") else 0  # these equations read the step before
+    first = 1 if name.startswith("acoustic") else 0  # these equations also read the values before step 0
     last = first + min(TUNING_STEPS, int(steps)) - 1
     operator.apply(time_m=first, time_M=last, autotune="aggressive", **given)
     blocks = tuned(operator._state)

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 @contextmanager
 def figures_of_runs(name: str, small: bool, directory: Path) -> Iterator[dict[str, Any]]:
-    """Yield the first figures of a benchmark: its name and the machine. The benchmark has its runs in `directory`,
-    which is made if it is missing.
+    """Yield the first figures of a benchmark: its name and the machine. The benchmark stores its runs in `directory`.
+    The context makes this directory if it is missing.
 
     The device is measured again unless the benchmark is `small`, because figures from an earlier day may be wrong.
     """
@@ -62,7 +62,7 @@ def table_head(heads: Iterable[str], numbers: bool = True) -> list[str]:
 
 
 def new_picture(width: float, height: float) -> Figure:
-    """Return an empty picture of this size in inches. It needs no display."""
+    """Return an empty picture of this size in inches. The picture can be made without a display."""
     import matplotlib
 
     matplotlib.use("Agg")

@@ -1,11 +1,13 @@
-"""`outcrop bench io`: the rates of a device by access size, queue depth and interface, as in IOR and in Figure 7 of the
-out-of-core papers.
+"""`outcrop bench io`: measure the rates of a device for several access sizes, queue depths and interfaces. IOR and
+Figure 7 of the out-of-core papers show such rates.
 
-    sizes     256 B to 16 MiB, sequential and random, reads and writes, by every interface; nothing cached before
-    depths    4 KiB, sequential and random, 1 to 64 in flight, without the page cache
-    cached    256 B to 16 MiB of a file in the page cache: one thread by system calls, or by loads and stores
-    raw       a file and the device of --raw-device, which is written only with --write-device
-    beyond    a file that fits into memory, and a file four times as large as the memory of a control group
+    sizes     Requests of 256 B to 16 MiB, by each interface. The page cache first holds nothing of the file.
+    depths    Requests of 4 KiB without the page cache, with 1 to 64 requests in flight.
+    cached    Requests of 256 B to 16 MiB on a file in the page cache. One thread uses system calls or loads and stores.
+    raw       A file, and the device of --raw-device. The device is written only with --write-device.
+    beyond    A file that fits into memory, and a file four times as large as the memory of a control group.
+
+Each part measures sequential and random reads and writes.
 
 Requests without the page cache are whole pages. The time of writes through the page cache includes their flush, except
 in `cached`. All cases (`io_cases`) are measured alternately, and a figure is the rate over all repeats.
@@ -58,7 +60,7 @@ SPACE_FACTOR = 1.1
 
 @dataclass(frozen=True)
 class IoScale:
-    """The sizes of files and requests, the memory in the part `beyond`, and the `seconds` of one measurement."""
+    """The sizes of files and requests, the memory limit of the part `beyond`, and the `seconds` of one measurement."""
 
     span_bytes: int
     cached_bytes: int
@@ -81,10 +83,11 @@ def bench(
     write_device: bool = False,
     only: str | None = None,
 ) -> dict[str, Any]:
-    """Measure a file in `directory`, print, and draw to `png`. Returns the figures as plain data.
+    """Measure a file in `directory`, print the figures, and draw them to `png`. Returns the figures as plain data.
 
-    `only` contains names of parts, separated by commas. `raw_device` is only read. With `write_device` it is written,
-    too, and must hold nothing. Raises InputError for wrong options, before anything is made or changed.
+    `only` contains names of parts, separated by commas. `raw_device` is only read, unless `write_device` is true. Then
+    the device is also written, so it must not hold known content. Raises InputError for wrong options before any file
+    or device is changed.
     """
     scale, parts = SMALL if small else FULL, _parts(only, raw_device)
     if write_device and raw_device is None:
@@ -139,7 +142,7 @@ class RawDevice:
 
 
 class _Parts:
-    """The parts of the benchmark. Each method returns a list of figures as plain data."""
+    """The parts of the benchmark. The method of each part returns a list of figures as plain data."""
 
     def __init__(self, path: Path, scale: IoScale, interfaces: list[str], device: RawDevice | None) -> None:
         self._path, self._scale, self._interfaces, self._device = path, scale, interfaces, device
@@ -147,8 +150,8 @@ class _Parts:
         self._direct = [name for name in interfaces if find_interface(name).is_direct]
 
     def make_file(self) -> bool:
-        """Allocate and write the file, because reads of unwritten blocks do not reach the device. Returns whether
-        transfers bypass the page cache."""
+        """Allocate the file and write all of it, because reads of unwritten blocks do not reach the device. Return True
+        if transfers bypass the page cache."""
         _core.create_file(str(self._path), self._scale.span_bytes)
         self._fill(self._path, self._scale.span_bytes)
         store = _core.Store([str(self._path)], direct=True)
@@ -179,7 +182,7 @@ class _Parts:
         )
 
     def cached(self) -> list[dict[str, Any]]:
-        """Measure system calls, and loads and stores, on a file in the page cache."""
+        """Measure a file in the page cache, by system calls and by loads and stores."""
         return self._measured(
             IoCase(name, write, random, size, 1, self._scale.cached_bytes, warm=True, flush=False)
             for size in self._scale.sizes
@@ -188,7 +191,8 @@ class _Parts:
         )
 
     def raw(self) -> list[dict[str, Any]]:
-        """Measure the same transfers on the file and on the device, over the size of the smaller one."""
+        """Measure the same transfers on the file and on the device. The transfers cover as many bytes as the smaller of
+        the two has."""
         device = self._device
         assert device is not None, "`bench` runs this part only with a device"
         span = min(self._scale.span_bytes, device.size_bytes // RECORD_BYTES * RECORD_BYTES)
@@ -205,8 +209,8 @@ class _Parts:
         return [{"of": "file", **one} for one in on_file] + [{"of": "device", **one} for one in on_device]
 
     def beyond(self) -> list[dict[str, Any]]:
-        """Measure reads of data that was read before, and writes: first with memory for the whole file, then with
-        `limit_bytes`.
+        """Measure writes, and reads of data that was read before. The first measurement has memory for the whole file,
+        the second only `limit_bytes`.
         """
         cases = [
             replace(self._case(name, write, random, PAGE_BYTES if random else RECORD_BYTES), warm=True)
@@ -225,7 +229,8 @@ class _Parts:
         return IoCase(name, write, random, size, max(1, min(in_flight, span // size)), span)
 
     def _measured(self, cases: Iterable[IoCase], path: Path | None = None) -> list[dict[str, Any]]:
-        """Return the rates of cases on `path`, by default the file. Each round measures all cases once."""
+        """Return the rates of the cases on `path`, or on the benchmark's file if `path` is None. Each round measures
+        all cases once."""
         rates: dict[IoCase, list[IoRate]] = {case: [] for case in cases}
         for _ in range(self._scale.turns):
             for case, measured in rates.items():
@@ -242,11 +247,11 @@ DEVICE_END_BYTES = 4 << 20
 
 @contextmanager
 def open_raw_device(device: Path, write: bool) -> Iterator[int]:
-    """Yield the size of a block device in bytes. With `write`, no other process can use the device during the context,
-    and its ends are cleared afterwards.
+    """Yield the size of a block device in bytes. If `write` is true, no other process can use the device during the
+    context, and both ends of the device are cleared afterwards.
 
-    Raises InputError if it is no block device, is too small, or cannot be opened, and with `write` if it is in use or
-    holds known content.
+    Raises InputError if the device is no block device, is too small, or cannot be opened. If `write` is true, also
+    raises InputError if the device is in use or holds known content.
     """
     if not device_use.is_block_device(device):
         raise InputError(f"--raw-device {device} is not a block device")
@@ -307,7 +312,7 @@ def table(part: str, figures: Figures) -> Iterator[str]:
 
 
 def memory_of(one: dict[str, Any]) -> str:
-    """Return a text that describes the memory of a figure of the part `beyond`."""
+    """Return a text that says how much memory a figure of the part `beyond` had."""
     if one["wanted_limit_bytes"] is None:
         return "memory for all"
     if one["limit_bytes"] is None:
@@ -320,8 +325,8 @@ def _access(one: dict[str, Any]) -> str:
 
 
 def _pivot(part: Figures, head: str, row_of: Callable[[dict[str, Any]], str]) -> Iterator[str]:
-    """Yield the lines of a table with a column for each interface. Rows are sorted by pattern, then in the order of the
-    measurements.
+    """Yield the lines of a table with a column for each interface. Rows are sorted by access pattern. Rows of the same
+    pattern keep the order of the measurements.
     """
 
     def column_of(one: dict[str, Any]) -> str:
@@ -397,5 +402,5 @@ def _bars(axes: Axes, chosen: Figures) -> None:
     axes.margins(y=0.25)
     axes.set_xticks(range(len(names)), names)
     handles, labels = axes.get_legend_handles_labels()
-    each = dict(zip(labels, handles, strict=True))  # the last bar of each label
+    each = dict(zip(labels, handles, strict=True))  # a dict keeps the last of the bars with the same label
     axes.legend(each.values(), each.keys(), frameon=False, fontsize=7, loc="upper left")

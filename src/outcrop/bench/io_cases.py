@@ -1,6 +1,6 @@
-"""Cases of `outcrop bench io`: the requests, their number in flight, and the measured rate.
+"""The cases of `outcrop bench io`. A case has requests, the number of requests in flight, and a measured rate.
 
-Cases can be measured in a process of their own within limited memory:
+A separate process with limited memory can measure cases:
 
     python -m outcrop.bench.io_cases CASES FILE SECONDS     the cases as JSON; prints their figures as JSON
 """
@@ -20,8 +20,8 @@ from outcrop.bench.memory import drop_from_page_cache, run_limited
 
 @dataclass(frozen=True)
 class Interface:
-    """A way to transfer bytes. `backend` is that of the store; "" means that each thread transfers one request at a
-    time without a store.
+    """A way to transfer bytes. `backend` is the backend of the store. If it is "", there is no store, and each thread
+    transfers one request at a time.
     """
 
     name: str
@@ -37,12 +37,13 @@ INTERFACES = (
     Interface("mmap", "mmap", False),
     Interface("load/store", "", False),
 )
-"""The first three bypass the page cache if the file system supports it. `buffered` is pread and pwrite, `load/store` a
-mapped file, both by one thread for each request in flight; `mmap` copies by a pool of threads, as runs with --io mmap
-do."""
+"""The first three interfaces bypass the page cache if the file system allows direct I/O. `buffered` uses pread and
+pwrite, and `load/store` uses a mapped file. Both use one thread for each request in flight. `mmap` copies by a pool of
+threads, as runs with --io mmap do."""
 PAGE_BYTES = 4096
 REQUESTS_UNTIL_FLUSH = 16384
-"""Maximum number of random writes through the page cache: their flush takes much longer than the writes."""
+"""The maximum number of random writes through the page cache. The number is limited, because the flush takes much
+longer than the writes."""
 
 
 def find_interface(name: str) -> Interface:
@@ -68,8 +69,8 @@ def pattern_of(one: Mapping[str, Any]) -> str:
 class IoCase:
     """Requests over the first `span_bytes` of a file, with `depth` requests in flight.
 
-    If `warm` is true, the page cache holds as much of the span as possible, otherwise nothing. If `flush` is true, the
-    time includes the flush of writes through the page cache.
+    If `warm` is true, the page cache holds as much of the span as possible. Otherwise the page cache holds nothing of
+    the span. If `flush` is true, the time of writes through the page cache includes their flush.
     """
 
     interface: str
@@ -92,7 +93,7 @@ class IoCase:
             (_fill_cache if self.warm else drop_from_page_cache)(path, self.span_bytes)
         total = self.span_bytes
         if self.warm and not self.flush:
-            total = sys.maxsize  # repeat, because the first time includes page faults
+            total = sys.maxsize  # transfer the span several times, because the first time includes page faults
         elif self.write and self.random and not interface.is_direct:
             total = min(total, REQUESTS_UNTIL_FLUSH * self.request_bytes)
         flush = self.write and self.flush and not interface.is_direct
@@ -113,7 +114,7 @@ class IoCase:
 
 @dataclass(frozen=True)
 class IoRate:
-    """The bytes and requests of a measured case, and the time."""
+    """The bytes and requests that a case has transferred, and the seconds."""
 
     case: IoCase
     bytes: int
@@ -155,8 +156,8 @@ def _fill_cache(path: Path, span_bytes: int) -> None:
 def measure_limited(
     cases: Sequence[IoCase], path: Path, max_seconds: float, limit_bytes: int | None
 ) -> list[dict[str, Any]]:
-    """Return the figures of cases that one child measures. Their `limit_bytes` is None if no control group could be
-    made.
+    """Measure the cases in one child process and return the figures. In the figures, `limit_bytes` is None if no
+    control group could be made.
     """
     every = json.dumps([asdict(case) for case in cases])
     output = run_limited(["-m", "outcrop.bench.io_cases", every, str(path), str(max_seconds)], limit_bytes)

@@ -1,10 +1,10 @@
 """`outcrop bench kernel`: compare generated kernels with loops written by hand.
 
-    cache    one thread, all arrays within the second-level cache
-    sweeps   plain sweeps over arrays in memory, all threads, each side with its best blocks of rows
+    cache    One thread updates arrays that fit into the second-level cache.
+    sweeps   All threads sweep over arrays in memory. Kernels and loops each use their best blocks of rows.
 
-Both sides are measured alternately, and medians are compared. The loops are in `handwritten/`. Their results must equal
-those of generated kernels up to rounding.
+Generated kernels and hand-written loops are measured alternately, and medians are compared. The hand-written loops are
+in `handwritten/`. Their results must equal the results of generated kernels up to rounding.
 """
 
 from __future__ import annotations
@@ -62,7 +62,8 @@ SMALL = KernelScale((18, 32, 64), updates_per_turn=20_000, turns=3)
 
 
 def bench(directory: Path, small: bool = False) -> dict[str, Any]:
-    """Measure, print, and return the figures as plain data. Raises InputError without a C compiler with OpenMP."""
+    """Run the benchmark, print the figures, and return them as plain data. Raises InputError if no C compiler with
+    OpenMP is found."""
     scale, threads = SMALL if small else FULL, discover.available_cores()
     figures: dict[str, Any] = {"benchmark": "kernel", "small": small}
     with made_directory(directory), tempfile.TemporaryDirectory(prefix="outcrop-bench-", dir=directory) as folder:
@@ -85,8 +86,8 @@ def bench(directory: Path, small: bool = False) -> dict[str, Any]:
 
 
 def _in_cache(name: str, scale: KernelScale, folder: Path) -> dict[str, Any]:
-    """Return the rates on a grid whose arrays fit into the second-level cache: rows of 256 cells, as many planes as
-    rows.
+    """Return the rates on a grid whose arrays fit into the second-level cache. The rows have 256 cells, and the number
+    of planes equals the number of rows.
     """
     cells = SHARE_OF_CACHE * discover.caches().second_bytes / (4 * len(LOOPS[name]) * 256)
     side = max(2 * find_stencil(name).radii[0] + 2, int(cells**0.5))
@@ -134,9 +135,10 @@ def _rates(turns: list[tuple[float, float]], updates: int) -> dict[str, float]:
 
 
 class LoopTimer:
-    """A hand-written loop and the generated kernel on the same arrays, of `shape` (nz, ny, nx), nx a multiple of 16.
+    """A hand-written loop and the generated kernel on the same arrays. `shape` is (nz, ny, nx), and nx is a multiple of
+    16.
 
-    The compiled loops are written to `folder`. Raises InputError without a C compiler with OpenMP.
+    The compiled loops are written to `folder`. Raises InputError if no C compiler with OpenMP is found.
     """
 
     def __init__(self, name: str, shape: tuple[int, int, int], folder: Path) -> None:
@@ -154,7 +156,7 @@ class LoopTimer:
         return nz * ny * nx
 
     def handwritten(self, rows: int, repeats: int) -> float:
-        """Return the seconds of `repeats` steps in blocks of `rows`, on the threads of OpenMP."""
+        """Run `repeats` steps in blocks of `rows` rows on all threads of OpenMP, and return the seconds."""
         function = getattr(self._clock, f"time_{self._name}")
         function.restype = ctypes.c_double
         sizes = [ctypes.c_long(n) for n in (*self._shape, rows)]
@@ -162,7 +164,7 @@ class LoopTimer:
         return float(function(self._sweep, *pointers, *sizes, self._scalars, ctypes.c_long(repeats)))
 
     def generated(self, rows: int, repeats: int) -> float:
-        """Return the seconds of `repeats` steps in blocks of `rows`, on this thread."""
+        """Run `repeats` steps in blocks of `rows` rows on the calling thread, and return the seconds."""
         radius, (nz, ny, nx) = self._radius, self._shape
         written, newest, *others = (_planes(array) for array in self._arrays)
         reads = [newest, written, *others] if others else [newest]
@@ -174,7 +176,8 @@ class LoopTimer:
         return float(function(kernel, sources, count, written, self._scalars, *sizes))
 
     def largest_difference(self) -> float:
-        """Return the largest difference between the results of one step, relative to the largest result."""
+        """Run one step of both kernels. Return the largest difference between their results, relative to the largest
+        result."""
         inside = (slice(self._radius, -self._radius),) * 3
         before, found = self._arrays[0].copy(), []
         for step in (self.handwritten, self.generated):
@@ -190,7 +193,8 @@ def set_threads(threads: int) -> None:
 
 
 def _aligned(shape: tuple[int, int, int], value: float, number: int) -> Array32:
-    """Return an array of waves around a value. Its rows begin at multiples of 64 bytes, and there is room around it."""
+    """Return an array of waves around a value. The rows of the array begin at multiples of 64 bytes. The memory also
+    has room before and after the array."""
     room, cells = 1024, int(np.prod(shape))
     memory = np.empty(cells + 2 * room + 16, np.float32)
     first = room + (-memory.ctypes.data // 4) % 16

@@ -1,6 +1,6 @@
-"""The memory of measured processes: its limit, its peak, the pages of a file in the page cache, and a swap file.
+"""Limit and measure the memory of a process, find the pages of a file in the page cache, and make a swap file.
 
-A control group of version 1 or 2 limits a process and its page cache, if this process may make a group:
+If this process may make a control group (version 1 or 2), the group limits the memory of a child and its page cache:
 
     parent: make group ──► set limits ──► start child ───────────────────────► read peak ──► remove group
     child:                                 join group ──► interpreter starts: all its memory counts
@@ -36,12 +36,14 @@ from outcrop.errors import InputError, StorageError
 from outcrop.units import format_bytes
 
 MAX_REMOVALS, SECONDS_BETWEEN = 50, 0.1
-"""The kernel may need a moment until a process that has ended leaves its group."""
+"""How often and how long to wait when a group is removed. A process that has ended may stay in its group for a
+moment."""
 
 
 @dataclass(frozen=True)
 class GroupFiles:
-    """Names of the files of a control group: the limits of memory and of swap (or of both together), and the peak."""
+    """The names of the files of a control group. They hold the limit of memory, the limit of swap (or of memory and
+    swap together), and the peak."""
 
     limit: str
     swap_limit: str
@@ -53,13 +55,13 @@ GROUP_FILES = {
     1: GroupFiles("memory.limit_in_bytes", "memory.memsw.limit_in_bytes", True, "memory.max_usage_in_bytes"),
     2: GroupFiles("memory.max", "memory.swap.max", False, "memory.peak"),
 }
-"""By the version of the interface."""
+"""The names of files for each version of the control group interface."""
 
 
 @dataclass(frozen=True)
 class Output:
-    """The output of a child, whether a group limited it, and the peak of that group with its page cache, which is None
-    if the kernel does not count this.
+    """The output of a child process. `is_limited` is true if a group limited its memory. `peak_bytes` is the peak of
+    this group, including the page cache. It is None if the kernel does not count the peak.
     """
 
     text: str
@@ -70,11 +72,11 @@ class Output:
 def run_limited(
     arguments: Sequence[str], limit_bytes: int | None, may_swap: bool = False, max_seconds: float | None = None
 ) -> Output:
-    """Run this interpreter with `arguments`. All memory of the child is limited to `limit_bytes` if this process may
-    make a control group.
+    """Run this Python interpreter with `arguments` in a child process. If this process may make a control group, all
+    memory of the child is limited to `limit_bytes`.
 
-    With `may_swap` the system may swap out memory beyond the limit. Raises StorageError with the last line of the child
-    if it fails, is killed, or takes longer than `max_seconds`.
+    If `may_swap` is true, the system may swap out memory beyond the limit. Raises StorageError if the child fails, is
+    killed, or takes longer than `max_seconds`. The message has the last line that the child printed.
     """
     command = [sys.executable, *arguments]
     group = None if limit_bytes is None else _make_group(limit_bytes, may_swap)
@@ -99,13 +101,13 @@ def run_limited(
 
 @dataclass(frozen=True)
 class Group:
-    """An existing control group in the folder `path`."""
+    """An existing control group. `path` is its folder."""
 
     path: Path
     files: GroupFiles
 
     def peak_bytes(self) -> int | None:
-        """Return the peak of the group; None if the kernel does not count it."""
+        """Return the peak memory of the group. Return None if the kernel does not count the peak."""
         try:
             return int((self.path / self.files.peak).read_text())
         except (OSError, ValueError):
@@ -130,7 +132,7 @@ class Group:
 
 
 def _make_group(limit_bytes: int, may_swap: bool) -> Group | None:
-    """Make a control group inside that of this process. Return None if this fails."""
+    """Make a control group inside the control group of this process, and return it. Return None if this fails."""
     for line in Path("/proc/self/cgroup").read_text().splitlines():
         _, controllers, own = line.split(":", 2)
         if controllers == "":
@@ -170,7 +172,8 @@ class PeakMemory:
 
     @property
     def bytes_more(self) -> int | None:
-        """The peak above the memory at the start, in bytes; None if the system does not report it."""
+        """The difference between the peak and the memory at the start, in bytes. None if the system does not report the
+        peak."""
         return None if self._before is None else max(0, _peak_bytes() - self._before)
 
 
@@ -185,8 +188,8 @@ def _value(text: str, name: str) -> int:
 
 
 def drop_from_page_cache(path: Path, length: int = 0) -> None:
-    """Ask the system to drop the first `length` bytes of a file from the page cache; 0 for all. The file is flushed
-    first, because only clean pages can be dropped."""
+    """Ask the system to drop the first `length` bytes of a file from the page cache. 0 means the whole file. The file
+    is flushed first, because only clean pages can be dropped."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -196,7 +199,7 @@ def drop_from_page_cache(path: Path, length: int = 0) -> None:
 
 
 def cached_share(path: Path) -> float | None:
-    """Return the share of a file's pages that is in the page cache; None if the system does not report this."""
+    """Return which share of a file's pages is in the page cache. Return None if the system does not report this."""
     with path.open("r+b") as file:  # mincore reports only pages of files that may be written
         if os.fstat(file.fileno()).st_size == 0:
             return 0.0
@@ -214,7 +217,7 @@ def cached_share(path: Path) -> float | None:
 
 SWAP_PROGRAMS = ("mkswap", "swapon", "swapoff")
 SYSTEM_FOLDERS = "/usr/sbin:/sbin"
-"""The folders of programs for root, which the search path may lack."""
+"""The folders of programs for root. The user's search path may lack these folders."""
 
 
 def swap_free_bytes() -> int:
@@ -225,10 +228,10 @@ def swap_free_bytes() -> int:
 
 @contextmanager
 def swap_file(folder: Path, size_bytes: int) -> Iterator[None]:
-    """Use a new swap file of `size_bytes` in `folder` during the context.
+    """Make a swap file of `size_bytes` in `folder`, and let the system use it during the context.
 
-    Raises InputError without root or if a program is missing, and StorageError if the disk is full or the file system
-    cannot hold a swap file.
+    Raises InputError if the user is not root or a program is missing. Raises StorageError if the disk is full or the
+    file system cannot hold a swap file.
     """
     if os.geteuid() != 0:
         raise InputError("--swap-file needs root, to switch swap on; run it as root, or leave the option out")
@@ -278,8 +281,8 @@ def _call(command: list[str], path: Path) -> None:
 
 @contextmanager
 def _no_interrupts() -> Iterator[None]:
-    """Ignore signals during the context. swapoff of gigabytes takes a while, and a second Ctrl-C would leave the swap
-    file behind.
+    """Ignore signals during the context. `swapoff` needs some time for a large file. If a second Ctrl-C interrupted it,
+    the swap file would remain.
     """
     if threading.current_thread() is not threading.main_thread():
         yield  # only the main thread receives signals

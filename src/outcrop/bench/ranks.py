@@ -1,4 +1,5 @@
-"""The processes that measure together: this process alone, or all processes of mpirun, by mpi4py."""
+"""The processes that measure together: only this process, or all processes that mpirun has started. mpi4py connects
+them."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from typing import Any
 from outcrop.errors import InputError, OutcropError
 
 COUNTS = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MPI_LOCALNRANKS")
-"""Variables in which Open MPI, MPICH and similar libraries give their processes the number of processes."""
+"""Environment variables in which Open MPI, MPICH and similar libraries store the number of processes."""
 LAUNCHERS = (*COUNTS, "PMIX_RANK")
 FAILED = 2
 SECONDS_TO_BE_HEARD = 1.0
@@ -27,21 +28,21 @@ class Ranks:
 
     @property
     def node(self) -> str:
-        """The name of this rank's node."""
+        """The name of the node on which this rank runs."""
         return os.uname().nodename
 
     def wait_for_node(self) -> None:
-        """Wait until all ranks of the node have called this."""
+        """Wait until all ranks of the node have called this method."""
 
     def wait_for_all(self) -> None:
-        """Wait until all ranks have called this."""
+        """Wait until all ranks have called this method."""
 
     def of_node(self, value: Any) -> list[Any]:
-        """Return the values of all ranks of the node."""
+        """Return a list with the `value` of each rank of the node."""
         return [value]
 
     def of_all(self, value: Any) -> list[Any]:
-        """Return the values of all ranks, by rank."""
+        """Return a list with the `value` of each rank, in the order of ranks."""
         return [value]
 
 
@@ -55,12 +56,12 @@ class MpiRanks(Ranks):
 
     @property
     def library(self) -> str:
-        """The name and version of the MPI in one line."""
+        """The name and version of the MPI library in one line."""
         return str(self._mpi.Get_library_version()).strip("\0 \n").splitlines()[0]
 
     @property
     def communicator(self) -> Any:
-        """The communicator of all ranks, of mpi4py."""
+        """mpi4py's communicator of all ranks."""
         return self._world
 
     @property
@@ -85,7 +86,7 @@ def all_ranks() -> Iterator[Ranks]:
     """Yield the ranks of this program. If one of several ranks raises an exception, all ranks end, because the others
     would wait forever.
 
-    Raises InputError if mpirun has started this process and mpi4py is missing, or belongs to another MPI.
+    Raises InputError if mpirun has started this process, but mpi4py is missing or uses another MPI library.
     """
     if not any(name in os.environ for name in LAUNCHERS):
         yield Ranks()
@@ -96,7 +97,7 @@ def all_ranks() -> Iterator[Ranks]:
         raise InputError(f"several ranks need mpi4py and its MPI: pip install 'outcrop[mpi]' ({error})") from None
     ranks = MpiRanks(MPI)
     started = max((int(os.environ[name]) for name in COUNTS if os.environ.get(name, "").isdecimal()), default=1)
-    if ranks.size == 1 < started:  # each process would be its own rank 0
+    if ranks.size == 1 < started:  # otherwise each process would act as rank 0
         other = f"the mpirun of another MPI than that of mpi4py, {ranks.library}"
         raise InputError(f"{started} ranks were started by {other}; use its own")
     try:

@@ -1,7 +1,7 @@
 """Measure the rates of the kernel in the second-level cache, of plain sweeps, and of whole runs.
 
-The first two rates use the loops of runs on an endless grid, without storage. A run computes in a separate process, so
-that its memory can be measured and limited separately:
+The first two rates use the same loops as runs, but on an endless grid and without storage. A whole run is a separate
+process, so that its memory can be measured and limited separately:
 
     python -m outcrop.bench.rates DIRECTORY STEPS BUDGET_BYTES SIZES     prints the report as JSON
 """
@@ -45,7 +45,7 @@ CALL_PLANES = (1, 2)
 
 @dataclass(frozen=True)
 class SweepRate:
-    """Cell updates per second of plain sweeps, with the blocking in y that reached this rate."""
+    """The cell updates per second of plain sweeps, and the blocking in y that gave this rate."""
 
     cells_per_second: float
     sweep_rows: int
@@ -53,9 +53,10 @@ class SweepRate:
 
 
 def kernel_rate(problem: Problem, calls: Calls, scalars: bytes, threads: int, cache_bytes: int, repeats: int) -> float:
-    """Return the cell updates per second of all threads. Each thread updates its own planes in its second-level cache.
+    """Return how many cells per second all threads together update. Each thread updates its own planes in its
+    second-level cache.
 
-    The result is the sum, over the threads, of the best of `repeats` short measurements.
+    For each thread, the best of `repeats` short measurements counts. The result is the sum over all threads.
     """
     levels, slab = 2, 4
     planes = problem.rings * (slab + problem.skew_z * (levels + 1) + 2 * problem.radius_z)
@@ -80,10 +81,10 @@ def kernel_rate(problem: Problem, calls: Calls, scalars: bytes, threads: int, ca
 
 
 def sweep_rate(problem: Problem, calls: Calls, scalars: bytes, threads: int, planes: int, repeats: int) -> SweepRate:
-    """Return the best rate of plain sweeps over `planes` planes from one array in memory to another, one stage after
-    the other.
+    """Return the best rate of plain sweeps over `planes` planes in memory. Each stage reads one array and writes
+    another, and the stages follow one after another.
 
-    The rate counts whole steps, in which each stage passes over the planes once.
+    The rate counts whole steps. In a step, each stage passes over the planes once.
     """
     levels = problem.stages
     meter = _core.UpdateMeter(
@@ -116,11 +117,12 @@ def advance(
     limit_bytes: int | None,
     sizes: Mapping[str, int] | None = None,
 ) -> dict[str, Any]:
-    """Advance the run in `directory` by `steps` steps within `budget_bytes`, and return its report. The plan has the
-    given `sizes`.
+    """Advance the run in `directory` by `steps` steps within `budget_bytes`, and return the report of the run. The plan
+    has the given `sizes`.
 
-    `limit_bytes` limits all memory of the process, page cache included. The report has `cgroup_limit_bytes`, which is
-    None if this process may not make a control group. Raises StorageError with the last line of the child if it fails.
+    `limit_bytes` limits all memory of the child process, including its page cache. The report contains
+    `cgroup_limit_bytes`, which is None if this process may not make a control group. If the child fails, raises
+    StorageError with the last line that the child printed.
     """
     words = str(directory), str(steps), str(budget_bytes), json.dumps(dict(sizes or {}))
     try:
@@ -133,11 +135,12 @@ def advance(
 
 
 def checksum_cost(directory: Path, steps: int, budget_bytes: int, pairs: int) -> float:
-    """Return the extra time of checksums as a share of the first pass of `steps` steps within `budget_bytes`. The
-    result is the median of `pairs` pairs of passes with and without checksums. No counter shows this time, because the
-    updates compute the checksums.
+    """Return by what share checksums lengthen the first pass of a run of `steps` steps within `budget_bytes`. The pass
+    is measured `pairs` times with and without checksums, and the result is a median. No counter shows this time,
+    because the updates compute the checksums.
 
-    Each pass goes from the current copy of the run in `directory` to the other one and is never committed.
+    Each measured pass reads the current copy of the run in `directory` and writes the other copy. It is never
+    committed.
     """
     prepared = open_simulation(directory, memory=budget_bytes).prepare(steps)
     state = open_state(directory)
@@ -153,7 +156,8 @@ def checksum_cost(directory: Path, steps: int, budget_bytes: int, pairs: int) ->
 
 
 def smooth_planes(z0: int, z1: int, shape: tuple[int, int, int]) -> NDArray[np.float32]:
-    """Return the planes z0 to z1 - 1 of a smooth field that is cheap to compute. They are initial values of heat7."""
+    """Return the planes z0 to z1 - 1 of a smooth field that is cheap to compute. Benchmarks use this field as initial
+    values of heat7."""
     _, ny, nx = shape
     z, y, x = np.ogrid[z0:z1, 0:ny, 0:nx]
     waves = np.sin(0.01 * z), np.cos(0.02 * y), np.sin(0.03 * x)
@@ -164,7 +168,7 @@ def smooth_planes(z0: int, z1: int, shape: tuple[int, int, int]) -> NDArray[np.f
 def main() -> None:
     directory, steps, budget_bytes = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
     sizes = json.loads(sys.argv[4])
-    scheme = "wavefront" if sizes else "auto"  # other schemes could have these sizes, too
+    scheme = "wavefront" if sizes else "auto"  # the scheme must be named, because other schemes accept these sizes, too
     simulation = open_simulation(directory, memory=budget_bytes, scheme=scheme, sizes=sizes)
     print(json.dumps(simulation.run(steps, progress="none").to_json()))
 

@@ -1,13 +1,15 @@
-"""`outcrop bench stencils`: every family of the library in memory and out of core, and Devito in memory.
+"""`outcrop bench stencils`: measure each family of stencils of the library in memory and out of core, and Devito in
+memory.
 
-    sweeps       in memory, one step after the other, the best blocking in y
-    in memory    temporal blocking for the cache: the updates alone of a run whose window holds the grid
-    out of core  whole runs with all reads, waits, flushes and commits, in a sixteenth of the memory
-    Devito       the same equations in memory, if `devito` has them, tuned by Devito itself, on fewer planes of the same
-                 size
+    sweeps       In memory, one step after another, with the best blocking in y.
+    in memory    Temporal blocking for the cache. The window holds the whole grid, and only updates are timed.
+    out of core  Whole runs with all reads, waits, flushes and commits, in a sixteenth of the memory.
+    Devito       The same equations in memory, if the module `devito` has them. Devito tunes itself. The grid has fewer
+                 planes of the same size.
 
-All figures are cells of the grid times steps per second, for any number of fields and stages. Machines are noisy, so
-the four are measured alternately, and medians are compared. Each run continues the previous run in a new process.
+All rates are the number of cells of the grid times the number of steps, divided by the seconds. The numbers of fields
+and stages do not enter. Machines are noisy, so the four rates are measured alternately, and medians are compared. Each
+run continues the previous run in a new process.
 """
 
 from __future__ import annotations
@@ -56,8 +58,8 @@ Planes: TypeAlias = Callable[[int, int], NDArray[np.float32]]
 class StencilCase:
     """One stencil of the library. `plane` is (ny, nx) for grids of three axes and (nx,) for grids of two.
 
-    Fields are smooth waves around 0, or within 10 % around their value in `means`. Values are of the order of one, so
-    that nothing grows, and no value becomes denormal, which would slow the processor down.
+    Fields are smooth waves around 0. A field in `means` is a wave within 10 % around its value there. These values keep
+    the simulation from growing, and keep values from becoming denormal. Denormal values would slow the processor down.
     """
 
     name: str
@@ -75,7 +77,8 @@ class StencilCase:
 
 
 def smooth(shape: tuple[int, ...], mean: float) -> Planes:
-    """Return waves along all axes, with an amplitude of 0.01 around 0, or of 10 % around `mean`."""
+    """Return a function that computes planes of waves along all axes. The waves have an amplitude of 10 % around
+    `mean`, or of 0.01 if `mean` is 0."""
     size = 0.1 * abs(mean) if mean else 0.01
 
     def planes(z0: int, z1: int) -> NDArray[np.float32]:
@@ -93,7 +96,7 @@ def smooth(shape: tuple[int, ...], mean: float) -> Planes:
 _WIDE, _LONG, _NARROW, _ROW = (256, 512), (128, 512), (128, 256), (16384,)
 _VELOCITY = {"v": 2000.0}
 
-# Each step needs r more planes in the window, so the grids of high orders are longer.
+# For each step the window needs r more planes. So stencils with a large radius r get smaller planes and more of them.
 CASES = (
     StencilCase("heat2", _WIDE, 96, {"u": 1.0}),
     StencilCase("heat4", _WIDE, 64, {"u": 1.0}),
@@ -120,7 +123,7 @@ CASES = (
 
 @dataclass(frozen=True)
 class StencilScale:
-    """The bytes of all arrays of a grid, the number of repeats, and at most `max_steps` steps of each case."""
+    """The bytes of all arrays of a grid together, the number of repeats, and the maximum number of steps of a case."""
 
     grid_bytes: int
     repeats: int
@@ -145,11 +148,11 @@ def bench(
     steps: int | None = None,
     only: str | None = None,
 ) -> dict[str, Any]:
-    """Measure, print, and return the figures as plain data. `size` is (nx, ny, nz); a grid of two axes gets ny nz rows
-    of nx cells. `only` contains names of stencils, separated by commas.
+    """Run the benchmark, print the figures, and return them as plain data. `size` is (nx, ny, nz). A grid of two axes
+    gets ny nz rows of nx cells. `only` contains names of stencils, separated by commas.
 
-    Files are made in a new folder inside `directory` and removed. Raises InputError for unknown stencils and for grids
-    that do not fit into memory and on the disk, and StorageError if a run fails.
+    Files are made in a new folder inside `directory` and removed at the end. Raises InputError for an unknown stencil,
+    and for a grid that does not fit into memory or on the disk. Raises StorageError if a run fails.
     """
     scale, cases = SMALL if small else FULL, chosen_cases(only)
     grids = [(case, shape_of(case, scale, size), steps or min(case.steps, scale.max_steps)) for case in cases]
@@ -167,7 +170,7 @@ def bench(
 
 
 def chosen_cases(only: str | None) -> list[StencilCase]:
-    """Return the cases of these names. Raises InputError for an unknown name."""
+    """Return the cases with these names. Raises InputError for an unknown name."""
     known = {case.name: case for case in CASES}
     names = list(known) if only is None else [name.strip() for name in only.split(",")]
     for name in names:
@@ -177,12 +180,13 @@ def chosen_cases(only: str | None) -> list[StencilCase]:
 
 
 def copies_of(case: StencilCase) -> int:
-    """Return the number of arrays of a run in memory: its fields, and second versions of some of them."""
+    """Return the number of arrays of a run in memory. Each field has one array or two."""
     return sum(2 if storage.is_double else 1 for storage in case.stencil.storage)
 
 
 def shape_of(case: StencilCase, scale: StencilScale, size: tuple[int, int, int] | None) -> tuple[int, ...]:
-    """Return the grid of a case: `size` if it is given, otherwise as many planes as fill the bytes of the scale."""
+    """Return the grid of a case. It is `size` if that is given. Otherwise the arrays of the grid fill `grid_bytes` of
+    the scale."""
     if size is not None:
         nx, ny, nz = size
         return (nz, ny, nx) if len(case.plane) == 2 else (nz * ny, nx)
@@ -191,7 +195,7 @@ def shape_of(case: StencilCase, scale: StencilScale, size: tuple[int, int, int] 
 
 
 def require_room(case: StencilCase, shape: tuple[int, ...], directory: Path) -> None:
-    """Raise InputError unless all arrays fit into memory, and both copies of the fields on the disk."""
+    """Raise InputError unless all arrays fit into memory and both copies of the fields fit on the disk."""
     in_memory = copies_of(case) * math.prod(shape) * 4
     on_disk = 2 * sum(storage.history for storage in case.stencil.storage) * math.prod(shape) * 4
     if in_memory > 0.75 * discover.memory_bytes() or on_disk > 0.9 * discover.free_disk_bytes(directory):
@@ -247,8 +251,8 @@ def measure(
 
 
 def devito_seconds(name: str, problem: Problem, shape: tuple[int, ...], steps: int, threads: int) -> float:
-    """Return the seconds that Devito needs for the grid and steps. Large cases are measured with fewer planes and
-    steps, and the time is scaled.
+    """Return the seconds that Devito needs for a grid of `shape` and `steps` steps. A large case is measured with fewer
+    planes and steps, and its time is scaled up.
     """
     planes = min(shape[0], max(32, DEVITO_BYTES // (problem.rings * problem.plane_bytes)))
     fewer = min(steps, DEVITO_STEPS)

@@ -1,8 +1,9 @@
-"""`outcrop bench stream`: the memory bandwidth of DRAM, and of arrays on a tier.
+"""`outcrop bench stream`: measure the bandwidth of DRAM, and of arrays on a tier.
 
-The distributed STREAM of A. Jackson (EPCC): the four loops of McCalpin on all ranks of all nodes at once. Arrays are
-four times as large as the last-level caches of a node, and some modes make results durable (`stream_rank`). Ranks of a
-node begin each loop together. The first repeat of a turn does not count. Results are checked.
+This is the distributed STREAM of A. Jackson (EPCC). It runs the four loops of McCalpin on all ranks of all nodes at
+once. The arrays of a node are four times as large as its last-level caches. Some modes make results durable
+(`stream_rank`). The ranks of a node begin each loop together. The first repeat of a turn does not count. The results
+are checked.
 
     mpirun -n 4 outcrop bench stream -d SCRATCH        each rank has its own files in SCRATCH
 """
@@ -49,11 +50,12 @@ def bench(
     tier: str | None = None,
     threads: int | None = None,
 ) -> dict[str, Any]:
-    """Measure, print, and return the figures as plain data on the first rank, and nothing on the others.
+    """Run the benchmark on all ranks. The first rank prints the figures and returns them as plain data. All other ranks
+    print and return nothing.
 
-    Files without names are made on `tier`, by default in `directory`. They disappear when the process ends. `threads`
-    is the number of threads of a rank. Raises InputError if the tier does not exist or has no room, and StorageError if
-    a file cannot be made or flushed.
+    The arrays are in files without names on `tier`, by default in `directory`. These files disappear when the process
+    ends. `threads` is the number of threads of each rank. Raises InputError if the tier does not exist or has not
+    enough room. Raises StorageError if a file cannot be made or flushed.
     """
     with all_ranks() as ranks:
         place, thread_count = find_tier(directory, tier), threads or threads_of_rank(ranks)
@@ -93,7 +95,7 @@ def bench(
 
 @contextmanager
 def _made_on_each_node(directory: Path, ranks: Ranks) -> Iterator[None]:
-    """Make a directory on the first rank of each node, and remove it when all ranks have finished."""
+    """On the first rank of each node, make a directory. Remove it when all ranks have finished."""
     is_first = ranks.rank == ranks.of_node(ranks.rank)[0]
     with made_directory(directory) if is_first else nullcontext():
         ranks.wait_for_node()
@@ -102,13 +104,14 @@ def _made_on_each_node(directory: Path, ranks: Ranks) -> Iterator[None]:
 
 
 def full(ranks: Ranks) -> StreamScale:
-    """Return the sizes of arrays: four times the last-level caches on each node, with whole pages for each rank."""
+    """Return the scale of a full measurement. The arrays of a node are four times as large as its last-level caches.
+    Each rank has whole pages."""
     share = -(-CACHES * last_level_bytes() // ranks.on_node)
     return StreamScale(-(-share // PAGE_BYTES) * PAGE_BYTES, ROUNDS, REPEATS, MAX_SECONDS)
 
 
 def measure(rank: RankStream, modes: list[StreamMode], rounds: int, ranks: Ranks) -> list[RankFigures]:
-    """Measure all modes on all ranks, alternately because machines are noisy."""
+    """Measure all modes on all ranks. The modes alternate, because machines are noisy."""
     own = {mode.name: rank.measure(mode) for mode in modes}
     for _ in range(rounds - 1):
         own = {mode.name: own[mode.name] + rank.measure(mode) for mode in modes}
@@ -120,7 +123,7 @@ def measure(rank: RankStream, modes: list[StreamMode], rounds: int, ranks: Ranks
 
 @dataclass(frozen=True)
 class RankFigures:
-    """The times of one rank by the names of modes."""
+    """The times that one rank has measured. `modes` has them by the names of modes."""
 
     rank: int
     node: str
@@ -128,7 +131,7 @@ class RankFigures:
 
 
 def mode_figures(mode: StreamMode, ranks: Sequence[RankFigures]) -> dict[str, Any]:
-    """Return the bandwidths of a mode as plain data, bytes per second."""
+    """Return the bandwidths of a mode as plain data, in bytes per second."""
     counts = [one.modes[mode.name].count for one in ranks]
     return {
         "mode": mode.name,
@@ -152,7 +155,7 @@ def _loop_figures(mode: StreamMode, loop: StreamLoop, ranks: Sequence[RankFigure
     for node in dict.fromkeys(one.node for one in ranks):
         members = [one for one in ranks if one.node == node]
         repeats = zip(*(_times(mode, loop, one) for one in members), strict=True)
-        # From the beginning of the first rank of the node to the end of the last one.
+        # A span lasts from the time at which the first rank of the node begins to the time at which the last rank ends.
         spans = [max(one.begin + one.seconds for one in each) - min(one.begin for one in each) for each in repeats]
         rates = [_moved(mode, loop, members) / seconds for seconds in spans]
         by_node.append({"node": node, **_spread(rates)})
@@ -204,7 +207,8 @@ def head(figures: dict[str, Any]) -> Iterator[str]:
 
 
 def table(figures: dict[str, Any]) -> Iterator[str]:
-    """Yield the lines of a table with a row for each mode and a column for each loop. Several ranks get a second table.
+    """Yield the lines of a table with a row for each mode and a column for each loop. If there are several ranks, a
+    second table follows.
     """
     for of in ("node", "rank") if figures["ranks"] > 1 else ("node",):
         heads = [f"GB/s of a {of}: median (min to max)", *(loop.name for loop in LOOPS), "triad, of DRAM's"]
@@ -220,7 +224,8 @@ def table(figures: dict[str, Any]) -> Iterator[str]:
 
 
 def remarks(figures: dict[str, Any]) -> Iterator[str]:
-    """Yield lines about differences between modes, modes that were not measured, and whether the results are right."""
+    """Yield lines of text about the differences between modes, the modes that were not measured, and the check of the
+    results."""
     for mode in figures["modes"]:
         repeats = min(loop["repeats"] for loop in mode["loops"].values())
         notes = [] if repeats == figures["repeats"] else [counted(repeats, "repeat")]
@@ -253,7 +258,8 @@ BAR = 0.2
 
 
 def draw(figures: dict[str, Any], output: Path) -> None:
-    """Write the figures to `output` as PNG, with a group of bars for each mode. Error bars show the range of nodes."""
+    """Write a picture of the figures to `output` as PNG, with a group of bars for each mode. Error bars show the range
+    over all nodes."""
     picture = new_picture(10, 5)
     axes = picture.subplots()
     modes = figures["modes"]

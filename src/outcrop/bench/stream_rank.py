@@ -1,15 +1,15 @@
-"""STREAM on one rank: the loops, the places of their arrays, and the times.
+"""STREAM on one rank: run the loops on arrays in DRAM or on a tier, and measure the times.
 
     mode          reads from   writes to   and then
     dram          DRAM         DRAM
     none          tier         tier
-    individual    tier         tier        flushes every element, or every page if the tier needs msync
-    collective    tier         tier        flushes the whole result
+    individual    tier         tier        flushes each element, or each page if the tier needs msync
+    collective    tier         tier        flushes the whole result at once
     read-only     tier         DRAM
     write-only    DRAM         tier
 
-The modes have the names of A. Jackson, and the loops are those of McCalpin. The tier is named by the user, or is the
-file system of a directory.
+The names of the modes come from A. Jackson, and the loops come from McCalpin. The user names the tier, or the tier is
+the file system of a directory.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ STARTS = {"a": 2.0, "b": 2.0, "c": 0.0}
 
 @dataclass(frozen=True)
 class StreamLoop:
-    """A loop with the names of its arrays. `second` is "" if only one array is read."""
+    """A loop, with the names of its arrays. `second` is "" if the loop reads only one array."""
 
     name: str
     first: str
@@ -55,7 +55,8 @@ class StreamLoop:
         return 3 if self.second else 2
 
     def value(self, first: float, second: float) -> float:
-        """Return the value of each element of the result, if all elements of the input arrays have these values."""
+        """Return the value that each element of the result must have. The arguments are the values of all elements of
+        the input arrays."""
         if not self.second:
             return SCALAR * first if self.name == "scale" else first
         return first + (SCALAR * second if self.name == "triad" else second)
@@ -71,8 +72,8 @@ LOOPS = (
 
 @dataclass(frozen=True)
 class StreamMode:
-    """The places of the input arrays (`source`) and of the result (`target`), both from PLACES, and the way to flush
-    results.
+    """The place of the input arrays (`source`), the place of the result (`target`), and the way to flush the result.
+    Both places are names in PLACES.
     """
 
     name: str
@@ -102,8 +103,8 @@ SHARE_OF_FREE = 2
 
 
 def find_tier(directory: Path, name: str | None) -> Tier:
-    """Return the tier with that name or kind; without a name, the tier of `directory`. Raises InputError if there is no
-    such tier, or if it is DRAM.
+    """Return the tier with this name or kind. Without a name, return the tier of `directory`. Raises InputError if this
+    tier does not exist, or if it is DRAM.
     """
     tiers = find_tiers((directory,))
     if name is None:
@@ -123,7 +124,7 @@ def find_tier(directory: Path, name: str | None) -> Tier:
 
 
 def why_not_flushed(tier: Tier) -> str:
-    """Return the reason why flushes are not measured on a tier; "" if they are measured."""
+    """Return the reason why flushes are not measured on a tier. Return "" if they are measured."""
     if tier.is_memory:
         return f"{tier.kind} is memory: nothing there lasts longer than the process"
     if tier.persistence == Persistence.REBOOT:
@@ -150,14 +151,14 @@ def check_room(tier: Tier, needed_bytes: int) -> None:
 ALIGNMENT_BYTES = 2 << 20
 PAGE_DOUBLES = 4096 // ITEM_BYTES
 PROBED_PAGES, PROBES = 8, 3
-"""Pages for each thread, and repeats, of the measurement of an individual flush."""
+"""The pages for each thread, and the number of repeats, when the time of individual flushes is measured."""
 
 
 @dataclass(frozen=True)
 class StreamScale:
-    """The bytes of one array of one rank, and the number of measurements. All modes are measured once in each of
-    `rounds` rounds. A turn has one repeat that does not count, then `repeats` repeats that count. After `max_seconds` a
-    turn ends earlier.
+    """The bytes of one array of one rank, and the number of measurements. There are `rounds` rounds, and each mode has
+    one turn in each round. A turn has one repeat that does not count, then `repeats` repeats that count. A turn that
+    has taken `max_seconds` ends with fewer repeats.
     """
 
     array_bytes: int
@@ -168,7 +169,8 @@ class StreamScale:
 
 @dataclass(frozen=True)
 class LoopTime:
-    """The beginning of a loop, by the clock of the node, and the seconds of the loop and of the flush after it."""
+    """The time at which a loop began, and the seconds of the loop and of the flush after the loop. The time is from the
+    clock that all ranks of a node share."""
 
     begin: float
     loop: float
@@ -181,32 +183,35 @@ class LoopTime:
 
 @dataclass(frozen=True)
 class ModeTimes:
-    """A mode on a rank: doubles of an array, times of all repeats of each loop, and whether results were right."""
+    """The measurement of a mode on one rank. `count` is the number of doubles of an array. `times` has the times of all
+    repeats of each loop. `is_right` is true if all results were right."""
 
     count: int
     times: dict[str, list[LoopTime]]
     is_right: bool
 
     def __add__(self, later: ModeTimes) -> ModeTimes:
-        """Return the times of two turns of one mode."""
+        """Return the times of both turns of the same mode together."""
         both = {name: of + later.times[name] for name, of in self.times.items()}
         return ModeTimes(self.count, both, self.is_right and later.is_right)
 
 
 def threads_of_rank(ranks: Ranks) -> int:
-    """Return the rank's share of the processors of its node, but not more than the rank may use."""
+    """Return the number of threads of a rank. It is the rank's share of the processors of its node, but at most the
+    number of processors that the rank may use."""
     own = os.sched_getaffinity(0)
     together: set[int] = set().union(*ranks.of_node(own))
     return max(1, min(len(own), len(together) // ranks.on_node))
 
 
 class RankStream:
-    """STREAM on one rank: three arrays in DRAM and three on `tier`, allocated and touched."""
+    """STREAM on one rank, with three arrays in DRAM and three arrays on `tier`. All memory is allocated and written at
+    the start."""
 
     def __init__(self, tier: Tier, scale: StreamScale, threads: int, ranks: Ranks) -> None:
-        """Raises InputError or StorageError if the arrays do not fit."""
+        """Allocate the arrays and write their initial values. Raises InputError or StorageError if they do not fit."""
         self._scale, self._ranks, self._threads = scale, ranks, threads
-        # Several ranks would bind themselves to the same cores, so mpirun binds them.
+        # If a node has several ranks, they would all bind themselves to the same cores. So mpirun must bind them.
         self._stream = _core.Stream(threads, may_bind=ranks.on_node == 1)
         self._pitch = -(-scale.array_bytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
         nbytes = len(STARTS) * self._pitch
@@ -231,16 +236,16 @@ class RankStream:
 
     @property
     def flushed_at_once_bytes(self) -> int | None:
-        """Bytes of one individual flush; None without a file."""
+        """The bytes of one individual flush. None if the tier has no file."""
         return None if self._mapping is None else _core.Stream.flushed_at_once(self._mapping)
 
     def measure(self, mode: StreamMode) -> ModeTimes:
-        """Measure one turn on all ranks at once, and check the results."""
+        """Run one turn of `mode` on all ranks at once, and check the results."""
         count = self._count_of(mode)
         values = {(place, name): value for place in mode.places for name, value in STARTS.items()}
         for place in mode.places:
             self._start(place, count)
-        if self._mapping is not None:  # without this flush, the system writes the data back during the measurement
+        if self._mapping is not None:  # without this flush, the system would write the data back during the measurement
             self._mapping.flush(0, len(self._mapping.bytes), self._threads)
         times: dict[str, list[LoopTime]] = {loop.name: [] for loop in LOOPS}
         self._ranks.wait_for_all()
@@ -265,7 +270,8 @@ class RankStream:
         return LoopTime(begin, *self._stream.run(loop.name, first, second, result, mode.flush, mapping))
 
     def _count_of(self, mode: StreamMode) -> int:
-        """Return the number of doubles of an array that the slowest rank can flush individually in the time of a turn.
+        """Return the number of doubles of an array for this mode. With individual flushes, the number is limited, so
+        that even the slowest rank finishes its turn in time.
         """
         if mode.flush != "individual":
             return self.count

@@ -1,8 +1,9 @@
-"""`outcrop bench tuner`: compare the tuner's plan with other plans, and its predicted time with the measured time.
+"""`outcrop bench tuner`: compare the tuner's plan with other plans, and the predicted time of this plan with its
+measured time.
 
-For three grids and three budgets, the tuner plans as for a user. Then each plan of a sweep over levels, blocks, slabs
-and cache tiles is run once, and the fastest few are measured alternately with the tuner's plan. All plans use the same
-files, with all their passes and commits.
+For three grids and three budgets, the tuner makes the plan that a user would get. Other plans come from a sweep over
+levels, blocks, slabs and cache tiles. Each of them is run once. Then the fastest of them are measured alternately with
+the tuner's plan. All plans use the same files, and all their passes are run.
 """
 
 from __future__ import annotations
@@ -34,12 +35,13 @@ from outcrop.units import format_bytes
 WITHIN_OF_BEST = 1.05
 MAX_PREDICTION_ERROR = 0.15
 SECONDS_OF_TURNS = 30.0
-"""Approximate time for the fastest plans of a case."""
+"""The approximate time that is spent on the fastest plans of a case."""
 
 
 @dataclass(frozen=True)
 class TunerScale:
-    """Grids (nz, ny, nx), steps, budgets as shares of both arrays, and the sizes of the sweep."""
+    """The grids (nz, ny, nx), the number of steps, the budgets as shares of both arrays, and the sizes for the
+    sweep."""
 
     shapes: tuple[tuple[int, int, int], ...]
     steps: int
@@ -69,7 +71,8 @@ SMALL = TunerScale(
 
 
 def bench(directory: Path, small: bool = False) -> dict[str, Any]:
-    """Measure, print, and return the figures as plain data. Files are made inside `directory` and removed."""
+    """Run the benchmark, print the figures, and return them as plain data. Files are made inside `directory` and
+    removed at the end."""
     scale = SMALL if small else FULL
     with figures_of_runs("tuner", small, directory) as figures:
         figures["cases"] = [case for shape in scale.shapes for case in _cases(directory, scale, shape)]
@@ -85,14 +88,14 @@ def _cases(directory: Path, scale: TunerScale, shape: tuple[int, int, int]) -> I
         where = Path(folder) / "run.oc"
         simulation = Simulation("heat7", shape=shape, dtype="float32", directory=where)
         simulation["u"] = lambda z0, z1: smooth_planes(z0, z1, shape)
-        del simulation  # the directory must not stay locked
+        del simulation  # the simulation locks the directory until it is deleted
         for share in scale.shares:
             budget_bytes = int(share * 2 * shape[0] * shape[1] * shape[2] * 4)
             yield _case(where, scale, share, budget_bytes)
 
 
 def _case(where: Path, scale: TunerScale, share: float, budget_bytes: int) -> dict[str, Any]:
-    """Measure the tuner's plan and those of the sweep within one budget, and print a line."""
+    """Measure the tuner's plan and the plans of the sweep within one budget. Print a line and return the figures."""
     prepared = open_simulation(where, memory=budget_bytes).prepare(scale.steps)
     state = open_state(where)
     own = prepared.plan
@@ -100,7 +103,7 @@ def _case(where: Path, scale: TunerScale, share: float, budget_bytes: int) -> di
     sweep = [plan for plan in every if plan.sizes != own.sizes]
     once = sorted(((_seconds(prepared, state, plan), plan) for plan in sweep), key=lambda pair: pair[0])
     finalists = [own, *(plan for _, plan in once[: scale.finalists])]
-    # Short runs vary more and are cheap to repeat.
+    # Short runs get more turns, because their times vary more and a repeat costs little.
     seconds_turn = once[0][0] * (scale.finalists + 1)
     turns = max(scale.turns, min(scale.max_turns, round(SECONDS_OF_TURNS / seconds_turn)))
     rounds = [[_seconds(prepared, state, plan) for plan in finalists] for _ in range(turns)]
@@ -142,7 +145,7 @@ def _line(case: dict[str, Any]) -> str:
 
 
 def _sweep(problem: Problem, machine: Machine, scale: TunerScale, budget_bytes: int) -> Iterator[Plan]:
-    """Yield all wavefronts of the scale that fit the budget, and overlapped blocks."""
+    """Yield the plans of the sweep: wavefronts and overlapped blocks with the sizes of `scale` that fit the budget."""
     seen: set[tuple[str, Sizes]] = set()
     for scheme, sizes in (*_wavefronts(problem, scale, budget_bytes), *_overlapped(problem, scale, budget_bytes)):
         for diamond in scale.diamonds:
@@ -156,7 +159,7 @@ def _wavefronts(problem: Problem, scale: TunerScale, budget_bytes: int) -> Itera
     scheme = SCHEMES["wavefront"]
     for levels in scale.levels:
         for blocks in scale.blocks:
-            # The first block has more rows than the others, because its levels reach further.
+            # The first block has more rows than the other blocks, because its levels reach further.
             rows = problem.shape[1] - problem.radius_y * min(levels, problem.steps)
             sizes = Sizes(min(levels, problem.steps), 1, 0, block_y=0 if blocks == 1 else max(1, -(-rows // blocks)))
             thickest = thickest_slab(problem, sizes.levels, sizes, budget_bytes)
@@ -173,10 +176,12 @@ def _overlapped(problem: Problem, scale: TunerScale, budget_bytes: int) -> Itera
 
 
 def _seconds(prepared: Prepared, state: State, plan: Plan) -> float:
-    """Run all passes of `plan` between the two copies of the run without a commit. Return the wall-clock seconds."""
+    """Run all passes of `plan` without a commit, and return the wall-clock seconds. Each pass reads one copy of the run
+    on disk and writes the other."""
     trial = replace(prepared, plan=plan)
     arrays = state.files(0), state.files(1), state.static_files()
-    sources, _, statics = state.seeds()  # passes write the seals of the committed state, so later passes can read them
+    # all passes write the seals of the committed state, so that later passes accept them
+    sources, _, statics = state.seeds()
     with Engine(trial, *arrays, state.layout, scratch=state.scratch) as engine:
         start = time.perf_counter()
         for index in range(len(plan.passes)):

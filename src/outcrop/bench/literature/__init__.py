@@ -1,1 +1,1 @@
-"""Benchmarks that repeat published measurements and add our schemes: the ladder, and Table II."""
+"""Benchmarks that repeat published measurements and add Outcrop's schemes. The benchmarks are `ladder` and `table2`."""

@@ -1,13 +1,15 @@
-"""`outcrop bench ladder`: compare the steps from plain sweeps over swapped memory to wavefronts over direct I/O.
+"""`outcrop bench ladder`: compare twelve programs, from plain sweeps over swapped memory to wavefronts with direct I/O.
 
-After Figures 4 and 8 to 10 of Midorikawa and Tan: one 7-point problem by the paper's eleven columns and ours
-(ladder_columns.py), in core and out of core; then two of the columns over shares of memory.
+The benchmark repeats Figures 4 and 8 to 10 of Midorikawa and Tan. Each program is a column of Figure 4: the paper has
+eleven columns, and we add one (ladder_columns.py). All columns solve the same 7-point problem, in core and out of core.
+Then two of the columns are measured with several shares of memory.
 
-    in core        memory for twice both arrays: the arrays and a window, or page cache, that holds them again
-    out of core    memory for a share of both arrays, by default half as in the paper
+    in core        The memory is twice as large as both arrays: room for the arrays, and for a window or page cache that
+                   holds a copy of them.
+    out of core    The memory is a share of both arrays. The default is one half, as in the paper.
 
-Each measurement is a process of its own in a memory group, which also limits the page cache. All columns are measured
-once. Then the short ones are repeated alternately while there is time. The figures are medians.
+Each measurement is a separate process in a memory group. The group also limits the page cache. All columns are measured
+once. Then the short measurements are repeated alternately until the time is used up. The figures are medians.
 """
 
 from __future__ import annotations
@@ -61,16 +63,17 @@ def bench(
     png: Path | None = None,
     swap_file: bool = False,
 ) -> dict[str, Any]:
-    """Measure, print, and draw to `png`. Returns the figures as plain data.
+    """Measure all columns, print the figures, and draw them to `png`. Returns the figures as plain data.
 
-    `size` is (nx, ny, nz), `memory` the budget out of core: bytes, or per cent of both arrays. `swap_file`: use a swap
-    file in `directory`, as root. Raises InputError for wrong options, and for too little memory or disk.
+    `size` is (nx, ny, nz). `memory` is the budget out of core, in bytes or in per cent of both arrays. If `swap_file`
+    is true, a swap file in `directory` is used, which needs root. Raises InputError for wrong options, and if the
+    memory or the disk is too small.
     """
     scale = scaled(SMALL if small else FULL, size, steps, directory, swap_file)
     budget_bytes = budget_of(memory, scale)
     with made_directory(directory):
         if not small:
-            measure.measure_afresh(directory)  # the cached figures of the device may be old
+            measure.measure_afresh(directory)  # the cached rates of the device may be out of date
         figures: dict[str, Any] = {
             "benchmark": "ladder",
             "small": small,
@@ -92,10 +95,11 @@ def bench(
 
 @dataclass
 class Bar:
-    """A bar of the ladder: a column in core or out of core, with `budget_bytes` of memory for `steps` steps.
+    """A bar of the ladder is one column, in core or out of core. It computes `steps` steps with `budget_bytes` of
+    memory.
 
-    `runs` are the measurements of `steps` steps, or of fewer steps if `is_scaled` is true. Without runs, `problem` is
-    the reason. The last measurement took `wall_seconds`.
+    `runs` are the measurements of `steps` steps, or of fewer steps if `is_scaled` is true. If there are no runs,
+    `problem` gives the reason. The last measurement took `wall_seconds`.
     """
 
     column: Column
@@ -108,7 +112,7 @@ class Bar:
 
     @property
     def typical(self) -> LimitedRun | None:
-        """The run with the median duration, or the faster of the two middle runs. None without runs."""
+        """The run with the median duration. If two runs are in the middle, it is the faster one. None without runs."""
         if not self.runs:
             return None
         middle = median_low(run.measured.seconds for run in self.runs)
@@ -131,7 +135,8 @@ class Bar:
 
     @property
     def comparable(self) -> bool:
-        """True if the run kept its budget. Either a memory group limits it, or the program never takes more memory."""
+        """True if the run kept within its budget. Either a memory group limited the process, or the program itself
+        keeps to the budget."""
         one = self.typical
         return one is not None and (self.is_in_core or not self.column.needs_limit or one.limit_bytes is not None)
 
@@ -173,7 +178,8 @@ class Bar:
 
 
 class _Ladder:
-    """All bars of the ladder. If a column has the same budget in two figures, it is one bar and is measured once."""
+    """All bars of the ladder. If a column has the same budget in two figures, both figures share one bar, which is
+    measured once."""
 
     def __init__(self, directory: Path, scale: LadderScale, budget_bytes: int) -> None:
         self._directory, self._scale = directory, scale
@@ -191,7 +197,7 @@ class _Ladder:
         return self._bars.setdefault((column.number, is_in_core, budget_bytes), bar)
 
     def measure_all(self) -> None:
-        """Measure all bars once, then repeat short ones while there is time."""
+        """Measure all bars once. Then repeat short measurements until the time is used up."""
         begin, scale = time.perf_counter(), self._scale
         for bar in self._bars.values():
             self._measure(bar)
@@ -220,7 +226,7 @@ class _Ladder:
         print(f"  {line_of(bar)}", flush=True)
 
     def figures(self) -> dict[str, Any]:
-        """Return all bars as plain data, relative to the fastest one in core."""
+        """Return all bars as plain data. Times are relative to the fastest bar in core."""
         times = [bar.seconds for bar in self._in_core if bar.seconds is not None]
         if not times:
             problem = self._in_core[0].problem
@@ -277,7 +283,7 @@ def tables(figures: dict[str, Any]) -> Iterator[str]:
 
 
 def _times_table(figures: dict[str, Any]) -> Iterator[str]:
-    """Figure 4."""
+    """Yield the table of the data in Figure 4."""
     heads = "in core | out of core | grows | moved, GiB (predicted) | swapped, GiB | bx by bz, bt | notes"
     yield f"| # | column | layers | {heads} |"
     yield "|--:|---|--:|--:|--:|--:|--:|--:|---|---|"
@@ -290,8 +296,8 @@ def _times_table(figures: dict[str, Any]) -> Iterator[str]:
 
 
 def _moved(row: dict[str, Any]) -> list[str]:
-    """Return the bytes moved between memory and flash, the swapped bytes, and the sizes of the first run. All other
-    runs move the same bytes.
+    """Return the bytes moved between memory and flash, the swapped bytes, and the sizes. All three are those of the
+    first run, because the other runs move the same bytes.
     """
     if not row["runs"]:
         return ["–", "–", "–"]
@@ -308,7 +314,7 @@ def _moved(row: dict[str, Any]) -> list[str]:
 
 
 def _components_table(rows: list[dict[str, Any]], title: str) -> Iterator[str]:
-    """Figures 8 and 9."""
+    """Yield a table of the data in Figures 8 and 9: the components of the times of `rows`."""
     yield from table_head([f"seconds {title}", "all", *(HEADS[name] for name in COMPONENTS)])
     for row in rows:
         if row["seconds"] is not None:
@@ -317,7 +323,8 @@ def _components_table(rows: list[dict[str, Any]], title: str) -> Iterator[str]:
 
 
 def _shares_table(figures: dict[str, Any]) -> Iterator[str]:
-    """Figure 10: speed against the fastest in core, over memory."""
+    """Yield the table of the data in Figure 10: the speed relative to the fastest column in core, for each share of
+    memory."""
     rows = figures["over_shares"]
     budgets = sorted({row["memory_budget_bytes"] for row in rows}, reverse=True)
     shares = [f"{100 * one / figures['both_arrays_bytes']:.3g} %" for one in budgets]
@@ -338,7 +345,8 @@ BAR = 0.38
 
 
 def draw(figures: dict[str, Any], output: Path) -> None:
-    """Write the picture to `output` as PNG: the times of all columns, their components, and speed over memory."""
+    """Write the picture to `output` as PNG. It shows the times of all columns, the components of these times, and the
+    speed for each share of memory."""
     picture = new_picture(11, 13)
     times, components, speed = picture.subplots(3, 1, height_ratios=(3, 3, 2))
     _draw_times(times, figures)
@@ -357,7 +365,8 @@ def draw(figures: dict[str, Any], output: Path) -> None:
 
 
 def _draw_times(axes: Axes, figures: dict[str, Any]) -> None:
-    """Draw Figure 4: two bars for each column, relative to the fastest column in core. Scaled bars are hatched."""
+    """Draw Figure 4: two bars for each column, with times relative to the fastest column in core. Scaled bars are
+    hatched."""
     for offset, key, color in ((-BAR / 2, "in_core", IN_CORE), (BAR / 2, "out_of_core", OUT_OF_CORE)):
         for place, row in enumerate(figures[key]):
             if row["seconds"] is None:
@@ -389,7 +398,7 @@ def _draw_components(axes: Axes, figures: dict[str, Any]) -> None:
 
 
 def _draw_speed(axes: Axes, figures: dict[str, Any]) -> None:
-    """Draw Figure 10: the speed relative to the fastest column in core, over memory."""
+    """Draw Figure 10: the speed relative to the fastest column in core, for each share of memory."""
     rows = [row for row in figures["over_shares"] if row["seconds"]]
     for name in dict.fromkeys(row["name"] for row in rows):
         of = [row for row in rows if row["name"] == name]

@@ -1,15 +1,15 @@
 """The columns of the ladder, its scale, and the measurement of one column.
 
-The columns are the eleven of Figure 4 of Midorikawa and Tan, and ours.
+The columns are the eleven columns of Figure 4 of Midorikawa and Tan, and one column of our own.
 
-layers = 1    both arrays are in memory, plain or mapped, and are updated in place (one_layer.py)
-layers = 2    blocks, or a window, are copied between the arrays and memory of their own (the engine)
+layers = 1    Both arrays are in plain or mapped memory, and are updated in place (one_layer.py).
+layers = 2    The engine copies blocks, or a window, between the arrays and a separate memory.
 
 Each measurement is a separate process, so that its memory can be measured and limited separately:
 
     python -m outcrop.bench.literature.ladder_columns JOB     prints a ColumnRun; both are JSON
 
-That process makes the initial values, too, so that their pages in the page cache count against the limit.
+This process also makes the initial values, so that the pages of these values in the page cache count against the limit.
 """
 
 from __future__ import annotations
@@ -51,19 +51,20 @@ from outcrop.units import format_bytes, parse_bytes
 
 STENCIL, DTYPE, FIELD = "heat7", "float32", "u"
 NAIVE_STEPS = 2
-"""Steps of plain sweeps out of core. Each step moves both arrays through swap, so more steps only take longer."""
+"""The number of steps of plain sweeps out of core. Each step moves both arrays through swap, so more steps only take
+longer and show nothing new."""
 PAGED_SHARE = 0.5
-"""The share of the budget for blocks if the system moves pages, because pages in transfer need room. Larger blocks were
-slower, in one layer by a factor of three: pages were moved out before their last use."""
+"""The share of the budget for blocks if the system moves pages. The rest is for pages in transfer. Larger blocks were
+slower, in one layer by a factor of three, because pages were moved out before their last use."""
 
 
 @dataclass(frozen=True)
 class Column:
     """A column of the ladder: one program to compare.
 
-    `scheme` is the scheme of the plan; a single layer only takes its blocks. "naive" means plain sweeps. `through` is
-    the mechanism that moves planes between memory and flash. If `padded` is true, rows and planes are padded so that
-    they do not compete for the same sets of caches.
+    `scheme` is the scheme of the plan. A column with a single layer uses only the blocks of this scheme. "naive" means
+    plain sweeps. `through` is the mechanism that moves planes between memory and flash. If `padded` is true, rows and
+    planes are padded so that they do not compete for the same cache sets.
     """
 
     number: int
@@ -75,13 +76,14 @@ class Column:
 
     @property
     def locks_memory(self) -> bool:
-        """True if blocks are locked in memory. The system may still swap out the arrays that blocks are copied from."""
+        """True if blocks are locked in memory. The system may still swap out the arrays from which blocks are
+        copied."""
         return self.through == "swap" and self.layers == 2
 
     @property
     def needs_limit(self) -> bool:
-        """True if only the system can limit the memory of this column out of core. With aio, the plan limits the
-        memory.
+        """True if only the operating system can limit the memory of this column out of core. With aio, the plan limits
+        the memory.
         """
         return self.through != "aio"
 
@@ -109,10 +111,11 @@ def find_column(number: int) -> Column:
 # --- scale -----------------------------------------------------------------------------------------------------------
 
 IN_CORE_SHARE = 2.0
-"""Memory in core as a multiple of both arrays: the paper has 128 GiB for 64 GiB."""
+"""The memory in core as a multiple of both arrays. In the paper, two arrays of 64 GiB in total get 128 GiB of
+memory."""
 USUAL_BUDGET = "50%"
 SHARES = (1.0, 0.5, 0.25, 0.125, 0.0625, 0.03125, 0.015)
-"""Memory as shares of both arrays, in the figure of relative speed."""
+"""The memory for the figure of relative speed, as shares of both arrays."""
 SWAP_SPARE_BYTES = 256 << 20
 MIN_PLANES = 64
 
@@ -135,7 +138,7 @@ class LadderScale:
 
     @property
     def both_bytes(self) -> int:
-        """Bytes of the cells of both arrays, as the paper counts memory."""
+        """The bytes of all cells of both arrays. The paper counts memory in the same way."""
         nz, ny, nx = self.shape
         return 2 * 4 * nz * ny * nx
 
@@ -162,7 +165,8 @@ def scaled(
     scale: LadderScale, size: tuple[int, int, int] | None, steps: int | None, directory: Path, swap: bool
 ) -> LadderScale:
     """Return `scale` with the user's `steps` and `size` (nx, ny, nz). Without a size, the number of planes is halved
-    until the grid fits on this machine. If `swap` is true, a swap file must fit, too. Raises InputError.
+    until the grid fits on this machine. If `swap` is true, there must also be room for a swap file. Raises InputError
+    if the grid does not fit.
     """
     if steps is not None and steps < 1:
         raise InputError(f"-t {steps}: the number of steps must be at least 1")
@@ -179,7 +183,8 @@ def scaled(
 
 
 def _missing(scale: LadderScale, directory: Path, swap: bool) -> str:
-    """Return a text about the memory or disk that this machine lacks; "" if it has enough."""
+    """Return a text that says how much memory or disk the benchmark needs and does not have. Return "" if this machine
+    has enough."""
     needed = scale.in_core_bytes + OVERHEAD_BYTES
     if needed > discover.memory_bytes():
         return f"needs {format_bytes(needed)} of memory for what it measures in core"
@@ -191,7 +196,7 @@ def _missing(scale: LadderScale, directory: Path, swap: bool) -> str:
 
 def budget_of(memory: str | None, scale: LadderScale) -> int:
     """Return the memory in bytes for columns out of core. Raises InputError if the text is no size, or if both arrays
-    fit.
+    fit into this memory.
     """
     budget_bytes = parse_bytes(memory or USUAL_BUDGET, scale.both_bytes)
     if budget_bytes >= scale.both_bytes:
@@ -202,14 +207,15 @@ def budget_of(memory: str | None, scale: LadderScale) -> int:
 # --- one measurement -------------------------------------------------------------------------------------------------
 
 COMPONENTS = ("update", "read_wait", "write_wait", "copy", "checksum", "commit")
-"""The work of the thread that interprets a plan. In one layer, updates include the time that the system moves pages."""
+"""The kinds of work of the thread that executes a plan. In one layer, the time of updates includes the time in which
+the system moves pages."""
 CHUNK_PLANES = 16
-"""Planes that are filled, or added to the digest, at once."""
+"""The number of planes that are filled, or added to the digest, at once."""
 
 
 @dataclass(frozen=True)
 class ColumnJob:
-    """The job to advance a grid of `shape` (nz, ny, nx) by `steps` steps as column `number` does.
+    """A job for column `number`: advance a grid of `shape` (nz, ny, nx) by `steps` steps.
 
     Blocks have at most `window_bytes`. `directory` is an empty folder for files.
     """
@@ -223,12 +229,13 @@ class ColumnJob:
 
 @dataclass(frozen=True)
 class ColumnRun:
-    """The result of a job: wall-clock `seconds` of `steps` steps, and the seconds of each of COMPONENTS.
+    """The result of a job: the wall-clock `seconds` of `steps` steps, and the seconds of each component in COMPONENTS.
 
-    `block` is (bx, by, bz) in cells, `levels` is bt, and `passes` is the number of passes over all blocks. The plan
-    moved `bytes_read` and `bytes_written` (0 in one layer), and has predicted these bytes. By the counters of the
-    system, this process read and wrote `device_bytes_*`, and the machine swapped `swapped_*_bytes` meanwhile.
-    `memory_peak_bytes` is that of this process, with mapped pages. `digest` is a checksum of the final grid.
+    `block` is (bx, by, bz) in cells, `levels` is bt, and `passes` is the number of passes over all blocks. The run
+    transferred `bytes_read` and `bytes_written`, which are 0 in one layer. The plan predicted `predicted_bytes_*` for
+    them. The counters of the operating system give `device_bytes_*`, which this process read and wrote, and
+    `swapped_*_bytes`, which the whole machine swapped in the same time. `memory_peak_bytes` is the peak of this
+    process, including mapped pages. `digest` is a checksum of the final grid.
     """
 
     steps: int
@@ -255,8 +262,8 @@ class ColumnRun:
 
 @dataclass(frozen=True)
 class LimitedRun:
-    """A measurement with its memory limit. `limit_bytes` is None if no control group could be made, and
-    `group_peak_bytes`, the peak of the group with its page cache, is None if the system does not count it."""
+    """A measurement with its memory limit. `limit_bytes` is None if no control group could be made. `group_peak_bytes`
+    is the peak memory of the group, including its page cache. It is None if the system does not count this peak."""
 
     measured: ColumnRun
     limit_bytes: int | None
@@ -264,7 +271,7 @@ class LimitedRun:
 
 
 def run_job(job: ColumnJob, directory: Path, limit_bytes: int, may_swap: bool, max_seconds: float) -> LimitedRun:
-    """Do `job` in a process of its own, with a new folder in `directory`. Raises StorageError if the process fails, is
+    """Do `job` in a separate process, with a new folder in `directory`. Raises StorageError if the process fails, is
     killed or takes longer than `max_seconds`."""
     with tempfile.TemporaryDirectory(prefix="outcrop-ladder-", dir=directory) as folder:
         text = json.dumps(asdict(replace(job, directory=folder)))
@@ -322,7 +329,7 @@ def _swapped(job: ColumnJob, column: Column) -> ColumnRun:
 def _one_layer(job: ColumnJob, column: Column) -> ColumnRun:
     """Run one layer: arrays in plain or mapped memory are updated in place."""
     prepared = _simulation(job, column).plan(job.steps)
-    sizes = prepared.plan.sizes  # blocks that the scheme of two layers has in the same budget, or sweeps of one step
+    sizes = prepared.plan.sizes  # the blocks are those of the scheme with two layers in the same budget
     if column.scheme == "naive":
         sizes = replace(sizes, levels=1, slab=blocked.MIN_SLAB)
     problem = one_layer.in_memory(prepared.problem, column.padded)
@@ -363,8 +370,9 @@ def _memory_scratch(count: int) -> Iterator[Sequence[ShardFile]]:
 
 
 def _moved_bytes() -> dict[str, int]:
-    """Return counters by the names of fields of ColumnRun. They count the bytes that this process has read from devices
-    or marked to be written (0 if the system does not count them), and the bytes that the whole machine has swapped.
+    """Return counters with the names of fields of ColumnRun. Two counters are the bytes that this process has read from
+    devices and the bytes that it has marked for writing. They are 0 if the system does not count them. Two more
+    counters are the bytes that the whole machine has swapped in and out.
     """
     own, machine = _counters("/proc/self/io"), _counters("/proc/vmstat")
     page_bytes = os.sysconf("SC_PAGE_SIZE")
@@ -397,8 +405,8 @@ def _result(
     moved: dict[str, int],
     final: Callable[[int, int], NDArray[Any]],
 ) -> ColumnRun:
-    """Return the result of a run. `counters` have the names of those of the executor, and `final` returns planes of the
-    grid.
+    """Return the result of a run. `counters` have the same names as the executor's counters. `final` returns planes of
+    the final grid.
     """
     sizes, predicted = plan.sizes, plan.predicted
     nz, ny, nx = job.shape

@@ -1,18 +1,20 @@
-"""For comparison: both arrays are in memory, plain or mapped, and updated in place, without reads, writes or copies.
+"""A program for comparison: both arrays are in plain or mapped memory and are updated in place. The program does not
+read, write or copy planes.
 
-The window consists of the two arrays. Its even ring has a slot for each plane and is the array of level 0; its odd ring
-is the other array. The operating system moves pages between memory and a disk. Temporal blocking helps here as in
-programs that move planes themselves: blocks lean back with the level (AL-NR, cut as by `skewed`). Without it, sweeps go
-over all planes, one step after the other.
+The window consists of the two arrays. Each ring has a slot for each plane. The even ring is the array of level 0, and
+the odd ring is the other array. The operating system moves pages between memory and a disk. Temporal blocking helps
+here, too. The blocks are those of AL-NR, cut as by `skewed`: each level of a block lies a little lower than the level
+before. Without temporal blocking, each step sweeps over all planes.
 
     array of even levels   | plane 0 | plane 1 | ...            level 0, 2, ...
     array of odd levels    | plane 0 | plane 1 | ...            level 1, 3, ...; both arrays have the same rim
 
     memory:  | guard | array of even levels | guard | array of odd levels | guard |     (core/outcrop/exec/window.hpp)
 
-Blocks have no fringe: cells that a block leaves at lower levels stay in the two arrays. A pass of an odd number of
-levels ends in the other array, so the arrays are swapped after it. There is no transaction, no checksum and no budget.
-The system decides which pages are in memory, and the caller limits their number.
+Blocks need no copies of their fringe, because cells at lower levels stay in the two arrays. A pass with an odd number
+of levels ends in the second array, so the two arrays are swapped after this pass. There are no transactions, no
+checksums and no budget. The operating system decides which pages are in memory, and the caller limits the number of
+these pages.
 """
 
 from __future__ import annotations
@@ -42,18 +44,21 @@ from outcrop.run.engine import ring_specs, translated
 
 NAME = "one-layer"
 PLANE_LINES = 5
-"""Cache lines of padded planes beyond whole pages: an odd number, so that neighbours use other sets of a cache."""
+"""The number of cache lines that a padded plane has beyond whole pages. The number is odd, so that neighbouring planes
+use different cache sets."""
 
 InitialPlanes: TypeAlias = Callable[[int, int], NDArray[Any]]
-"""Gives planes a <= z < b of the initial values, of shape (b - a, ny, nx)."""
+"""A function of a and b that returns the planes a <= z < b of the initial values, as an array of shape (b - a, ny,
+nx)."""
 
 
 def in_memory(problem: Problem, padded: bool) -> Problem:
-    """Return `problem` with the layout of arrays in memory: contiguous planes without checksums.
+    """Return `problem` with the layout of arrays in memory. In this layout, planes are contiguous and have no
+    checksums.
 
-    If `padded` is true, the distance of rows is an odd number of cache lines. The distance of planes is an odd number
-    of pages and some lines. Then neighbouring rows and planes do not compete for the same sets of a cache or a
-    translation buffer.
+    If `padded` is true, the distance between rows is an odd number of cache lines. The distance between planes is an
+    odd number of pages plus PLANE_LINES cache lines. Then neighbouring rows and planes do not compete for the same sets
+    of a cache or a translation buffer.
     """
     _, ny, nx = problem.shape
     pitch = round_up(nx * problem.item_bytes, VECTOR_BYTES)
@@ -68,7 +73,7 @@ def in_memory(problem: Problem, padded: bool) -> Problem:
 
 
 def window(problem: Problem) -> Window:
-    """Return both arrays of a problem from `in_memory`."""
+    """Return the window that holds both arrays. `problem` comes from `in_memory`."""
     return make_window(problem, (problem.planes,) * 3, problem.record_bytes)
 
 
@@ -82,16 +87,19 @@ def make_pass(problem: Problem, levels: int, sizes: Sizes) -> Pass:
         if x.is_last:  # cells of the padding are never read
             x_high = Bound(round_up(problem.shape[2], problem.vector_cells))
         region = UpdateRegion(y_low=y_low, y_high=y_high, x_low=x_low, x_high=x_high)
-        first, end = max(problem.first_plane, z.own()[0]), min(end_zeta, z.own()[1])  # blocks in z are ranges of zeta
+        # the limits of blocks in z are values of zeta = z + skew x level
+        first, end = max(problem.first_plane, z.own()[0]), min(end_zeta, z.own()[1])
         for zeta0 in range(first, end, sizes.slab) if problem.first_plane < problem.end_plane else ():
             actions += blocked.updates(problem, zeta0, min(end, zeta0 + sizes.slab), levels, region)
     return Pass(levels, sizes.slab, window(problem), tuple(actions))
 
 
 def make_plan(problem: Problem, sizes: Sizes, machine: Machine, rate: UpdateRate) -> Plan:
-    """Return the plan of a problem from `in_memory`: passes of `sizes.levels` levels; the last may have fewer.
+    """Return the plan of a problem that `in_memory` has returned. Each pass has `sizes.levels` levels. The last pass
+    may have fewer levels.
 
-    The prediction does not contain the pages that the system moves: bytes are 0, and the seconds are those of updates.
+    The prediction contains only the seconds of updates. Its bytes are 0, because it does not know which pages the
+    system moves.
     """
     full, rest = divmod(problem.steps, sizes.levels)
     passes = [make_pass(problem, sizes.levels, sizes)] * full if full else []
@@ -103,14 +111,15 @@ def make_plan(problem: Problem, sizes: Sizes, machine: Machine, rate: UpdateRate
 
 @dataclass(frozen=True)
 class ArrayMemory:
-    """Memory for both arrays and their guards. `mapping` is None for plain memory."""
+    """The memory for both arrays and the guards around them. `mapping` is None for plain memory."""
 
     bytes: NDArray[np.uint8]
     mapping: mmap.mmap | None = None
 
     @staticmethod
     def plain(size_bytes: int) -> ArrayMemory:
-        """Make plain memory, which the system may swap out. Raises InputError if the machine has not enough memory."""
+        """Allocate plain memory, which the system may swap out. Raises InputError if the machine has not enough
+        memory."""
         return ArrayMemory(_core.aligned_array(size_bytes))
 
     @staticmethod
@@ -122,18 +131,19 @@ class ArrayMemory:
         return ArrayMemory(np.frombuffer(mapping, np.uint8), mapping)
 
     def flush(self) -> None:
-        """Wait until the file has the content of memory. Does nothing for plain memory."""
+        """Wait until the content of the memory is in the file. Does nothing for plain memory."""
         if self.mapping is not None:
             self.mapping.flush()
 
 
 class OneLayerRun:
-    """Executes a plan of `make_plan` in its memory. `seconds_flush` is the time spent waiting for the file."""
+    """Executes a plan of `make_plan` in the given memory. `seconds_flush` is the time spent waiting for the file."""
 
     def __init__(self, plan: Plan, calls: Calls, scalars: bytes, threads: int, memory: ArrayMemory) -> None:
-        """`calls` are those of a compiled kernel, and `scalars` its parameters in binary form.
+        """Check the plan and make an executor for it. `calls` are the calls of a compiled kernel. `scalars` are the
+        kernel's parameters in binary form.
 
-        The plan is proved first. Raises IllegalPlan.
+        Raises IllegalPlan if the plan is wrong.
         """
         for one in {id(one): one for one in plan.passes}.values():
             validate_one_layer(plan.problem, one, plan.window)
@@ -156,8 +166,8 @@ class OneLayerRun:
         )
 
     def fill(self, source: InitialPlanes, planes: int) -> None:
-        """Write initial values to both arrays, because the second one needs their rim. `planes` is the number of planes
-        that are written at once.
+        """Write the initial values to both arrays. The second array needs the rim of these values. `planes` is the
+        number of planes that are written at once.
         """
         nz = self._plan.problem.planes
         for z0 in range(0, nz, planes):
@@ -165,7 +175,7 @@ class OneLayerRun:
             self.array(0)[z0:z1] = self.array(1)[z0:z1] = source(z0, z1)
 
     def run_pass(self, index: int) -> None:
-        """Run pass `index` of the plan, and wait for the file. Raises InterruptedRun."""
+        """Run pass number `index` of the plan, and wait until the file is written. Raises InterruptedRun."""
         self._executor.run(self._passes[index], [], [], [], 0, planes_per_file=1, fringe_rows=0, scalars=self._scalars)
         if self._plan.passes[index].levels % 2:
             self._executor.swap_rings()
@@ -175,7 +185,7 @@ class OneLayerRun:
         self.seconds_flush += time.perf_counter() - start
 
     def array(self, which: int) -> NDArray[Any]:
-        """Return one of the arrays, of shape (nz, ny, nx), as a view."""
+        """Return a view of array number `which` (0 or 1), of shape (nz, ny, nx)."""
         problem, slot_bytes = self._plan.problem, self._plan.window.slot_bytes
         first = GUARD_BYTES + which * (problem.planes * slot_bytes + GUARD_BYTES)
         strides = (slot_bytes, problem.pitch_bytes, problem.item_bytes)
@@ -183,9 +193,9 @@ class OneLayerRun:
 
     @property
     def current(self) -> NDArray[Any]:
-        """The array with the newest values, as a view."""
+        """A view of the array with the newest values."""
         return self.array(self._current)
 
     def counters(self) -> dict[str, float]:
-        """Return the updated cells, and the seconds by component, since the beginning."""
+        """Return the number of updated cells and the seconds of each component, counted since this object was made."""
         return self._executor.counters()

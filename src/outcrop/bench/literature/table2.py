@@ -1,34 +1,39 @@
-"""`outcrop bench table2`: Table II of Midorikawa and Tan by our Blk-Tune, and the bytes that each scheme would move.
+"""`outcrop bench table2`: compute Table II of Midorikawa and Tan with our Blk-Tune, and the bytes that each scheme
+moves.
 
-Nothing is run: the problems have up to 2 TiB, and the machine is the declared crest10. Each scheme gets the memory of
-the largest block of Blk-Tune. `by formula` is the scheme's volume (plan/schemes), `of our plan` is the sum over the
-actions of a whole plan of these sizes, and `estimate` is an older figure without plans. For AL-NR the estimate assumes
-that all blocks are as large as the largest, so it is up to 12 % larger.
+No simulation is run, because the problems have up to 2 TiB. The machine is crest10, as declared in its file. Each
+scheme gets as much memory as the largest block of Blk-Tune needs. The table has three columns of bytes. `by formula`
+comes from the scheme's formula for its volume (plan/schemes). `of our plan` is the sum over all actions of a plan with
+these sizes. `estimate` is an older figure that was computed without plans. For AL-NR the estimate assumes that all
+blocks are as large as the largest block. So the estimate is up to 12 % larger.
 
-    AL-NR        aio, aio3y, aio5y: skewed-full, -3y, -5y with the sizes of Blk-Tune
-    wavefront    k blocks in y, with the maximum number of levels for which 2 r nx by planes fit into 90 % of the
-                 memory (the rest is for slabs that are read or written): k = 1, and the k that moves the fewest bytes
-    overlapped   the candidate that moves the fewest bytes
-    floor        the grid read once and written once
+    AL-NR        The rows aio, aio3y and aio5y are skewed-full, -3y and -5y with the sizes of Blk-Tune.
+    wavefront    There are k blocks in y. One row has k = 1, another has the k that moves the fewest bytes. The levels
+                 are as many as fit into 90 % of the memory. The rest is for slabs that are read or written.
+    overlapped   The candidate that moves the fewest bytes.
+    floor        The grid is read once and written once.
 
-Blk-Tune chooses the block sizes of Midorikawa and Tan's out-of-core stencils (AL-NR, aio5y) for a machine: the sizes
-that move the fewest bytes between flash and memory within a limit on memory. Their search is not published. These rules
-are theirs, or follow from their Table II (7-point, fp64, 1000 steps, 128 GiB):
+Blk-Tune chooses the block sizes of Midorikawa and Tan's out-of-core stencils (AL-NR, aio5y) for a machine. It chooses
+the sizes that move the fewest bytes between flash and memory within a limit on memory. The authors have not published
+their search. The following rules are published, or follow from their Table II (7-point, fp64, 1000 steps, 128 GiB):
 
-    passes      p trips over the grid, bt = ceil(steps / p)
-    blocks      bx = nx: rows are whole if any such block fits. ky blocks in y: by = ceil((ny + 2r) / ky). kz blocks in
-                z, which cover nz + r bt planes because they lean back: bz = ceil((nz + r bt) / kz), rounded up to 96
-                planes
-    memory      both arrays of the largest block: 2 X Y (Z + 2r) cells. Along each axis a block needs its own cells and
-                r bt more below. The first block needs nothing below, so with two blocks neither needs more.
-    moved       p (2 + 4 r bt/bz + 4 r bt/bx) words for each cell. In y the fringe stays in memory. An axis with one
-                block costs nothing.
-    fringe      blocks of a cut axis are at least twice as wide as their fringe, 2 r bt
+    passes      There are p trips over the grid, each with bt = ceil(steps / p) steps.
+    blocks      Rows are whole (bx = nx) if any block with whole rows fits. The ky blocks in y have
+                by = ceil((ny + 2r) / ky). The kz blocks in z are skewed, so together they cover nz + r bt planes:
+                bz = ceil((nz + r bt) / kz), rounded up to 96 planes.
+    memory      Both arrays of the largest block have 2 X Y (Z + 2r) cells. Along each axis, a block needs its own cells
+                and r bt more cells below them. The first block needs no cells below. If there are only two blocks,
+                the second one needs no more cells than the first.
+    moved       For each cell, p (2 + 4 r bt/bz + 4 r bt/bx) words are moved. In y the fringe stays in memory. An axis
+                with one block has no term.
+    fringe      Along an axis that is cut, blocks are at least twice as wide as their fringe r bt.
 
-Three rules are assumptions that fit Table II: the rounding to 96 (sockets and threads share 96 planes evenly; without
-it the numbers of blocks are the same), the factor 2 of the last rule (1.8 to 2.04 give the table), and the share of
-memory (91 to 97 % give it; crest10.toml declares 120 of 128 GiB usable). Of equal choices, the one with the fewest
-blocks is taken. The example on their poster, on a machine that is not named, has other sizes.
+Three rules are our assumptions, and they fit Table II. The first is the rounding to 96 planes, which sockets and
+threads can share evenly. Without the rounding, the numbers of blocks are the same. The second is the factor 2 of the
+last rule. All factors from 1.8 to 2.04 give the same table. The third is the usable share of the memory. All shares
+from 91 to 97 % give the same table, and crest10.toml declares 120 of 128 GiB as usable. If several choices move equally
+many bytes, the choice with the fewest blocks is taken. The authors' poster shows an example with other sizes, on a
+machine that it does not name.
 """
 
 from __future__ import annotations
@@ -63,7 +68,7 @@ FRINGES_PER_BLOCK = 2
 
 @dataclass(frozen=True)
 class Published:
-    """A row of Table II; `shape` is (nz, ny, nx), `blocks` are along x, y and z."""
+    """A row of Table II. `shape` is (nz, ny, nx). `blocks` are the numbers of blocks along x, y and z."""
 
     name: str
     shape: tuple[int, int, int]
@@ -96,9 +101,9 @@ TABLE = (
 
 @dataclass(frozen=True)
 class Traffic:
-    """The bytes that one scheme reads and writes in all passes, in GiB, with the passes and sizes of its plan.
+    """The data that one scheme reads and writes in all passes, in GiB, and the passes and sizes of its plan.
 
-    The floor has no sizes. `estimate_gib` is 0 if there is no estimate.
+    The row `floor` has no sizes. `estimate_gib` is 0 if there is no estimate.
     """
 
     name: str
@@ -110,7 +115,8 @@ class Traffic:
 
 
 def bench(directory: Path, small: bool) -> dict[str, Any]:
-    """Print both tables. With `small`, they show only the first problem. `directory` is not used."""
+    """Print both tables, and return their figures as plain data. If `small` is true, the tables show only the first
+    problem. `directory` is not used."""
     machine = load_machine("crest10")
     problems = [(one, table2_problem(one)) for one in TABLE[: 1 if small else None]]
     found = [(one, problem, blk_tune(problem, machine.usable_bytes)) for one, problem in problems]
@@ -132,7 +138,7 @@ def table2_problem(one: Published) -> Problem:
 
 
 def traffic(problem: Problem, tuned: BlkTune, one: Published, machine: DeclaredMachine) -> Iterator[Traffic]:
-    """The traffic of each scheme, in the order of the table."""
+    """Yield the traffic of each scheme, in the order of the table's rows."""
     memory, block = tuned.block_bytes, Sizes(tuned.bt, 2 * tuned.bt, diamond=0, block_y=tuned.by, block_z=tuned.bz)
     wavefronts = [wavefront_sizes(problem, blocks, memory) for blocks in range(1, MAX_BLOCKS + 1)]
     overlapped = SCHEMES["overlapped"].candidates(problem, memory)
@@ -156,13 +162,14 @@ def traffic(problem: Problem, tuned: BlkTune, one: Published, machine: DeclaredM
 
 
 def formula_bytes(problem: Problem, scheme: str, sizes: Sizes) -> float:
-    """Return the bytes that all passes move, by the formula of the scheme."""
+    """Return the bytes that all passes together move. The scheme's formula for its volume gives this number."""
     volume = SCHEMES[scheme].volume(problem, sizes)
     return -(-problem.steps // sizes.levels) * (volume.bytes_read + volume.bytes_written)
 
 
 def wavefront_sizes(problem: Problem, blocks: int, memory_bytes: int) -> Sizes:
-    """Return the sizes of the wavefront with `blocks` blocks in y that has the fewest passes within `memory_bytes`."""
+    """Return the sizes of a wavefront with `blocks` blocks in y. Of all such wavefronts within `memory_bytes`, it has
+    the fewest passes."""
     _, ny, nx = problem.shape
     cells = int(WAVEFRONT_SHARE * memory_bytes) // problem.item_bytes
     max_levels = min(problem.steps, blocks * cells // (2 * problem.skew_z * nx * ny))
@@ -173,7 +180,7 @@ def wavefront_sizes(problem: Problem, blocks: int, memory_bytes: int) -> Sizes:
 
 
 def block_table(rows: Sequence[tuple[Published, BlkTune]]) -> str:
-    """Return a table that shows our sizes above those of the paper, for each problem."""
+    """Return a table with two rows for each problem: our sizes, and below them the sizes of the paper."""
     line = "{:<8}  {:<6}  {:>16}  {:>4}  {:>8}  {:>6}  {:>6}  {:>9}"
     lines = [line.format("problem", "", "bx, by, bz", "bt", "x.y.z", "passes", "blocks", "largest")]
     for one, tuned in rows:
@@ -198,10 +205,11 @@ def traffic_table(one: Published, moved: Sequence[Traffic]) -> str:
 
 @dataclass(frozen=True)
 class BlkTune:
-    """The sizes of a block in cells, its steps `bt`, the number of `passes`, and the `blocks` of a pass in x, y and z.
+    """The sizes of a block in cells, its number of steps `bt`, the number of `passes`, and the numbers of blocks of a
+    pass along x, y and z (`blocks`).
 
-    `block_bytes` is the size of both arrays of the largest block. All passes together move `words` words for each cell
-    of the grid.
+    `block_bytes` is the memory for both arrays of the largest block. All passes together move `words` words for each
+    cell of the grid.
     """
 
     bx: int
@@ -220,9 +228,9 @@ class BlkTune:
 
 
 def blk_tune(problem: Problem, memory_bytes: int) -> BlkTune:
-    """Return the sizes that move the fewest bytes, with the largest block within `memory_bytes`.
+    """Return the sizes that move the fewest bytes. The largest block must fit into `memory_bytes`.
 
-    Raises BudgetError if not even single steps in the smallest blocks fit.
+    Raises BudgetError if no sizes fit, not even the smallest blocks with one step.
     """
     for count_x in range(1, _max_blocks(problem, 2, 1) + 1):
         if best := _best_with(problem, memory_bytes, count_x):
@@ -231,7 +239,7 @@ def blk_tune(problem: Problem, memory_bytes: int) -> BlkTune:
 
 
 def _best_with(problem: Problem, memory_bytes: int, count_x: int) -> BlkTune | None:
-    """Return the best sizes with `count_x` blocks in x; None if nothing fits."""
+    """Return the best sizes with `count_x` blocks in x. Return None if no sizes fit."""
     best: BlkTune | None = None
     for bt in dict.fromkeys(-(-problem.steps // passes) for passes in range(1, problem.steps + 1)):
         if best is not None and 2 * -(-problem.steps // bt) > best.words:
@@ -244,8 +252,8 @@ def _best_with(problem: Problem, memory_bytes: int, count_x: int) -> BlkTune | N
 
 
 def _best_of(problem: Problem, memory_bytes: int, bt: int, count_x: int) -> BlkTune | None:
-    """Return the sizes with the fewest blocks in z, because the number of blocks in z determines the cost. Among equal
-    sizes, take those with the fewest blocks in y. Return None if nothing fits.
+    """Return the sizes with the fewest blocks in z, because the number of blocks in z determines the cost. If several
+    sizes have equally few, return those with the fewest blocks in y. Return None if no sizes fit.
     """
     max_blocks = _max_blocks(problem, 1, bt)
     finest = _with_blocks(problem, memory_bytes, bt, count_x, max_blocks)
@@ -256,7 +264,8 @@ def _best_of(problem: Problem, memory_bytes: int, bt: int, count_x: int) -> BlkT
 
 
 def _with_blocks(problem: Problem, memory_bytes: int, bt: int, count_x: int, count_y: int) -> BlkTune | None:
-    """Return the sizes with the largest bz that fits, for given numbers of blocks in x and y; None if nothing fits."""
+    """Return the sizes with the largest bz that fits, for given numbers of blocks in x and y. Return None if no bz
+    fits."""
     nz, ny, nx = problem.shape
     bx, by = _share(nx, problem.radii[2], count_x), _share(ny, problem.radius_y, count_y)
     columns = _needed(nx, bx, count_x, problem.radii[2] * bt)
@@ -280,8 +289,8 @@ def _with_blocks(problem: Problem, memory_bytes: int, bt: int, count_x: int, cou
 
 
 def _largest_bz(nz: int, fringe: int, max_planes: int) -> int | None:
-    """Return the planes of a block, for one block, two blocks, or more. A block and its fringe have at most
-    `max_planes` in memory.
+    """Return the number of planes of a block. The grid is cut into one block, two blocks or more. A block and its
+    fringe together have at most `max_planes` planes in memory.
     """
     if nz <= max_planes:
         return nz
@@ -299,12 +308,13 @@ def _largest_bz(nz: int, fringe: int, max_planes: int) -> int | None:
 
 
 def _share(extent: int, radius: int, count: int) -> int:
-    """Return the cells of each of `count` blocks of an axis."""
+    """Return the number of cells of each block, if an axis is cut into `count` blocks."""
     return extent if count == 1 else -(-(extent + 2 * radius) // count)
 
 
 def _needed(extent: int, size: int, count: int, fringe: int) -> int:
-    """Return the cells that the largest of `count` blocks needs along an axis."""
+    """Return the number of cells that the largest block needs in memory along an axis that is cut into `count`
+    blocks."""
     return min(extent, size + (fringe if count > 2 else 0))
 
 
@@ -317,7 +327,7 @@ def _max_blocks(problem: Problem, axis: int, bt: int) -> int:
 
 
 def _words(problem: Problem, bt: int, bx: int, bz: int) -> float:
-    """Return the words moved for each cell of the grid. `bx` and `bz` are 0 if the axis is not cut."""
+    """Return how many words are moved for each cell of the grid. `bx` or `bz` is 0 if its axis is not cut."""
     beside_z = 4 * problem.radius_z * bt / bz if bz else 0.0
     beside_x = 4 * problem.radii[2] * bt / bx if bx else 0.0
     return -(-problem.steps // bt) * (2 + beside_z + beside_x)
