@@ -62,8 +62,8 @@ def simulate(
 ) -> None:  # fmt: skip
     """Place aggregators on another machine, predict the time that they take, and compare with ROMIO's placement.
 
-    The tiers of its nodes are those of a file (docs/reference/aggregation.md), or those of this machine. Only --json
-    writes.
+    A file can describe the tiers of the nodes (docs/reference/aggregation.md). Without such a file, the tiers of this
+    machine are used. Only --json writes a file.
     """
     from outcrop.aggregate.nodes import node_tiers
     from outcrop.aggregate.placement import Network, Target
@@ -129,7 +129,7 @@ def bench(
     options.check_output(json, "--json")
     options.check_output(png, "--png")
     figures = run(BenchRequest(directory, workload, size, turns, ways, durable), ranks, png)
-    if figures:  # only the first rank has them
+    if figures:  # only the first rank has figures
         options.write_json(json, "--json", figures)
 
 
@@ -159,7 +159,7 @@ def merge(
     index: Annotated[Path, typer.Argument(metavar="INDEX", help="the index of the files of all nodes: NAME.index")],
     target: Annotated[Path, typer.Argument(metavar="FILE", help="the file to write; an existing file is replaced")],
 ) -> None:
-    """Join the files that nodes have written separately into one file. They are kept."""
+    """Join the files that nodes have written separately into one file. The separate files are kept."""
     from outcrop.aggregate.file import merge as run
 
     print(f"{target}: {run(index, target)} bytes")

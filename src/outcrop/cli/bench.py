@@ -91,5 +91,5 @@ def bench(
     options.check_output(json, "--json")
     options.check_output(png, "--png")
     figures = run(directory, small, **chosen)
-    if figures:  # only the first rank has them
+    if figures:  # only the first rank has figures
         options.write_json(json, "--json", figures)

@@ -1,8 +1,8 @@
 """`AcquisitionDefinitions`: the checked acquisition of a run, made from the options or read from files.
 
 Names, points and values are checked against the grid. Points and values are stored exactly, in files beside the
-manifest (disk/acquisition_files.py). Cells are int64 of shape (points, corners, 3). Weights are float64 of shape
-(points, corners). Values are float64 of shape (steps, points).
+manifest (disk/acquisition_files.py). Cells are an int64 array of shape (points, corners, 3). Weights are a float64
+array of shape (points, corners). Values are a float64 array of shape (steps, points).
 """
 
 from __future__ import annotations
@@ -76,7 +76,8 @@ class Grid:
     """The user's grid. Points must lie inside this grid. The arrays on disk extend `padding` cells beyond the grid on
     each side.
 
-    `parameters` are the values of the stencil's parameters. `coordinates` are the coordinates of the arrays.
+    `parameters` has the values of the stencil's parameters. `coordinates` has the coordinates of the cells of the
+    arrays, including the padding.
     """
 
     stencil: Stencil
@@ -118,8 +119,8 @@ def define(
     norms: Norms | None = None,
     more: AcquisitionDefinitions | None = None,
 ) -> AcquisitionDefinitions:
-    """Return the acquisition `more` together with the acquisition that the options describe. Raises InputError for
-    wrong values."""
+    """Return the checked acquisition that the options describe. The sources and receivers of `more` are added to it.
+    Raises InputError for wrong values."""
     injections = [*(more.injections if more else ()), *(_injection(grid, *one) for one in enumerate(_list(sources)))]
     samplings = list(more.samplings if more else ())
     for one in _list(receivers):
@@ -155,19 +156,19 @@ def _injection(grid: Grid, number: int, source: Any) -> Injection:
 
 
 def _numbers(given: Any, refusal: str) -> NDArray[np.float64]:
-    """Return `given` as an array of real numbers. Raises InputError with the text `refusal` for other values."""
+    """Return `given` as an array of real numbers. For other values, raises InputError with the text `refusal`."""
     try:
         found = np.asarray(given)
         if found.dtype.kind in "uif":
             return found.astype(np.float64, copy=False)
-    except Exception:  # NumPy raises errors of many types for lists of different lengths and for classes of users
+    except Exception:  # NumPy raises many types of errors for nested lists of unequal lengths and for user classes
         pass
     raise InputError(refusal)
 
 
 def _scale(grid: Grid, what: str, given: Any) -> SourceFactor | None:
-    """Return the program that evaluates a scale. A scale may read only fields that no stage updates, and only at the
-    cell to which the source adds."""
+    """Return the program that evaluates a scale, or None if no scale is given. A scale may read only fields that no
+    stage updates, and only at the cell to which the source adds a value. Raises InputError for other scales."""
     if given is None:
         return None
     import sympy
@@ -215,7 +216,7 @@ def _sampling(grid: Grid, one: Any, taken: set[str]) -> Sampling:
 
 
 def _check_rim(grid: Grid, number: int, source: Injection) -> None:
-    """Raise InputError when a source lies in the rim and has a value other than 0."""
+    """Raise InputError when a source adds a value other than 0 to a cell of the rim."""
     loud: NDArray[np.bool_] = (source.values != 0).any(axis=0)
     matters = (source.weights != 0) & loud[:, None]
     low, high = np.array(grid.boundary.rims(grid.stencil.radii)).T
@@ -286,7 +287,7 @@ def _fields(grid: Grid, what: str, names: Any) -> tuple[str, ...]:
 
 
 def _box(grid: Grid, box: Any) -> tuple[tuple[int, int], ...]:
-    """Return the range of the box along each axis, in cells of the arrays on disk."""
+    """Return the first and the last cell + 1 of the box along each axis. Cells are counted in the arrays on disk."""
     given = box if isinstance(box, Sequence) else [box]
     slices = [slice(None)] * len(grid.shape) if box is None else list(islice(given, 4))
     if len(slices) != len(grid.shape) or not all(isinstance(one, slice) for one in slices):
@@ -321,8 +322,8 @@ def read_definitions(directory: Directory, manifest: Manifest) -> AcquisitionDef
 
 
 def mapped_values(directory: Directory, manifest: Manifest, number: int) -> NDArray[np.float64]:
-    """Return the values of source `number`, of shape (steps, points). Values are read from the file when the array is
-    indexed. Raises StorageError."""
+    """Return the values of source `number`, of shape (steps, points). The file is mapped: its values are read when the
+    array is indexed. Raises StorageError."""
     one, name = manifest.taps.sources[number], f"source-{number}"
     if one.steps == 0:
         return np.zeros((0, one.points))

@@ -5,8 +5,8 @@ Steps count from 0. Each step has this order:
     samples with `before`  ►  stages; a field's injections come right after the last stage that updates it  ►
     samples, sums and snapshots
 
-"After k steps" means the state after k updates. For sums and snapshots, k = 0 means the initial values. A field is
-given by its number in the stencil's order.
+"After k steps" means the state after k updates. For sums and snapshots, k = 0 means the initial values. `field` is the
+number of a field in the stencil's order.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ RawSum: TypeAlias = tuple[bytes, float, bytes, float, float, float]
 
 @dataclass(frozen=True, eq=False)
 class PointInjection:
-    """In step t, add values[t - first_step, i] to field[cells[i]]. The order of the additions is point by point,
-    injection by injection.
+    """In step t, values[t - first_step, i] is added to field[cells[i]] for each point i. All points of one injection
+    are added in their order, then the points of the next injection.
 
-    `values` have shape (steps, points) and the field's dtype, for steps from `first_step` on. A point in the rim is
-    refused unless all values of the point are 0, because the rim never changes.
+    `values` has the shape (steps, points) and the field's dtype. Its first row is for step `first_step`. A point in the
+    rim is refused unless all values of the point are 0, because the rim never changes.
     """
 
     field: int
@@ -62,8 +62,8 @@ class PointInjection:
 
 @dataclass(frozen=True, eq=False)
 class PointSamples:
-    """Cells whose values are recorded at the end of each step. With `before`, they are recorded before the first
-    stage."""
+    """Cells whose values are recorded at the end of each step. With `before`, the values are recorded before the first
+    stage of each step."""
 
     field: int
     cells: Points
@@ -75,8 +75,8 @@ class PointSamples:
 
 @dataclass(frozen=True)
 class SnapshotFile:
-    """A file for a box of a field after `step` steps. The file already has its full size. The box begins at byte
-    `offset_bytes`.
+    """A file into which a pass writes a box of a field after `step` steps. The file already has its full size. The box
+    begins at byte `offset_bytes`.
 
     The box is stored in C order. With `direct`, writes of the box bypass the page cache if the file system allows it.
     The page cache may still be used for other parts of the file. If the descriptor `folder` is given, `path` is a
@@ -96,7 +96,7 @@ class SnapshotFile:
 
 @dataclass(frozen=True, eq=False)
 class SumRequest:
-    """A request for the sums over all cells of a field after each of `steps`. Step 0 has the initial values."""
+    """A request for the sums over all cells of a field after each step in `steps`. Step 0 means the initial values."""
 
     field: int
     steps: Sequence[int]
@@ -120,9 +120,10 @@ class FieldSum:
     """Sums over all cells of a field after `step` steps, including the rim. The sums are those of the values and of
     their squares, in float64.
 
-    Each group of 64 bytes along x is summed first: the second half is added to the first half until one number is left.
-    The sums of the groups are then added without rounding. Therefore no bit depends on the plan or the threads.
-    `minimum` and `maximum` ignore NaN. Both are infinite if every cell is NaN.
+    Each group of 64 bytes along x is summed first. For this, the second half of the group is added to the first half,
+    until one number is left. The sums of the groups are then added without rounding. Therefore the bits of a sum do not
+    depend on the plan or on the number of threads. `minimum` and `maximum` ignore NaN. Both are infinite if every cell
+    is NaN.
     """
 
     step: int
@@ -136,9 +137,9 @@ class FieldSum:
 class AcquisitionResults:
     """The results of a pass.
 
-    `samples` has an array of float64 of shape (steps of the pass, points) for each PointSamples. `sums` has one entry
-    for each SumRequest: its sums in the order of steps. `snapshot_sums` has the CRC32C of each box that the pass has
-    written. The order is that of `Acquisition.snapshots`.
+    `samples` has a float64 array of shape (steps of the pass, points) for each PointSamples. `sums` has one tuple for
+    each SumRequest, with the sums of the request in the order of steps. `snapshot_sums` has the CRC32C of each box that
+    the pass has written, in the order of `Acquisition.snapshots`.
     """
 
     samples: tuple[NDArray[np.float64], ...]
@@ -234,7 +235,7 @@ class PassAcquisition:
         )
 
     def results(self, sums: Sequence[RawSum], snapshot_sums: Sequence[int]) -> AcquisitionResults:
-        """Return the results of the core for this pass. Sums are grouped by request."""
+        """Convert the results of the core for this pass to `AcquisitionResults`. The sums are grouped by request."""
         found = [
             FieldSum(self.first_step + one.step, _exact(*raw[:2]), _exact(*raw[2:4]), raw[4] + 0.0, raw[5] + 0.0)
             for one, raw in zip(self.sums, sums, strict=True)
@@ -258,14 +259,14 @@ def _injected(one: PointInjection, problem: Problem, first_step: int, steps: int
 
 
 def _steps_seen(first_step: int, steps: int) -> range:
-    """Return the numbers of the steps whose values a pass sees. The first pass also sees the initial values, which are
-    step 0."""
+    """Return the numbers of the steps after which a pass can record sums and snapshots. For the first pass, the range
+    begins with step 0, which means the initial values."""
     return range(first_step + 1 if first_step else 0, first_step + steps + 1)
 
 
 def _exact(integer: bytes, special: float) -> float:
-    """Return a sum, rounded to the closest double. `integer` is the sum in units of 2**-1074. If `special` is inf or
-    nan, return `special`."""
+    """Return a sum, rounded to the closest double. `integer` is the sum in units of 2**-1074. If `special` is infinite
+    or NaN, return `special` instead."""
     if special != 0:
         return special
     value = int.from_bytes(integer, "little", signed=True)
@@ -276,7 +277,7 @@ def _exact(integer: bytes, special: float) -> float:
 
 
 def demand_of(entries: AcquisitionEntries, dtype: str) -> AcquisitionDemand:
-    """Return the memory that these entries need in addition to the window. The arrays have the dtype `dtype`."""
+    """Return the memory that these entries need in addition to the window. `dtype` is the dtype of the fields."""
     item_bytes = np.dtype(dtype).itemsize
     sources = sum(one.points * one.corners for one in entries.sources)
     samplings = sum(one.points * one.corners for one in entries.samplings)

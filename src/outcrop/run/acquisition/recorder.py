@@ -7,8 +7,8 @@ after(first, results)       add corners of receivers ──► write and flush r
 commit                      makes these rows valid, and the snapshots visible
 
 Snapshot files, with the indices of their planes, are made in full size before the pass that fills them. Readers do not
-see these files, because the metadata ends with the manifest's step. The core fills and flushes the files and computes
-their checksums. A repeated pass fills the files again.
+see these files, because the metadata only counts snapshots up to the manifest's step. The core fills and flushes the
+files and computes their checksums. A repeated pass fills the files again.
 """
 
 from __future__ import annotations
@@ -46,15 +46,15 @@ DIRECT_BYTES = 1 << 20
 
 
 class Recorder:
-    """Records the acquisition of one run from its committed step on. The constructor reads the fields that scales of
-    sources use."""
+    """Records the acquisition of one run, beginning with its committed step. The constructor evaluates the scales of
+    sources, and for this reads the fields that the scales use."""
 
     def __init__(self, state: State, fields: Sequence[str], io: str = "auto") -> None:
         self._state, self._fields = state, list(fields)
         self._io = io
-        self._snapshot_records: list[str] = []  # the record of each snapshot file of the current pass
+        self._snapshot_records: list[str] = []  # the names of the files with checksums of snapshots
         self._definitions = NOTHING_DEFINED
-        if state.manifest.taps:  # without an acquisition, a run on devices has no folder of records
+        if state.manifest.taps:  # a run on devices without an acquisition has no folder of records
             check_records(state.records, state.manifest)
             self._definitions = read_definitions(state.records, state.manifest)
         self._sources = tuple(self._resolved(one) for one in self._definitions.injections)
@@ -79,8 +79,8 @@ class Recorder:
         return Acquisition(sources, self._samples, tuple(file for _, file in made), sums)
 
     def after(self, first_step: int, results: AcquisitionResults) -> dict[str, int]:
-        """Write the results of a pass. Return the checksums of all files, which the commit needs. Raises
-        StorageError."""
+        """Write the results of a pass. Return the new checksum of each file with records. The commit stores these
+        checksums. Raises StorageError."""
         manifest = self._state.manifest
         if not manifest.taps:
             return manifest.sums
@@ -112,8 +112,7 @@ class Recorder:
         return tuple(SumRequest(self._fields.index(name), entry.steps(last)) for name in entry.fields)
 
     def _resolved(self, source: Injection) -> Injection:
-        """Return the source with its weights multiplied by its scale. Raises InputError when the scale is not
-        finite."""
+        """Return `source` with its weights multiplied by its scale. Raises InputError when the scale is not finite."""
         whole = source.resolved(self._read_cells)
         if not np.isfinite(whole.weights).all():
             point = int(np.argmax(~np.isfinite(whole.weights).all(axis=1)))
@@ -124,7 +123,8 @@ class Recorder:
         """Return the values that a source adds to each corner in each step of a pass. In steps after the last value of
         the source, the result is 0.
 
-        The file with the values is mapped again for each pass. Otherwise all pages that were read stay in memory.
+        The file with the values is mapped again for each pass. With a single mapping, all pages that were read stay in
+        memory.
         """
         source = self._sources[number]
         values = np.zeros((steps, source.weights.size), self._state.manifest.dtype)
@@ -147,8 +147,8 @@ class Recorder:
 
 
 def _interpolated(seen: NDArray[np.float64], weights: Weights) -> NDArray[np.float64]:
-    """Return the interpolated values: for each point, the weighted sum of its corners. The shape is (steps, points).
-    The order of the additions is that of the oracle."""
+    """Return the interpolated values in an array of shape (steps, points). A value is the weighted sum of the values at
+    the corners of a point. The corners are added in the same order as in the oracle."""
     total: NDArray[np.float64] = np.zeros(seen.shape[:2])
     for corner in range(seen.shape[2]):
         total += weights[:, corner] * seen[:, :, corner]
@@ -176,9 +176,9 @@ def require_space(directory: Directory, manifest: Manifest, last_step: int) -> N
 def make_files(
     directory: Directory, manifest: Manifest, fields: list[str], first: int, steps: int
 ) -> Iterator[tuple[str, SnapshotFile]]:
-    """Make the files for the snapshots of the pass that begins with step `first`. Yield the name of the record of each
-    file's checksum together with the file. `fields` are the fields of the stencil in their order. Raises OSError and
-    StorageError."""
+    """Make the files for the snapshots of the pass that begins with step `first`. For each snapshot, yield the name of
+    the file that will get its checksum, and the snapshot's own file. `fields` has the names of the stencil's fields in
+    their order. Raises OSError and StorageError."""
     itemsize = np.dtype(manifest.dtype).itemsize
     for entry in manifest.taps.snapshots:
         size, index = math.prod(entry.shape) * itemsize, snapshot_index(entry.shape, itemsize)
@@ -189,7 +189,7 @@ def make_files(
                 name = snapshot_name(entry, field, number)
                 folder = name.rpartition("/")[0]
                 directory.make_folder(folder)
-                directory.remove(name)  # a pass that was killed may have left this file
+                directory.remove(name)  # an earlier pass that was killed may have left this file
                 directory.create(name, size=size + len(index))
                 directory.write(name, size, index)
                 parts = folder.split("/")

@@ -18,7 +18,7 @@ from outcrop.run.disk.state import State
 
 
 class Records(Mapping[str, NDArray[Any]], ABC):
-    """A mapping from names to arrays with the values up to the last commit. `view[name]` reads an array. It raises
+    """A mapping from names to arrays with the values up to the last commit. `view[name]` reads an array. This raises
     KeyError for unknown names."""
 
     def __init__(self, state: State | None, manifest: Description) -> None:
@@ -49,7 +49,7 @@ class Records(Mapping[str, NDArray[Any]], ABC):
 
     @abstractmethod
     def _empty(self, name: str) -> NDArray[Any]:
-        """Return the array `name` as it is before the first step."""
+        """Return the array that `name` has before the first step: an array without values."""
 
     @abstractmethod
     def _read(self, state: State, name: str) -> NDArray[Any]:
@@ -121,8 +121,8 @@ class SnapshotView:
         return self._entry.count(self._state.manifest.step)
 
     def __getitem__(self, index: Any) -> NDArray[Any]:
-        """Return the values that the same index gives for a NumPy array. Raises IndexError. Raises StorageError when a
-        file is missing."""
+        """Return the values that a NumPy array returns for the same index. Raises IndexError. Raises StorageError when
+        a file is missing."""
         first, *rest = index if isinstance(index, tuple) else (index,)
         if first is Ellipsis:
             first, rest = slice(None), [Ellipsis, *rest]
@@ -146,8 +146,8 @@ class SnapshotView:
 
 
 def new_snapshots(state: State, first: int, last: int) -> Iterator[tuple[int, dict[str, NDArray[Any]]]]:
-    """Yield each step with first < step <= last that has snapshots, together with a mapping from names to arrays. The
-    names are those of `SnapshotViews`. All these steps must be committed."""
+    """Yield each step with first < step <= last that has snapshots, together with a mapping from names to arrays.
+    `SnapshotViews` uses the same names. All these steps must be committed."""
     found: dict[int, list[tuple[SnapshotsEntry, int]]] = {}
     for entry in state.manifest.taps.snapshots:
         for number in range(entry.count(first), entry.count(last)):

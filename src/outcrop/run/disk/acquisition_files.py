@@ -1,19 +1,21 @@
 """The files of acquisition. The folder ACQUISITION contains definitions and records. Definitions (points and values)
-are written once. Records grow with the run. The folder SNAPSHOTS contains the snapshots.
+are written once. Records (traces, norms, and checksums of snapshots) grow with the run. The folder SNAPSHOTS contains
+the snapshots.
 
     run.oc/.taps/source-0       cells, weights, values
     run.oc/.taps/receivers-0    cells, weights
-    run.oc/.taps/trace-line     after step k its row k - 1: float64 for every point
-    run.oc/.taps/norms-u        after step k its row k / every: step, sum, squares, min, max
-    run.oc/.taps/snapshots-u    a CRC32C of the cells of each snapshot of u, in four bytes
+    run.oc/.taps/trace-line     step k writes row k - 1: a float64 for each point
+    run.oc/.taps/norms-u        step k writes row k / every: step, sum, squares, min, max
+    run.oc/.taps/snapshots-u    a CRC32C of four bytes for the cells of each snapshot of u
 
-Points and values are little endian in C order. Points and values are written and flushed before the first commit. The
-manifest has their checksums and shapes.
+Points and values are little endian in C order. They are written and flushed before the first commit. The manifest has
+their checksums and shapes.
 
-If norms leave out the initial values, the first row is for step `every`. The rows of a pass are written and flushed
-before its commit. Rows after the manifest's step are not valid. A repeated pass overwrites these rows, so no row is
-stored twice. The manifest has the checksum of the valid rows of each file. The checksum also covers the identity of the
-run and the name of the file. Therefore it detects rows that are damaged, lost, misplaced or from another run.
+Row 0 of norms is for the initial values. If the norms of the initial values are not wanted, row 0 is for step `every`.
+The rows of a pass are written and flushed before the pass is committed. Rows after the manifest's step are not valid. A
+repeated pass overwrites these rows, so no row is stored twice. The manifest has the checksum of the valid rows of each
+file. The checksum also covers the identity of the run and the name of the file. Therefore the checksum detects rows
+that are damaged, lost, misplaced or from another run.
 """
 
 from __future__ import annotations
@@ -72,7 +74,8 @@ def write_rows(directory: Directory, name: str, first_row: int, rows: NDArray[An
 
 
 def continued(checksum: int, rows: NDArray[Any]) -> int:
-    """Return the checksum of a file to which `rows` are added. `checksum` is the checksum before that."""
+    """Return the checksum of a file after `rows` are appended. `checksum` is the checksum of the file without these
+    rows."""
     return int(_core.crc32c(np.ascontiguousarray(rows).reshape(-1).view(np.uint8), checksum))
 
 
@@ -127,7 +130,8 @@ def fill_up(directory: Directory, manifest: Manifest, name: str) -> None:
 
 
 def checksum_of(directory: Directory, manifest: Manifest, name: str) -> tuple[int, int]:
-    """Read the valid part of a file below ACQUISITION. Return the number of bytes that exist, and their checksum."""
+    """Read the valid part of a file below ACQUISITION. Return the number of valid bytes that exist, and the checksum of
+    these bytes."""
     count, done, checksum = _valid_bytes(manifest)[name], 0, manifest.seed(name, 0)
     try:
         with directory.opened(f"{ACQUISITION}/{name}") as handle:
@@ -153,7 +157,7 @@ def read_rows(directory: Directory, manifest: Manifest, name: str) -> bytes:
 
 
 def _valid_bytes(manifest: Manifest) -> dict[str, int]:
-    """Return the number of valid bytes of each file at the manifest's step."""
+    """Return the number of valid bytes of each file at the manifest's step. The keys are the names of the files."""
     rows = manifest.taps.records(manifest.step)
     return manifest.taps.definitions | {name: row_bytes * count for name, (row_bytes, count) in rows.items()}
 

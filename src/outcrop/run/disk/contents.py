@@ -1,4 +1,5 @@
-"""The names of the files in the directories of a run, and the content of the files that follow from the manifest.
+"""The names of the files in the directories of a run, and the content of derived files, which is computed from the
+manifest.
 
 A directory of a run contains the following names. Files with other names are never removed, even if a manifest lists
 them.
@@ -15,12 +16,12 @@ them.
     snapshots.zarr/time, step, z, y, x  coordinates; time only if the stencil has a parameter dt
     snapshots.zarr/side/...             a group for snapshots with the name "side", with the same content
 
-On three axes, the file of a snapshot is a shard whose inner chunks are planes. On fewer axes, the file is a plain
-chunk.
+On a grid of three axes, the file of a snapshot is a shard whose inner chunks are planes. On a grid of one or two axes,
+the file is a plain chunk.
 
-Derived files are the metadata and coordinates for readers of Zarr. They are created with the run. The derived files of
-snapshots grow with the steps of the run. Outcrop itself computes nothing from derived files. `outcrop verify` compares
-derived files with their expected content, and `--repair` writes them again.
+Derived files are the metadata and coordinates for readers of Zarr. Derived files are created with the run. The derived
+files of snapshots are updated after each commit. Outcrop itself computes nothing from derived files. `outcrop verify`
+compares derived files with their expected content, and `--repair` writes them again.
 """
 
 from __future__ import annotations
@@ -100,8 +101,8 @@ def top_names(manifest: Description) -> set[str]:
 
 
 def files_of_run(directory: Directory, manifest: Manifest) -> tuple[list[str], list[str]]:
-    """Search the own directory of a run. Return the files and links of the run, without the manifest, and a list of the
-    other files in its folders.
+    """Search the own directory of a run. Return two lists: the files and links of the run, without the manifest, and
+    the other files in the run's folders.
 
     Raises OSError.
     """
@@ -154,8 +155,8 @@ def derived_files(manifest: Manifest) -> dict[str, bytes]:
 
 
 def snapshot_files(manifest: Manifest) -> dict[str, bytes]:
-    """Return the content of the derived files of snapshots at the manifest's step. The group that lists all other
-    groups and arrays is the last item."""
+    """Return the content of the derived files of snapshots at the manifest's step. The last item is the metadata of the
+    group that lists all other groups and arrays."""
     files: dict[str, bytes] = {}
     below: dict[str, dict[str, Any]] = {}
     for entry in manifest.taps.snapshots:
@@ -174,7 +175,8 @@ def snapshot_files(manifest: Manifest) -> dict[str, bytes]:
 
 
 def show_snapshots(directory: Directory, manifest: Manifest) -> None:
-    """Write the number of snapshots at the manifest's step into the metadata. Raises StorageError."""
+    """Update the metadata of snapshots, so that it has the number of snapshots at the manifest's step. Raises
+    StorageError."""
     try:
         for name, content in outdated(directory, snapshot_files(manifest)).items():
             directory.make_folder(name.rpartition("/")[0])
@@ -205,7 +207,7 @@ def _snapshot_metadata(manifest: Manifest, entry: SnapshotsEntry) -> dict[str, d
     arrays."""
     count, axes, box = entry.count(manifest.step), NAMES[len(manifest.shape)], entry.shape
     inner = (1, 1, *box[1:]) if len(box) == 3 else None
-    # The attribute "coordinates" makes xarray treat step as a coordinate, like time.
+    # Because of the attribute "coordinates", xarray treats step as a coordinate, as it does time.
     belongs = {"coordinates": "step"}
     found = {
         name: plain_metadata((count, *box), (1, *box), manifest.dtype, ("time", *axes), belongs, inner)
@@ -223,8 +225,8 @@ def _coordinate(axis: str, count: int, chunk: int, dtype: str, units: str) -> di
 
 
 def _box_coordinates(manifest: Manifest, entry: SnapshotsEntry) -> dict[str, NDArray[np.float64]]:
-    """Return the coordinates of the box's cells along each axis. If the run has no coordinates, return the numbers of
-    the cells."""
+    """Return the coordinates of the box's cells along each axis. If the run has no coordinates, the coordinate of a
+    cell is its number in the user's grid."""
     found = {}
     for axis, name in enumerate(NAMES[len(manifest.shape)]):
         begin, end = entry.box[axis]
@@ -236,7 +238,8 @@ def _box_coordinates(manifest: Manifest, entry: SnapshotsEntry) -> dict[str, NDA
 
 
 def _times(manifest: Manifest, entry: SnapshotsEntry) -> dict[str, bytes]:
-    """Return the content of the chunks of step and time. Each chunk has its full size."""
+    """Return the content of the chunks of the coordinates step and time. Each chunk has entries for TIMES_PER_CHUNK
+    snapshots, including snapshots that do not exist yet."""
     files = {}
     for chunk in range(-(-entry.count(manifest.step) // TIMES_PER_CHUNK)):
         first = chunk * TIMES_PER_CHUNK

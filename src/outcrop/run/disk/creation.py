@@ -7,7 +7,7 @@
     hold      make missing directories, and lock all of them                a process without the lock changes nothing
     clear     remove the files of an older run, by their names (contents)
 
-A directory is locked before any file in the directory is changed. A process that does not get the lock removes no
+A directory is locked before any file in the directory is changed. A process that fails to get the lock removes no
 files. The first change is to write a manifest without values. This replaces the manifest of an older run in one step. A
 process that finds the new manifest after a crash knows that the run has no values to lose. Files are created with their
 full size and are never extended.
@@ -102,7 +102,8 @@ def created_in(
                     clear(own, manifest)
                     for directory in taken[1:]:
                         clear_share(directory)
-                    # The manifest is removed last: while it exists, Outcrop may remove the other files of the run.
+                    # The manifest is removed last. As long as the manifest exists, a later command can remove the other
+                    # files of the run.
                     own.flush()
                     own.remove(MANIFEST)
                 remove_made(made)
@@ -112,8 +113,8 @@ def created_in(
 def check_creation(directories: list[Path], description: Description, force: bool) -> None:
     """Raise InputError if `created_in` cannot create the run. This changes nothing on storage.
 
-    The checks are: kind of each path, duplicates, contents, permission and free space. The space of files that `force`
-    replaces counts as free.
+    The function checks the kind of each path, duplicates, contents, permission and free space. The space of files that
+    are replaced because of `force` counts as free.
     """
     if description.records:
         raise InputError(f"records {description.records}: a run in a directory keeps them there; leave it out")
@@ -166,8 +167,8 @@ def _make_files(directories: list[Directory], manifest: Manifest, definitions: D
 
 
 def _make_shards(directories: list[Directory], manifest: Manifest, folder: str) -> None:
-    """Create the shards of one copy of an array. For shards in further directories, also create links, which readers of
-    Zarr need."""
+    """Create the shards of one copy of an array. For a shard in a further directory, also create a link in the run's
+    own directory. Readers of Zarr need these links."""
     layout, own = manifest.layout, directories[0]
     for shard in range(layout.shards):
         name, place = f"{folder}/{shard_name(shard, len(manifest.shape))}", directories[shard % len(directories)]
@@ -178,14 +179,14 @@ def _make_shards(directories: list[Directory], manifest: Manifest, folder: str) 
             offset = layout.records(shard) * layout.record_bytes
             for part in index_parts(layout, shard):
                 offset += place.write_to(handle, offset, part)
-            place.flush_file(handle)  # the size must be durable now, because values may be written much later
+            place.flush_file(handle)  # make the size durable now, because values may be written much later
         if place is not own:
             own.link(name, str(place.path.absolute() / name))
 
 
 def check_contents(there: dict[int, Directory], description: Description, force: bool) -> None:
-    """Raise InputError unless each existing directory is empty or holds only files that the run may replace. The keys
-    of `there` are the numbers of the directories."""
+    """Raise InputError unless each existing directory is empty or holds only files that the run may replace. `there`
+    maps the number of a directory to the directory; number 0 is the run's own directory."""
     own = there.get(0)
     old = read_manifest(own) if own is not None and own.status(MANIFEST) else None
     if own is not None and old is not None and old.phase != NEW and not force:
@@ -207,7 +208,7 @@ def hold_directories(directories: Sequence[Path]) -> Iterator[tuple[list[Directo
     """Make missing directories, and lock all directories until the `with` ends.
 
     Yields the directories, the descriptors of the locks, and the paths that were made (parents first). Raises
-    InputError when a directory cannot be made, or another process holds it.
+    InputError when a directory cannot be made, or when another process holds a directory.
     """
     made: list[Path] = []
     with contextlib.ExitStack() as stack:
@@ -218,7 +219,7 @@ def hold_directories(directories: Sequence[Path]) -> Iterator[tuple[list[Directo
                 made += [one for one in make_directory(path) if one not in made]
                 try:
                     directory = open_directory(path)
-                except InputError:  # the process that made the directory has just removed it
+                except InputError:  # another process made this directory and has just removed it
                     continue
                 lock = directory.hold()
                 if directory.is_here():
@@ -234,7 +235,7 @@ def hold_directories(directories: Sequence[Path]) -> Iterator[tuple[list[Directo
 
 
 def open_directory(path: Path) -> Directory:
-    """Open a directory. Raises InputError."""
+    """Open a directory. Raises InputError if this is impossible."""
     try:
         return Directory.open(path)
     except OSError as error:
@@ -242,7 +243,7 @@ def open_directory(path: Path) -> Directory:
 
 
 def seal_member(member: Member) -> bytes:
-    """Return the content of the file MEMBER."""
+    """Return `member` as the bytes of a file MEMBER."""
     return sealed(msgspec.to_builtins(member))
 
 
@@ -255,7 +256,8 @@ def clear(directory: Directory, old: Manifest) -> None:
 
 
 def clear_share(directory: Directory) -> None:
-    """Remove the files of a run from one of its further directories. Without a MEMBER file, do nothing."""
+    """Remove the files of a run from one of the run's further directories. Do nothing if the directory has no MEMBER
+    file."""
     if member := read_member(directory):
         directory.remove_files(files_below(directory, member.folders)[0])
         for name in member.folders:
@@ -265,8 +267,8 @@ def clear_share(directory: Directory) -> None:
 
 
 def _check_further(directory: Directory, force: bool, replaced: str) -> None:
-    """Raise InputError when a directory holds files that may not be replaced. A share of the run `replaced` may be
-    replaced. With `force`, a share of a run that no longer exists may be replaced, too."""
+    """Raise InputError when a directory holds files that must not be replaced. Files of the run with the identity
+    `replaced` can be replaced. With `force`, files of a run that no longer exists can be replaced, too."""
     try:
         names = [name for name in directory.names() if name not in _BEGUN]
     except OSError as error:
@@ -289,7 +291,7 @@ def _check_further(directory: Directory, force: bool, replaced: str) -> None:
 
 
 def _is_alive(member: Member) -> bool:
-    """Return True if the run that `member` names still exists. A run on a device counts as existing."""
+    """Return True if the run that `member` names still exists. If `member` names a device, return True, too."""
     if os.path.exists(member.run) and not os.path.isdir(member.run):
         return True
     try:
@@ -300,7 +302,8 @@ def _is_alive(member: Member) -> bool:
 
 
 def what_is_there(place: Path, old: Manifest) -> str:
-    """Return a message for users: `place` holds the run `old`, and how to continue or replace it."""
+    """Return a text for users. The text says that `place` holds the run `old`, and how to continue, inspect or replace
+    this run."""
     name = old.stencil.get("name", "a stencil")
     if old.step < old.target_step:
         what = f"an unfinished run of {name} (step {old.step} of {old.target_step}); continue it with 'outcrop resume"

@@ -45,13 +45,13 @@ Corners: TypeAlias = Annotated[int, Meta(ge=1, le=1 << 10)]
 Several: TypeAlias = Annotated[tuple[Name, ...], Meta(min_length=1, max_length=1024)]
 
 NORMS_BYTES, SUM_BYTES = 5 * 8, 4
-"""Bytes of a row of norms, and of a checksum."""
+"""The number of bytes of a row of norms, and of a checksum."""
 
 
 @dataclass(frozen=True)
 class ArrayEntry:
-    """One array of cells. Passes only read a static array. All other arrays belong to the state, whose next values
-    passes write."""
+    """One array of cells. Passes only read a static array. All other arrays belong to the state. Passes read and write
+    the state."""
 
     name: ArrayName
     is_static: bool
@@ -70,7 +70,8 @@ class ArrayEntry:
 def arrays_of(stencil: Stencil) -> tuple[ArrayEntry, ...]:
     """Return the arrays of a stencil: the state, then the fields that are only read.
 
-    Fields have the stencil's order. A field of the state is followed by its previous values if a step needs them.
+    Fields have the stencil's order. If a step needs the previous values of a field, their array follows the array of
+    the field.
     """
     state, static = [], []
     for field, storage in zip(stencil.fields, stencil.storage, strict=True):
@@ -85,7 +86,8 @@ def arrays_of(stencil: Stencil) -> tuple[ArrayEntry, ...]:
 
 @dataclass(frozen=True)
 class SourceEntry:
-    """Sources that add to a field. Each point has `corners` cells. `scale` is a `sparse.SourceFactor` as plain data."""
+    """A source, which adds values to a field. Each point has `corners` cells. `scale` is a `sparse.SourceFactor` as
+    plain data."""
 
     field: Name
     points: Points
@@ -96,7 +98,7 @@ class SourceEntry:
 
 @dataclass(frozen=True)
 class SamplingEntry:
-    """Receivers of a field. The values of entries with the same name are added and give one trace."""
+    """Receivers of a field. If several entries have the same name, their values are added and form one trace."""
 
     name: Name
     field: Name
@@ -193,8 +195,8 @@ class AcquisitionEntries:
         return found | {f"receivers-{i}": _points_bytes(one) for i, one in enumerate(self.samplings)}
 
     def records(self, step: int) -> dict[str, tuple[int, int]]:
-        """Return (bytes of a row, number of valid rows) after `step` steps for each file that grows with the run. The
-        keys are the names of the files.
+        """Return (bytes of a row, number of valid rows) for each file that grows with the run. The number of rows is
+        that after `step` steps. The keys are the names of the files.
 
         In a file for snapshots, a row is the checksum of one snapshot.
         """

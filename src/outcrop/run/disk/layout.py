@@ -7,10 +7,10 @@ A plane is stored as a record. A slot of the window has the same layout, so a re
 
 The seal (core/outcrop/storage/checksums.hpp) identifies the plane, its array, its run, and the writing that stored it.
 
-Shard s holds planes s*S .. s*S + S-1. The last shard ends with the grid, but its index also has S entries. For Zarr, a
-shard is a chunk of shape (S, ny, pitch), and a plane is an inner chunk of shape (1, ny, pitch). Because of the padding,
-chunks are wider than the array. On a grid of two axes, each row is stored like a plane. On one axis, the array has a
-single inner chunk.
+Shard s holds planes s*S .. s*S + S-1. The last shard may have fewer planes, but its index also has S entries. For Zarr,
+a shard is a chunk of shape (S, ny, pitch), and a plane is an inner chunk of shape (1, ny, pitch). Because of the
+padding, chunks are wider than the array. On a grid of two axes, each row is stored like a plane. On one axis, the array
+has a single inner chunk.
 
     run.oc/zarr.json          group; contains the metadata of its arrays, so readers need not list the folder
     run.oc/u/zarr.json        array: shards, inner chunk = one plane, codecs bytes (little) + crc32c, index at the end
@@ -31,8 +31,8 @@ from outcrop.axes import NAMES, PLACES
 from outcrop.errors import InputError
 
 PITCH_BYTES = 64
-"""Rows start at multiples of this number of bytes. It is the size of a cache line and of a vector of the widest
-kernels."""
+"""Rows start at multiples of this number of bytes. This is the size of a cache line, and also the size of the widest
+vectors that kernels use."""
 
 RECORD_BYTES = 4096
 """Records start at multiples of this number of bytes, because direct I/O requires it."""
@@ -125,8 +125,8 @@ def make_layout(shape: tuple[int, int, int], dtype: str, shard_planes: int | Non
 
 
 def stripe_planes(shape: tuple[int, int, int], dtype: str, directories: int) -> int:
-    """Return the number of planes for a shard. The number is small enough for concurrent transfers to use all
-    `directories`, and large enough to avoid thousands of files."""
+    """Return the number of planes in a shard. The number is small, so that concurrent transfers use all `directories`.
+    But it is large enough to avoid thousands of files."""
     layout = make_layout(shape, dtype)
     if directories == 1:
         return shape[0]
@@ -151,8 +151,8 @@ def snapshot_index(shape: tuple[int, ...], itemsize: int) -> bytes:
 
 
 def _index(count: int, present: int, stride: int, length: int) -> Iterator[bytes]:
-    """Yield the parts of an index of `count` entries. The first `present` entries are chunks of `length` bytes whose
-    offsets are `stride` bytes apart."""
+    """Yield the parts of an index of `count` entries. The first `present` entries describe chunks of `length` bytes,
+    each `stride` bytes after the one before. The other entries describe chunks that do not exist."""
     checksum = 0
     for first in range(0, count, _PART_PLANES):
         entries = np.full((min(_PART_PLANES, count - first), 2), _NO_CHUNK, dtype="<u8")
@@ -187,7 +187,8 @@ def plain_metadata(
 
 
 def group_metadata(arrays: dict[str, dict[str, Any]], attributes: dict[str, Any]) -> dict[str, Any]:
-    """Return the content of the zarr.json of a group. `arrays` maps names to their metadata."""
+    """Return the content of the zarr.json of a group. `arrays` maps the names of arrays and groups to their
+    metadata."""
     return {
         "zarr_format": 3,
         "node_type": "group",
@@ -197,7 +198,7 @@ def group_metadata(arrays: dict[str, dict[str, Any]], attributes: dict[str, Any]
 
 
 def to_json(metadata: dict[str, Any]) -> bytes:
-    """Return metadata as JSON, in the bytes that are stored on disk."""
+    """Return the bytes of a zarr.json file with this metadata."""
     return (json.dumps(metadata, indent=2) + "\n").encode()
 
 

@@ -57,14 +57,14 @@ place has begun to overwrite the only copy."""
 
 @dataclass(frozen=True)
 class Settings:
-    """The settings of a run. The manifest keeps these settings, so that `outcrop resume` needs no arguments."""
+    """The settings of a run. The manifest has these settings, so that `outcrop resume` needs no arguments."""
 
     memory_bytes: Positive
     threads: Annotated[int, Meta(ge=1, le=1 << 20)]
     scheme: Shown = "auto"
     io: Shown = "auto"
     bind: Shown = "auto"
-    sizes: dict[Shown, Positive] = field(default_factory=dict)  # the sizes that the user has given
+    sizes: dict[Shown, Positive] = field(default_factory=dict)  # only the sizes that the user has given
 
     @property
     def given(self) -> GivenSizes:
@@ -76,8 +76,8 @@ class Settings:
 class Member:
     """The content of MEMBER in a further directory of a run, or in the folder of records beside a device.
 
-    `identity` and `run` are the identity and the place of the run. `index` is the number of this directory. `folders`
-    are the folders in this directory that belong to the run.
+    `identity` is the identity of the run, and `run` is the path of the run's own directory or first device. `index` is
+    the number of this directory. `folders` are the folders in this directory that belong to the run.
     """
 
     identity: Identity
@@ -90,9 +90,9 @@ class Member:
 class Description:
     """The description of a run: the computation, the settings and the places on storage.
 
-    `arrays` have the order of `arrays_of`. All arrays have the shape `shape`, which has the stencil's own axes.
-    `stencil` is the JSON form of the stencil. `boundary` is the text of a boundary on the engine's three axes.
-    `signals` are texts of `encode_signals`.
+    `arrays` has the order of `arrays_of`. All arrays have the shape `shape`, with one size for each of the stencil's
+    own axes. `stencil` is the JSON form of the stencil. `boundary` is the text of a boundary on the engine's three
+    axes. `signals` has texts that `encode_signals` has made.
 
     The arrays extend `padding` cells beyond the user's grid at both ends of each axis. `rim` has the same numbers as
     `padding`, or is empty if there is no padding. With `unstable`, the user accepts parameters that let waves grow.
@@ -173,9 +173,10 @@ class Manifest(Description):
 
     The state has two copies on disk, which alternate. Copy `current` holds generation `generation`, after `step` steps.
     The run is finished when `step` has reached `target_step`. `filled` maps the names of the arrays that have values to
-    stamps. A stamp is the number of the writing that stored these values. Arrays that are not in `filled` may get
-    values before the first step. `ranges` has the minimum and maximum of each field that is only read, if they are
-    known. `sums` has the checksum of the valid content of each file of acquisition.
+    stamps. A stamp is a random number that identifies the writing that stored these values. An array that is not in
+    `filled` has no values yet; it must get values before the first step. `ranges` has the minimum and maximum of each
+    field that is only read, if they are known. `sums` has the checksum of the valid content of each file of
+    acquisition.
     """
 
     identity: Identity
@@ -183,21 +184,21 @@ class Manifest(Description):
     step: Count = 0
     target_step: Count = 0
     generation: Count = 0
-    current: Annotated[int, Meta(ge=0, le=1)] = 1  # the first commit switches to copy 0
+    current: Annotated[int, Meta(ge=0, le=1)] = 1  # the first commit changes this to copy 0
     filled: dict[Shown, Checksum] = field(default_factory=dict)
     ranges: dict[Name, tuple[float, float]] = field(default_factory=dict)
     sums: dict[Shown, Checksum] = field(default_factory=dict)
     format: int = field(default=FORMAT)
 
     def seed(self, name: str, stamp: int | None = None) -> int:
-        """Return the seed of a seal or a checksum: a checksum of the run's identity, `name` and `stamp`. The default of
-        `stamp` is the stamp in `filled`."""
+        """Return the seed of a seal or of a checksum. The seed is itself a checksum of the run's identity, `name` and
+        `stamp`. The default of `stamp` is the stamp of the array `name` in `filled`."""
         stamp = self.filled.get(name, 0) if stamp is None else stamp
         return _core.crc32c(f"{self.identity} {name} {stamp}".encode())
 
     def to_bytes(self) -> bytes:
-        """Return the manifest as JSON with its checksum. Raises InputError when the manifest is longer than a reader
-        accepts."""
+        """Return the manifest as JSON with its checksum. Raises InputError when the manifest is longer than
+        MAX_TEXT_BYTES, the limit of readers."""
         data = sealed(msgspec.to_builtins(self))
         if len(data) > MAX_TEXT_BYTES:
             raise InputError(f"the description of the run takes {len(data)} bytes; shorten its signals")
@@ -211,8 +212,8 @@ def new_manifest(description: Description, target_step: int = 0) -> Manifest:
 
 
 def require_readable(description: Description) -> None:
-    """Raise InputError when the schema does not allow the names or paths in this description. Without this check, such
-    a run is created but cannot be opened again."""
+    """Raise InputError when the schema does not allow the names or paths in this description. Without this check, a run
+    with such names is created but cannot be opened again."""
     manifest = replace(new_manifest(description), sums=dict.fromkeys(description.taps.files, 0))
     try:
         parse_manifest(manifest.to_bytes(), Path("this run"))
@@ -251,7 +252,7 @@ def parse_manifest(data: bytes, path: Path) -> Manifest:
 
 
 def _check_derived(manifest: Manifest) -> None:
-    """Raise ValueError when parts of a manifest contradict each other. Raise InputError for an impossible grid."""
+    """Raise ValueError when parts of a manifest contradict each other. Raises InputError for an impossible grid."""
     names = [entry.name for entry in manifest.arrays]
     state = {entry.name for entry in manifest.state}
     ndim, shards = len(manifest.shape), manifest.layout.shards

@@ -1,13 +1,13 @@
 """`Planes`: read and write the planes of an array with NumPy, a few at a time, with checksums and seals.
 
 A shard is a file, a file beneath an open folder, or a range of a block device. `_core.Store` opens each kind. A file is
-given by its path. A file beneath a folder is (descriptor of the folder, path in the folder, label). A range is (path of
-the device, first byte, bytes).
+given by its path. A file beneath a folder is given as (descriptor of the folder, path in the folder, label). A range is
+given as (path of the device, first byte, number of bytes).
 
     record:  | plane | CRC32C | seal | zeros |          the seal identifies the plane (storage/checksums.hpp)
 
-Initial values, views of results and verification use this module. The engine does not use this module; the core
-accesses the files.
+Initial values, views of results and verification use this module. The engine does not use this module. During a pass,
+the core accesses the files.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ ShardFile: TypeAlias = str | DeviceRange | FileBeneath
 
 
 def read_bytes(file: ShardFile, offset: int, count: int) -> bytes:
-    """Read up to `count` bytes of a shard from `offset` on, through the page cache, and return them. Raises
+    """Return up to `count` bytes of a shard, from byte `offset` on. The bytes are read through the page cache. Raises
     StorageError when reading fails, or when the shard is neither a regular file nor a range of a device."""
     try:
         descriptor = _opened(file)
@@ -79,8 +79,8 @@ def _path(file: ShardFile) -> str:
 
 
 def _opened(file: ShardFile) -> int:
-    """Open a shard for reading and return its descriptor. If the path is a pipe, this does not wait; it raises
-    StorageError."""
+    """Open a shard for reading and return its descriptor. Raises StorageError if the path is not a regular file. This
+    never waits, not even for a pipe."""
     if isinstance(file, FileBeneath):
         return _core.open_beneath(*file)
     descriptor = os.open(_path(file), os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
@@ -93,7 +93,7 @@ def _opened(file: ShardFile) -> int:
 
 
 class Planes:
-    """The open files of one array. Only one thread may use an object."""
+    """The open files of one array. Only one thread may use a `Planes` object."""
 
     def __init__(
         self,
@@ -104,8 +104,9 @@ class Planes:
         first_file: int = 0,
         seed: int = 0,
     ) -> None:
-        """Open the files of an array. `files` may also be an open store; the array's files in the store begin with
-        number `first_file`. `seed` is the seed of the seals of the planes."""
+        """Open the files of an array. `files` may also be an open store of the files of several arrays. Then
+        `first_file` is the number of the array's first file in this store. `seed` is the seed of the seals of the
+        planes."""
         self._layout, self._first_file, self._seed = layout, first_file, seed
         if isinstance(files, _core.Store):
             self._store = files

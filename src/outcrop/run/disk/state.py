@@ -8,23 +8,26 @@
       m/                 an array that is only read: one copy
 
 The state has one array for each updated field, and a second array for the previous values if steps need them. Each
-array has two copies, 0 and 1. A pass is a transaction. It reads the current copies of all arrays, generation g, and
+array has two copies, 0 and 1. A pass is a transaction. It reads generation g from the current copies of all arrays, and
 writes generation g+1 into the other copies:
 
     engine:  read .u.0 ──► update ──► write .u.1 ──► fdatasync .u.1      killed here: still generation g
     commit:  manifest.json.tmp ──► fsync ──► rename ──► fsync folder     the rename commits all arrays at once
              u -> .u.1                                                   killed before this: the next writer repairs it
 
-On a block device the protocol is the same. Arrays and manifest are ranges of the device, see `device.py`.
+On a block device the protocol is the same. There the arrays and the manifest are ranges of bytes of the device
+(`device.py`).
 
-A run in place has one copy, so its manifest is marked "in flight" before the first write. If the pass is killed after
-this, the state is lost. Opening the run then raises an error that says so. A process that changes a run holds its lock.
-Readers do not need the lock and write nothing.
+A run in place has only one copy of each array. Therefore its manifest is marked "in flight" before the first write of a
+pass. If the pass is killed after this mark, the state is lost. Reading the state or continuing the run then raises an
+error that says this. A process that changes a run holds the lock of the run. Readers do not need the lock and write
+nothing.
 
-The manifest lists the arrays that have values (`filled`). Each has a stamp, a random number that identifies the writing
-that stored these values. The seal of each plane on disk is a checksum of the plane's checksum, its place, the stamp,
-the array and the run (`Manifest.seed`). Therefore a lost or misplaced write is detected in the same way as a flipped
-bit. An array without values may be written in place, because it has no values to lose.
+The manifest lists the arrays that have values (`filled`). For each of these arrays the manifest has a stamp, which is a
+random number. The stamp identifies the writing that stored the values. The seal of each plane on disk is a checksum of
+the plane's checksum, its place, the stamp, the array and the run (`Manifest.seed`). Therefore a lost or misplaced write
+is detected in the same way as a flipped bit. An array without values may be written in place, because it has no values
+to lose.
 """
 
 from __future__ import annotations
@@ -52,8 +55,8 @@ class State:
         """The stamp of the current writing. This writing makes the next generation, or fills arrays in place."""
 
     def reader(self) -> State:
-        """Return a second `State` of this run, for reading only. It has its own descriptors, because another thread may
-        be executing a pass."""
+        """Return a second `State` of this run, for reading only. The second `State` has its own descriptors, because
+        another thread may be executing a pass with the first."""
         return State(self._storage.reopened(), self.manifest)
 
     @property
@@ -73,8 +76,8 @@ class State:
         return self.manifest.phase != NEW
 
     def files(self, copy: int) -> Sequence[Sequence[ShardFile]]:
-        """Return the shards of copy 0 or 1 of each array of the state, in the order of their planes. A run in place has
-        one copy, which is returned for 0 and for 1."""
+        """Return the shards of copy 0 or 1 of each array of the state, in the order of their planes. In a run in place,
+        copies 0 and 1 are the same."""
         return [self.files_of(entry.name, copy) for entry in self.manifest.state]
 
     def static_files(self) -> Sequence[Sequence[ShardFile]]:
@@ -96,18 +99,20 @@ class State:
         return self.files_of(name, self.manifest.current)
 
     def planes_of(self, name: str, io: str = "auto") -> Planes:
-        """Return the planes of the committed values of one array, opened for reading. Raises the errors of
+        """Open the committed values of one array for reading, and return them as `Planes`. Raises the errors of
         `current_files_of`."""
         return Planes(self.current_files_of(name), self.layout, io=io, seed=self.manifest.seed(name))
 
     def target_planes(self, name: str, copy: int, io: str = "auto") -> Planes:
-        """Return the planes of a copy of one array, opened for writing with the current stamp."""
+        """Open a copy of one array for writing, and return it as `Planes`. The seals of the planes get the current
+        stamp."""
         seed = self.manifest.seed(name, self.stamp)
         return Planes(self.files_of(name, copy), self.layout, writable=True, io=io, seed=seed)
 
     def seeds(self) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
-        """Return the seeds of the seals for the next pass, as three tuples. The first tuple is for the arrays that the
-        pass reads, the second for the arrays that it writes. The third tuple is for static arrays."""
+        """Return the seeds of the seals for the next pass, as three tuples. The first tuple is for the copies that the
+        pass reads, and the second tuple is for the copies that the pass writes. The third tuple is for static
+        arrays."""
         manifest = self.manifest
         return (
             tuple(manifest.seed(entry.name) for entry in manifest.state),
@@ -121,18 +126,18 @@ class State:
         return self._storage.scratch(self.manifest, count)
 
     def require_whole(self) -> None:
-        """Raise StorageError when an interrupted pass in place has destroyed the state. Raise InputError while another
-        process executes a pass in place."""
+        """Raise StorageError when an interrupted pass in place has destroyed the state. Raise InputError when another
+        process is executing a pass in place now."""
         if self.manifest.phase == IN_FLIGHT:
             if self._lock_depth == 0:
-                release(self._storage.hold(shared=True))  # raises InputError while another process executes a pass
+                release(self._storage.hold(shared=True))  # InputError if a process executes a pass
             raise StorageError(
                 f"{self.path}: the state was lost when a pass in place was interrupted after step "
                 f"{self.manifest.step}; start the run again with --force"
             )
 
     def begin_writing(self) -> None:
-        """Prepare the first write of a pass: take a new stamp and, for a run in place, mark the manifest "in
+        """Prepare the first write of a pass. This makes a new stamp. For a run in place, it also marks the manifest "in
         flight"."""
         self.stamp = new_stamp()
         if self.manifest.in_place and self.has_values:
@@ -147,9 +152,9 @@ class State:
     ) -> None:
         """Commit the written copies as the next generation, after `step` steps. The copies must be flushed before.
 
-        `written` are the arrays that were written, by default the whole state. Arrays in `lost` have no values after
-        the commit. All other arrays keep their values. `sums` are the new checksums of records, if the records have
-        grown.
+        `written` has the names of the arrays that were written, by default those of the whole state. Arrays in `lost`
+        have no values after the commit. All other arrays keep their values. `sums` has the new checksums of records, if
+        the records have grown.
         """
         manifest = self.manifest
         names = [entry.name for entry in manifest.state] if written is None else written
@@ -169,8 +174,8 @@ class State:
         self._storage.tidy(self.manifest)
 
     def begin_filling(self, names: Sequence[str]) -> None:
-        """Prepare the first write in place to these arrays. Until `end_filling`, the arrays count as having no
-        values."""
+        """Prepare the first write in place to these arrays. Until `end_filling` is called, the manifest lists these
+        arrays as arrays without values."""
         self.stamp = new_stamp()
         left = {name: stamp for name, stamp in self.manifest.filled.items() if name not in names}
         if left != self.manifest.filled:
@@ -182,7 +187,7 @@ class State:
         self._storage.tidy(self.manifest)
 
     def change(self, **values: object) -> None:
-        """Commit the manifest with new values for these entries."""
+        """Commit the manifest with these changed entries."""
         self._store(replace(self.manifest, **values))  # type: ignore[arg-type]
 
     def refresh(self) -> None:
@@ -197,10 +202,12 @@ class State:
     def locked(
         self, held: Sequence[int] | None = None, shared: bool = False, check: bool = True
     ) -> Iterator[None]:
-        """Lock the run for changes. With `shared`, only keep other processes from changing the run.
+        """Lock the run while the body of the `with` runs. With `shared`, other processes can read the run but cannot
+        change it. Without `shared`, this process can change the run.
 
-        `held` are the descriptors of a caller that already holds the run. The caller closes these descriptors. Without
-        `check`, files may be missing or too short. Raises InputError when another process holds the run.
+        If the caller already holds the run, `held` has the descriptors of its locks, and the caller closes them later.
+        If `check` is False, files of the run may be missing or too short. Raises InputError when another process holds
+        the run.
         """
         if self._lock_depth == 0:
             self._held = self._storage.hold(shared) if held is None else []
@@ -218,16 +225,16 @@ class State:
                 release(self._held)
 
     def check(self) -> None:
-        """Raise StorageError when files of the run are missing or too short, or when its directory was moved or
-        deleted."""
+        """Raise StorageError when files of the run are missing or too short, or when the directory of the run was moved
+        or deleted."""
         self._storage.check(self.manifest)
 
     def untidy(self) -> list[str]:
-        """Return a line for each derived file that is wrong."""
+        """Return a line of text for each derived file that is wrong."""
         return self._storage.untidy(self.manifest)
 
     def repair(self, sums: Mapping[str, int]) -> None:
-        """Write the derived files again, and commit `sums` as the checksums of records."""
+        """Write wrong derived files again, and commit `sums` as the checksums of records."""
         if sums != self.manifest.sums:
             self.change(sums=dict(sums))
         self._storage.repair(self.manifest)

@@ -1,4 +1,4 @@
-"""The storage of a run: the interface `RunStorage`, and `RunFolder`, a run in directories.
+"""The storage of a run: the interface `RunStorage`, and its implementation `RunFolder` for runs in directories.
 
     read, store     the manifest, which is replaced completely or not at all
     files           the shards of each array
@@ -6,10 +6,10 @@
     hold            keep other processes from changing the run
 
 In a directory, the manifest is a file that is replaced by renaming. As soon as the field u has values, `u` is a link to
-the folder of the current copy. Before this, readers of Zarr see an array without chunks, which has zeros. All files are
-opened beneath descriptors of the run's directories, and links are not followed. The links exist only for readers of
-Zarr. A further directory is used only if its MEMBER file says that it belongs to this run. The storage on block devices
-is in `run/device`.
+the folder of the current copy. Before this, readers of Zarr see an array without chunks, and all its values are zeros.
+All files are opened beneath descriptors of the run's directories, and links are not followed. The links exist only for
+readers of Zarr. A further directory is used only if its MEMBER file says that it belongs to this run. The storage on
+block devices is in `run/device`.
 
 Scratch files hold the temporary arrays of a pass: rows between blocks, and levels that are not final. After a scratch
 file has been opened, its name is removed. Therefore the system frees the file when the process ends.
@@ -61,11 +61,11 @@ class RunStorage(ABC):
 
     @abstractmethod
     def files(self, manifest: Manifest, entry: ArrayEntry, copy: int) -> Sequence[ShardFile]:
-        """Return the shards of an array of `manifest.copies`, in the order of their planes."""
+        """Return the shards of one copy of an array, in the order of their planes."""
 
     @abstractmethod
     def records(self, manifest: Manifest) -> Directory:
-        """Return the directory of acquisition. Raises StorageError when it is missing."""
+        """Return the directory with the files of acquisition. Raises StorageError when this directory is missing."""
 
     @abstractmethod
     def check(self, manifest: Manifest) -> None:
@@ -73,8 +73,8 @@ class RunStorage(ABC):
 
     @abstractmethod
     def hold(self, shared: bool = False) -> list[int]:
-        """Lock the run and return the descriptors of the lock. Closing them releases the lock. Several processes can
-        have a `shared` lock. Raises InputError when another process has the lock."""
+        """Lock the run and return the descriptors of the lock. The lock is released when these descriptors are closed.
+        Several processes can have a `shared` lock. Raises InputError when another process has the lock."""
 
     @abstractmethod
     def in_use(self) -> bool:
@@ -87,20 +87,20 @@ class RunStorage(ABC):
 
     @abstractmethod
     def tidy(self, manifest: Manifest) -> None:
-        """Make links and metadata agree with the manifest. After a crash they may belong to an earlier commit. Raises
-        StorageError."""
+        """Make links and metadata agree with the manifest. After a crash, links and metadata may belong to an earlier
+        commit. Raises StorageError."""
 
     @abstractmethod
     def untidy(self, manifest: Manifest) -> list[str]:
-        """Return a line for each derived file that is wrong."""
+        """Return a line of text for each derived file or link that is wrong."""
 
     @abstractmethod
     def repair(self, manifest: Manifest) -> None:
-        """Write all derived files again. Raises StorageError."""
+        """Write wrong derived files and links again. Raises StorageError."""
 
 
 def release(handles: Sequence[int]) -> None:
-    """Close the descriptors that `hold` returned."""
+    """Release locks by closing the descriptors that `hold` has returned."""
     for handle in handles:
         os.close(handle)
 
@@ -158,7 +158,8 @@ class RunFolder(RunStorage):
             raise InputError(f"{self.path} was moved or deleted; open the run where it is now")
         if not shared:
             try:
-                # An earlier process may have been killed after its rename and before this flush.
+                # An earlier process may have been killed after it renamed the manifest and before it flushed the
+                # directory.
                 self._directory.flush()
             except OSError as error:
                 release(handles)
@@ -174,7 +175,7 @@ class RunFolder(RunStorage):
 
     def scratch(self, manifest: Manifest, count: int) -> AbstractContextManager[Sequence[ShardFile]]:
         for name in self._directory.names():
-            if name.startswith(SCRATCH):  # a process was killed before it opened this file
+            if name.startswith(SCRATCH):  # left by a process that was killed
                 self._directory.remove(name)
         return scratch_in(self._directory, count)
 
@@ -200,7 +201,7 @@ class RunFolder(RunStorage):
         return wrong + [f"{self.path / name} does not lead to {to}" for name, to in links if self._leads(name) != to]
 
     def repair(self, manifest: Manifest) -> None:
-        """Write the derived files and the indices of shards again if they are wrong."""
+        """Write derived files, links and indices of shards again if they are wrong."""
         own = self._directory
         try:
             for name, content in outdated(own, derived_files(manifest)).items():
@@ -244,13 +245,14 @@ class RunFolder(RunStorage):
         return self._others
 
     def _require_here(self, manifest: Manifest) -> None:
-        """Raise StorageError when a directory has moved since it was opened."""
+        """Raise StorageError when a directory of the run was moved or deleted after it was opened."""
         for place in (self._directory, *self._further(manifest)):
             if not place.is_here():
                 raise StorageError(f"{place.path} was moved or deleted while the run was open; nothing is kept there")
 
     def _shard_links(self, manifest: Manifest) -> dict[str, str]:
-        """Return the links to shards in further directories: the paths of the links, with their targets."""
+        """Return the links to shards in further directories, as a mapping from the paths of the links to their
+        targets."""
         directories = [self._directory, *self._further(manifest)]
         every = [one for entry, copy in manifest.copies for one in _places(directories, manifest, entry, copy)]
         return {name: str(place.path.absolute() / name) for place, name in every if place is not self._directory}
@@ -269,11 +271,11 @@ class RunFolder(RunStorage):
 
 def further_directories(own: Directory, manifest: Manifest, must_be_there: bool = True) -> list[Directory]:
     """Return the further directories of a run. Each directory must have a MEMBER file that names the run, because the
-    manifest alone cannot be trusted. A directory without this file raises StorageError. Without `must_be_there`, it is
-    left out instead.
+    manifest alone cannot be trusted. If this file is missing, StorageError is raised. If `must_be_there` is False, the
+    directory is left out instead.
 
-    A MEMBER file names the directory and the identity of its run. If no run is in this directory any more, the run was
-    moved. Then the identity alone decides.
+    A MEMBER file has the path and the identity of its run. If no run is at this path any more, the run was moved. In
+    this case only the identity is compared.
     """
     found = []
     for index, name in enumerate(manifest.directories[1:], start=1):
@@ -300,14 +302,15 @@ def _further_directory(own: Directory, manifest: Manifest, index: int, path: Pat
                     f"{path} belongs to the run in {member.run}, of which {own.path} is a copy; open the original"
                 )
     except (OSError, InputError):
-        pass  # `member.run` holds no run any more: the run was moved to `own`
+        pass  # no run is at `member.run` any more, so the run was moved to `own`
     return directory
 
 
 def _places(
     directories: Sequence[Directory], manifest: Manifest, entry: ArrayEntry, copy: int
 ) -> list[tuple[Directory, str]]:
-    """Return the directory and the path in that directory for each shard of a copy of an array."""
+    """Return two values for each shard of a copy of an array: the directory of the shard, and the path of the shard in
+    this directory."""
     folder, ndim = array_folder(entry, copy), len(manifest.shape)
     return [
         (directories[shard % len(directories)], f"{folder}/{shard_name(shard, ndim)}")
@@ -318,7 +321,7 @@ def _places(
 @contextmanager
 def scratch_in(directory: Directory, count: int) -> Iterator[Sequence[ShardFile]]:
     """Create a temporary file of `count` bytes in a directory, and yield a list with this file. For 0 bytes the list is
-    empty. Raises StorageError when the storage has no space."""
+    empty. At the end, the file is removed. Raises StorageError when the storage has no space."""
     if count == 0:
         yield []
         return
@@ -335,6 +338,6 @@ def scratch_in(directory: Directory, count: int) -> Iterator[Sequence[ShardFile]
 
 @contextmanager
 def no_scratch(count: int) -> Iterator[Sequence[ShardFile]]:
-    """Yield an empty list, for plans that need no temporary space."""
+    """Yield an empty list. This is a `ScratchMaker` for plans that need no temporary space."""
     assert count == 0
     yield []

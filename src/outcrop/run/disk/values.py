@@ -9,8 +9,8 @@ This table shows how new values are assigned to an array:
     array only read         before the first step: written again,       written in place
                             and without values in the meantime
 
-Therefore an array that the manifest lists as filled has complete values at every moment. Indexing reads only the
-selected planes.
+Therefore an array always has complete values while the manifest lists it in `filled`. Indexing reads only the selected
+planes.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ READ_ATTEMPTS = 3
 
 
 def require_fields(manifest: Description, filled: Collection[str]) -> None:
-    """Raise InputError when a field that is only read is not in `filled`, so that it has no values."""
+    """Raise InputError when a field that is only read has no values, which means that it is not in `filled`."""
     if missing := [entry.name for entry in manifest.static if entry.name not in filled]:
         names = " and ".join(missing)
         raise InputError(
@@ -47,7 +47,7 @@ def require_fields(manifest: Description, filled: Collection[str]) -> None:
 
 
 def assign(state: State, values: Mapping[str, PlaneSource], io: str = "auto") -> None:
-    """Give these arrays values at the current step. The values of other arrays do not change.
+    """Write values to these arrays at the current step. The values of other arrays do not change.
 
     Raises InputError for a field that is only read, if steps have already used it. Raises StorageError if a pass in
     place has lost the state and `values` do not replace the whole state.
@@ -85,8 +85,8 @@ def complete(state: State, io: str = "auto") -> None:
 
 
 def padded(planes: PlaneSource, manifest: Description) -> PlaneSource:
-    """Return a function that gives planes of the arrays. `planes` gives planes of the user's grid. The padding gets
-    zeros."""
+    """Return a function that returns planes of the arrays, including the padding. `planes` returns planes of the user's
+    grid. The padding gets zeros."""
     if not any(manifest.padding):
         return planes
     pads = [0, 0, 0]
@@ -111,7 +111,7 @@ def _begin(state: State, values: Mapping[str, PlaneSource], static: Sequence[str
     manifest = state.manifest
     needed = {entry.field for entry in manifest.state}
     if manifest.phase != NEW and not needed <= values.keys():
-        state.require_whole()  # raises StorageError: not all of the lost state is replaced
+        state.require_whole()  # raises StorageError, because `values` replaces only a part of the lost state
     state.begin_filling(static)
     state.begin_writing()
     for name, source in values.items():
@@ -131,7 +131,7 @@ def _fill(state: State, values: Mapping[str, PlaneSource], io: str) -> None:
 
 
 def _replace(state: State, values: Mapping[str, PlaneSource], io: str) -> None:
-    """Commit a next generation with these values. The other arrays of the state keep their values."""
+    """Commit a new generation with these values. The other arrays of the state keep their values."""
     manifest = state.manifest
     state.begin_writing()
     written = list(values)
@@ -157,8 +157,8 @@ def _zeros(state: State) -> PlaneSource:
 
 
 class PlanesView(ABC):
-    """A view of one to three axes that is indexed like an array. Values are read in units along the first axis: planes
-    on three axes, rows on two axes, cells on one axis."""
+    """A view of one to three axes that is indexed like an array. Values are read in units along the first axis. A unit
+    is a plane for three axes, a row for two axes, and a cell for one axis."""
 
     shape: Shape
     dtype: np.dtype[Any]
@@ -198,8 +198,8 @@ class PlanesView(ABC):
 
     @abstractmethod
     def _read(self, wanted: range) -> Iterator[NDArray[Any]]:
-        """Yield the planes `wanted` in their order, in arrays of one or more planes with the shape (planes,
-        *shape[1:]). Each array is valid until the next array is read."""
+        """Yield the planes with the numbers in `wanted`, in this order. Each array has one or more planes and the shape
+        (planes, *shape[1:]). Each array is valid until the next array is read."""
 
 
 class FieldView(PlanesView):
@@ -214,7 +214,7 @@ class FieldView(PlanesView):
     def __getitem__(self, index: Any) -> Any:
         """Return the selected cells of one generation, even while another process executes the run.
 
-        Another process may commit during the read. The next pass of this process then overwrites the planes that are
+        While this method reads, the other process may commit, and its next pass then overwrites the planes that are
         read here. Therefore planes are read again if the generation has changed.
         """
         state = self._state
@@ -246,7 +246,7 @@ class FieldView(PlanesView):
         inside = tuple(slice(pad, pad + n) for pad, n in zip(rest, self.shape[1:], strict=True))
         wanted = range(wanted.start + first, wanted.stop + first, wanted.step)
         with state.planes_of(self.name) as planes:
-            if self.ndim == 1:  # a single plane holds all cells
+            if self.ndim == 1:  # on one axis, a single plane holds all cells
                 yield planes.read(0, 1)[0, 0, np.arange(wanted.start, wanted.stop, wanted.step)]
                 return
             ranges = [(wanted.start, wanted.stop)] if wanted.step == 1 else [(z, z + 1) for z in wanted]
@@ -256,8 +256,8 @@ class FieldView(PlanesView):
 
 
 def _split(index: Any, ndim: int) -> tuple[int | slice, tuple[int | slice, ...]]:
-    """Split `index` of an array of `ndim` axes. Return the index of the first axis and the indices of the other
-    axes."""
+    """Split an index of an array of `ndim` axes. Return the part for the first axis, and a tuple with the parts for the
+    other axes."""
     parts = list(index) if isinstance(index, tuple) else [index]
     dots = [place for place, part in enumerate(parts) if part is Ellipsis]
     if dots:

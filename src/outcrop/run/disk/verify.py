@@ -1,7 +1,7 @@
 """Verify a run: planes, indices, records, snapshots, and the files that are derived from the manifest.
 
-`find_damage` changes no file; `repair` does. `repair` leaves damaged planes and snapshots as they are, because only a
-backup can replace them.
+`find_damage` changes no file. `repair` writes wrong derived files again. `repair` does not change damaged planes and
+snapshots, because only a backup can replace them.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ class Findings:
 
 
 def find_damage(state: State) -> Findings:
-    """Verify a run. Raises InputError when the run has no values or another process executes it. Raises StorageError
-    when a file cannot be read."""
+    """Verify a run and return the damage. Raises InputError when the run has no values, or when another process
+    executes the run. Raises StorageError when a file cannot be read."""
     _require_values(state)
     with state.locked(shared=True):  # no other process may overwrite planes that are being tested
         names = list(state.manifest.filled)
@@ -42,8 +42,8 @@ def find_damage(state: State) -> Findings:
 
 
 def repair(state: State) -> list[str]:
-    """Write the derived files again, and accept the content of damaged records. Return a line for each change. Raises
-    the errors of `find_damage`."""
+    """Write the derived files again, and accept the content of damaged records. Return a line of text for each change.
+    Raises the errors of `find_damage`."""
     _require_values(state)
     with state.locked(check=False):
         done = [f"{line}: mended" for line in state.untidy()]
@@ -82,7 +82,7 @@ def _damage_of(state: State, name: str) -> list[str]:
             try:
                 for _ in planes.groups(z0, z1):
                     pass
-            except CorruptionError:  # a plane of this group is damaged; the next lines find out which one
+            except CorruptionError:  # the group has a damaged plane; read its planes one by one to find it
                 for z in range(z0, z1):
                     try:
                         for _ in planes.groups(z, z + 1):
