@@ -1,4 +1,5 @@
-"""Aggregation: many ranks share one file. A few ranks collect the data of all ranks and transfer it in large pieces.
+"""Aggregation: many ranks share one file. A few ranks collect the data of all ranks, and transfer these data in large
+pieces.
 
 A program declares one plan and uses it for all steps::
 

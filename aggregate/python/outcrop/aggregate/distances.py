@@ -1,10 +1,10 @@
-"""Find the distances between the nodes of a job. The first provider that knows them is used:
+"""Find the distances between the nodes of a job. Outcrop uses the first of these providers that knows the distances:
 
     1  Slurm: the topology address of each node, or scontrol      4  names of hosts that describe their positions
     2  PMIx: coordinates of the fabric                            5  measured: a ping-pong between nodes
     3  (Cray) the name of the node in the machine room            6  the same node, or another one
 
-A file of the user, with lines `rank: group switch port`, has priority: the core reads it.
+A file of the user with lines `rank: group switch port` has priority over all providers. The core reads this file.
 
 Nodes are the leaves of a tree of switches. The distance of two nodes follows from the common part of their paths:
 
@@ -13,11 +13,11 @@ Nodes are the leaves of a tree of switches. The distance of two nodes follows fr
               └── switch 1 ───── node 2       0, 1, 0      shares (0)
     group 1 ────── switch 0 ───── node 3      1, 0, 0      shares nothing
 
-The unit of distance is a link. In a dragonfly, links connect all switches of a group, and all groups. In a fat tree, a
-path goes up to the common switch and down again.
+The unit of distance is a link. In a dragonfly, a link connects every two switches of a group, and every two groups. In
+a fat tree, a path goes up to the common switch and down again.
 
-This module does not examine the machine: providers get all facts from `Surroundings`, so that they can be tested
-without a cluster. A provider returns distances, or a text that says why it has none.
+Providers do not examine the machine. They get all facts from `Surroundings`, so tests of providers need no cluster. A
+provider returns distances, or a text with the reason why it does not know the distances.
 """
 
 from __future__ import annotations
@@ -32,16 +32,17 @@ from numpy.typing import NDArray
 from outcrop.aggregate.placement import Distances, Floats
 
 MAX_PING_PONG_NODES = 64
-"""With more nodes, messages between every two of them would take too long."""
+"""With more nodes, it takes too long to measure all pairs of nodes."""
 
 DRAGONFLY = (5.0, 3.0, 2.0, 0.0)
-"""The links between nodes whose paths (group, switch, port) share none, one, two and all parts. The longest path is
-node - switch - switch of the group - switch of the other group - switch - node."""
+"""The numbers of links between two nodes whose paths (group, switch, port) share no part, one, two and all parts. The
+longest connection is node - switch - switch of the group - switch of the other group - switch - node.
+"""
 
 
 def tree_links(levels: int) -> tuple[float, ...]:
-    """Return the links between two nodes of a tree whose paths share 0, 1, ... parts. The way goes up to the common
-    switch and down again.
+    """Return the numbers of links between two nodes of a tree whose paths share 0, 1, ... parts. The links go up to the
+    common switch and down again.
     """
     return tuple(2.0 * (levels - shared) for shared in range(levels + 1))
 
@@ -76,8 +77,9 @@ class PathDistances:
 class Surroundings:
     """Facts about the nodes, in the order of their numbers, and functions to find more.
 
-    `environments` are variables of a rank on each node. `run` returns the output of a command, or None if it fails.
-    `ping_pong` measures the seconds of a small message between all nodes. The result has a row for each node.
+    `environments` has environment variables of one rank of each node. `run` returns the output of a command, or None if
+    it fails. `ping_pong` returns the seconds that a small message takes between every two nodes. The result has a row
+    for each node.
     """
 
     hosts: Sequence[str]
@@ -86,7 +88,7 @@ class Surroundings:
     coordinates: Sequence[Sequence[int]] | None = None
     """The coordinates of each node in the fabric, from PMIx (surroundings.py)."""
     coordinates_refusal: str = ""
-    """The reason why there are no coordinates."""
+    """The reason if the coordinates are missing."""
     cray_names: Sequence[str] = ()
     """The content of /etc/cray/xname or /proc/cray_xt/cname on each node."""
     run: Callable[[Sequence[str]], str | None] = field(default=lambda command: None)
@@ -132,8 +134,8 @@ def find_distances(around: Surroundings) -> Found:
 
 
 def by_slurm(around: Surroundings) -> Distances | str:
-    """Return distances from `SLURM_TOPOLOGY_ADDR`, such as `s0.s4.node7`, or from the nodes of each switch that
-    scontrol lists.
+    """Return distances from the variable `SLURM_TOPOLOGY_ADDR`, such as `s0.s4.node7`. If this variable is missing or
+    names no switch, use the list of switches and their nodes that scontrol prints.
     """
     addresses = [one.get("SLURM_TOPOLOGY_ADDR", "") for one in around.environments]
     if len(addresses) == around.nodes and all(addresses):
@@ -151,7 +153,9 @@ def by_slurm(around: Surroundings) -> Distances | str:
 
 
 def by_pmix(around: Surroundings) -> Distances | str:
-    """Return distances from coordinates, which are used as a path: the first coordinate is the top of the tree."""
+    """Return distances from the coordinates of the nodes. The coordinates of a node are used as its path in a tree. The
+    first coordinate belongs to the top of the tree.
+    """
     if around.coordinates is None:
         return around.coordinates_refusal or "it gives no coordinates"
     if len(around.coordinates) != around.nodes or len({len(one) for one in around.coordinates}) != 1:
@@ -167,13 +171,13 @@ def by_cray(around: Surroundings) -> Distances | str:
 
 
 def by_hosts(around: Surroundings) -> Distances | str:
-    """Return distances that follow from names of hosts that match one of the patterns in NAMES."""
+    """Return distances that follow from the names of the hosts. All names must match the same pattern in NAMES."""
     return _by_names(around.hosts)
 
 
 def by_ping_pong(around: Surroundings) -> Distances | str:
-    """Return distances from measured seconds, as multiples of the shortest time between two nodes. Both directions are
-    averaged. Results are rounded to halves, because the measurement is not more exact.
+    """Return distances from measured seconds, as multiples of the shortest time between two nodes. Each time is the
+    mean of both directions. The distances are rounded to halves, because the measurement is not more exact.
     """
     if around.nodes < 3:
         return "there are no three nodes, so nothing is farther than something else"
@@ -212,7 +216,8 @@ NAMES = (
     ("r1i2n3", r"r(\d+)i(\d+)n(\d+)"),  # SGI ICE: rack, enclosure, node
     ("rack4-node12", r"(?:r|rack)[-_]?(\d+)[-_]?(?:n|node)[-_]?(\d+)"),
 )
-"""An example, and a pattern that all names of a machine must match. Its groups go from the top of the tree down."""
+"""Each entry is an example and a pattern. The groups of a pattern are parts of the path, from the top of the tree down.
+"""
 
 
 def _by_names(names: Sequence[str]) -> Distances | str:
@@ -225,8 +230,8 @@ def _by_names(names: Sequence[str]) -> Distances | str:
 
 
 def _tree(paths: Iterable[Sequence[Hashable]]) -> PathDistances:
-    """Return the distances of paths from the top. A path that is shorter than the others is lengthened by repeating its
-    first part.
+    """Return the distances between nodes with these paths. Each path begins at the top of the tree. A path that is
+    shorter than the others is lengthened: its first part is repeated.
     """
     listed = [list(path) for path in paths]
     levels = max(map(len, listed))
@@ -235,8 +240,8 @@ def _tree(paths: Iterable[Sequence[Hashable]]) -> PathDistances:
 
 
 def _switches_above(listed: str) -> dict[str, list[str]]:
-    """Return the switches above each node, from the top. Lines are like `SwitchName=s0 Level=0 LinkSpeed=1
-    Nodes=n[0-3]`.
+    """For each node, return the switches above this node, from the top down. A line of `listed` looks like
+    `SwitchName=s0 Level=0 LinkSpeed=1 Nodes=n[0-3]`.
     """
     above_node: dict[str, list[str]] = {}
     switches = [dict(re.findall(r"(\w+)=(\S+)", line)) for line in listed.splitlines()]

@@ -1,4 +1,5 @@
-"""Extents: the bytes of a file that a rank has, and their places in its memory (aggregate/decision/extent.hpp in core).
+"""An extent describes bytes of a file, and the places of these bytes in the memory of a rank. The core defines extents
+in aggregate/decision/extent.hpp.
 
     contiguous   one run of bytes
     strided      blocks of equal size, a stride apart
@@ -17,7 +18,7 @@ from outcrop import _aggregate
 from outcrop.errors import InputError, shown
 
 Extent = _aggregate.Extent
-"""`contiguous`, `strided` and `subarray` return it. It has `nbytes`, `begin` and `end` in the file, `memory_nbytes`."""
+"""The functions below return it. `nbytes`, `begin` and `end` describe the file, and `memory_nbytes` the memory."""
 
 LARGEST = 2**64 - 1
 
@@ -42,8 +43,9 @@ def strided(
     memory_stride_bytes: int = 0,
     memory_offset: int = 0,
 ) -> Extent:
-    """Return an extent of `count` blocks at intervals of `stride_bytes` in the file and `memory_stride_bytes` in
-    memory. With a memory stride of 0, the blocks are adjacent in memory.
+    """Return an extent of `count` blocks of `block_bytes` bytes. In the file, a block begins every `stride_bytes`
+    bytes. In memory, a block begins every `memory_stride_bytes` bytes. With a memory stride of 0, the blocks are
+    adjacent in memory.
 
     Raises InputError for impossible numbers, and for blocks that overlap.
     """
@@ -61,10 +63,10 @@ def subarray(
     shape: Sequence[int], subshape: Sequence[int], starts: Sequence[int], dtype: DTypeLike, *, offset: int = 0
 ) -> Extent:
     """Return an extent for a part of an array of `shape` in C order. The part begins at the indices `starts` and has
-    `subshape` items.
+    the shape `subshape`.
 
-    The whole array begins at byte `offset` of the file. In memory, the part is a separate array. Raises InputError if
-    the part is not inside the array.
+    The whole array begins at byte `offset` of the file. In memory, the part is contiguous. Raises InputError if the
+    part is not inside the array.
     """
     try:
         item_bytes = np.dtype(dtype).itemsize

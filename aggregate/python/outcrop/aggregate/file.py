@@ -1,4 +1,4 @@
-"""Write or read one file together, by all ranks of a plan, step by step.
+"""All ranks of a plan write or read one file together, step by step.
 
     with agg.create(path, plan) as file:
         for step in range(steps):
@@ -48,18 +48,19 @@ def create(
     Args:
         path: the path of the file that all ranks share.
         plan: the plan, which describes what is written in each step.
-        durable: if true, every write ends when its bytes are on the device.
+        durable: if true, every write ends only after its bytes are on the device.
         way: "buffered" uses the page cache, "direct" bypasses it, and "automatic" chooses.
-        size_bytes: the size of the file, set once if it is known in advance.
+        size_bytes: the final size of the file. The default 0 means that the file grows.
         stage: a folder on a tier of each node. A write ends as soon as its bytes are durable in this folder. Later, the
-            bytes are copied to the file in the background. Steps that an earlier run has left there are first copied to
-            their file (see `File.notes`). With "auto", a tier of the machine or none, whichever is predicted to be
-            faster.
+            bytes are copied to the file in the background. Steps that an earlier run has left in this folder are first
+            copied to their file (see `File.notes`). "auto" stages on a tier of the machine if this is predicted to be
+            faster than no stage.
         stage_bytes: the maximum size of the stage on a node; 0 for all free space.
         stage_persistence: for "auto": the minimum persistence of a stage: reboot, job or permanent.
-        seconds_between: for "auto": the seconds between two steps, in which the stage is drained.
-        reads_back: for "auto": how often a step is soon read again by this plan.
-        node_files: if true, each node writes its own file, with the index `path`.index, instead of one shared file.
+        seconds_between: for "auto": the seconds between two steps. The stage is drained during this time.
+        reads_back: for "auto": the number of times that each step is read again soon.
+        node_files: if true, each node writes its own file instead of one shared file. `path`.index is the index of
+            these files.
 
     Arguments that are None are taken from the plan's hints and the environment.
     """
@@ -109,11 +110,11 @@ def _checked(path: str | os.PathLike[str], plan: Plan, way: str, size_bytes: int
 
 
 def merge(index: str | os.PathLike[str], target: str | os.PathLike[str]) -> int:
-    """Join the files of all nodes into the file `target`, by their `index`. Only one process may call this. Returns the
-    number of bytes.
+    """Join the files of all nodes into the file `target`. `index` is the path of the index of these files. Only one
+    process may call this. Returns the number of bytes.
 
-    The target gets its name after its bytes have been read back and compared. The files of the nodes are kept. Raises
-    InputError, CorruptionError and StorageError.
+    The new file gets the name `target` only after its bytes have been read back and compared. The files of the nodes
+    are kept. Raises InputError, CorruptionError and StorageError.
     """
     source, place = as_place(index, "index"), as_place(target, "target")
     require_regular(source)
@@ -126,8 +127,8 @@ def merge(index: str | os.PathLike[str], target: str | os.PathLike[str]) -> int:
 
 
 class Request:
-    """A write or read in progress. The object keeps references to the arrays, which must not change before the request
-    has ended.
+    """A write or read in progress. The object keeps references to the arrays. The arrays must not change before the
+    request has ended.
     """
 
     def __init__(self, core: _aggregate.Request, what: str, plan: Plan) -> None:
@@ -135,7 +136,9 @@ class Request:
         self._counted = False
 
     def test(self) -> bool:
-        """Return whether the request has ended. The call also advances messages. Raises the errors of `wait`."""
+        """Return whether the request has ended. Each call also continues the transfer of messages. Raises the errors of
+        `wait`.
+        """
         self._check()
         has_ended = self._core.test()
         if has_ended:
@@ -143,8 +146,9 @@ class Request:
         return has_ended
 
     def wait(self) -> Timing:
-        """Return when the request has ended. Raises on all ranks StorageError with rank, file and offset, InputError
-        for unsuitable arrays, or CommunicationError."""
+        """Wait until the request has ended, and return its timing. All ranks get the same kind of error. It is
+        StorageError with rank, file and offset, InputError for unsuitable arrays, or CommunicationError.
+        """
         self._check()
         self._core.wait()
         return self._count()
@@ -164,9 +168,9 @@ class Request:
 class File:
     """A file that all ranks share. `create` and `open` return it.
 
-    Pass one array for each declared variable, as a list or as a mapping by the variables' names. The arrays must be
-    contiguous NumPy arrays with the declared numbers of bytes. `base`, in bytes, is added to all offsets of the plan.
-    Unsuitable arrays of one rank raise InputError on all ranks.
+    Pass one array for each declared variable, as a list or as a mapping from the names of variables to arrays. The
+    arrays must be contiguous NumPy arrays with the declared numbers of bytes. `base`, in bytes, is added to all offsets
+    of the plan. Unsuitable arrays of one rank raise InputError on all ranks.
     """
 
     def __init__(self, core: _aggregate.File, plan: Plan) -> None:
@@ -181,13 +185,15 @@ class File:
 
     @property
     def notes(self) -> list[str]:
-        """One line for each step that an earlier run had left staged. The line says whether the step is in the file
-        now, or lost.
+        """One line for each step that an earlier run has left in the stage. The line says whether the step is in the
+        file now, or lost.
         """
         return self._core.notes
 
     def write(self, arrays: Arrays, base: int = 0) -> Timing:
-        """Write a step. Raises StorageError with rank, file and offset, or CommunicationError if a rank has ended."""
+        """Write a step. Raises StorageError with rank, file and offset, or CommunicationError if another rank has
+        ended.
+        """
         memory, problem = self._memory(arrays, writable=False)
         timing = self._core.write(memory, _offset(base), problem)
         self._plan._core.add_measured(self._before + "write", timing)
@@ -201,8 +207,8 @@ class File:
         return timing
 
     def begin_write(self, arrays: Arrays, base: int = 0) -> Request:
-        """Begin to write a step. Do not change the arrays before the request has ended. Waits while four requests are
-        active.
+        """Begin to write a step. Do not change the arrays before the request has ended. If four requests are active,
+        first waits until one of them has ended.
         """
         memory, problem = self._memory(arrays, writable=False)
         return Request(self._core.begin_write(memory, _offset(base), problem), self._before + "write", self._plan)
@@ -213,7 +219,7 @@ class File:
         return Request(self._core.begin_read(memory, _offset(base), problem), self._before + "read", self._plan)
 
     def flush(self) -> None:
-        """Return when all written bytes are in the file and on its device. Raises StorageError."""
+        """Wait until all written bytes are in the file and on its device. Raises StorageError."""
         self._plan.check_open()
         self._core.flush()
 
@@ -231,13 +237,14 @@ class File:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        # After an error of this rank alone, other ranks may never close. Do not wait for them, but show the error.
+        # If only this rank has an error, the other ranks may never call close(). Do not wait for them, so that the
+        # caller gets the error at once.
         if kind is None or self._plan.size == 1 or (issubclass(kind, OutcropError) and kind is not CommunicationError):
             self.close()
 
     def _memory(self, arrays: Arrays, writable: bool) -> tuple[list[NDArray[np.uint8]], str]:
-        """Return the bytes of all arrays. If an array is unsuitable, return none and the problem, which the core
-        reports to all ranks.
+        """Return the bytes of all arrays and "". If an array is unsuitable, return an empty list and the problem. The
+        core reports the problem to all ranks.
         """
         self._plan.check_open()
         names, needed = self._plan.names, self._plan._core.memory_nbytes
@@ -259,7 +266,7 @@ class File:
 
 
 def _problem(array: Any, needed: int, writable: bool) -> str:
-    """Return the reason why an array cannot be used, or ""."""
+    """Return the reason why an array cannot be used, or "" if it can be used."""
     if not isinstance(array, np.ndarray):
         return f"is of {type(array).__name__}; give a NumPy array"
     if array.dtype.hasobject:

@@ -4,7 +4,7 @@
                     │   must be the same
     mpi.h  ──► the headers of $MPICC, of mpi4py's compiler, beside the library, of an mpicc
 
-Every MPI has its own binary interface, and several may be installed. A transport with headers of another MPI would
+Every MPI has its own binary interface, and several MPIs may be installed. A transport with headers of another MPI would
 compile and then crash. So the MPI of the headers is compared with the library. An mpirun of the same family starts the
 ranks. Outcrop looks for this mpirun beside the library, beside this Python, and on the path.
 """
@@ -30,11 +30,13 @@ WRAPPERS = ("mpicc", "mpicc.openmpi", "mpicc.mpich", "mpicc_abi")
 REMEDY = "install its development package, or set MPICC to its mpicc"
 PROGRAMS = ("mpirun", "mpiexec", "mpirun.openmpi", "mpirun.mpich")
 OPEN_MPI_FLAGS = ("--oversubscribe", "--bind-to", "none")
-"""Allow more ranks than cores. Do not bind ranks, because several programs would use the first cores."""
+"""Allow more ranks than cores, and do not bind ranks to cores. Otherwise several programs would all use the first
+cores.
+"""
 
-# The macros by which a header identifies its MPI. MPI libraries derived from MPICH (Intel, Cray) have its binary
-# interface but other versions. Libraries with the standard's interface (MPI 5) have any origin. Names are quoted,
-# because MPICH is also a macro.
+# The macros by which a header identifies its MPI. Libraries that are derived from MPICH (Intel, Cray) have the binary
+# interface of MPICH, but other version numbers. Libraries of any origin may have the binary interface of the standard
+# (MPI 5). The names below are quoted, because MPICH is also a macro.
 PROBE = """
 #include <mpi.h>
 #if defined(OPEN_MPI)
@@ -49,7 +51,7 @@ outcrop: "MPI ABI"
 
 @dataclass(frozen=True)
 class MpiVersion:
-    """The name and version of an MPI. An empty version is unknown."""
+    """The name and version of an MPI. The version is empty if it is unknown."""
 
     name: str
     version: tuple[int, ...] = ()
@@ -58,8 +60,8 @@ class MpiVersion:
         return " ".join([self.name, *([".".join(map(str, self.version))] if self.version else [])])
 
     def fits(self, other: MpiVersion) -> bool:
-        """Return whether the binary interface is the same: the names are equal, and also the major versions if both are
-        known.
+        """Return whether both have the same binary interface. Their names must be equal. If both versions are known,
+        the major versions must also be equal.
         """
         known = self.version and other.version
         return self.name == other.name and (not known or self.version[0] == other.version[0])
@@ -67,7 +69,7 @@ class MpiVersion:
 
 @dataclass(frozen=True)
 class MpiLibrary:
-    """The MPI library that is loaded. `text` is from MPI_Get_library_version."""
+    """The MPI library that is loaded. `text` is the result of MPI_Get_library_version."""
 
     path: Path
     version: MpiVersion
@@ -97,14 +99,14 @@ def import_mpi(initialize: bool = True) -> Any:
 
 
 def version_of(text: str) -> MpiVersion:
-    """Return the MPI whose MPI_Get_library_version returns this text."""
+    """Return the name and version of an MPI. `text` is the result of its MPI_Get_library_version."""
     number = re.search(r"(?:Open MPI v|^MPICH Version:\s*)(\d+(?:\.\d+)*)", text)
     version = tuple(map(int, number.group(1).split("."))) if number else ()
     return MpiVersion(OPEN_MPI if "Open MPI" in text else MPICH, version)
 
 
 def loaded_library(mpi: Any) -> MpiLibrary:
-    """Return the library that `mpi4py.MPI` uses. Raises InputError if it is linked statically into mpi4py."""
+    """Return the library that `mpi4py.MPI` uses. Raises InputError if this library is linked statically into mpi4py."""
     text = str(mpi.Get_library_version()).strip("\0 \n")
     extension, found = ctypes.CDLL(mpi.__file__), _SymbolInfo()
     if hasattr(extension, "MPI_Get_library_version"):
@@ -143,7 +145,7 @@ class _SymbolInfo(ctypes.Structure):
 
 
 def _candidates(library: MpiLibrary) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Yield the origins and flags of headers that may be suitable."""
+    """Yield the origin and the compiler flags of each set of headers that may be suitable."""
     prefix = library.path.parent.parent
     own = shlex.split(os.environ.get("MPICC", ""))
     configured = shlex.split(_mpi4py_compiler())
@@ -166,7 +168,7 @@ def _mpi4py_compiler() -> str:
 
 
 def _shown_flags(wrapper: list[str]) -> tuple[str, ...]:
-    """Return the compiler flags about headers that a compiler wrapper shows; none if the wrapper fails."""
+    """Return the flags for headers that a compiler wrapper prints. The result is empty if the wrapper fails."""
     try:
         done = subprocess.run([*wrapper, "-show"], capture_output=True, text=True)
     except OSError:
@@ -193,7 +195,8 @@ class Launcher:
     family: str
 
     def command(self, ranks: int, *options: str) -> list[str]:
-        """Return the words of a command line that starts `ranks` ranks. The command of the ranks follows these words.
+        """Return the beginning of a command line that starts `ranks` ranks. The caller appends the command of the
+        ranks.
         """
         flags = [*OPEN_MPI_FLAGS, *(["--allow-run-as-root"] if os.geteuid() == 0 else [])]
         return [str(self.program), *(flags if self.family == OPEN_MPI else []), *options, "-n", str(ranks)]
@@ -211,7 +214,7 @@ class Launcher:
 
 def find_launcher() -> Launcher:
     """Return the launcher of mpi4py's MPI. Raises InputError if mpi4py or the launcher is missing."""
-    library = loaded_library(import_mpi(initialize=False))  # this process only reads the version
+    library = loaded_library(import_mpi(initialize=False))  # no MPI_Init: only the version is read
     wanted = OPEN_MPI if "Open MPI" in library.text else MPICH
     prefix = library.path.parent.parent / "bin"
     path = os.pathsep.join([str(prefix), sysconfig.get_path("scripts"), os.environ.get("PATH", "")])
@@ -228,7 +231,7 @@ def find_launcher() -> Launcher:
 
 
 def _family(program: str) -> str:
-    """Return the family of a launcher, from the text of its --version."""
+    """Return the family of a launcher, from the output of its option --version."""
     done = subprocess.run([program, "--version"], capture_output=True, text=True)
     text = done.stdout + done.stderr
     if re.search(r"open-?mpi|open mpi|openrte|prrte", text, flags=re.I):

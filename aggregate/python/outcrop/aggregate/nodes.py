@@ -3,7 +3,7 @@
     tiers of this node, measured or assumed ──► machine_text ──┐
     a machine file ────────────────────────────────────────────┴─► KnownMachine ──► the core's plan
     distances, from the first provider that knows them ────────────┘
-    a file for `outcrop agg simulate`, or this node's tiers ──► node_tiers, of nodes that need not be here
+    a file for `outcrop agg simulate`, or this node's tiers ──► node_tiers; the nodes need not exist
 
 aggregate/core/outcrop/aggregate/placement/machine.hpp describes the format of machine files and reads them.
 """
@@ -53,12 +53,12 @@ TYPICAL = {
     "tmpfs": Typical(5e9, 1e-6),
     "pfs": Typical(1e11, 1e-3),
 }
-"""Orders of magnitude. HBM and DRAM are as in the paper of the cost model."""
+"""Orders of magnitude. The figures of HBM and DRAM are from the paper that describes the cost model."""
 
 
 @dataclass(frozen=True)
 class NodeTier:
-    """A tier, the bytes that buffers may take of it on each node, and the origin of its figures."""
+    """A tier, the number of its bytes that buffers may use on each node, and the origin of its figures."""
 
     tier: BufferTier
     room_bytes: int
@@ -84,8 +84,8 @@ HEAD = """\
 
 @dataclass(frozen=True)
 class KnownMachine:
-    """A rank's description of the machine, for the core. `node_text` is the text of a machine file, from the first rank
-    of a node. `problem` is the reason if this text is missing. `Plan.explain` also shows `lines`.
+    """A rank's description of the machine, for the core. On the first rank of a node, `node_text` is the text of a
+    machine file. If this text cannot be made, `problem` is the reason. `Plan.explain` also shows `lines`.
     """
 
     node_text: str
@@ -97,8 +97,7 @@ class KnownMachine:
 
 
 def known_machine(ranks: Ranks, settings: _aggregate.Settings) -> KnownMachine:
-    """Describe the machine, with settings that all ranks have agreed on. All ranks must call this. Raises InputError.
-    """
+    """Return a description of the machine. All ranks must call this with the same settings. Raises InputError."""
     values = settings.values
     text, problem = "", ""
     if ranks.rank == ranks.node:
@@ -120,8 +119,9 @@ def _node_text(file: Path | None, target: Path) -> str:
 
 
 def text_of_this_node(file: Path | None, target: Path) -> str:
-    """Return the text of a machine file, or a text with the tiers of this node. The core adds a missing `target` of
-    files and the tiers that cannot be used here. Raises InputError for an invalid file.
+    """Return the text of the machine file `file`. If it is None, return a text that describes the tiers of this node.
+    The core adds the tiers that cannot be used here, and adds a target if the text has none. Raises InputError for an
+    invalid file.
     """
     name = "this machine" if file is None else str(file)
     return _aggregate.text_of_this_node(_node_text(file, target), name, str(target))
@@ -147,7 +147,7 @@ def _find_distances(ranks: Ranks, facts: Any) -> Found:
 
 
 def _of_first(ranks: Ranks, make: Callable[[], Found]) -> Found:
-    """Call `make` on rank 0, and return its result or raise its InputError on all ranks."""
+    """Call `make` on rank 0. All ranks return the result, or raise the InputError of `make`."""
     made, problem = None, ""
     if ranks.rank == 0:
         try:
@@ -161,7 +161,9 @@ def _of_first(ranks: Ranks, make: Callable[[], Found]) -> Found:
 
 
 def node_tiers(file: Path | None) -> NodeTiers:
-    """Return the tiers of a file, or of this machine. Raises InputError if no tier can hold buffers."""
+    """Return the tiers that the machine file describes, or those of this machine if `file` is None. Raises InputError
+    if no tier can hold buffers.
+    """
     if file is None:
         found = find_tiers()
         tiers = tuple(node_tier(tier) for tier in found if tier.kind != SHARED and tier.free_bytes)
@@ -175,8 +177,8 @@ def node_tiers(file: Path | None) -> NodeTiers:
 
 
 def parse_node_tiers(text: str, file: str) -> tuple[tuple[NodeTier, ...], Target | None]:
-    """Return the tiers and the target of a machine file. Nodes of that machine need not exist. Raises InputError for
-    invalid values.
+    """Return the tiers and the target that the text of a machine file describes. The described machine need not exist.
+    Raises InputError for invalid values.
     """
     listed, target = _aggregate.parse_node(text, file)
     tiers = tuple(
@@ -188,7 +190,9 @@ def parse_node_tiers(text: str, file: str) -> tuple[tuple[NodeTier, ...], Target
 
 
 def node_tier(tier: Tier) -> NodeTier:
-    """Return the tier for buffers. Unknown figures are those of `TYPICAL` for its kind."""
+    """Return this tier as a tier for buffers. Unknown figures are replaced by those in `TYPICAL` for the kind of the
+    tier.
+    """
     typical = TYPICAL[tier.kind]
     read, write, latency = tier.read_bytes_per_second, tier.write_bytes_per_second, tier.latency_seconds_write
     latency = tier.latency_seconds_read if latency is None else latency
@@ -209,7 +213,9 @@ def _target(latency_seconds: float | None, bytes_per_second: float | None) -> Ta
 
 
 def machine_text(tiers: Sequence[Tier], target: Path) -> str:
-    """Return a machine file with the tiers that can hold buffers and the file system at `target`. Raises InputError."""
+    """Return the text of a machine file. It describes the tiers that can hold buffers, and the file system at `target`.
+    Raises InputError.
+    """
     kept = {_name(tier): tier for tier in tiers if tier.kind != SHARED and tier.free_bytes and _is_plain(tier.where)}
     tables = [_tier_table(name, tier) for name, tier in kept.items()]
     return HEAD + "\n" + "\n".join([*tables, _target_table(tiers, target), _table("network", [("cards", cards())])])
@@ -247,7 +253,8 @@ def _place(tier: Tier) -> Iterator[tuple[str, str]]:
 
 
 def _target_table(tiers: Sequence[Tier], folder: Path) -> str:
-    """Return the table of the file system at `folder`, with figures measured by `outcrop tiers`, or those of its kind.
+    """Return the table that describes the file system at `folder`. The figures are those that `outcrop tiers` has
+    measured, or typical figures of this kind of file system.
     """
     try:
         tier = mounted_tier(mount_of(nearest_existing(folder)))

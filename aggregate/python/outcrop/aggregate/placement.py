@@ -1,9 +1,10 @@
-"""Choose the aggregator of each domain and the tier of its buffers, for a described machine. The core decides.
+"""Choose the aggregator of each domain and the tier of its buffers, for a described machine. The core makes this
+choice.
 
     Machine (network, tiers of nodes, target, ranks), Tallies (the bytes of each rank), PlacementOptions
         ──► place, place_best, predict ──► Placement: the rank of each domain, and the predicted seconds
 
-Nodes are numbered from 0. Bandwidths are in bytes per second, times in seconds; `inf` is no limit.
+Nodes are numbered from 0. Bandwidths are in bytes per second, and times in seconds. `inf` means that there is no limit.
 docs/explanation/aggregation-cost.md explains the figures and how the cost follows from them.
 """
 
@@ -26,15 +27,16 @@ PlacementOptions = _aggregate.PlacementOptions
 
 
 class Distances(Protocol):
-    """The distances between nodes. The network's latency is the time for one unit of distance."""
+    """The distances between nodes. `Network.latency_seconds` is the time for one unit of distance."""
 
     def row(self, node: int) -> Floats:
-        """Return the distances from a node to every node; 0 to itself."""
+        """Return the distances from `node` to every node. The distance to itself is 0."""
 
 
 @dataclass(frozen=True)
 class Network:
-    """The network between nodes and to a shared target. The latency is that of a message for each unit of distance."""
+    """The network between nodes and to a shared target. The latency is the time of a message for one unit of distance.
+    """
 
     latency_seconds: float = 1e-6
     card_bytes_per_second: float = math.inf
@@ -43,7 +45,7 @@ class Network:
 
 @dataclass(frozen=True)
 class BufferTier:
-    """A tier of nodes that can hold buffers. `fill` is the bandwidth into a buffer, `empty` the bandwidth out of it."""
+    """A tier of the nodes that can hold buffers. The two bandwidths are those of filling and of emptying a buffer."""
 
     name: str
     latency_seconds: float
@@ -51,13 +53,14 @@ class BufferTier:
     empty_bytes_per_second: float = math.inf
     persistence: Persistence = Persistence.PROCESS
     holds_files: bool = False
-    """Whether it is a file system of each node, on which steps can be staged."""
+    """Whether the tier is a file system of the node. Steps can be staged only on such a tier."""
 
 
 @dataclass(frozen=True)
 class Target:
-    """The storage of the file. All nodes share it, and the bandwidth is that of all nodes together. If `is_shared` is
-    false, each node has its own device, and the bandwidth is that of one device."""
+    """The storage of the file. If `is_shared` is true, all nodes share this storage, and the bandwidth is that of all
+    nodes together. Otherwise each node has its own device, and the bandwidth is that of one device.
+    """
 
     latency_seconds: float = 0.0
     bytes_per_second: float = math.inf
@@ -66,7 +69,7 @@ class Target:
 
 @dataclass(frozen=True)
 class SharedMemory:
-    """The memory through which the ranks of a node join their bytes."""
+    """The memory of a node in which its ranks join their bytes into one message."""
 
     latency_seconds: float = 1e-6
     bytes_per_second: float = 10e9
@@ -86,7 +89,7 @@ class Machine:
     target: Target = field(default_factory=Target)
     shared_memory: SharedMemory = field(default_factory=SharedMemory)
     target_read: Target | None = None
-    """The target with its figures for reading, while `target` has those for writing; None if they are equal."""
+    """The target with figures for reading, if they differ from the figures for writing in `target`; otherwise None."""
 
     def __post_init__(self) -> None:
         nodes = len(self.distance_to_target)
@@ -107,7 +110,9 @@ class Machine:
 
 @dataclass(frozen=True)
 class Tallies:
-    """The bytes of each domain that each rank has, as arrays of equal length. Missing pairs have no bytes."""
+    """The number of bytes that each rank has in each domain. Rank `ranks[i]` has `bytes[i]` bytes in domain
+    `domains[i]`. A pair of domain and rank that is missing has no bytes.
+    """
 
     domains: NDArray[np.uint32]
     ranks: NDArray[np.uint32]
@@ -124,7 +129,8 @@ class Tallies:
 
 
 def place(machine: Machine, tallies: Tallies, domains: int, options: PlacementOptions) -> Placement:
-    """Return the placement of `domains` domains with the smallest sum of costs. Raises InputError if no tier has room.
+    """Return the placement of `domains` domains with the smallest sum of costs. Raises InputError if no tier has room
+    for the buffers.
     """
     _check(machine, tallies, domains)
     return _aggregate.place(machine, tallies, domains, options)
@@ -133,10 +139,11 @@ def place(machine: Machine, tallies: Tallies, domains: int, options: PlacementOp
 def place_best(
     machine: Machine, tallies: Tallies, domains: int, options: PlacementOptions, *, try_both: bool = True
 ) -> Placement:
-    """Return the fastest placement with `domains` domains, or with 2, 4, 8, ... neighbouring domains joined to one.
+    """Return the fastest of several placements. One has `domains` domains. The others have fewer domains: 2, 4, 8, ...
+    neighbouring domains are joined to one.
 
-    With `try_both`, the ranks of a node send together or separately. The faster way is chosen. Raises InputError if no
-    tier has room.
+    If `try_both` is true, also compares two ways to send: all ranks of a node send one message together, or each rank
+    sends its own messages. Raises InputError if no tier has room for the buffers.
     """
     _check(machine, tallies, domains)
     return _aggregate.place_best(machine, tallies, domains, options, try_both)
@@ -145,7 +152,7 @@ def place_best(
 def predict(
     machine: Machine, tallies: Tallies, options: PlacementOptions, ranks: Sequence[int], tiers: Sequence[int]
 ) -> Placement:
-    """Return the placement with given ranks and tiers of the domains, with its predicted cost."""
+    """Return the placement with these ranks and tiers of the domains, and its predicted cost."""
     _check(machine, tallies, len(ranks))
     assert len(ranks) == len(tiers) and len(set(ranks)) == len(ranks), "a rank gathers one domain"
     assert not len(ranks) or (max(ranks) < len(machine.node_of_rank) and max(tiers) < len(machine.tiers))

@@ -3,7 +3,8 @@
     declare ──► Ranks ──► settings that all ranks agree on ──► nodes.known_machine ──► the core's plan
                                   an error at one rank is raised on all ranks
 
-Settings come from arguments, MPI info hints and the environment. Their table is the core's placement/settings.
+Settings come from arguments, MPI info hints and the environment. The core has the table of all settings, in
+placement/settings.
 """
 
 from __future__ import annotations
@@ -52,12 +53,12 @@ class Plan:
 
     @property
     def end(self) -> int:
-        """The offset in the file after the last byte of a step at base 0."""
+        """The offset after the last byte of a step, if the step is written at base 0."""
         return self._core.end
 
     @property
     def aggregators(self) -> list[int]:
-        """The rank that aggregates each domain."""
+        """For each domain, the rank that aggregates it."""
         return self._core.aggregators
 
     @property
@@ -67,7 +68,7 @@ class Plan:
 
     @property
     def tiers(self) -> list[str]:
-        """The name of the tier that holds the buffers of each domain."""
+        """For each domain, the name of the tier that holds its buffers."""
         return self._core.tiers
 
     @property
@@ -76,9 +77,9 @@ class Plan:
         return self._core.settings
 
     def explain(self, domains: int = 1) -> str:
-        """Explain which ranks aggregate on which tier and why, with predicted seconds, and in detail for the slowest
-        `domains`. After steps, the text also compares their time at this rank with the prediction. A single rank may
-        call this.
+        """Return a text that says which ranks aggregate, on which tiers and why, with predicted seconds. The `domains`
+        slowest domains are described in detail. After steps, the text also compares the measured times of this rank
+        with the prediction. A single rank may call this.
         """
         return self._core.explain(domains).rstrip("\n")
 
@@ -88,7 +89,7 @@ class Plan:
         self._ranks.close()
 
     def check_open(self) -> None:
-        """Raise InputError if the plan has been closed: ranks cannot communicate any more."""
+        """Raise InputError if the plan has been closed, because its ranks can no longer communicate."""
         if self._closed:
             raise InputError("the plan has been closed; close it after its files")
 
@@ -98,7 +99,7 @@ class Plan:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        # After an error, other ranks may never close, and this rank would wait for them.
+        # After an error, other ranks may never call close(). This rank must not wait for them.
         if kind is None:
             self.close()
 
@@ -127,17 +128,17 @@ def declare(
 
     Args:
         communicator: an mpi4py communicator, or None for this process alone, without MPI.
-        extents: an extent or a list of extents for each variable of this rank, as a list, or as a mapping by name. It
-            may be empty.
-        target: the folder of the files. Its bandwidth and latency decide which ranks aggregate. The default is the
+        extents: the variables of this rank, as a list, or as a mapping from names to variables. It may be empty. Each
+            variable is an extent or a list of extents.
+        target: the folder of the files. Its bandwidth and latency influence which ranks aggregate. The default is the
             working directory.
-        machine: a file that describes the nodes, as `outcrop agg machine` writes it. The default is the tiers that
-            `outcrop tiers` finds, with the figures that it has measured before.
+        machine: a file that describes the nodes, as `outcrop agg machine` writes it. By default, the nodes have the
+            tiers that `outcrop tiers` finds, with the figures of earlier measurements.
         reads_only: if true, ranks may declare the same bytes, and the plan cannot write.
-        own_run_bytes: if runs of all ranks have at least this mean length, each rank transfers its own runs; 0 for
-            never. The default is 64 KiB if all ranks are on one node and no setting is about aggregators.
+        own_run_bytes: if the runs of every rank have at least this mean length, each rank performs its own I/O. 0 means
+            never. The default is 64 KiB if all ranks are on one node and no setting is about aggregators, otherwise 0.
         topology: a file with lines `rank: group switch port`.
-        hints: an mpi4py `Info` or a mapping, with ROMIO's names or outcrop_agg_*.
+        hints: an mpi4py `Info` or a mapping. The names are those of ROMIO's hints, or begin with outcrop_agg_.
         count: the number of aggregators. The default is the number with the shortest predicted time.
         tier: the tier of the buffers.
         persistence: the minimum persistence of that tier: process, reboot, job or permanent.
@@ -146,11 +147,13 @@ def declare(
         hosts: the hosts that may have aggregators, as in ROMIO's cb_config_list.
         transport: the transport between nodes: "messages" (two-sided), or "rma" (one-sided) if that works. `explain`
             names the transport in use.
-        seconds_most: the maximum time that a rank waits for others before CommunicationError. The default is no limit.
+        seconds_most: the maximum time that a rank waits for other ranks. After this time, it raises CommunicationError.
+            The default is no limit.
 
-    Settings that are not given are taken from `hints`, then from OUTCROP_AGG_* in rank 0's environment.
+    A setting that is not an argument is taken from `hints`, or else from OUTCROP_AGG_* in the environment of rank 0.
 
-    Raises InputError on all ranks if ranks overlap (the message names both and the byte), or for impossible arguments.
+    Raises InputError on all ranks for impossible arguments, or if two ranks declare the same byte. The message names
+    the byte and both ranks.
     """
     arguments = {
         "count": count, "tier": tier, "persistence": persistence, "buffer": buffer, "buffers": buffers, "hosts": hosts,
@@ -164,7 +167,7 @@ def declare(
         if not problem:
             try:
                 given, hint_texts = _given(arguments, reads_only), _hint_texts(hints)
-            except InputError as error:  # the core raises it on all ranks
+            except InputError as error:  # the core raises this problem on all ranks
                 problem = str(error)
         core = _aggregate.Plan(
             ranks.address, declared, given, hint_texts, environment_texts(), problem, partial(known_machine, ranks)
@@ -176,7 +179,9 @@ def declare(
 
 
 def _variables(extents: Extents) -> tuple[list[str], list[list[Extent]], str]:
-    """Return the names and extents of the variables, and their problem or ""."""
+    """Return the names and the extents of the variables, and "". If the extents cannot be used, return empty lists and
+    the problem.
+    """
     if isinstance(extents, Extent) or not isinstance(extents, Mapping | Sequence):
         return [], [], "extents must be a list, with an extent or a list of extents for each variable"
     pairs = extents.items() if isinstance(extents, Mapping) else enumerate(extents)
@@ -191,8 +196,8 @@ def _variables(extents: Extents) -> tuple[list[str], list[list[Extent]], str]:
 
 
 def _given(arguments: Mapping[str, object], reads_only: bool) -> dict[str, str]:
-    """Return the arguments that are set. An argument is not set if it is None, or if it is 0 and not own_run_bytes.
-    Raises InputError.
+    """Return the arguments that are set. An argument that is None or 0 counts as missing, except that own_run_bytes may
+    be 0. Raises InputError.
     """
     if not isinstance(reads_only, bool):
         raise InputError(f"reads_only {shown(reads_only)} must be True or False")
@@ -221,13 +226,13 @@ def read_settings(
 
 
 def environment_texts(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Return all variables with the prefix of settings, also unknown variables."""
+    """Return all environment variables with the prefix of settings, including variables that are no known setting."""
     return {name: value for name, value in environment.items() if name.startswith("OUTCROP_AGG_")}
 
 
 def texts(arguments: Mapping[str, object]) -> dict[str, str]:
-    """Return the arguments that are not None, as texts for the core. Raises InputError if an argument is no number or
-    text.
+    """Return the arguments that are not None, as texts for the core. Raises InputError if an argument is neither a
+    number nor a text.
     """
     given = {}
     for name, value in arguments.items():
@@ -238,6 +243,6 @@ def texts(arguments: Mapping[str, object]) -> dict[str, str]:
         try:
             given[name] = os.fsdecode(value) if isinstance(value, os.PathLike) else str(value)
             given[name].encode()
-        except ValueError:  # no UTF-8, or more digits than Python writes
+        except ValueError:  # not valid UTF-8, or a number with too many digits for Python
             raise InputError(f"{name} {shown(value)} must be a number or text that can be written") from None
     return given

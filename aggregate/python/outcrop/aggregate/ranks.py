@@ -5,8 +5,8 @@
                                                                  ▼
                                  address of the table of functions of transport.h, for the core
 
-The core is compiled without MPI, because there are many implementations. Only the transport depends on MPI. It is
-compiled when it is first used, like kernels (`outcrop.language.compile`).
+The core is compiled without MPI, because many implementations of MPI exist. Only the transport depends on MPI. Like a
+kernel (`outcrop.language.compile`), it is compiled when it is first used.
 """
 
 from __future__ import annotations
@@ -62,13 +62,13 @@ class _Table(ctypes.Structure):
 class Ranks:
     """The ranks of an mpi4py intracommunicator, or this process alone. The object owns a duplicate of the communicator.
 
-    Its creation and `close` are collective. `node` is the lowest rank on this rank's node, `host` the node's name, and
-    `library` the MPI that transports the bytes.
+    All ranks must create the object together, and must close it together. `node` is the lowest rank on this rank's
+    node. `host` is the name of the node. `library` is the MPI that transports the bytes.
     """
 
     def __init__(self, communicator: Any) -> None:
-        """`communicator` is an mpi4py intracommunicator, or None for this process alone. The transport is compiled when
-        an MPI is first used, which takes some seconds.
+        """`communicator` is an mpi4py intracommunicator, or None for this process alone. The first use of an MPI
+        compiles the transport, which takes some seconds.
 
         Raises InputError on all ranks if mpi4py, a C++ compiler or the headers of the running MPI are missing, or if
         `communicator` is not an intracommunicator.
@@ -93,8 +93,8 @@ class Ranks:
 
     @property
     def address(self) -> int:
-        """The address of the table of functions (struct outcrop_transport). It is valid until `close`. 0 for one
-        process.
+        """The address of the table of functions (struct outcrop_transport). It is valid until `close`. For one process
+        without MPI, it is 0.
         """
         return 0 if self._users is None else ctypes.addressof(self._open_table())
 
@@ -142,8 +142,8 @@ class Ranks:
         return text if outcome else ""
 
     def ping_pong(self, leaders: Sequence[int]) -> Floats:
-        """Return the seconds of a small message between nodes, with a row for each node. `leaders` are the first ranks
-        of the nodes. All ranks must call this.
+        """Return the seconds that a small message takes between every two nodes, with a row for each node. `leaders`
+        are the first ranks of the nodes. All ranks must call this.
         """
         return np.zeros((1, 1)) if self._users is None else measure_ping_pong(self._users, leaders)
 
@@ -156,8 +156,8 @@ class Ranks:
 
 @lru_cache
 def compile_transport(library: MpiLibrary) -> Path:
-    """Return the path of the transport, which is compiled against this MPI or comes from the cache. A process looks for
-    it only once.
+    """Return the path of the transport for this MPI. If the cache does not contain the transport, compile it. A process
+    searches the cache only once.
 
     Raises InputError if there is no C++ compiler, or if there are no headers of this MPI.
     """
@@ -206,7 +206,7 @@ def _functions_of_all(mpi: Any, communicator: Any) -> ctypes.CDLL:
 
 
 def _compiled(mpi: Any) -> tuple[str, str]:
-    """Return the path of the compiled transport and "", or "" and the error."""
+    """Return the path of the compiled transport and "". If it cannot be compiled, return "" and the error."""
     try:
         return str(compile_transport(loaded_library(mpi))), ""
     except (InputError, OSError) as error:

@@ -1,10 +1,10 @@
 """Simulate aggregation on a described machine: placements and their predicted times, for any number of ranks.
 
     topology ──► distances ─┐                       ┌─► chosen: aggregators, their number and tier
-    tiers, network, target ─┼─► machine ─► core ────┼─► round robin: as many, on one node after the other
-    workload ──► tallies ───┘                       └─► as ROMIO: one a node, each rank separately, one buffer
+    tiers, network, target ─┼─► machine ─► core ────┼─► round robin: as many aggregators, on one node after the other
+    workload ──► tallies ───┘                       └─► as ROMIO: one aggregator on each node, one buffer
 
-The same model predicts all placements, so that differences come from the choices and not from the figures.
+The same model predicts the times of all placements. So differences come from the choices and not from the figures.
 """
 
 from __future__ import annotations
@@ -37,8 +37,9 @@ from outcrop.units import counted, format_bytes
 
 MAX_RANKS, MAX_COSTS_ASKED = 1 << 17, 1 << 27
 MAX_COSTS, MIN_AGGREGATORS = 1 << 22, 512
-"""By default, up to one aggregator for each card is tried, but not more than MAX_COSTS / nodes or, if that is more,
-MIN_AGGREGATORS. With --aggregators, more can be placed."""
+"""By default, up to one aggregator for each card is tried. The larger one of MAX_COSTS / nodes and MIN_AGGREGATORS is a
+second limit. The option --aggregators can exceed both limits.
+"""
 HEADS = ("placement", "aggregators", "nodes", "tier", "messages", "predicted", "GB/s", "merge", "latency", "transfer",
          "copy", "target", "overlapped")  # fmt: skip
 ROMIO_BUFFER_BYTES = 16 << 20
@@ -88,7 +89,7 @@ class Row:
     bytes_per_second: float
 
     def to_json(self) -> dict[str, Any]:
-        """Return the row as JSON data. The seconds by term are those of the slowest domain."""
+        """Return the row as JSON data. `seconds_by_term` has the terms of the cost of the slowest domain."""
         cost = self.placement.choices[self.placement.slowest].cost
         return {
             "name": self.name,
@@ -114,7 +115,7 @@ class Simulated:
     pattern: Pattern
     rows: tuple[Row, ...]
     note: str = ""
-    """The reason why more aggregators were not tried, if they might be better."""
+    """If more aggregators might be faster, the reason why they were not tried; otherwise ""."""
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -127,8 +128,9 @@ class Simulated:
 
 
 def check_ranks(nodes: int, ranks_per_node: int, aggregators: int | None, name: str = "--aggregators") -> None:
-    """Raise InputError for more ranks than can be simulated, and for more aggregators than ranks. `name` is the option
-    or setting with the number of aggregators."""
+    """Raise InputError for more ranks than can be simulated, and for more aggregators than ranks. Messages call the
+    number of aggregators `name`, after its option or setting.
+    """
     ranks = nodes * ranks_per_node
     if ranks > MAX_RANKS:
         raise InputError(f"{nodes} nodes of {ranks_per_node} ranks: there can be {MAX_RANKS} ranks at most")
@@ -164,7 +166,7 @@ def _rows(scenario: Scenario, machine: Machine, pattern: Pattern) -> Iterator[Ro
     chosen = _choose(scenario, machine, tallies, domains)
     yield _row("chosen", chosen, machine, pattern)
     count = len(chosen.choices)
-    joined = next(1 << power for power in range(64) if -(-domains >> power) == count)  # domains that were joined
+    joined = next(1 << power for power in range(64) if -(-domains >> power) == count)  # domains joined to one
     fewer = replace(tallies, domains=(tallies.domains // joined).astype(np.uint32))
     tier = int(np.bincount([one.tier for one in chosen.choices]).argmax())
     options = scenario.options.sending_merged(chosen.merged)
@@ -175,12 +177,12 @@ def _rows(scenario: Scenario, machine: Machine, pattern: Pattern) -> Iterator[Ro
 
 
 def _cards(scenario: Scenario) -> int:
-    """Return the number of aggregators for which each aggregator has its own network card and rank."""
+    """Return the maximum number of aggregators so that each has its own network card and its own rank."""
     return min(scenario.ranks, scenario.topology.nodes * scenario.network.cards_on_node)
 
 
 def _most_aggregators(scenario: Scenario) -> int:
-    """Return the maximum number of aggregators that are tried by default."""
+    """Return the maximum number of aggregators that Outcrop tries by default."""
     return min(_cards(scenario), max(MIN_AGGREGATORS, MAX_COSTS // scenario.topology.nodes))
 
 
@@ -204,8 +206,8 @@ def _as_romio(machine: Machine, pattern: Pattern) -> Placement:
 
 
 def _staged(scenario: Scenario, machine: Machine, pattern: Pattern, tallies: Tallies, domains: int) -> Iterator[Row]:
-    """Yield lines about staging on the fastest tier whose files last at least as long as a job. The copy to the target
-    is not included.
+    """Yield a row for staging on the fastest tier whose files last at least as long as a job. The predicted time does
+    not include the copy to the target. If no such tier exists, yield nothing.
     """
     lasting = [one.tier for one in scenario.tiers.tiers if one.tier.persistence >= Persistence.JOB]
     if not lasting or not scenario.target.is_shared:
@@ -246,8 +248,8 @@ def head(scenario: Scenario) -> Iterator[str]:
 
 
 def table(simulated: Simulated) -> Iterator[str]:
-    """Yield a table with a row for each placement, then the reasons for the chosen placement. The slowest domain
-    determines its time.
+    """Yield a table with a row for each placement, then the reasons for the chosen placement. The time of a placement
+    is the time of its slowest domain.
     """
     yield ""
     yield f"{simulated.pattern.text}: {format_bytes(simulated.pattern.file_bytes)}"

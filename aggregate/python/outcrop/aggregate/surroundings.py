@@ -1,15 +1,16 @@
-"""Collect facts about the node of each rank. From the facts of all ranks, `distances` finds the distances of nodes.
+"""Collect facts about the node of each rank. The module `distances` uses the facts of all ranks to find the distances
+between nodes.
 
     every rank: facts_here() ──► gathered from all ranks ──► surroundings_of(...) ──► distances.find_distances
 
-PMIx. The launcher has given the process its position, so that no call waits. Only the library that MPI has loaded is
-used, and only if MPI has initialised it. Layouts of structures are those of pmix_common.h, versions 3 to 5.
+PMIx: the launcher gives each process its position at the start, so no call waits for the server. Outcrop uses only a
+library that MPI has loaded and initialised. The layouts of structures are those of pmix_common.h, versions 3 to 5.
 
     MPI ──loads──► libpmix ◄──at the start── server of the launcher (Open MPI's prte, Slurm, PALS)
                       ▲
                       └── ask_pmix(): PMIx_Get of values that are already here
 
-Ping-pong. The first ranks of all nodes measure the time of a small message:
+Ping-pong: the first ranks of all nodes measure the time of a small message:
 
     round 0    0 ◄─► 3    1 ◄─► 2        every two nodes are a pair once, and all pairs of a round
     round 1    0 ◄─► 1    2 ◄─► 3        measure at the same time
@@ -44,10 +45,10 @@ STRING, DATA_ARRAY, COORDINATES, GEOMETRY = 3, 39, 47, 53
 LOGICAL_VIEW = 1
 HOST, FABRIC_COORDINATES, OPTIONAL = b"pmix.hname", b"pmix.fab.coord", b"pmix.optional"
 MAX_DIMS = 16
-"""No fabric has more dimensions. A larger number is not a number of dimensions."""
+"""No fabric has more dimensions. A view with a larger number is skipped."""
 
 MESSAGES = 10
-"""The number of messages there and back. The fastest counts."""
+"""The number of round trips of a message. The fastest round trip counts."""
 
 
 class _Process(ctypes.Structure):
@@ -82,7 +83,8 @@ class _Geometry(ctypes.Structure):
 
 @dataclass(frozen=True)
 class PmixAnswer:
-    """The host's name from the server, the coordinates of the host in the fabric, and the reason if they are missing.
+    """The answer of the PMIx server: the name of the host, the coordinates of the host in the fabric, and the reason if
+    the coordinates are missing.
     """
 
     host: str = ""
@@ -94,7 +96,7 @@ NO_PMIX = PmixAnswer(refusal="MPI has loaded none")
 
 
 def ask_pmix(library: Path | None = None) -> PmixAnswer:
-    """Ask the PMIx of this process. `library` is the PMIx library; the default is the one that MPI has loaded."""
+    """Return the answer of the PMIx library at the path `library`. The default is the library that MPI has loaded."""
     path = library or loaded_pmix()
     if path is None:
         return NO_PMIX
@@ -104,7 +106,7 @@ def ask_pmix(library: Path | None = None) -> PmixAnswer:
     except (OSError, AttributeError) as error:
         return PmixAnswer(refusal=f"{path} cannot be used: {error}")
     own = _Process()
-    # PMIx counts these calls, so that MPI's own PMIx_Init stays in effect.
+    # PMIx counts calls of PMIx_Init and PMIx_Finalize. So PMIx_Finalize below does not end the PMIx of MPI.
     if not is_ready or pmix.PMIx_Init(ctypes.byref(own), None, ctypes.c_size_t(0)) != 0:
         return PmixAnswer(refusal="MPI does not use it")
     try:
@@ -116,7 +118,7 @@ def ask_pmix(library: Path | None = None) -> PmixAnswer:
 
 
 def loaded_pmix(maps: Path = MAPS) -> Path | None:
-    """Return the PMIx library among the files that are mapped in this process."""
+    """Return the path of the PMIx library that this process has loaded, or None."""
     try:
         lines = maps.read_text().splitlines()
     except OSError:
@@ -126,8 +128,8 @@ def loaded_pmix(maps: Path = MAPS) -> Path | None:
 
 
 def _get(pmix: ctypes.CDLL, own: _Process, key: bytes) -> _Value | None:
-    """Return the value of a key if it is known without a request to the server. PMIx allocates a little memory for it,
-    which is not freed.
+    """Return the value of a key if this process has the value already, otherwise None. PMIx allocates a little memory
+    for the value. This memory is not freed.
     """
     only_local = _Info(OPTIONAL, 0, _Value(1))
     only_local.value.data[0] = 1
@@ -150,7 +152,7 @@ def _coordinates(value: _Value | None) -> tuple[int, ...]:
 
 
 def _views(value: _Value | None) -> Iterator[tuple[int, tuple[int, ...]]]:
-    """Yield each view of each device. Values of unknown types are skipped."""
+    """Yield the kind and the coordinates of each view of each device. Values of unknown types are skipped."""
     if value is None or value.type != DATA_ARRAY or not value.data[0]:
         return
     array = _Array.from_address(value.data[0])
@@ -170,7 +172,9 @@ def _views(value: _Value | None) -> Iterator[tuple[int, tuple[int, ...]]]:
 
 @dataclass(frozen=True)
 class Facts:
-    """The facts of one rank: its host, the relevant variables, the node's name in the machine room, and PMIx."""
+    """The facts of one rank: its host, the environment variables in VARIABLES, the node's name in the machine room, and
+    the answer of PMIx.
+    """
 
     host: str
     environment: Mapping[str, str]
@@ -188,7 +192,9 @@ def surroundings_of(
     node_of_rank: Sequence[int],
     ping_pong: Callable[[], Floats] | None = None,
 ) -> Surroundings:
-    """Return the surroundings, from the facts of all ranks in their order. A node has the facts of its first rank."""
+    """Return the surroundings. `facts` are the facts of all ranks, in the order of ranks. The facts of a node are those
+    of its first rank.
+    """
     first: dict[int, Facts] = {}
     for node, one in zip(node_of_rank, facts, strict=True):
         first.setdefault(node, one)
@@ -225,8 +231,9 @@ def _cray_name(root: Path) -> str:
 
 
 def measure_ping_pong(communicator: Any, leaders: Sequence[int]) -> Floats:
-    """Return the seconds of a message between nodes, a row for each. `leaders` are the first ranks of the nodes,
-    ascending. All ranks of the mpi4py communicator must call this. Messages use a duplicate of the communicator.
+    """Return the seconds that a message takes between every two nodes, with a row for each node. `leaders` are the
+    first ranks of the nodes, ascending. All ranks of the mpi4py communicator must call this. Messages use a duplicate
+    of the communicator.
     """
     over = communicator.Dup()
     try:
@@ -248,8 +255,8 @@ def measure_ping_pong(communicator: Any, leaders: Sequence[int]) -> Floats:
 
 def partners(own: int, nodes: int) -> Iterator[int | None]:
     """Yield the partner of a node in each round. The numbers of two partners add up to the number of the round, modulo
-    the number of rounds. The last node is the partner of the node that would be its own partner. With an odd number of
-    nodes, one node has no partner in each round: None.
+    the number of rounds. The last node is the partner of the node that would be its own partner. If the number of nodes
+    is odd, one node has no partner in each round. None stands for no partner.
     """
     rounds = nodes - 1 + nodes % 2
     for number in range(rounds):

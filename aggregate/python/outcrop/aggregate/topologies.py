@@ -1,12 +1,13 @@
-"""Topologies to simulate: the distances of nodes from each other and from the target, in links.
+"""Topologies to simulate: the distances between nodes, and between each node and the target, in links.
 
-    torus            nearly cubic; torus:4x4x8 or with any other number of axes
-    dragonfly        4 nodes on a switch, 96 switches in a group; dragonfly:4x96
-    fat-tree         18 nodes on a leaf, 18 leaves in a pod; fat-tree:18x18
+    torus            nearly cubic; or a given shape with any number of axes: torus:4x4x8
+    dragonfly        4 nodes on a switch, 96 switches in a group; or other sizes: dragonfly:8x16
+    fat-tree         18 nodes on a leaf, 18 leaves in a pod; or other sizes: fat-tree:8x16
     FILE             a line for each rank, `rank: group switch port`; distances as in a dragonfly
 
 Nodes reach the target through gateways: every 128th node of a torus, the first switch of each group of a dragonfly, the
-top of a fat tree. The gateways of a FILE are unknown, so the distance to the target is the longest between nodes.
+top of a fat tree. A FILE does not describe gateways. So the distance of every node to the target is the longest
+distance from the first node to another node.
 """
 
 from __future__ import annotations
@@ -37,8 +38,9 @@ _SIZES = re.compile(r"\d{1,9}(x\d{1,9}){0,7}")
 
 @dataclass(frozen=True)
 class Topology:
-    """A topology, with its description in `text`. `node_of_rank` comes from a file; without a file, ranks fill one node
-    after the other."""
+    """A topology, with its description in `text`. `node_of_rank` comes from a file. Without a file it is None, and
+    ranks fill one node after the other.
+    """
 
     text: str
     distances: Distances
@@ -52,8 +54,8 @@ class Topology:
 
 @dataclass(frozen=True)
 class TorusDistances:
-    """Distances in a torus: the sum, over all axes, of the shorter way around the ring. Nodes are numbered with the
-    last axis fastest.
+    """Distances in a torus. Along each axis, the nodes form a ring, and the shorter way around the ring counts. The
+    distance is the sum over all axes. Node numbers increase fastest along the last axis.
     """
 
     shape: tuple[int, ...]
@@ -79,7 +81,9 @@ def make_topology(name: str, nodes: int, ranks_per_node: int) -> Topology:
 
 
 def torus(nodes: int, shape: tuple[int, ...] = ()) -> Topology:
-    """Return a torus with any number of axes. Without a shape, it has three and is nearly cubic. Raises InputError."""
+    """Return a torus with any number of axes. Without a shape, the torus has three axes and is nearly cubic. Raises
+    InputError.
+    """
     shape = shape or near_equal(nodes, 3)
     if math.prod(shape) != nodes:
         raise InputError(f"torus:{_by(shape)} has {math.prod(shape)} nodes; --nodes {nodes} must be as many")
@@ -115,8 +119,8 @@ TOPOLOGIES: dict[str, Callable[[int, tuple[int, ...]], Topology]] = {
 
 
 def topology_file(path: Path) -> Topology:
-    """Return the topology of a file with lines `rank: group switch port`. Ranks of a port share a node. Raises
-    InputError.
+    """Return the topology that a file with lines `rank: group switch port` describes. Ranks at the same port share a
+    node. Raises InputError.
     """
     try:
         with open_regular(path) as file:
@@ -151,7 +155,8 @@ def _check(topology: Topology, nodes: int, ranks_per_node: int) -> Topology:
 
 
 def _filled(nodes: int, on_switch: int, in_group: int) -> tuple[NDArray[np.int64], int]:
-    """Return the paths (group, switch, port) of nodes that fill one switch after the other, and the number of groups.
+    """Return the path (group, switch, port) of each node, and the number of groups. Nodes fill one switch after the
+    other.
     """
     switches, ports = np.divmod(np.arange(nodes), on_switch)
     groups, switches = np.divmod(switches, in_group)
@@ -169,8 +174,8 @@ def _by(sizes: tuple[int, ...]) -> str:
 
 
 def near_equal(count: int, axes: int) -> tuple[int, ...]:
-    """Return `axes` factors of `count`, ascending and nearly equal. Each factor is the largest that is at most the
-    remaining root.
+    """Return `axes` factors of `count`, ascending and nearly equal. If n factors remain to be found, the next factor is
+    the largest divisor of the remaining count that is at most its n-th root.
     """
     assert count > 0 and axes > 0
     factors: list[int] = []

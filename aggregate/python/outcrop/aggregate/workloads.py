@@ -1,11 +1,11 @@
-"""The output of known codes for any number of ranks: the bytes of each rank in each part of one shared file.
+"""The output of known codes, for any number of ranks: how many bytes each rank has in each part of one shared file.
 
     s3d        S3D-IO: 16 components of float64, one after the other, on a grid divided along x, y and z
     hacc-aos   HACC-IO, array of structures: particles of 38 bytes, first those of rank 0, then those of rank 1, ...
     hacc-soa   HACC-IO, structure of arrays: nine variables, one after the other, each in the order of ranks
 
-For any place in the file, a pattern gives the number of bytes that each rank has before it. The difference of two
-places gives the bytes between them, so no list of segments is needed.
+For any place in the file, a pattern gives the number of bytes that each rank has before this place. The difference
+between two places is the number of bytes between them. So no list of segments is needed.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ HACC_PARTICLES = 100_000
 S3D_COMPONENTS = 11 + 1 + 1 + 3
 """Species, temperature, pressure, velocity."""
 S3D_CELLS = 50
-"""The default number of cells along each axis of a rank."""
+"""The default number of cells along each axis of the box of a rank."""
 ALIGNMENT_BYTES = 1 << 20
-"""Domains of at least this size begin at multiples of it, like stripes and blocks of file systems."""
+"""Domains of at least this size begin at multiples of this size, as stripes and blocks of file systems do."""
 
 
 class Pattern(Protocol):
@@ -55,8 +55,8 @@ class Pattern(Protocol):
 
 @dataclass(frozen=True)
 class S3d:
-    """Components of float64 on a grid. Each rank has a box of `cells` (z, y, x). `ranks_along` are the numbers of ranks
-    along (z, y, x), with x fastest.
+    """Components of float64 on a grid. Each rank has a box of `cells` (z, y, x). `ranks_along` has the number of ranks
+    along (z, y, x). Rank numbers increase fastest along x.
     """
 
     ranks_along: tuple[int, int, int]
@@ -104,8 +104,10 @@ class S3d:
 
 @dataclass(frozen=True)
 class Hacc:
-    """`particles` particles of each rank. The file consists of parts, each with bytes of rank 0, 1, ... There is one
-    part of 38 bytes a particle (array of structures), or one part for each variable (structure of arrays)."""
+    """Particles: each rank has `particles` of them. The file consists of parts. Each part has first the bytes of rank
+    0, then those of rank 1, and so on. An array of structures is one part with 38 bytes for each particle. A structure
+    of arrays has one part for each variable.
+    """
 
     ranks: int
     particles: int
@@ -130,8 +132,8 @@ class Hacc:
 
 
 def make_patterns(name: str, ranks: int, bytes_of_rank: int | None = None) -> list[Pattern]:
-    """Return the patterns of a workload, with about `bytes_of_rank` for each rank. Raises InputError for an unknown
-    name.
+    """Return the patterns of a workload, with about `bytes_of_rank` bytes for each rank. Raises InputError for an
+    unknown name.
     """
     if name not in WORKLOADS:
         raise InputError(f"--workload {name} is unknown; there are {', '.join(WORKLOADS)}")
@@ -146,7 +148,7 @@ def s3d(ranks: int, bytes_of_rank: int | None = None) -> S3d:
 
 
 def hacc(ranks: int, bytes_of_rank: int | None, parts: tuple[int, ...]) -> Hacc:
-    """Return the pattern of HACC-IO in one or several parts of the file."""
+    """Return the pattern of HACC-IO. `parts` has, for each part of the file, the bytes of one particle in this part."""
     size = sum(HACC_BYTES.values())
     return Hacc(ranks, HACC_PARTICLES if bytes_of_rank is None else max(1, bytes_of_rank // size), parts)
 
@@ -158,11 +160,13 @@ WORKLOADS: dict[str, Callable[[int, int | None], list[Pattern]]] = {
     "hacc-aos": lambda ranks, size: [hacc(ranks, size, _AOS)],
     "hacc-soa": lambda ranks, size: [hacc(ranks, size, _SOA)],
 }
-"""The patterns of each workload, for a number of ranks and the bytes of a rank."""
+"""For each workload, a function that returns its patterns for a number of ranks and the bytes of a rank."""
 
 
 def tally(pattern: Pattern, domains: int) -> tuple[Tallies, int]:
-    """Return the bytes of each rank in each of at most `domains` equal domains, and the number of domains."""
+    """Divide the file into at most `domains` equal domains. Return the number of bytes of each rank in each domain, and
+    the number of domains.
+    """
     size = -(-pattern.file_bytes // domains)
     if size > ALIGNMENT_BYTES:
         size = -(-size // ALIGNMENT_BYTES) * ALIGNMENT_BYTES

@@ -1,1 +1,1 @@
-"""`outcrop agg bench`: transfers of known MPI codes, by several ways."""
+"""`outcrop agg bench`: the I/O of known MPI codes, measured in several ways."""

@@ -1,11 +1,11 @@
-"""`outcrop agg bench`: write and read one file by many ranks, compared with MPI-IO and plain system calls.
+"""`outcrop agg bench`: many ranks write and read one file. Compare Outcrop with MPI-IO and plain system calls.
 
     mpirun -n 8 outcrop agg bench -d SCRATCH            on these ranks
     outcrop agg bench -d SCRATCH --ranks 4,8,16         by mpirun of mpi4py's MPI, once for each number
 
-kernel.py has the kernels, way.py the ways, and job.py the order of measurements. Usually one MPI program measures all
-ways. If an MPI chooses its implementation of MPI-IO when a program starts, each implementation needs a program of its
-own:
+kernel.py contains the kernels, way.py contains the ways, and job.py determines the order of measurements. Usually one
+MPI program measures all ways. If an MPI chooses its implementation of MPI-IO when a program starts, each implementation
+needs a program of its own:
 
 Open MPI   mpirun --mca io ompio       outcrop, mpi-io:ompio, posix   ─┐ alternating, task by task
            mpirun --mca io romio321    mpi-io:romio321                ─┘
@@ -96,11 +96,12 @@ class BenchRequest:
 
 
 def bench(request: BenchRequest, ranks: str | None = None, png: Path | None = None) -> dict[str, Any]:
-    """Measure and print. Returns the figures as JSON data on the first rank, and {} on other ranks.
+    """Measure all ways and print the figures. Returns the figures as JSON data on the first rank, and {} on other
+    ranks.
 
-    `ranks` lists numbers of ranks, separated by commas, if mpirun has not started this process. Raises InputError,
-    StorageError if there is no room or an MPI program fails, and CorruptionError if the bytes read differ from those
-    written.
+    If mpirun has not started this process, `ranks` is a list of numbers of ranks, separated by commas. Raises
+    InputError, StorageError if there is no room or an MPI program fails, and CorruptionError if the bytes read differ
+    from those written.
     """
     job = request.job()
     if any(name in os.environ for name in LAUNCHERS):
@@ -124,7 +125,7 @@ def bench(request: BenchRequest, ranks: str | None = None, png: Path | None = No
 
 
 def ranks_of(text: str | None) -> tuple[int, ...]:
-    """Return the numbers in a text such as "4,8,16", or the default. Raises InputError."""
+    """Return the numbers in a text such as "4,8,16", or the default if the text is None. Raises InputError."""
     if text is None:
         return RANKS
     counts = tuple(int(one) if one.isdecimal() else 0 for one in text.split(","))
@@ -134,7 +135,7 @@ def ranks_of(text: str | None) -> tuple[int, ...]:
 
 
 def check_room(directory: Path, job: Job, ranks: int, on_node: int) -> None:
-    """Raise InputError if files or arrays do not fit."""
+    """Raise InputError if the files do not fit in the directory, or the arrays do not fit in memory."""
     largest = max(make_kernel(name, ranks, 0, job.bytes_of_rank).file_bytes for name in job.workloads)
     free = discover.free_disk_bytes(directory)
     if COPIES_ON_DISK * largest > free:
@@ -178,7 +179,7 @@ def _by_mpirun(directory: Path, job: Job, counts: Sequence[int]) -> list[dict[st
 
 @contextmanager
 def _folder(directory: Path, ranks: MpiRanks) -> Iterator[str]:
-    """Yield a folder for all ranks, which is removed at the end."""
+    """Make a folder, and yield its path on all ranks. The folder is removed at the end."""
     with made_directory(directory) if ranks.rank == 0 else nullcontext():
         made = tempfile.mkdtemp(prefix="outcrop-bench-", dir=directory) if ranks.rank == 0 else ""
         folder = str(ranks.of_all(made)[0])
@@ -203,7 +204,8 @@ class Program:
 
 
 def programs_for(ways: Sequence[str], mpi_io: Sequence[str]) -> list[Program]:
-    """Return the programs that measure these ways. `mpi_io` are the implementations of MPI-IO to choose from, if any.
+    """Return the programs that measure these ways. `mpi_io` has the implementations of MPI-IO among which this MPI can
+    choose. It is empty if the MPI has no choice.
     """
     if "mpi-io" not in ways or not mpi_io:
         return [Program(tuple(ways))]
@@ -232,7 +234,7 @@ def run_programs(launcher: Launcher, ranks: int, programs: Sequence[Program], jo
                 starts = launcher.command(ranks, *program.options)
                 command = [*starts, sys.executable, "-m", "outcrop.bench.aggregate.job", str(asked)]
                 said = (Path(folder) / f"{number}.said").open("w+")
-                # Threads of NumPy's libraries would only use memory.
+                # Extra threads of NumPy's libraries use memory and have no benefit here.
                 environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
                 process = subprocess.Popen(command, stdout=said, stderr=subprocess.STDOUT, env=environment)
                 running.append((process, said))
@@ -245,8 +247,8 @@ def run_programs(launcher: Launcher, ranks: int, programs: Sequence[Program], jo
 
 
 def _wait(running: Sequence[tuple[subprocess.Popen[bytes], Any]]) -> None:
-    """Wait until all programs have ended or one has failed. After a failure, the other programs would wait forever.
-    Raises StorageError.
+    """Wait until all programs have ended or one has failed. After a failure, the other programs wait forever, so the
+    caller must end them. Raises StorageError.
     """
     while any(process.poll() is None for process, _ in running):
         if any(process.returncode for process, _ in running):
@@ -262,7 +264,7 @@ def _wait(running: Sequence[tuple[subprocess.Popen[bytes], Any]]) -> None:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End an mpirun. mpirun then ends its ranks."""
+    """End a process of mpirun. This process then ends its ranks."""
     if process.poll() is None:
         process.terminate()
         try:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 OURS = "outcrop"
 MAX_COLD_SHARE = 0.01
-"""The maximum share of cached pages of a file that counts as cold."""
+"""A file counts as cold if at most this share of its pages is in the page cache."""
 TEXTS = {mode.name: mode.text for mode in MODES}
 NOTES = (
     "By the seconds of the slowest rank, from barrier to barrier, ways in turns. Every write makes a new file, of its "
@@ -31,8 +31,8 @@ OTHERS = ("#4c8c6b", "#c9b458", "#8e6c8a", "#333333")
 
 
 def of_programs(programs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the figures of each workload, from all programs that were measured alternately on the same number of
-    ranks.
+    """Return the figures of each workload. `programs` are the figures of all programs that were measured alternately on
+    the same number of ranks.
     """
     return [_of_workload([program["workloads"][i] for program in programs], programs)
             for i in range(len(programs[0]["workloads"]))]  # fmt: skip
@@ -72,8 +72,9 @@ def _of_way(way: str, declared: dict[str, Any], records: Iterable[dict[str, Any]
 
 
 def cell(mode: str, records: Sequence[dict[str, Any]], file_bytes: int) -> dict[str, Any]:
-    """Return one mode of a workload, for all ways. `gain` is the speed of this library relative to the fastest other
-    way, by medians, and `gain_collective` relative to the fastest MPI-IO. They are None if one side was not measured.
+    """Return the figures of one mode of a workload, for all ways. `gain` is the median speed of Outcrop divided by that
+    of the fastest other way. `gain_collective` is the median speed of Outcrop divided by that of the fastest MPI-IO. A
+    gain is None if one of its two speeds was not measured.
     """
     ways = list(dict.fromkeys(sorted(record["way"] for record in records)))
     by_way = {way: [record for record in records if record["way"] == way] for way in ways}
@@ -96,13 +97,13 @@ def cell(mode: str, records: Sequence[dict[str, Any]], file_bytes: int) -> dict[
 
 
 def spread(values: Iterable[float]) -> dict[str, Any]:
-    """Return the minimum, the median, the maximum, and all values in their order."""
+    """Return the minimum, the median, the maximum, and all values in the given order."""
     every = list(values)
     return {"min": min(every), "median": median(every), "max": max(every), "all": every}
 
 
 def name_of(way: str, implementation: str | None) -> str:
-    """Return the name of a way in tables, with the implementation of MPI-IO."""
+    """Return the name of a way for tables. The name of MPI-IO contains its implementation."""
     return f"{implementation} ({way})" if implementation else way
 
 
@@ -119,8 +120,8 @@ def head(figures: dict[str, Any]) -> Iterator[str]:
 
 
 def table(figures: dict[str, Any]) -> Iterator[str]:
-    """Yield a table with a row for each mode and a column for each way. Times that are not included follow below the
-    table.
+    """Yield a table with a row for each mode and a column for each way. The last rows have memory, and times that the
+    speeds do not include.
     """
     ways = figures["ways"]
     names = " | ".join(one["name"] for one in ways.values())
@@ -144,7 +145,9 @@ def table(figures: dict[str, Any]) -> Iterator[str]:
 
 
 def remarks(figures: dict[str, Any]) -> Iterator[str]:
-    """Yield remarks on cells that are not faster, and on cold reads of files that were partly in the page cache."""
+    """Yield remarks on cells in which Outcrop is slower than another way, and on cold reads of files that were partly
+    in the page cache.
+    """
     for cell in figures["cells"]:
         if cell["gain"] is not None and cell["gain"] < 1:
             yield not_faster(figures, cell)
@@ -155,8 +158,8 @@ def remarks(figures: dict[str, Any]) -> Iterator[str]:
 
 
 def not_faster(figures: dict[str, Any], cell: dict[str, Any]) -> str:
-    """Return a remark on a slower cell: the ratio, whether the spreads overlap, and the shares of the measured phases
-    of this library.
+    """Return a remark on a cell in which Outcrop is slower. The remark has the ratio of speeds, says whether the
+    spreads overlap, and gives the share of each measured phase of Outcrop.
     """
     ours, other = cell["seconds"][OURS], cell["seconds"][cell["best_other"]]
     inside = ours["min"] <= other["max"] and other["min"] <= ours["max"]
@@ -171,7 +174,7 @@ def not_faster(figures: dict[str, Any], cell: dict[str, Any]) -> str:
 
 
 def summary(every: list[dict[str, Any]]) -> str:
-    """Return a line with the number of cells in which this library is faster."""
+    """Return a line with the number of cells in which Outcrop is at least as fast as other ways."""
     parts = []
     for key, others in (("gain_collective", "MPI-IO"), ("gain", "all others")):
         gains = [cell[key] for figures in every for cell in figures["cells"] if cell[key] is not None]
@@ -204,7 +207,7 @@ def _memory(way: dict[str, Any]) -> str:
 
 
 def draw(every: list[dict[str, Any]], output: Path) -> None:
-    """Write the picture to `output` as PNG."""
+    """Draw the figures as bars, and write the picture to `output` as PNG."""
     import matplotlib
 
     matplotlib.use("Agg")

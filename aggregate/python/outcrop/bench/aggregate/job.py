@@ -14,8 +14,8 @@ alternately, so that changes of the machine's load affect all ways equally:
                              measured from barrier to barrier, for the slowest rank
 
 Every write creates a new file. All ways read the same file. Each rank has written and flushed its part of this file by
-system calls. Open MPI chooses OMPIO or ROMIO when it starts, so several MPI programs, each with its own ways, may share
-a schedule. Then one program performs a task while the others sleep (`Baton`).
+system calls. Open MPI chooses OMPIO or ROMIO when a program starts. So several MPI programs, each with its own ways,
+may share a schedule. Then one program performs a task while the others sleep (`Baton`).
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def schedule(workloads: Sequence[str], modes: Sequence[Mode], ways: Sequence[str
 
 
 class Baton:
-    """A file with one byte for each completed task. The name of the file is None for a single program."""
+    """A file with one byte for each completed task. If only one program runs, the path is None and no file is used."""
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
@@ -110,7 +110,8 @@ class Baton:
 
 @dataclass
 class Declared:
-    """A way in use, and the seconds and memory that the way needed. The memory is the increase during the first task.
+    """A way in use. `seconds` is the time to declare the way. `memory` and `bytes_by_rank` measure the memory that each
+    rank needs in addition for the declaration and the first task.
     """
 
     way: Way
@@ -149,8 +150,9 @@ class RankBench:
         self._ranks.wait_for_all()
 
     def measure(self, task: Task, mode: Mode) -> dict[str, Any]:
-        """Measure a task. Returns JSON data with the seconds of the slowest rank. `known` are the way's own
-        measurements, each from the rank with the highest value. Raises CorruptionError if the bytes read are wrong."""
+        """Measure a task. Returns JSON data with the seconds of the slowest rank. For each of the way's own
+        measurements, `known` has the highest value of all ranks. Raises CorruptionError if the bytes read are wrong.
+        """
         measured = self._write(task, mode) if mode.is_write else self._read(task, mode)
         every = self._ranks.of_all(measured["known"])
         known = {name: max(one[name] for one in every) for name in measured["known"]}
@@ -226,7 +228,7 @@ class RankBench:
         return next((other for other in self.declared if other != name), "outcrop") if name == "posix" else "posix"
 
     def _note_memory(self, name: str) -> None:
-        """Record the memory of a way's first task."""
+        """Record the memory that a way needs in its first task. Later calls change nothing."""
         one = self.declared[name]
         if not one.bytes_by_rank:
             one.bytes_by_rank = self._ranks.of_all(one.memory.bytes_more)
@@ -240,7 +242,7 @@ class RankBench:
             )
 
     def _clock(self, act: Callable[[], object]) -> float:
-        """Return the seconds of `act` from barrier to barrier, for the slowest rank."""
+        """Call `act` between two barriers, and return the seconds of the slowest rank."""
         self._ranks.wait_for_all()
         begin = time.perf_counter()
         act()
@@ -261,8 +263,9 @@ def to_json(bench: RankBench, measured: list[dict[str, Any]]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Job:
-    """The work of an MPI program. `ways` are those of all programs that share the schedule, and `own` are those of this
-    program. The program writes its figures to `output`. `baton` is the file of the Baton, or "" for a single program.
+    """The work of an MPI program. `ways` are the ways of all programs that share the schedule, and `own` are the ways
+    of this program. The program writes its figures to `output`. `baton` is the file of the Baton, or "" for a single
+    program.
     """
 
     folder: str

@@ -1,10 +1,10 @@
 """The variables of S3D-IO and HACC-IO, which ranks write and read in `outcrop agg bench`.
 
     s3d        mass (11 components), velocity (3), pressure, temperature: float64 on a grid divided along x, y and z
-    hacc-aos   particles of 38 bytes, those of rank 0, then those of rank 1, ...
+    hacc-aos   particles of 38 bytes, first those of rank 0, then those of rank 1, ...
     hacc-soa   nine variables, one after the other, each with the values of all particles
 
-Every variable is an array in C order, of which each rank has a box. In memory, a rank's boxes are adjacent.
+Every variable is an array in C order. Each rank has a box of this array. In memory, the boxes of a rank are adjacent.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MAX_RANK_BYTES = 1 << 30
 
 @dataclass(frozen=True)
 class Variable:
-    """A rank's box of an array that begins at byte `offset` of the file."""
+    """A rank's box of an array. The whole array begins at byte `offset` of the file."""
 
     name: str
     item_bytes: int
@@ -56,13 +56,13 @@ class Kernel:
         return sum(one.nbytes for one in self.variables)
 
     def arrays(self, memory: NDArray[np.uint8]) -> list[NDArray[np.uint8]]:
-        """Return the part of each variable in a rank's memory."""
+        """Divide a rank's memory among its variables, and return the part of each variable."""
         ends = np.cumsum([one.nbytes for one in self.variables])
         return [memory[end - one.nbytes : end] for one, end in zip(self.variables, ends, strict=True)]
 
 
 def make_kernel(name: str, ranks: int, rank: int, bytes_of_rank: int) -> Kernel:
-    """Return the kernel of a rank. Raises InputError for a size that is too large."""
+    """Return the kernel of a rank. Raises InputError if the size is too large for MPI-IO."""
     if bytes_of_rank > MAX_RANK_BYTES:
         raise InputError(f"--size {bytes_of_rank}: at most 1GiB a rank, for MPI-IO to count them")
     return KERNELS[name](ranks, rank, bytes_of_rank)
@@ -98,11 +98,11 @@ KERNELS: dict[str, Callable[[int, int, int], Kernel]] = {
     "hacc-aos": _hacc("hacc-aos", {"particles": sum(HACC_BYTES.values())}),
     "hacc-soa": _hacc("hacc-soa", HACC_BYTES),
 }
-"""The makers of kernels, for a number of ranks, a rank, and the approximate bytes of a rank."""
+"""Functions that make a kernel from the number of ranks, the rank, and the approximate bytes of a rank."""
 
 
 class Contents:
-    """The random bytes of a rank's variables. The bytes differ for each stamp, so that bytes of earlier turns are
+    """The random bytes of a rank's variables. Each stamp gives different bytes, so that bytes of earlier turns are
     detected.
     """
 
@@ -113,7 +113,7 @@ class Contents:
         self._stamped, self._found = self._source.copy(), self._source.copy()
 
     def stamped(self, stamp: int) -> NDArray[np.uint8]:
-        """Return the bytes to write."""
+        """Return the bytes to write with this stamp."""
         np.bitwise_xor(self._source, np.uint64(_mixed(stamp)), out=self._stamped)
         return self._bytes(self._stamped)
 

@@ -1,13 +1,14 @@
-"""The ways to transfer one file, which are compared.
+"""The ways to transfer one file. The benchmark compares these ways.
 
 outcrop     this library, with a plan that is declared once
 mpi-io      MPI-IO of the running MPI (OMPIO or ROMIO): one view of all variables, one collective call
 posix       each rank transfers its own runs, with one pwrite or pread for each
 
-declare ─► create or open ─► write or read ─► close     all collective; only write and read are measured
+declare ─► create or open ─► write or read ─► close     all calls are collective; only write and read are measured
 
-The file view of a kernel is an MPI datatype. It is made by calls of MPI that count in 32 bits. mpi4py would use calls
-with 64 bits if MPI has them, but ROMIO of MPICH 4.0 ends the program when it gets such a datatype.
+The file view of a kernel is an MPI datatype. This module makes the datatype by calls of MPI that count in 32 bits.
+mpi4py uses calls that count in 64 bits if MPI has them. ROMIO of MPICH 4.0 ends the program when it gets a datatype
+that was made by such calls.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from outcrop.bench.aggregate.kernel import Kernel, Variable
 Memory = NDArray[np.uint8]
 WAYS = ("outcrop", "mpi-io", "posix")
 OPEN_MPI_CHOICE = "OMPI_MCA_io"
-"""The variable with which mpirun passes on the user's choice of MPI-IO."""
+"""The environment variable in which mpirun passes the user's choice of MPI-IO to the ranks."""
 
 
 class Way(Protocol):
@@ -51,7 +52,7 @@ class Way(Protocol):
         """Close the file."""
 
     def end(self) -> None:
-        """Free all that was declared."""
+        """Free everything that the way has declared."""
 
 
 class OutcropWay:
@@ -163,7 +164,9 @@ MAKERS: dict[str, Callable[[Any, Kernel, Path], Way]] = {"outcrop": OutcropWay, 
 
 
 def implementation_of_open_mpi(chosen: str) -> str:
-    """Return the implementation of MPI-IO that the user has chosen. An open file does not tell its implementation."""
+    """Return the implementation of MPI-IO that the user has chosen. The choice is needed because an open file does not
+    name its implementation.
+    """
     if not chosen:
         return "MPI-IO that Open MPI prefers"
     return "ROMIO" if chosen.startswith("romio") else chosen.upper()
@@ -202,7 +205,7 @@ def view_of(mpi: Any, kernel: Kernel) -> Any:
 
 
 def _part(mpi: Any, library: ctypes.CDLL, variable: Variable) -> Any:
-    """Return the datatype of a rank's box of an array, with bytes along the last axis."""
+    """Return the datatype of a rank's box of an array. The last axis counts bytes."""
     sizes = [(*some[:-1], some[-1] * variable.item_bytes) for some in (variable.shape, variable.box, variable.starts)]
     part = mpi.Datatype()
     _call(
