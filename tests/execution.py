@@ -1,4 +1,5 @@
-"""Run plans on files as a simulation does, but write and read the state independently of the engine."""
+"""Run plans on files as a simulation does. The state is written and read without the engine, so that mistakes of the
+engine are visible."""
 
 from __future__ import annotations
 
@@ -52,10 +53,8 @@ def random_state(stencil: Stencil, shape: tuple[int, int, int], dtype: str, seed
 
 
 class FileRun:
-    """A plan on files in a folder, and the number of passes that have run.
-
-    The engine runs the passes. NumPy with ordinary reads and writes does everything else. Each array and each pass has
-    different seals."""
+    """A plan that runs on files in a folder. `passes` is the number of passes that have run. The engine runs the
+    passes. Everything else uses NumPy and ordinary reads and writes. The seals differ for each array and each pass."""
 
     def __init__(self, folder: Path, stencil: Stencil, plan: Plan, state: Mapping[str, Cells]) -> None:
         self.folder, self.stencil, self.plan = folder, stencil, plan
@@ -75,8 +74,8 @@ class FileRun:
         self, threads: int, backend: str, signals: Mapping[str, Sequence[float]] | None = None, isa: str = "auto",
         checksum: bool = True,
     ) -> Engine:  # fmt: skip
-        """Return the engine that runs the passes. The memory for snapshots is so small that each buffer is used several
-        times.
+        """Return the engine that runs the passes. The memory for snapshots is small, so that each buffer is used
+        several times.
         """
         plan = replace(self.plan, acquisition=AcquisitionMemory(Staging(slots=2, slot_bytes=8192)))
         plan = replace(plan, predicted=replace(plan.predicted, memory_bytes=plan.memory_bytes))
@@ -109,7 +108,8 @@ class FileRun:
 
     @property
     def seeds(self) -> Seeds:
-        """The seeds of the next pass, all different. The source seeds equal the target seeds of the previous pass."""
+        """The seeds of the seals in the next pass, which are all different. The source seeds equal the target seeds of
+        the previous pass."""
 
         def of(writing: int) -> tuple[int, ...]:
             return tuple(2**32 - 1 - 1000 * writing - place for place in range(len(self.names)))
@@ -132,8 +132,8 @@ def execute_fields(
 ) -> tuple[dict[str, Cells], tuple[int, int]]:
     """Run `plan` on files in `folder`. Return the final arrays of the state, and the numbers of bytes read and written.
 
-    `damage` may change the files of the first array before the run. `faults` are the faults of the storage. `topology`
-    is the machine to run on.
+    `damage` may change the files of the first array before the run. `faults` are simulated faults of the storage.
+    `topology` describes the machine to simulate, as in `machine`.
     """
     run = FileRun(folder, stencil, plan, state)
     if damage:
@@ -154,9 +154,8 @@ def storage_with(faults: Mapping[str, float]) -> Iterator[None]:
 
 @contextmanager
 def machine(topology: str) -> Iterator[None]:
-    """Put each executor that is made inside this context on the machine `topology`, in the notation of hwloc.
-
-    An empty text means the real machine.
+    """Simulate a machine for each executor that is made inside this context. `topology` describes the machine in the
+    notation of hwloc. An empty text means the real machine.
     """
     make_executor = _core.make_executor
 
@@ -177,7 +176,7 @@ def make_files(folder: Path, name: str, layout: PlaneLayout) -> list[Path]:
 
 
 def put(layout: PlaneLayout, files: list[Path], grid: Cells, seed: int = 0) -> None:
-    """Write records without the engine: NumPy, ordinary file writes and zero padding."""
+    """Write the planes of a grid as records, without the engine. Padding is zero."""
     for z, plane in enumerate(grid):
         padded = np.zeros((layout.shape[1], layout.pitch_cells), layout.dtype)
         padded[:, : layout.shape[2]] = plane
@@ -190,13 +189,14 @@ def put(layout: PlaneLayout, files: list[Path], grid: Cells, seed: int = 0) -> N
 
 
 def tail_of(plane: bytes, z: int, seed: int) -> bytes:
-    """Return the checksum and the seal of a plane."""
+    """Return the bytes that follow a plane in its record: the checksum and the seal."""
     crc = _core.crc32c(plane)
     return struct.pack("<II", crc, _core.crc32c(struct.pack("<QI", z, crc), seed))
 
 
 def get(layout: PlaneLayout, files: list[Path], seed: int = 0) -> Cells:
-    """Read records without the engine, and check their checksums and seals."""
+    """Read all planes from their records without the engine, and return the grid. Assert that the checksums and seals
+    are right."""
     planes = []
     for z in range(layout.shape[0]):
         shard, offset = layout.locate(z)

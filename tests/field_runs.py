@@ -37,7 +37,7 @@ def waves(near: Sequence[Offset]) -> Stencil:
 
 
 def staggered(near: Sequence[Offset]) -> Stencil:
-    """Make a stencil of two stages and a signal. Each field needs only one copy in memory."""
+    """Make a stencil of two stages that uses a signal. Each field needs only one copy in memory."""
     e, h, w, c = Field("e"), Field("h"), Signal("w"), Parameter("c", 0.3)
     return Stencil(
         "staggered",
@@ -102,7 +102,8 @@ def boundaries(draw: st.DrawFn) -> Boundary:
 def field_runs(
     draw: st.DrawFn, stencils: Mapping[str, Callable[[Sequence[Offset]], Stencil]] = STENCILS
 ) -> tuple[Stencil, Boundary, Plan]:
-    """Draw a stencil of any kind with any boundary, on a small grid of irregular shape, with any legal plan."""
+    """Draw a complete run: a stencil of any kind with any boundary, a small grid of irregular shape, and any legal
+    plan."""
     stencil = draw(st.sampled_from(sorted(stencils.items())))[1](draw(offsets()))
     boundary = draw(boundaries())
     shape = draw(st.tuples(st.integers(1, 26), FEW_ROWS | st.integers(1, 20), st.integers(1, 40)))
@@ -129,5 +130,5 @@ def field_runs(
 
 
 def wavelet(stencil: Stencil, steps: int) -> dict[str, list[float]]:
-    """Return values for each signal of the stencil."""
+    """Return random values for each signal of the stencil."""
     return {name: [0.1 * (step % 3) for step in range(steps)] for name in stencil.signals}

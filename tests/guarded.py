@@ -22,9 +22,8 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Fenced:
-    """Memory for cells of shape (ny, pitch).
-
-    On both sides lie bytes that kernels may read but not write. Beyond these bytes lie forbidden pages.
+    """Memory for cells of shape (ny, pitch). Before and after the cells lie bytes that kernels may read but not write.
+    Beyond these bytes lie pages that kernels must not access.
     """
 
     def __init__(self, ny: int, pitch: int, dtype: str) -> None:
@@ -47,7 +46,8 @@ class Fenced:
 
 
 def check(data: Any, seed: int) -> None:
-    """Check that two steps of the stencil `data` give the oracle's bits and write nothing outside the cells."""
+    """Check that two steps of a stencil give the oracle's bits and write nothing outside the cells. `data` is the JSON
+    form of the stencil."""
     stencil = Stencil.from_json(data)
     rng = np.random.default_rng(seed)
     dtype, sides = ("float32", "float64")[seed % 2], as_boundary(("periodic", "fixed", "mirror")[seed % 3])
@@ -71,7 +71,8 @@ def check(data: Any, seed: int) -> None:
         values = state[stencil.fields[number].name + ".previous" * copy]
         for plane, cells in zip(planes, values, strict=True):
             plane.rows[:], plane.rows[:, :nx] = 0, cells
-    # A plane beyond the grid uses the memory of the plane with the same values, as in the window.
+    # A plane beyond the grid has the same values as a plane of the grid. As in the window, it uses the memory of that
+    # plane.
     z = np.arange(-radius, nz + radius)
     folded = z % (2 * nz)
     seen = z % nz if sides.z[0] == "periodic" else np.where(folded < nz, folded, 2 * nz - 1 - folded)
@@ -113,10 +114,12 @@ def _newest(stencil: Stencil) -> list[tuple[int, int, bool]]:
 
 
 def _keep_rims(copies: Any, sources: Any, targets: Any, rims: Any, nz: int, ny: int) -> None:
-    """Copy the newest values into the rows and planes of a fixed rim, because kernels update only cells inside the rim.
+    """Copy the rows and planes of a fixed rim from the sources to the targets, because kernels update only cells inside
+    the rim.
     """
     (z0, z1), (y0, y1) = rims[:2]
-    for source, target in zip(sources, targets, strict=False):  # the first sources are the newest values of the targets
+    # the first sources hold the newest values of the targets, in the same order
+    for source, target in zip(sources, targets, strict=False):
         for z in range(nz):
             for y in range(ny):
                 if not (z0 <= z < z1 and y0 <= y < y1):

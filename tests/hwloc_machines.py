@@ -9,7 +9,8 @@ CPUS = 'cpuset="0x3" complete_cpuset="0x3"'
 
 @dataclass(frozen=True)
 class Node:
-    """One memory: size, name from the driver (`subtype`), and figures from the firmware in MiB/s and ns. 0: no figure.
+    """One memory of a machine: its size, its name from the driver (`subtype`), and figures from the firmware in MiB/s
+    and ns. A figure of 0 means that the firmware gives none.
     """
 
     size_bytes: int

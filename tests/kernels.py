@@ -49,11 +49,12 @@ def call(
     rows: tuple[int, int],
     lines: tuple[int, int] | None = None,
 ) -> NDArray[np.floating]:
-    """Call the kernel once for all planes of `array` that can be updated, for the given rows and 64-byte `lines`.
+    """Call the kernel once for all planes of `array` that can be updated. The call updates the given rows, and in each
+    row the given 64-byte `lines`.
 
-    Without `lines`, the call updates whole rows. Return the targets, shape (planes, ny, pitch), with -7 where the
-    kernel did not write. The padding of the sources is 5. The kernel sets the padding of the targets to 0. This
-    function asserts that nothing outside the rows of the target planes has changed.
+    Without `lines`, the call updates whole rows. Return the targets as an array of shape (planes, ny, pitch). A cell is
+    -7 if the kernel did not write it. The padding of the sources is 5. The kernel sets the padding of the targets to 0.
+    This function also asserts that the kernel changed no byte outside the target planes.
     """
     dtype = str(array.dtype)
     nz, ny, nx = array.shape
@@ -93,7 +94,7 @@ def expected(
     rows: tuple[int, int],
     lines: tuple[int, int] | None = None,
 ) -> NDArray[np.floating]:
-    """Return the result that `call` must give. `updated` is the whole grid of the oracle after one step."""
+    """Return the array that `call` must return. `updated` is the whole grid of the oracle after one step."""
     nz, ny, nx = array.shape
     radius = stencil.radii[0]
     pitch = Plane(1, nx, str(array.dtype), 0.0).pitch

@@ -55,10 +55,10 @@ def succeed(*command: str, **environment: str) -> str:
 
 
 def build_with_mpi(*targets: str) -> Path:
-    """Build targets of aggregate/ with the launcher's MPI, and return the folder.
+    """Build targets of aggregate/ with the launcher's MPI, and return the folder that contains the targets.
 
-    The folder is also the folder of `make test-core`. All MPIs share this folder, so that most files are compiled once.
-    CMake first forgets the paths of another MPI. The processes of a test session build one after another, because a
+    `make test-core` uses the same folder. All MPIs share it, so that most files are compiled only once. Before the
+    build, CMake forgets the paths of any other MPI. The processes of a test session build one after another, because a
     program cannot start while the linker writes its file.
     """
     if shutil.which("cmake") is None:

@@ -21,7 +21,8 @@ Signals: TypeAlias = Mapping[str, Sequence[float]]
 def advance(
     stencil: Stencil, array: Cells, values: Mapping[str, float], steps: int, boundary: Boundary = FIXED
 ) -> Cells:
-    """Return `array`, of shape (nz, ny, nx), after `steps` steps of a stencil with one field. The dtype stays the same.
+    """Return the values of `array` after `steps` steps of a stencil with one field. The shape is (nz, ny, nx), and the
+    dtype stays the same.
 
     `values` are the parameters that differ from their defaults.
     """
@@ -39,11 +40,11 @@ def advance_fields(
     first_step: int = 0,
     injections: Sequence[Injection] = (),
 ) -> dict[str, Cells]:
-    """Return the arrays of `state`, of shape (nz, ny, nx), after `steps` steps from `first_step`. The dtypes stay the
-    same.
+    """Return the arrays of `state` after `steps` steps, of which the first is `first_step`. The shape is (nz, ny, nx),
+    and the dtypes stay the same.
 
     `state` has each field of the stencil. If a step needs the previous values of a field u, `state` also has
-    "u.previous". `signals` have one value for each step, counted from step 0.
+    "u.previous". Each of `signals` has one value for each step, beginning with step 0.
     """
     return record_fields(stencil, state, values, steps, boundary, signals, first_step, injections).state
 
@@ -68,7 +69,7 @@ def record_fields(
     injections: Sequence[Injection] = (),
     samplings: Sequence[Sampling] = (),
 ) -> Recorded:
-    """Return the result of `advance_fields`, together with the traces of `samplings`."""
+    """Do the same as `advance_fields`, and also record the traces of `samplings`."""
     run = _Run(stencil, state, values, boundary, signals or {})
     sources = [injection.resolved(run.read) for injection in injections]
     traces = {sampling.name: np.zeros((steps, len(sampling.cells))) for sampling in samplings}
@@ -159,8 +160,9 @@ class _Run:
 
 
 def seen_from(index: NDArray[np.intp], extent: int, sides: tuple[Side, Side]) -> NDArray[np.intp]:
-    """Return the indices inside the grid that supply the values of `index`. `index` may lie outside the grid."""
+    """Return for each index the index inside the grid that supplies its value. The given indices may lie outside the
+    grid."""
     if sides[0] == "periodic":
         return index % extent
-    folded = index % (2 * extent)  # mirrors on both sides repeat the grid and its image
+    folded = index % (2 * extent)  # with mirrors on both sides, the grid and its image alternate
     return np.where(folded < extent, folded, 2 * extent - 1 - folded)

@@ -5,7 +5,8 @@ import signal
 
 from hypothesis import settings
 
-# `make soak` tries different random examples each time. All other builds of the same code must give the same answer.
+# `make soak` tries different random examples each time. In all other sessions, the same code must always give the same
+# answer.
 settings.register_profile("soak", deadline=None)
 settings.register_profile("build", deadline=None, derandomize=True)
 settings.load_profile("soak" if "OUTCROP_SOAK" in os.environ else "build")

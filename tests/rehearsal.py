@@ -1,5 +1,5 @@
-"""Execute a plan with NumPy. The code is slow and simple. The code defines each action a second time, independently of
-the executor.
+"""Execute a plan with NumPy. The code is slow and simple. It defines the meaning of each action a second time,
+independently of the executor.
 
 A ring is a dictionary of whole planes. A transfer is an assignment. The program of a stage updates a plane. A cell that
 no action has filled is NaN.
@@ -27,7 +27,8 @@ State = Mapping[str, Cells]
 def rehearse_fields(
     plan: Plan, stencil: Stencil, parameters: Mapping[str, float], state: State, signals: Signals | None = None
 ) -> dict[str, Cells]:
-    """Return the arrays of `state` (see oracle.py) after all passes of `plan`. Cells that no action writes are NaN."""
+    """Return the arrays of a state after all passes of `plan`. oracle.py describes `state`. Cells that no action writes
+    are NaN."""
     found, step = dict(state), 0
     kept = _Rings()
     for one in plan.passes:
@@ -63,14 +64,16 @@ def rehearse_one_layer(plan: Plan, stencil: Stencil, parameters: Mapping[str, fl
 
 
 class _Rings(dict[int, dict[int, tuple[Block | None, int, Cells]]]):
-    """A dictionary: ring -> slot -> (block of the plane, number of the plane, cells of the plane)."""
+    """The content of all rings: ring -> slot -> (block that filled the slot, number of the plane, cells of the
+    plane)."""
 
     def copy_of(self) -> _Rings:
         return _Rings({ring: dict(slots) for ring, slots in self.items()})
 
 
 class _Rehearsal:
-    """The state of one pass. A slot holds a whole plane for one block, and the cells outside the block stay NaN."""
+    """The state of one pass. A slot has room for all cells of a plane. Cells outside the block that fills the slot stay
+    NaN."""
 
     def __init__(
         self, plan: Plan, stencil: Stencil, parameters: Mapping[str, float], state: State, signals: Signals,
@@ -177,7 +180,7 @@ class _Rehearsal:
         return position // 2 if position % 2 == 0 else self.problem.planes - 1 - position // 2
 
     def _position(self, z: int) -> int:
-        """Return the position of the plane that supplies the values of plane z. Plane z may lie outside the grid."""
+        """Return the position of the plane that supplies the values of plane z. z may lie outside the grid."""
         count = self.problem.planes
         (inside,) = seen_from(np.array([z]), count, self.boundary.z)
         if not self.problem.periodic[0]:
@@ -216,7 +219,7 @@ class _Rehearsal:
         for field, target, result in zip(stage.targets, copies.targets, results, strict=True):
             before = self.slot(self._ring(*source[field, 0]), position)
             after = np.broadcast_to(result, before.shape).copy()
-            # A kernel copies the rim in x together with each row that it updates.
+            # Like a kernel, this code copies the rim in x together with each row that it updates.
             after[:, : min(low, nx)], after[:, max(min(low, nx), nx - high) :] = (
                 before[:, : min(low, nx)], before[:, max(min(low, nx), nx - high) :],
             )  # fmt: skip

@@ -17,14 +17,14 @@ SECTION = VOLUME[:, 2]
 
 
 def collect(source: InputArray, group: int = 3) -> np.ndarray:
-    """Read all planes as a run does: a few planes at a time, in ascending order. Return the whole array."""
+    """Read a few planes at a time, in ascending order, as a run does. Return the whole array."""
     count = grid_shape(source.shape)[0]
     planes = checked_planes(source, "float32", check_finite=True)
     return np.concatenate([planes(z, min(z + group, count)) for z in range(0, count, group)]).reshape(source.shape)
 
 
 def chunks_of(array: np.ndarray) -> tuple[int, ...]:
-    """Return a chunk shape that does not divide any axis. Each chunk has several planes."""
+    """Return a chunk shape that divides no axis evenly. Each chunk has several planes."""
     return tuple(max(3, size // 5) for size in array.shape)
 
 

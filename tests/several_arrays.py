@@ -16,7 +16,8 @@ STATE = ["u", "u.previous", "v"]
 
 
 def waves() -> oc.Stencil:
-    """Make a stencil: u needs previous values, v is updated too, m is only read, and w is a signal."""
+    """Make a stencil with the fields u, v and m and the signal w. u needs previous values, v is updated too, and m is
+    only read."""
     u, v, m, w = oc.Field("u"), oc.Field("v"), oc.Field("m"), Signal("w")
     bend = u[0, 0, 1] - 2 * u[0, 0, 0] + u[0, 0, -1]
     here = u[0, 0, 0]
@@ -33,7 +34,7 @@ def make_simulation(where: Path | list[Path], **options: object) -> oc.Simulatio
 
 
 def make_run(where: Path | list[Path], **options: object) -> tuple[oc.Simulation, dict[str, np.ndarray]]:
-    """Make a run with values in all arrays, and return the run and these values."""
+    """Make a run with values in all arrays. Return the run and the values."""
     simulation = make_simulation(where, **options)
     start = {name: values(seed) for seed, name in enumerate([*STATE, "m"])}
     simulation.assign(start)
@@ -59,7 +60,7 @@ def write_target(state: State, number: float) -> None:
 
 
 def state_of(simulation: oc.Simulation) -> State:
-    """Open the directory of a run in the same way as another process, and return its state."""
+    """Open the directory of a run as another process does, and return the state of the run."""
     return open_state(simulation.directory)
 
 

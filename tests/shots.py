@@ -15,13 +15,13 @@ SHOTS = [(303.0, 151.0, 128.5), (250.0, 100.0, 100.0)]
 
 
 def wavelets() -> np.ndarray:
-    """Return two wavelets that are shorter than the run, with the shape (50, 2)."""
+    """Return two wavelets as an array of shape (50, 2). They are shorter than the run."""
     t = np.arange(50)
     return np.stack([np.exp(-(((t - 12) / 4) ** 2)), np.sin(t / 3) / (1 + t)], axis=1)
 
 
 def velocity() -> np.ndarray:
-    """Return layers of velocity in m/s, with the shape SHAPE."""
+    """Return velocities in m/s in layers, as an array of shape SHAPE."""
     layers = np.linspace(1500, 3000, SHAPE[0], dtype=np.float32)[:, None, None]
     return np.broadcast_to(layers, SHAPE)
 

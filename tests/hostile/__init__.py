@@ -1,1 +1,2 @@
-"""Hostile tests: they give generated nonsense to every part of Outcrop that reads input, and watch the results."""
+"""Hostile tests. They give generated nonsense to every part of Outcrop that reads input, and check how Outcrop
+reacts."""

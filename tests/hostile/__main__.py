@@ -1,8 +1,8 @@
-"""`python -m tests.hostile`: test all inputs with generated nonsense, and print the results.
+"""Test all inputs with generated nonsense, and print the results.
 
-    python -m tests.hostile --number 5000 --seed 1       all generators, that many cases together
-    python -m tests.hostile --only options               one generator
-    python -m tests.hostile --case options:1:42          one case alone, with all that it prints
+    python -m tests.hostile --number 5000 --seed 1       5000 cases of all generators together
+    python -m tests.hostile --only options               cases of one generator
+    python -m tests.hostile --case options:1:42          one case, with all its output
 """
 
 from __future__ import annotations

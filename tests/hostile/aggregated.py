@@ -21,7 +21,7 @@ STEP_BYTES = 4096
 
 
 def make_template(case: Path) -> None:
-    """Write three steps that stay partly in a stage, and two steps in files of nodes."""
+    """Write three staged steps, some of which are not drained to the file, and two steps in files of nodes."""
     (case / "stage").mkdir()
     child = os.fork()
     if child == 0:
@@ -36,7 +36,7 @@ def make_template(case: Path) -> None:
 
 
 def declared() -> agg.Plan:
-    """Return a plan for this process alone."""
+    """Return a plan of aggregation for this process alone."""
     return agg.declare(None, [agg.contiguous(0, STEP_BYTES)])
 
 
@@ -54,13 +54,13 @@ def write_nodes() -> None:
 
 
 def recover(make: Callable[..., Any], **options: Any) -> None:
-    """Open the file with a stage. Outcrop first copies the staged steps to their file."""
+    """Open the file with a stage, and write one step. On opening, Outcrop first drains the staged steps to the file."""
     with declared() as plan, make("../staged", plan, stage="../stage", **options) as file:
         file.write([np.full(STEP_BYTES, 9, "u1")])
 
 
 def make(rng: random.Random, world: World) -> Case:
-    """Return a case with one changed file or folder."""
+    """Return a case with one damaged file or folder."""
     world.reset("aggregated")
     staged = rng.random() < 0.6
     tops = ("stage",) if staged else ("nodes.index", "nodes.node-0")

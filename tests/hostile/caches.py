@@ -1,7 +1,7 @@
-"""Cases of a cache that other users could write, or that a power cut has damaged. Kernels must not be loaded from such
+"""Cases of a cache that other users can write, or that a power cut has damaged. Outcrop must not load kernels from such
 a cache.
 
-A harmful kernel plays the part of an attack: its constructor writes to a file of another user.
+A harmful kernel simulates an attack. When it is loaded, it writes to a file of another user.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ STRANGER = 65534
 
 
 def make_template(case: Path) -> None:
-    """Make a cache with measurements and the kernel of heat7. A harmful kernel lies beside the cache."""
+    """Make a cache that holds measurements and the kernel of heat7. Put a harmful kernel beside the cache."""
     os.environ["XDG_CACHE_HOME"] = str(case / "cache")
     from outcrop.cli.main import call
 
@@ -96,7 +96,8 @@ def evil(rng: random.Random, world: World, kernels: list[Path]) -> str:
 
 
 def umasked(case: Case, cache: Path) -> Case:
-    """Return a case that fails if other users can write to any part of the cache after the command."""
+    """Return a case that checks the cache after the command. The case fails if other users can write to any part of the
+    cache."""
     words = case.words
     assert words is not None
 

@@ -1,7 +1,7 @@
-"""Public Python functions, classes and methods, called with arguments that make no sense.
+"""Cases that call public Python functions, classes and methods with arguments that make no sense.
 
 Parameters are read from the signatures, so a new parameter is tested without further work. CALLS has correct arguments
-for each callable. A case replaces one to three of them.
+for each callable. A case replaces one to three of these arguments.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ def sweep(**arguments: Any) -> None:
 
 
 def planes(**arguments: Any) -> None:
-    """Resample, and read the result."""
+    """Resample values, and read the whole result."""
     source = oc.resample(**arguments)
     if len(source.shape) == 3 and max(source.shape) < 1000:
         run = made_simulation(World(Path("..").absolute()), shape=tuple(source.shape))
@@ -307,7 +307,8 @@ def nonsense(rng: random.Random, parameter: str, world: World) -> Any:
 
 
 def why_wrong(arguments: Arguments, replaced: set[str]) -> str:
-    """Return the reason why the call must be refused, or "". Only simple reasons are recognised."""
+    """Return the reason why the call must be refused, or "" if no reason is found. Only simple reasons are
+    recognised."""
     for key in replaced:
         value = arguments[key]
         if key in BOOLEANS and isinstance(value, str):
@@ -322,7 +323,8 @@ def why_wrong(arguments: Arguments, replaced: set[str]) -> str:
 
 
 def writable(place: Any, world: World) -> list[str]:
-    """Return the paths that a call with this path may make. They must be missing or empty before the call."""
+    """Return the paths that a call with the argument `place` may make. A path that already has content is not one of
+    them."""
     from .options import inside, is_free
 
     if isinstance(place, bytes):

@@ -1,4 +1,4 @@
-"""A case: the command or call, the world in which it runs, and the results that are allowed."""
+"""Define a case: the command or call to run, and the results that are allowed."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ DONE, REFUSED = 0, 2
 class Case:
     """A command line in `words`, or a Python function in `call`. `text` describes the case in one line.
 
-    `may_change` are paths from the world's folder; if the case only `reads`, nothing but `outputs` may change.
-    `must_fail` is the reason why the case must be refused, or "". A call may raise the exceptions in `refusals` besides
-    those of Outcrop.
+    `may_change` and `outputs` are paths relative to the world's folder. If the case only `reads`, only `outputs` may
+    change. `must_fail` is the reason why the case must be refused, or "" if the case may succeed. A call may raise
+    Outcrop's exceptions, and those in `refusals`.
     """
 
     text: str
@@ -52,7 +52,8 @@ class Case:
 
 
 def as_command(call: Callable[[], Any], refusals: tuple[type[Exception], ...]) -> int:
-    """Call the function and return an exit code. For an allowed exception, print the message as a command does."""
+    """Call the function and return an exit code, like a command. If the function raises an allowed exception, print one
+    line of error."""
     from outcrop.errors import OutcropError
 
     warnings.simplefilter("ignore", RuntimeWarning)

@@ -1,4 +1,5 @@
-"""Cases of damaged run directories and array folders: one thing in them is changed, then a command reads them."""
+"""Cases of damaged run directories and array folders. A case changes one or two files or folders, then a command uses
+the directory."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ from .world import RUNS, SHAPE, World, remove
 
 
 def make(rng: random.Random, world: World) -> Case:
-    """Return a case about a run."""
+    """Return a case of a damaged run."""
     template = rng.choice(RUNS)
     world.reset(template)
     found = files_of(world.case, "run.oc", "run2.oc")
@@ -38,7 +39,8 @@ def make(rng: random.Random, world: World) -> Case:
 
 
 def counts(path: Path, world: World) -> bool:
-    """Return whether a file's bytes belong to the committed state. Arrays of the other copy do not."""
+    """Return whether the bytes of a file belong to the committed state. Files of the copy on disk that is not committed
+    do not belong to it."""
     inside = path.relative_to(world.case).parts[1]
     if inside.startswith(".u") or inside.startswith(".v"):
         link = world.case / "run.oc" / inside.strip(".").rpartition(".")[0]
@@ -63,7 +65,8 @@ def _run_on_top(rng: random.Random, world: World) -> tuple[str, Case]:
 
 
 def _elsewhere(rng: random.Random, world: World) -> tuple[str, Case]:
-    """Return a case with only the further directory. The main directory of its run is elsewhere."""
+    """Return a case that makes a run in a further directory of another run. The main directory of the other run may be
+    missing."""
     words = ["run", "heat7", "-n", "6", "5", "4", "-t", "2", "--memory", "8MiB", "--threads", "1"]
     words += rng.choice([["-d", "../run2.oc"], ["-d", "../new.oc", "-d", "../run2.oc"]])
     if rng.random() < 0.7:  # the main directory of this run is missing
@@ -73,7 +76,7 @@ def _elsewhere(rng: random.Random, world: World) -> tuple[str, Case]:
 
 
 def read_all(where: str) -> None:
-    """Read all data of a run by Python."""
+    """Read all data of a run with the Python interface."""
     sim = oc.open(where)
     repr(sim), sim.shape, sim.coordinates, sim.step, sim.remaining_steps
     for field in sim.stencil.fields:
@@ -131,7 +134,7 @@ COMMANDS: list[Callable[..., tuple[str, Case]]] = [
 
 
 def make_arrays(rng: random.Random, world: World) -> Case:
-    """Return a case about an array on a tier."""
+    """Return a case of a damaged array on a tier."""
     world.reset("array")
     top = rng.choice(["array", "array", "array.npy", "read-only"])
     found = files_of(world.case, top)
@@ -158,7 +161,7 @@ def read_array(where: str) -> None:
 
 
 def change_array(array: Any) -> None:
-    """Change all values, and end a step. The step is committed if the array has commits."""
+    """Change all values and end a step. If the array has commits, this commits the step."""
     with array:
         array[...] = 9
         array.step()

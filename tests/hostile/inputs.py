@@ -102,7 +102,8 @@ norms = { every = 1, fields = ["u"] }
 
 
 def make_template(case: Path) -> None:
-    """Write one file of each kind. `texts.json` has the command-line text that names each file."""
+    """Write input files of each format. `texts.json` maps the name of each format to the text that names the file on a
+    command line."""
     sys.path.insert(0, str(Path(__file__).parent.parent))
     import pytest
 
@@ -129,7 +130,7 @@ def make_template(case: Path) -> None:
 
 
 def make(rng: random.Random, world: World) -> Case:
-    """Return a case with one changed file, or with a change in one part of it."""
+    """Return a case with one changed file. The change may affect the whole file or one part of the file."""
     world.reset("inputs")
     if rng.random() < 0.35:
         return _of_tables(rng, world)

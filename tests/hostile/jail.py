@@ -1,7 +1,8 @@
 """Limits of a process that runs hostile input: memory, file sizes, seconds, and the folders it may change.
 
-The tests compare a world of files before and after each case. The jail is for safety. It uses Landlock, so that a bug
-in Outcrop cannot damage other files of the user. This matters most if the user is root.
+The tests find wrong changes because they compare a world of files before and after each case. The jail is an additional
+protection. It uses Landlock, so that a bug in Outcrop cannot damage other files of the user. This matters most if the
+user is root.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ ADDRESS_BYTES = 3 << 30
 
 FILE_BYTES = 64 << 20
 PEAK_BYTES = 1 << 30
-"""The limit of the used memory. No case needs as much."""
+"""The limit of the used memory. No correct case uses so many bytes."""
 
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
 _WRITES = 0b111_1111_1111_0010  # all rights of ABI 3 except execute, read_file and read_dir
@@ -28,9 +29,8 @@ _NO_NEW_PRIVILEGES = 38
 
 
 def confine(folder: Path) -> bool:
-    """Prevent this process and its children from changing anything outside `folder`, except devices that store nothing.
-
-    Returns whether the limit works. Kernels before 6.2 and rare processors do not support it.
+    """Prevent this process and its children from changing files outside `folder`, except devices such as /dev/null.
+    Return whether this protection works. Kernels before 6.2 and rare processors do not support it.
     """
     if platform.machine() not in ("x86_64", "aarch64"):
         return False
@@ -57,7 +57,7 @@ def confine(folder: Path) -> bool:
 
 
 def limit(seconds: float) -> None:
-    """Set the limits of one case: of this process and of the processes that it starts."""
+    """Set the limits of memory, file sizes, time and open files for this process and the processes that it starts."""
     resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_BYTES, ADDRESS_BYTES))
     resource.setrlimit(resource.RLIMIT_FSIZE, (FILE_BYTES, FILE_BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

@@ -1,4 +1,4 @@
-"""Find the faults in how a case ended."""
+"""Find out whether a case ended correctly, and list the faults otherwise."""
 
 from __future__ import annotations
 
@@ -16,10 +16,9 @@ BAD = (
 def faults_of(
     case: Case, ended: Ended, outside: list[str], inside: list[str], left: list[str]
 ) -> dict[str, str]:
-    """Return the faults of BAD that the case shows, with details.
-
-    `outside` and `inside` list changes outside and inside the case's folder. `left` lists files that a failed command
-    has left.
+    """Return the faults of a case: a dictionary from a kind in BAD to details. `outside` lists changes of files that
+    the case may not change. `inside` lists changes by a case that may only read. `left` lists files that a failed
+    command has not removed.
     """
     faults = {}
     if ended.code is None:
@@ -54,6 +53,6 @@ def _allowed(case: Case) -> tuple[int, ...]:
 
 
 def last_line(text: str) -> str:
-    """Return the last line that is not empty, shortened."""
+    """Return the last line that is not empty, or the beginning of this line if it is very long."""
     lines = [line for line in text.splitlines() if line.strip()]
     return lines[-1][:300] if lines else ""

@@ -1,9 +1,10 @@
-"""Kill whole programs at random instants, resume them, and compare their results with those of undisturbed programs.
+"""Kill whole programs at random instants, start them again, and compare their results with the results of programs
+without kills.
 
     python -m tests.hostile.kills --kills 1000 --seed 1
 
-Most kills use SIGKILL, some SIGTERM or SIGINT. tests/test_kill.py, test_array_kill.py, test_mpi_killed.py and
-core/test_stage_killed.cpp kill in other ways. `make soak` also runs those tests.
+Most kills use SIGKILL, some use SIGTERM or SIGINT. test_kill.py, test_array_kill.py, test_mpi_killed.py and
+core/test_stage_killed.cpp test kills in other ways. `make soak` also runs these other tests.
 """
 
 from __future__ import annotations
@@ -39,8 +40,8 @@ SECONDS_MOST = 300.0
 
 
 class Program(ABC):
-    """A program to be killed. `start` works until the program is complete. `check` compares the files with those
-    expected.
+    """A program that the test kills and starts again. `start` works until all work is done. `check` compares the files
+    with the expected ones.
     """
 
     name: str
@@ -50,11 +51,11 @@ class Program(ABC):
 
     @abstractmethod
     def start(self) -> int:
-        """Run in a child: start the work or continue it, and return the exit code."""
+        """Start the work or continue it, and return the exit code. The test calls this method in a child process."""
 
     @abstractmethod
     def check(self) -> str:
-        """Return the error that a kill has left, or ""."""
+        """Return a text about wrong data that a kill has left, or "" if all data is right."""
 
     @abstractmethod
     def is_over(self) -> bool:
@@ -67,7 +68,7 @@ class Program(ABC):
 
 
 class Run(Program):
-    """A run. After a kill, its step must not be less than a step that it has reached before."""
+    """A program that advances a run. The step of the run must never be less after a kill than before the kill."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -86,7 +87,7 @@ class Run(Program):
 
 
 class Waves(Run):
-    """A run with sources, receivers, snapshots and norms, started by Python."""
+    """A run with sources, receivers, snapshots and norms. Python starts and continues it."""
 
     name = "runs with everything"
     expected: dict[str, Any] | None = None
@@ -100,7 +101,8 @@ class Waves(Run):
         else:
             sim = oc.open(self.where)
             if sim.step < shots.STEPS:
-                sim.run(shots.STEPS - sim.step, progress="none")  # no goal before the first pass
+                # before the first pass, a run does not know the number of steps
+                sim.run(shots.STEPS - sim.step, progress="none")
         return 0
 
     def is_over(self) -> bool:
@@ -114,7 +116,7 @@ class Waves(Run):
 
 
 class Command(Run):
-    """`outcrop run` and `outcrop resume`, with a run in two directories."""
+    """A run in two directories. `outcrop run` starts it, and `outcrop resume` continues it."""
 
     name = "commands"
     expected: Any = None
@@ -175,7 +177,8 @@ class Steps(Program):
 
 
 class Staging(Program):
-    """A file that one process writes in staged steps. The program records the steps that it knows to be durable."""
+    """A file that one process writes in staged steps. After each durable step, the program adds a byte to the file
+    `told`."""
 
     name = "staging"
     last, nbytes = 40, 200_000
@@ -221,7 +224,8 @@ class Staging(Program):
 
 
 class Ranks(Program):
-    """Several ranks that write one file, started by mpirun. Durable steps must be complete, whichever rank is killed.
+    """Several ranks of mpirun that write one file. The test kills any of the ranks. Each durable step must be complete
+    afterwards.
     """
 
     name = "aggregation with ranks"
@@ -230,7 +234,7 @@ class Ranks(Program):
     def start(self) -> int:
         from mpi_programs import launcher
 
-        # mpi4py ends the other ranks if an exception ends one rank. MPI alone could wait for that rank forever.
+        # If an exception ends one rank, mpi4py ends the other ranks. Without mpi4py, the other ranks may wait forever.
         program = [sys.executable, "-m", "mpi4py", str(Path(__file__).parent / "kills_ranks.py"), str(self.folder)]
         os.execvp(launcher()[0], [*launcher(), str(self.ranks), *program])
 
@@ -253,13 +257,13 @@ class Ranks(Program):
         return True
 
     def victims(self) -> list[int]:
-        """Return the process numbers of the ranks. Each rank has written its own number to a file."""
+        """Return the process numbers of the ranks. Each rank has written its process number to a file."""
         return [int(path.name.partition("-")[2]) for path in self.folder.glob("rank-*")]
 
 
 def step_of(where: Path) -> int | None:
-    """Return the committed step of a run, or None if a field has no values yet. Fails if committed data is not
-    complete.
+    """Return the committed step of a run, or None if a field has no values yet. An exception is raised if committed
+    data is not complete.
     """
     from outcrop.run.places import open_state
 
@@ -313,8 +317,8 @@ def ended(process: int, seconds: float) -> int | None:
 
 
 def checked(program: Program, act: Callable[[], int]) -> None:
-    """Run `act` in a child process, so that this process has no threads when it forks. Raises AssertionError with the
-    output.
+    """Run `act` in a child process. Then this process never starts threads, and can fork safely. If `act` fails, raise
+    AssertionError with the output of the child.
     """
     told = program.folder.parent / "checked"
     code = ended(child(act, told), SECONDS_MOST)
@@ -323,13 +327,12 @@ def checked(program: Program, act: Callable[[], int]) -> None:
 
 
 def kill_all(program: Program, kills: int, chance: random.Random, counts: Counter[str]) -> None:
-    """Kill the program `kills` times at random instants. Between kills, let it end from time to time.
-
-    Raises AssertionError if data is lost or wrong, or if the program hangs.
+    """Kill the program `kills` times at random instants. Sometimes the program may end without a kill. Raise
+    AssertionError if data is lost or wrong, or if the program hangs.
     """
     told, answer = program.folder.parent / "told", program.folder.parent / "answer"
     lives = []
-    for _ in range(2):  # the first of the two compiles the kernel
+    for _ in range(2):  # the first start also compiles the kernel, so the second one gives the usual time
         program.clear()
         begin = time.monotonic()
         assert ended(child(program.start, told), SECONDS_MOST) == 0, f"{program.name}: {told.read_text()[-1500:]}"
@@ -338,7 +341,7 @@ def kill_all(program: Program, kills: int, chance: random.Random, counts: Counte
     done = attempts = 0
     program.clear()
     while done < kills:
-        if attempts >= 12:  # so that some lives end without a kill
+        if attempts >= 12:  # after 12 attempts, the program ends without a kill
             assert ended(child(program.start, told), SECONDS_MOST) == 0, f"{program.name}: {told.read_text()[-1500:]}"
         else:
             number = chance.choice(SIGNALS)
@@ -395,7 +398,7 @@ SHARES: dict[type[Program], float] = {Waves: 0.35, Command: 0.25, Steps: 0.2, St
 
 
 def main() -> int:
-    """Return 0 if all results were right after the kills."""
+    """Kill all programs and return 0 if all results were right, otherwise 1."""
     parser = argparse.ArgumentParser(prog="python -m tests.hostile.kills", description=__doc__)
     parser.add_argument("--kills", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=1)

@@ -1,5 +1,5 @@
-"""A program of several ranks. The test `kills.py` starts this program and kills its ranks. It writes durable steps of
-one file and reports each completed step.
+"""Write durable steps of one file on several ranks, and report each completed step. `kills.py` starts this program and
+kills its ranks.
 """
 
 from __future__ import annotations

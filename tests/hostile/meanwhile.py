@@ -1,5 +1,5 @@
-"""A run whose directory is deleted, moved or replaced while it computes. The run must report this, and must not change
-other files.
+"""Cases that delete, move or replace the directory of a run while the run computes. The run must report this, and must
+not change other files.
 """
 
 from __future__ import annotations
@@ -66,7 +66,8 @@ ACTIONS: list[Callable[[Path], None]] = [
 
 
 def make(rng: random.Random, world: World) -> Case:
-    """Return a case in which such a change, or any change of an entry, happens after a snapshot."""
+    """Return a case that changes the directory of a run after a snapshot. The change is one of ACTIONS, or a random
+    change of one file or folder."""
     world.reset(rng.choice(["waves", "unfinished"]))
     action, at = rng.choice([*ACTIONS, None]), rng.randrange(1, 5)
     which = rng.choice(["run.oc", "run.oc", "run2.oc"])
@@ -104,7 +105,7 @@ def make(rng: random.Random, world: World) -> Case:
 
 
 def check_claim(run: Path, message: str) -> None:
-    """Check that data exists if the message says that it is intact."""
+    """If the message says that data is intact, check that the run can be opened."""
     if "intact" not in message:
         return
     try:

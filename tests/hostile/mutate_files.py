@@ -1,4 +1,5 @@
-"""Change one file or folder of a run: its bytes, length, kind, link target, or a neighbour in the same folder."""
+"""Change one file or folder of a run: its bytes, its length, its kind or its link target. Or change a neighbour in the
+same folder."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ READ_BYTES_MOST = 1 << 24
 
 
 def files_of(folder: Path, *tops: str) -> list[Path]:
-    """Return all entries of the folders in a fixed order, with links and inner folders, then the folders themselves."""
+    """Return the files and folders named `tops`, and all entries below these folders, in a fixed order."""
     found = [folder / top for top in tops if (folder / top).exists()]
     for top in list(found):
         if top.is_dir():
@@ -30,7 +31,7 @@ def files_of(folder: Path, *tops: str) -> list[Path]:
 
 
 def choose(rng: random.Random, found: list[Path]) -> Path:
-    """Return a random path. Small special files are more likely than the many files of the same kind."""
+    """Return a random path of `found`. Small special files, such as manifests, are more likely than data files."""
     kind = rng.randrange(10)
     if kind < 5:
         chosen = [path for path in found if path.name in ("manifest.json",
@@ -47,7 +48,8 @@ def choose(rng: random.Random, found: list[Path]) -> Path:
 
 
 def mutate(rng: random.Random, path: Path, found: list[Path], world: Path) -> tuple[str, bool]:
-    """Change `path`, which is one of `found`. Return a description, and whether checksums must find the change."""
+    """Change the file or folder `path`, which is one of `found`. Return a description of the change, and whether
+    checksums must detect it."""
     plain = path.is_file() and not path.is_symlink()
     if plain and rng.random() < (0.85 if path.name in ("manifest.json", "outcrop-member.json") else 0.7):
         meaning = MEANINGS.get(path.suffix)
@@ -55,13 +57,14 @@ def mutate(rng: random.Random, path: Path, found: list[Path], world: Path) -> tu
             try:
                 return meaning(rng, path, world), False
             except (ValueError, KeyError, TypeError, RecursionError, OSError, EOFError, zipfile.BadZipFile):
-                pass  # an earlier change has made the file unreadable
+                pass  # the file cannot be read, because an earlier change has damaged it
         return mutate_bytes(rng, path, found)
     return mutate_entry(rng, path, found, world), False
 
 
 def mutate_bytes(rng: random.Random, path: Path, found: list[Path]) -> tuple[str, bool]:
-    """Change bytes or the length. Bytes that are not zero belong to data, so their damage can be found."""
+    """Change bytes or the length of a file, and return the same as `mutate`. Bytes that are not zero belong to data, so
+    checksums must detect their change."""
     if path.stat().st_size > READ_BYTES_MOST:
         os.truncate(path, 0)
         return "cut to nothing", False
@@ -107,18 +110,20 @@ def mutate_bytes(rng: random.Random, path: Path, found: list[Path]) -> tuple[str
 
 
 def world_of(path: Path) -> Path:
-    """Return the case's folder that contains the path."""
+    """Return the folder `case` that contains the path."""
     return next(parent for parent in path.parents if parent.name == "case")
 
 
 def beside(world: Path) -> Path:
-    """Return a free name beside the run. Earlier names stay in use, because a link may lead to them."""
+    """Return a path beside the run that does not exist yet. Earlier paths are not used again, because a link may lead
+    to them."""
     names = (world / "case" / f"aside{number or ''}" for number in range(99))
     return next(path for path in names if not os.path.lexists(path))
 
 
 def mutate_entry(rng: random.Random, path: Path, found: list[Path], world: Path) -> str:
-    """Replace a file or a folder by something of another kind, or put that where the program will make a file."""
+    """Replace a file or a folder by something of another kind, such as a link or a pipe. Or make such a thing at a path
+    where the program will make a file."""
     if rng.random() < 0.3:
         suffix = rng.choice([".tmp", ".tmp", ".new", "~", ".0", ".lock"])
         path = path.with_name(path.name + suffix)
@@ -130,7 +135,7 @@ def mutate_entry(rng: random.Random, path: Path, found: list[Path], world: Path)
             "x"]
         )
     what = rng.randrange(16)
-    if path.parent.name == "case":  # Outcrop may follow a link that the user names
+    if path.parent.name == "case":  # the user names these paths, so Outcrop may follow a link here
         what = rng.choice([7, 8, 9, 10, 12, 15])
     home = world / "home"
     old = path if os.path.lexists(path) else None
@@ -181,7 +186,7 @@ def mutate_entry(rng: random.Random, path: Path, found: list[Path], world: Path)
 
 
 def mutate_npy(rng: random.Random, path: Path, world: Path) -> str:
-    """Change the header or the values."""
+    """Change the header or the values of a .npy file, and return a description."""
     array = np.load(path)
     other, told = other_array(rng, array, world)
     if other is not None:
@@ -198,7 +203,8 @@ def mutate_npy(rng: random.Random, path: Path, world: Path) -> str:
 
 
 def other_array(rng: random.Random, array: np.ndarray, world: Path) -> tuple[np.ndarray | None, str]:
-    """Return an array that differs from `array`, or sometimes None, and a description of the difference."""
+    """Return an array that differs from `array`, and a description of the difference. Sometimes return None instead of
+    an array."""
     kind = rng.randrange(8)
     if kind == 0:
         return None, ""

@@ -16,7 +16,8 @@ DEEP = 100_000
 
 
 def mutate_json(rng: random.Random, file: Path, world: Path) -> str:
-    """Change `file` in one or two places, and give it a right or a wrong seal. Return a description of the change."""
+    """Change `file` in one or two places, and write a right or a wrong checksum into it. Return a description of the
+    change."""
     original = json.loads(file.read_text())
     content = copy.deepcopy(original)
     told = [_change(rng, content, world) for _ in range(1 if rng.random() < 0.8 else 2)]
@@ -39,14 +40,15 @@ def mutate_json(rng: random.Random, file: Path, world: Path) -> str:
 
 
 def _places(content: Any) -> list[tuple[Any, Any]]:
-    """Return all places in a container as pairs of container and key."""
+    """Return all places in a dictionary or list, as pairs of the container and the key or index."""
     if isinstance(content, dict):
         return [(content, key) for key in content]
     return [(content, index) for index in range(len(content))]
 
 
 def _change(rng: random.Random, content: Any, world: Path) -> str:
-    """Change a random place. The choice is even at each level, so that long lists do not get all changes."""
+    """Change a random place, and return a description. Each level of nesting chooses one of its entries with equal
+    probability. Otherwise most changes hit long lists."""
     if not isinstance(content, (dict, list)) or not content:
         return "nothing"
     kind = rng.randrange(10)
@@ -92,7 +94,8 @@ def _change(rng: random.Random, content: Any, world: Path) -> str:
 
 
 def _attack(rng: random.Random, content: Any, world: Path) -> str:
-    """Put a path in the place of a text or into a new entry of a list, as an attacker who knows the format would."""
+    """Replace a text by a path, or put a path into a new entry of a list. An attacker who knows the format does the
+    same."""
     leaves, lists = _leaves_and_lists(content)
     texts = [leaf for leaf in leaves if isinstance(leaf[1][leaf[2]], str)]
     if lists and rng.random() < 0.4:
@@ -119,7 +122,7 @@ def _attack(rng: random.Random, content: Any, world: Path) -> str:
 
 
 def _number(rng: random.Random, content: Any) -> str:
-    """Replace a number by another number."""
+    """Replace a random number by another number, and return a description."""
     leaves, _ = _leaves_and_lists(content)
     numbers = [leaf for leaf in leaves if isinstance(leaf[1][leaf[2]], (int, float))]
     if not numbers:
@@ -157,7 +160,8 @@ def _structure(rng: random.Random, content: Any, world: Path) -> str:
 
 
 def _one_by_kind(rng: random.Random, found: list[Any]) -> Any:
-    """Choose one of `found`. Places whose names differ only in numbers are one kind, and all kinds are equally likely.
+    """Choose one of `found`. Places whose names differ only in numbers are one kind. The function first chooses a kind,
+    then a place of this kind.
     """
     kinds: dict[str, list[Any]] = {}
     for one in found:
@@ -168,7 +172,8 @@ def _one_by_kind(rng: random.Random, found: list[Any]) -> Any:
 
 
 def _leaves_and_lists(content: Any) -> tuple[list[tuple[str, Any, Any]], list[tuple[str, list[Any]]]]:
-    """Return every leaf, with its container and its key, and every list. Copies of metadata are left out."""
+    """Return two lists: every leaf with its name, container and key, and every list with its name. The parts
+    "consolidated_metadata" are left out, because they repeat other files."""
     leaves: list[tuple[str, Any, Any]] = []
     lists: list[tuple[str, list[Any]]] = []
 
@@ -189,7 +194,8 @@ def _leaves_and_lists(content: Any) -> tuple[list[tuple[str, Any, Any]], list[tu
 
 
 def _other(rng: random.Random, value: Any, world: Path) -> Any:
-    """Return a value that replaces `value`: usually one of the same type and out of range, otherwise one of any type.
+    """Return a value that replaces `value`. Usually it has the same type and is out of range. Otherwise it has any
+    type.
     """
     if rng.random() < 0.3:
         return values.json_value(rng, world)
@@ -208,7 +214,7 @@ def _other(rng: random.Random, value: Any, world: Path) -> Any:
 
 
 def _spell(rng: random.Random, text: str, content: Any) -> tuple[str, str]:
-    """Return a changed text, which often is no JSON any more."""
+    """Return a changed text, and a description of the change. The new text is often no valid JSON."""
     if isinstance(content, dict) and content and rng.random() < 0.3:
         key = rng.choice(list(content))
         again = json.dumps({key: rng.choice([content[key], 0, None, ".."])})[1:-1]

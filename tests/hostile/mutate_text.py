@@ -1,5 +1,5 @@
-"""Change a text file of lines or tables: its words, numbers or lines. A file that ends with a checksum then gets the
-right checksum.
+"""Change the words, numbers or lines of a text file. If the file ends with a checksum, the checksum is usually
+updated.
 """
 
 from __future__ import annotations

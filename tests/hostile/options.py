@@ -1,4 +1,5 @@
-"""Cases of command lines: nonsense for every option and argument of every command, alone and in pairs.
+"""Cases of command lines. Every option and argument of every command gets nonsense, alone or together with other
+options.
 
 Commands and options are read from the program, so a new option is tested without further work.
 """
@@ -103,7 +104,7 @@ NAMES_OF_PLACES = ("WHERE", "FILE", "DIR", "PNG", "INDEX")
 
 @cache
 def commands() -> dict[tuple[str, ...], Any]:
-    """Return every command of the program by its words."""
+    """Return every command of the program. The key is the words of the command, such as ("agg", "bench")."""
     from typer.main import get_command
 
     from outcrop.cli.app import app
@@ -122,7 +123,8 @@ def commands() -> dict[tuple[str, ...], Any]:
 
 
 def make(rng: random.Random, world: World) -> Case:
-    """Return a case of one command with one or two options that make no sense or contradict each other."""
+    """Return a case of one command with one to three changes. A changed option makes no sense or contradicts another
+    option."""
     names = sorted(commands())
     words = rng.choices(names, [SLOW.get(name, 1.0) * (2.5 if name == ("run",) else 1.0) for name in names])[0]
     command = commands()[words]
@@ -165,7 +167,7 @@ ENVIRONMENT = ("OUTCROP_TIERS", "OUTCROP_AGG_MACHINE", "OUTCROP_AGG_BUFFER", "OU
 
 
 def clean(word: str) -> str:
-    """Return a word that the kernel accepts as an argument: without NUL, and expressible in bytes."""
+    """Return a word that the operating system accepts as an argument. It has no NUL and can be converted to bytes."""
     return word.replace("\0", "0").encode("utf-8", "surrogateescape").decode("utf-8",
     "surrogateescape") if is_bytes(word) else "?"
 
@@ -180,17 +182,18 @@ def is_bytes(word: str) -> bool:
 
 
 def any_text(rng: random.Random) -> str:
-    """Return a random word, which is valid only by chance."""
+    """Return a random text. It is rarely a valid value."""
     return values.text(rng) if rng.random() < 0.7 else any_place(rng)
 
 
 def any_place(rng: random.Random) -> str:
-    """Return a path, which usually cannot be used."""
+    """Return a random path. Usually it cannot be used."""
     return rng.choice(PLACES) if rng.random() < 0.9 else os.fsdecode(values.bytes_name(rng))
 
 
 def with_nonsense(rng: random.Random, line: list[str], option: Any) -> list[str]:
-    """Return the line with this option. Its value replaces the value in the line, or is added to it."""
+    """Return the line with a nonsense value for this option. Usually the value replaces the values in the line.
+    Otherwise the option occurs twice."""
     is_argument = option.param_type_name == "argument"
     names = [str(option.metavar or option.name)] if is_argument else [*option.opts, *option.secondary_opts]
     name = rng.choice(names)
@@ -218,7 +221,7 @@ def with_nonsense(rng: random.Random, line: list[str], option: Any) -> list[str]
 
 
 def without(line: list[str], names: list[str]) -> list[str]:
-    """Return the line without an option and its values."""
+    """Return the line without one option and without its values. `names` are all names of the option."""
     kept, skipping = [], False
     for word in line:
         if word in names:
@@ -237,7 +240,8 @@ def given(line: list[str], *names: str) -> list[str]:
 
 
 def changes(words: tuple[str, ...], line: list[str], world: World) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the paths that the command may write, relative to the world's folder: paths of runs, and of files."""
+    """Return the paths that the command may write: first paths of runs, then paths of other files. All are relative to
+    the world's folder."""
     runs: list[str] = []
     if words == ("resume",):
         runs = ["case/run.oc", "case/run2.oc"]
@@ -249,7 +253,7 @@ def changes(words: tuple[str, ...], line: list[str], world: World) -> tuple[tupl
             path = inside(place, world)
             if path is not None and place and (force or is_free(world.root / path)):
                 runs.append(path)
-        if force:  # replacing a run removes it from all its directories
+        if force:  # if a run is replaced, it is removed from all its directories
             for first, second in (("case/run.oc", "case/run2.oc"), ("other.oc", "further")):
                 runs += [second] if first in runs else []
     if words in ((("bench",)), ("agg", "bench")):
@@ -261,7 +265,7 @@ def changes(words: tuple[str, ...], line: list[str], world: World) -> tuple[tupl
         outputs += [f"{path}/.outcrop-measure" for place in places if (path := inside(place, world))]
     if words in (("agg", "machine"), ("agg", "merge")):
         outputs += [path for word in line if not word.startswith("-") and (path := inside(word, world))]
-    # Parents that are made for a new folder.
+    # A command also makes the missing parent folders of a new folder.
     for path in list(runs):
         parent = os.path.dirname(path)
         while parent and not os.path.exists(world.root / parent):
@@ -271,8 +275,8 @@ def changes(words: tuple[str, ...], line: list[str], world: World) -> tuple[tupl
 
 
 def inside(place: str, world: World) -> str | None:
-    """Convert a path relative to the command's folder to one relative to the world's folder. Return None for other
-    paths.
+    """Convert a path relative to the command's folder to a path relative to the world's folder. Return None if the path
+    is outside the world.
     """
     try:
         real = os.path.realpath(os.path.join(world.here, place))
@@ -283,7 +287,7 @@ def inside(place: str, world: World) -> str | None:
 
 
 def is_free(path: Path) -> bool:
-    """Return whether a run may be made there without --force."""
+    """Return whether a run may be made at this path without `--force`."""
     try:
         return not os.path.lexists(path) or (path.is_dir() and not os.listdir(path))
     except OSError:
@@ -291,7 +295,8 @@ def is_free(path: Path) -> bool:
 
 
 def why_wrong(words: tuple[str, ...], line: list[str]) -> str:
-    """Return the reason why the command must be refused, or "". Only simple reasons are recognised."""
+    """Return the reason why the command must be refused, or "" if no reason is found. Only simple reasons are
+    recognised."""
     if "--help" in line or "-h" in line:
         return ""
     for option, names in (("--memory", ["--memory"]), ("-t", ["-t", "--steps"]), ("--threads", ["--threads"])):

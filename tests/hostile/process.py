@@ -21,7 +21,8 @@ TERM_SECONDS = 3.0
 
 @dataclass(frozen=True)
 class Ended:
-    """The end of a case. `code` is the exit code as in a shell, but negative for a signal, and None if the case hung.
+    """How a case ended. `code` is the exit code. It is negative if a signal ended the process, and None if the process
+    hung.
     """
 
     code: int | None
@@ -33,8 +34,7 @@ class Ended:
 
 
 def apart(act: Callable[[], object]) -> None:
-    """Run a function in a child process, so that this process never has threads. Raises RuntimeError if the child
-    fails.
+    """Run a function in a child process, so that this process never has threads. Raise RuntimeError if the child fails.
     """
     child = os.fork()
     if child == 0:
@@ -52,7 +52,8 @@ def apart(act: Callable[[], object]) -> None:
 
 
 def run_case(act: Callable[[], int], here: Path, folder: Path, stdout: str, seconds: float) -> Ended:
-    """Run `act` in a child process whose working directory is `here`. Its output goes to files in `folder`.
+    """Run `act` in a child process whose working directory is `here`, and describe how the process ended. The output is
+    written to files in `folder`.
 
     `stdout` is "file", "full" (a full device), "closed" or "broken" (a pipe without a reader).
     """
@@ -63,14 +64,15 @@ def run_case(act: Callable[[], int], here: Path, folder: Path, stdout: str, seco
         _be_the_case(act, here, texts, stdout, seconds)
     status, peak, hung, heeds = _wait(child, seconds)
     with suppress(OSError):
-        os.killpg(child, signal.SIGKILL)  # ends processes that the case has left
+        os.killpg(child, signal.SIGKILL)  # ends child processes that still run after the case
     out, err = (text.read_bytes()[:200_000].decode(errors="replace") for text in texts)
     code = None if hung else os.waitstatus_to_exitcode(status)
     return Ended(code, heeds, peak, out, err, time.monotonic() - begin)
 
 
 def _wait(child: int, seconds: float) -> tuple[int, int, bool, bool]:
-    """Return the wait status, the peak memory, whether the child hung, and whether SIGTERM then ended it."""
+    """Wait for the child. Return its wait status, its peak memory, whether it hung, and whether SIGTERM ended the hung
+    child."""
     begin, pause = time.monotonic(), 0.001
     while True:
         ended, status, usage = os.wait4(child, os.WNOHANG)
@@ -124,7 +126,8 @@ def _be_the_case(act: Callable[[], int], here: Path, texts: tuple[Path, Path], s
 
 
 def _flush(code: int) -> int:
-    """Flush the output as the interpreter does at its end. Return 120 if the output cannot be written, else `code`."""
+    """Flush the output as the Python interpreter does when it ends. Return 120 if the output cannot be written,
+    otherwise `code`."""
     for stream in (sys.stdout, sys.stderr):
         try:
             if stream is not None:

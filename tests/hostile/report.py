@@ -18,7 +18,7 @@ SHOWN_MOST = 400
 
 
 def print_report(results: Iterator[Result], findings: Path | None) -> int:
-    """Print each fault when it is found, then the table. Return 1 if a fault was found."""
+    """Print each fault as soon as it is found, then the table. Return 1 if a fault was found, otherwise 0."""
     counts: dict[str, Counter[str]] = {}
     found: list[Result] = []
     begin = time.monotonic()
@@ -45,8 +45,8 @@ def print_report(results: Iterator[Result], findings: Path | None) -> int:
 
 
 def groups(found: list[Result]) -> Iterator[str]:
-    """Yield the faults grouped by cause, with some commands for each. The place in the code and the message identify a
-    cause.
+    """Yield lines that list the faults by cause, with some commands for each cause. Two faults have the same cause if
+    `cause_of` is equal.
     """
     alike: dict[tuple[str, str], list[Result]] = {}
     for result in found:
@@ -62,7 +62,8 @@ def groups(found: list[Result]) -> Iterator[str]:
 
 
 def cause_of(fault: str, detail: str, result: Result) -> str:
-    """Return a text that is equal for faults of the same cause. Figures that differ from case to case are removed."""
+    """Return a text that is equal for faults of the same cause. It has the place in the code or the message, without
+    figures that differ from case to case."""
     if fault == "traceback":
         places = re.findall(r'File "[^"]*/outcrop/([^"]+)", line (\d+), in (\w+)', result.err)
         place = "{}:{} {}".format(*places[-1]) if places else "?"
@@ -88,7 +89,7 @@ def print_faults(result: Result) -> None:
 
 
 def ascii_only(text: str) -> str:
-    """Return a text that every terminal and every encoding can show."""
+    """Return the text with only printable ASCII letters. Other letters are escaped."""
     return "".join(letter if letter.isascii() and letter.isprintable() else ascii(letter)[1:-1] for letter in text)
 
 
@@ -106,7 +107,7 @@ def table(counts: dict[str, Counter[str]]) -> Iterator[str]:
 
 
 def print_case(result: Result) -> int:
-    """Print all details of one case."""
+    """Print all details of one case. Return 1 if the case has faults, otherwise 0."""
     print(f"{ascii_only(result.text)}\nended with {result.code} after {result.seconds:.2f} s")
     for name, text in (("standard output", result.out), ("standard error", result.err)):
         if text:

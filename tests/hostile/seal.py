@@ -11,11 +11,12 @@ KEY = "crc32c"
 
 
 def resealed(content: Any) -> Any:
-    """Return the content with the right checksum if it has a checksum. Older manifests have none and stay unchanged."""
+    """Return the content with the right checksum. Content without a checksum, as in older manifests, is returned
+    unchanged."""
     if not isinstance(content, dict) or KEY not in content:
         return content
     others = {key: value for key, value in content.items() if key != KEY}
     try:
         return {**others, KEY: _core.crc32c(json.dumps(others, sort_keys=True).encode())}
-    except (TypeError, ValueError, RecursionError):  # keys of several types, or too many levels: a seal is impossible
+    except (TypeError, ValueError, RecursionError):  # JSON cannot express this content, so no checksum can be computed
         return content

@@ -1,4 +1,4 @@
-"""Workers that run cases one after the other. Each worker has a world of its own.
+"""Start workers that run cases. Each worker has its own world and runs its cases one after the other.
 
     main ──fork──► worker ──fork──► case          everything is imported once, before the first fork
              ◄─────────────── results, by a pipe
@@ -56,12 +56,12 @@ TEMPLATES = {
 }
 
 REAL_SHARE = 0.05
-"""The share of command lines that are repeated in a process of their own."""
+"""The share of command lines that are repeated in a new process."""
 
 
 @dataclass
 class Result:
-    """One case and its faults."""
+    """The result of one case, with its faults."""
 
     generator: str
     seed: int
@@ -75,12 +75,13 @@ class Result:
 
     @property
     def name(self) -> str:
-        """The text that repeats this case with --case."""
+        """The name of this case for the option `--case`, which repeats the case."""
         return f"{self.generator}:{self.seed}:{self.number}"
 
 
 class Session:
-    """The folder of all worlds, and the number of workers. `one` and `many` start the workers."""
+    """A session of tests. It has a folder for all worlds, and a number of workers. `one` and `many` start the
+    workers."""
 
     def __init__(self, folder: Path | None, keep: bool, workers: int) -> None:
         self._made = folder is None
@@ -121,7 +122,7 @@ class Session:
         return next(iter(self._start([(generator, seed, number)], real)))
 
     def many(self, generators: Sequence[str], number: int, seed: int) -> Iterator[Result]:
-        """Yield the results of `number` cases, taken from all these generators in turn."""
+        """Run about `number` cases, and yield their results. The cases come from all these generators in turn."""
         shares = {name: SHARES.get(name, 4) for name in generators}
         total = sum(shares.values())
         counts = {name: -(-number * share // total) for name, share in shares.items()}
@@ -150,7 +151,7 @@ class Session:
 
 
 def load_everything() -> None:
-    """Import the whole program and look up the commands once, so that forks do not have to do it."""
+    """Import the whole program and look up the commands once. Then no forked process has to repeat this."""
     import outcrop
 
     for name in ("matplotlib.figure", "matplotlib.backends.backend_agg", "zarr", "sympy", "numpy.lib.format",
@@ -165,7 +166,8 @@ def load_everything() -> None:
 
 
 def warm_up(folder: Path) -> None:
-    """Run commands that import modules when they start, so that these modules stay loaded. No thread may remain."""
+    """Run some commands, so that the modules that they import stay loaded. Afterwards this process must have only one
+    thread."""
     numpy = importlib.import_module("numpy")
     call = importlib.import_module("outcrop.cli.main").call
     numpy.save(folder / "values.npy", numpy.zeros((5, 6)))
@@ -182,7 +184,7 @@ def warm_up(folder: Path) -> None:
 def _be_worker(
     folder: Path, everything: Path, cases: Sequence[tuple[str, int, int]], real: bool, results: Connection
 ) -> None:
-    """Run the cases, and end this process."""
+    """Run the cases in a worker, send the results, and end this process."""
     code = 1
     try:
         confined = confine(everything)
@@ -207,7 +209,8 @@ def _be_worker(
 
 
 def try_case(world: World, folder: Path, generator: str, seed: int, number: int, real: bool) -> Result:
-    """Run one case in a fork. Some cases are repeated in a process of their own, which must end in the same way."""
+    """Run one case in a forked process. Some cases are repeated in a new process, which must end with the same exit
+    code."""
     rng = random.Random(f"{generator}:{seed}:{number}")
     twice = rng.random() < REAL_SHARE
     state = rng.getstate()
@@ -239,7 +242,7 @@ def _tried(world: World, folder: Path, result: Result, rng: random.Random, real:
 
 
 def holds_run(place: Path) -> bool:
-    """Return whether the place holds a run that can be resumed or replaced. A failed command may leave such a run."""
+    """Return whether this path holds a run that can be resumed or replaced. A failed command may leave such a run."""
     return any((place / name).is_file() for name in ("manifest.json", "outcrop-member.json"))
 
 

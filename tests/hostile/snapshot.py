@@ -1,4 +1,5 @@
-"""Describe a tree of files (kinds, modes, sizes, links, contents and times), to compare it before and after a case."""
+"""Describe a tree of files by kinds, modes, sizes, links, contents and times. Two descriptions show what a case has
+changed."""
 
 from __future__ import annotations
 
@@ -15,8 +16,8 @@ CONTENT_BYTES_MOST = 1 << 20
 
 
 def tree_of(root: Path, without: Iterable[str] = ()) -> Tree:
-    """Return the description of each entry under `root` by its relative path. Entries in `without` are left out, and
-    also the modification times of the folders that contain them.
+    """Return a dictionary from the relative path of each entry under `root` to a description. Entries in `without` are
+    left out. The modification times of the folders that contain these entries are left out too.
     """
     left_out = {os.fsencode(name) for name in without}
     parents = {os.path.dirname(name) for name in left_out}
@@ -53,7 +54,7 @@ def _described(path: bytes, status: os.stat_result, timed: bool) -> tuple[object
 
 
 def _sum(path: bytes) -> int:
-    """Return a checksum of the beginning of a file. Only files that a case has made are longer than this part."""
+    """Return a checksum of the first MiB of a file. Only files that a case has made are longer."""
     try:
         with open(path, "rb") as file:
             return zlib.crc32(file.read(CONTENT_BYTES_MOST))
@@ -62,7 +63,8 @@ def _sum(path: bytes) -> int:
 
 
 def differences(before: Mapping[bytes, tuple[object, ...]], after: Mapping[bytes, tuple[object, ...]]) -> list[str]:
-    """Return new, missing and changed entries. A folder is omitted if only the entries in it have changed."""
+    """Return a text for each new, missing or changed entry. A folder is omitted if only the entries in it have
+    changed."""
     names = sorted(before.keys() | after.keys())
     changed = [name for name in names if before.get(name) != after.get(name)]
     parents = {os.path.dirname(name) for name in changed}

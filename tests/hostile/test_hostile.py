@@ -22,7 +22,8 @@ CASES = int(os.environ.get("OUTCROP_HOSTILE", "500"))
 
 
 def can_be_confined() -> bool:
-    """Return whether the jail works on this machine. A child process tries this, because it stays in the jail."""
+    """Return whether the jail works on this machine. A child process tries this, because a process cannot leave the
+    jail again."""
     child = os.fork()
     if child == 0:
         os._exit(0 if confine(Path("/tmp")) else 1)
@@ -30,7 +31,8 @@ def can_be_confined() -> bool:
 
 
 def test_nothing_but_one_line_comes_of_nonsense(tmp_path: Path) -> None:
-    """Check that no input causes a traceback, a crash, a hang, or a change of files that do not belong to the command.
+    """Check that no input causes a traceback, a crash or a hang, and that no command changes files that it may not
+    change.
     """
     if os.geteuid() == 0 and not can_be_confined():
         pytest.skip("hostile cases run as root only where Landlock keeps them in")
@@ -41,8 +43,8 @@ def test_nothing_but_one_line_comes_of_nonsense(tmp_path: Path) -> None:
 
 
 def test_files_are_sealed_as_records_are() -> None:
-    """Check that a changed file with a new seal is not refused for its checksum. Otherwise the tests above would test
-    nothing.
+    """Check that `resealed` writes the checksum that Outcrop expects. With a wrong checksum, each changed file is
+    refused, and the tests above test nothing.
     """
     sealed = resealed({"b": 1, "a": [2], "crc32c": 0})
     assert sealed == {"b": 1, "a": [2], "crc32c": _core.crc32c(b'{"a": [2], "b": 1}')}

@@ -29,7 +29,7 @@ SPAWN.set_forkserver_preload(["numpy", "outcrop.cli.app", "outcrop.run.simulatio
 
 
 def start_command(where: Path) -> int:
-    """Start the run by the command line."""
+    """Start the run by the command line, and return the exit code."""
     from outcrop.cli.main import call
 
     size = [str(n) for n in reversed(SHAPE)]
@@ -39,7 +39,7 @@ def start_command(where: Path) -> int:
 
 
 def start_call(where: Path) -> int:
-    """Start the run by Python."""
+    """Start the run by Python, and return the same exit code as the command."""
     from outcrop.errors import OutcropError
 
     try:
@@ -53,7 +53,7 @@ def start_call(where: Path) -> int:
 
 
 def take_part(start: Any, where: Path, barrier: Any, delay: float, told: Path) -> None:
-    """Wait until all processes are ready and a short time has passed, then start."""
+    """Wait until all processes are ready and `delay` seconds have passed. Then start the run, and end this process."""
     handle = os.open(told, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(handle, 1)
     os.dup2(handle, 2)
@@ -66,7 +66,8 @@ def take_part(start: Any, where: Path, barrier: Any, delay: float, told: Path) -
 
 @pytest.mark.parametrize("start", [start_command, start_call])
 def test_one_of_several_processes_goes_on(start: Any, tmp_path: Path) -> None:
-    """Check that the other processes print one line of error and do not damage the run of the first."""
+    """Check that one process completes the run. The other processes must print one line of error, and must not damage
+    the run."""
     chance = random.Random(int(os.environ.get("OUTCROP_SEED", "4")))
     expected, wrong = None, []
     for trial in range(-(-TRIALS // 2)):

@@ -1,4 +1,5 @@
-"""Unexpected values: numbers, texts and paths. All functions use the random generator that the caller passes."""
+"""Generate unexpected values: numbers, texts and paths. All functions use the random generator that the caller
+passes."""
 
 from __future__ import annotations
 
@@ -31,14 +32,14 @@ def number(rng: random.Random) -> int | float:
 
 
 def text(rng: random.Random) -> str:
-    """Return a text that is empty, long, has unusual characters, or has a meaning in another context."""
+    """Return a text that is empty or long, that has unusual characters, or that has a special meaning elsewhere."""
     if rng.random() < 0.25:
         return str(number(rng))
     return rng.choice(TEXTS)
 
 
 def path(rng: random.Random, world: Path) -> str:
-    """Return a path inside the world that no run may use, or one of NAMES."""
+    """Return a path of the world that no run may use, or one of NAMES."""
     witness = rng.choice(
         ["home/keep", "home/notes.txt", "other.oc", "other.oc/manifest.json", "further", "further/v", "home", "empty"]
     )
@@ -73,6 +74,6 @@ def json_value(rng: random.Random, world: Path) -> Any:
 
 
 def bytes_name(rng: random.Random) -> bytes:
-    """Return a file name that is not UTF-8, or that has all unusual characters that a file system accepts."""
+    """Return a file name that is not UTF-8, that is very long, or that has unusual characters."""
     return rng.choice([b"\xff\xfe", b"a\xc3", b"\x80" * 20, b"new\nline", b"tab\tand space", b"-d", b"--json", b"*",
     b"x" * 255])

@@ -1,12 +1,14 @@
-"""A world of files, which one case after the other uses: runs to be damaged, and files that no case may change.
+"""A world of files: runs that cases damage, and files that no case may change. A worker uses its world for one case
+after the other.
 
-    world/home, other.oc, further, empty      of others: must never change
-    world/fifo, socket, loop, link-to-...     things that are no plain files
-    world/case/run.oc, run2.oc, array, ...    what the case is about, copied from the templates
-    world/case/here                           where commands are started
-    templates/NAME/...                        what can be copied to world/case
+    world/home, other.oc, further, empty      files of other users, which no case may change
+    world/fifo, socket, loop, link-to-...     entries that are neither files nor folders
+    world/case/run.oc, run2.oc, array, ...    the data of the case, copied from a template
+    world/case/here                           the working directory of commands
+    templates/NAME/...                        a template, which can be copied to world/case
 
-Runs store their own absolute paths, so each worker makes its templates at the place where they are used.
+Runs store their own absolute paths. So each worker makes its templates at the path where cases use them, and then moves
+them away.
 """
 
 from __future__ import annotations
@@ -36,7 +38,7 @@ class World:
         self.case, self.here = self.root / "case", self.root / "case" / "here"
 
     def build(self, apart: Callable[[Callable[[], object]], object]) -> None:
-        """Make the templates and the files of other users. `apart` runs a function in a process of its own."""
+        """Make the templates, and the files that no case may change. `apart` runs a function in a separate process."""
         self.templates.mkdir(parents=True)
         self.root.mkdir()
         for name, make in self._makers.items():
@@ -56,14 +58,14 @@ class World:
         make_odd_things(self.root, home)
 
     def rebuild_others(self, apart: Callable[[Callable[[], object]], object]) -> None:
-        """Make everything outside the case's folder again after a case has changed it."""
+        """Make all files outside the folder `case` again. This is needed after a case has changed them."""
         shutil.rmtree(self.root, ignore_errors=True)
         self.root.mkdir(exist_ok=True)
         self._make_others(apart)
         self.case.mkdir()
 
     def reset(self, template: str, odd_things: bool = True) -> None:
-        """Copy the template, so that the case's folder contains nothing else."""
+        """Empty the folder `case`, and copy the template there."""
         for entry in os.scandir(self.case):
             remove(entry.path)
         if template:
@@ -93,7 +95,7 @@ def _make_removable(function: Callable[..., object], path: str, error: object) -
 
 
 def make_odd_things(folder: Path, home: Path) -> None:
-    """Make things of other kinds, which stand where a file or a folder is expected."""
+    """Make entries of other kinds, such as pipes and sockets, for cases that expect a file or a folder."""
     os.mkfifo(folder / "fifo")
     make_socket(folder / "socket")
     (folder / "loop").symlink_to("loop")
@@ -163,7 +165,7 @@ def make_two_axes(case: Path) -> None:
 
 
 def make_array(case: Path) -> None:
-    """Make an array with two commits, a .npy file that an array can be opened from, and one that is only read."""
+    """Make an array with two commits, a .npy file that can be opened as an array, and an array that is only read."""
     with oc.array(SHAPE, "int32", persist="step", path=case / "array") as array:
         for step in (1, 2):
             array[:] = step

@@ -1,8 +1,8 @@
-"""Histories of committed arrays. Processes make, change, commit and read an array. Some are killed or lose power, and
-later processes open the array again.
+"""Histories of committed arrays. Processes make, change, commit and read an array. Some processes are killed, and
+sometimes the power fails. Later processes open the array again.
 
-After each part of a history, the array must equal a commit that has returned, or a commit that had begun. The rules are
-those of `run_histories`.
+After each part of a history, the array must equal the last commit that has returned, or a commit that has begun since
+then. run_histories.py describes these rules.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ TILE_BYTES = 4096
 
 @dataclass(frozen=True)
 class Content:
-    """The content of an array: for each tile, the number that all its bytes have."""
+    """The content of an array. All bytes of a tile have the same value, so one number for each tile is enough."""
 
     tiles: tuple[int, ...]
     generation: int = 0
@@ -46,7 +46,7 @@ class Content:
 
 
 class SimulatedSlotFile:
-    """A substitute for `_core.SlotFile` with small tiles. See slot_file.hpp."""
+    """A substitute for `_core.SlotFile` with small tiles. slot_file.hpp describes the original."""
 
     def __init__(self, path: str, array_bytes: int, tile_bytes: int, writable: bool, threads: int) -> None:
         self._path, self._bytes = path, array_bytes
@@ -127,7 +127,7 @@ class SimulatedSlotFile:
         self._last, self._seen = (list(self._next[0]), list(self._next[1])), self._noticed
 
     def free_slot(self, slot: int) -> int:
-        """Return the slot for the next version of a tile whose current version is in `slot`."""
+        """Return the slot for the next version of a tile. `slot` holds its current version."""
         return 1 - slot
 
     def flush(self) -> None:
@@ -152,9 +152,9 @@ class ArrayHistory:
         self.is_begun, self.faults = False, 0
 
     def run(self) -> ArrayHistory:
-        """Run all parts of the history, and return the history."""
+        """Run all parts of the history, and return this object."""
         with simulated(self.system, self.random), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about damaged commits; the opened content is compared
+            warnings.simplefilter("ignore")  # about damaged commits; the opened content is checked anyway
             self.system.mkdir("/simulated")
             self.system.fsync(self.system.open("/", os.O_RDONLY))
             for _ in range(self.random.choice([1, 2, 3, 4])):
@@ -183,7 +183,7 @@ class ArrayHistory:
         self.expected.settle(self._look(), self.system.crashed)
 
     def _is_disturbed(self) -> bool:
-        """Return whether the simulator has let a call fail in this part."""
+        """Return whether a system call has failed in this part because of a simulated fault."""
         return self.chance.count["fault"] > self.faults
 
     def _numbered(self, number: int, one: Callable[[int], None]) -> Callable[[], None]:
@@ -256,7 +256,7 @@ class ArrayHistory:
 
 @contextlib.contextmanager
 def simulated(system: SimulatedSystem, random: Random) -> Iterator[None]:
-    """Let the code of arrays call the simulated system during the context."""
+    """Let the code of arrays use the simulated system calls inside this context."""
     core = SimpleNamespace(**{**vars(_core), "SlotFile": SimulatedSlotFile})
     calls = SimpleNamespace(**{**vars(os), "fstat": system.fstat})
 

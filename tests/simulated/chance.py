@@ -1,4 +1,5 @@
-"""Choose from one seed when a process is killed, when power fails, when a call fails, and when processes take turns.
+"""Choose when a process is killed, when power fails, when a call fails, and which process runs. All choices follow from
+one seed.
 
 Processes are threads, and only one of them runs at a time. Another thread continues only at system calls that the seed
 selects, so a seed always gives the same history.
@@ -17,12 +18,12 @@ CALLS_MOST = 100_000
 
 
 class Killed(BaseException):
-    """The exception that system calls of a killed process raise, so that its code ends."""
+    """The exception that ends the code of a killed process. All system calls of this process raise it."""
 
 
 class Process:
-    """A process. `result` is the result of its function, and `error` the exception that the function raised. Both are
-    None while the process runs and after it was killed.
+    """A process that runs a function. `result` is the result of the function, and `error` is the exception that the
+    function raised. Both are None while the process runs, and after a kill.
     """
 
     def __init__(self, name: str, function: Callable[[], Any], exit: Callable[[Process], None]) -> None:
@@ -47,7 +48,7 @@ class Process:
 
 
 class Chance:
-    """The random events of one history. Rates are events per system call."""
+    """The random events of one history. A rate is the number of events per system call."""
 
     def __init__(self, seed: object) -> None:
         self.random = Random(seed)
@@ -55,18 +56,19 @@ class Chance:
         self.count = {"kill": 0, "crash": 0, "fault": 0, "switch": 0}
 
     def rates(self, kills: float = 0.0, crashes: float = 0.0, faults: float = 0.0, switches: float = 0.0) -> None:
-        """Set the rates of events from now on."""
+        """Set the rates that apply from now on."""
         self.kills, self.crashes, self.faults, self.switches = kills, crashes, faults, switches
 
     def next(self, calls: int) -> tuple[int, str]:
-        """Return the number of the next call with an event, counted from `calls`, and the kind of the event."""
+        """Draw the next event. Return the number of the system call in which it happens, and its kind. `calls` is the
+        number of calls so far."""
         rates = (("kill", self.kills), ("crash", self.crashes), ("fault", self.faults), ("switch", self.switches))
         when = [(calls + 1 + int(self.random.expovariate(rate)), what) for what, rate in rates if rate]
         return min(when, default=(1 << 60, ""))
 
 
 class Turns:
-    """Processes that run one at a time."""
+    """Processes that take turns. Only one process runs at a time."""
 
     def __init__(self, random: Random) -> None:
         self._random = random
@@ -93,7 +95,7 @@ class Turns:
             thread.join()
 
     def hand_over(self) -> None:
-        """Let another process run, and wait until this process has its turn again."""
+        """Let another process run, and wait until the calling process has its turn again."""
         own = self.current
         others = [one for one in self._running if one is not own]
         if own is not None and others:

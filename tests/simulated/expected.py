@@ -7,7 +7,8 @@ from typing import Any
 
 
 class Expected:
-    """The allowed contents: a process may see those of `seen`, and those of `kept` may remain after a power cut."""
+    """The contents that storage may have. A process may see any content of `seen`. After a power cut, any content of
+    `kept` may remain."""
 
     def __init__(self, nothing: Hashable) -> None:
         self.base: set[Any] = {nothing}
@@ -20,14 +21,15 @@ class Expected:
         self.kept.add(content)
 
     def announce(self, process: int, content: Hashable) -> None:
-        """Expect this content, which is now durable. Other content is allowed when a process begins to write it."""
+        """Record that this content is now durable, so that older content is not allowed any more. Content that other
+        processes have begun to write stays allowed."""
         self.begun[process] = []
         self.base = {content}
         self.kept = {content, *(one for others in self.begun.values() for one in others)}
 
     def withdraw(self, process: int, *contents: Hashable) -> None:
-        """Record that a process has given up. Of the contents that it began to write, only `contents` may still be
-        seen.
+        """Record that a process has given up its changes. Of the contents that the process began to write, processes
+        may still see only `contents`.
         """
         self.begun[process] = list(contents)
 
@@ -37,7 +39,7 @@ class Expected:
         return {*self.base, *(one for others in self.begun.values() for one in others)}
 
     def settle(self, content: Hashable, crashed: bool) -> None:
-        """Check that the content that was found is allowed. From now on only this content is expected."""
+        """Check that the content that was found is allowed. From now on, only this content may be seen."""
         allowed = self.kept if crashed else self.seen
         if content not in allowed:
             listed = "\n    ".join(map(str, sorted(allowed, key=str)))

@@ -1,10 +1,11 @@
-"""Files and folders in two versions: the one that processes see, and the one that may remain after a power cut.
+"""Simulate files and folders in two versions: the version that processes see, and the version that remains after a
+power cut.
 
     file      a power cut leaves any version of each page, perhaps torn, and any size, since the last fsync of the file
     folder    a power cut keeps or loses each change of a name since the last fsync; a rename is kept or lost as a whole
-    fsync     makes a file durable without its name, or the names of a folder without the contents of its files
+    fsync     makes a file durable, but not its name; or the names of a folder, but not the contents of its files
 
-POSIX guarantees only this. The order of changes to different files or names is not guaranteed.
+POSIX guarantees no more than this. It does not guarantee the order of changes to different files or names.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ class Inode:
 
 
 class File(Inode):
-    """A regular file. `versions` are the earlier versions of its pages since the last fsync, oldest first. `lost` are
-    versions of pages that a failed fsync has marked as written.
+    """A regular file. `versions` has the versions of each page since the last fsync, except the newest one, oldest
+    first. `lost` has the versions of pages that a failed fsync has marked as written.
     """
 
     kind = stat.S_IFREG
@@ -45,7 +46,7 @@ class File(Inode):
             self.data.extend(bytes(size - len(self.data)))
 
     def write(self, offset: int, content: bytes) -> None:
-        """Change the version that processes see."""
+        """Write bytes. Only the version that processes see changes."""
         end, data, versions = offset + len(content), self.data, self.versions
         if end > len(data):
             self.extend(end)
@@ -69,13 +70,13 @@ class File(Inode):
         self.sizes.clear()
 
     def fail_to_flush(self, random: Random) -> None:
-        """Simulate an fsync that fails. Pages that it could not write count as written from now on."""
+        """Simulate an fsync that fails. The system treats pages that were not written as written from now on."""
         for page in [page for page in self.versions if random.random() < 0.5]:
             self.lost[page] = self.versions.pop(page)
 
     def lose_power(self, random: Random, kept: float) -> None:
-        """Replace the visible version by the version on disk. `kept` is the share of changes that reached the disk
-        without a flush.
+        """Simulate a power cut: replace the visible version by a version that the disk may have kept. `kept` is the
+        probability that a page without a flush has its newest version on disk.
         """
         data, size = self.data, len(self.data)
         for page, older in (*self.versions.items(), *self.lost.items()):
@@ -106,8 +107,8 @@ class Link(Inode):
 
 
 class Folder(Inode):
-    """A folder. Processes see `entries`. `kept` are the entries at the last fsync, or None if nothing has changed.
-    `changes` are the changes since then.
+    """A folder. Processes see `entries`. `kept` has the entries at the last fsync, or is None if nothing has changed
+    since then. `changes` has the changes since the last fsync.
     """
 
     kind = stat.S_IFDIR
@@ -128,7 +129,8 @@ class Folder(Inode):
 
 
 class Change:
-    """Names that change together. Each entry is a folder, a name in it, and the new target of the name."""
+    """One change of names. A rename changes two names together. Each entry is a folder, a name in this folder, and the
+    new target of the name."""
 
     __slots__ = ("entries",)
 
@@ -141,7 +143,8 @@ class Change:
         _enter(((folder.entries, name, inode) for folder, name, inode in entries), count=True)
 
     def become_kept(self, flushed: Folder | None = None) -> None:
-        """Make the change durable in all its folders except `flushed`, which is flushed as a whole."""
+        """Make the change durable in all its folders except `flushed`. The caller makes the whole folder `flushed`
+        durable."""
         _enter((folder.kept, name, inode) for folder, name, inode in self.entries if folder is not flushed)
         for folder in {id(folder): folder for folder, _, _ in self.entries if folder is not flushed}.values():
             folder.changes.remove(self)
@@ -160,7 +163,8 @@ def _enter(entries: object, count: bool = False) -> None:
 
 
 def lose_power(root: Folder, random: Random) -> None:
-    """Replace the content of all files and folders by a random version that a disk could have kept."""
+    """Simulate a power cut: replace the content of all files and folders by a random version that a disk may have
+    kept."""
     kept = random.choice((0.0, 0.1, 0.5, 0.9, 1.0))
     seen: set[int] = set()
     folders = [root]
@@ -196,7 +200,7 @@ def lose_power(root: Folder, random: Random) -> None:
 
 
 def _pick(random: Random, versions: list, kept: float):
-    """Return the newest of some versions with probability `kept`, otherwise an earlier one."""
+    """Return the newest version with probability `kept`, otherwise an earlier version."""
     if random.random() < kept:
         return versions[-1]
     return random.choice(versions) if kept else versions[0]

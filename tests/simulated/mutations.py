@@ -1,6 +1,6 @@
-"""Bugs that tests put into the protocols on purpose. The simulator must find each of them.
+"""Bugs that tests put into the protocols on purpose. The histories must find each of these bugs.
 
-Each bug is a context manager that changes `Directory`, or code of runs or arrays, during the context.
+Each bug is a context manager. Inside the context, `Directory` or the code of runs or arrays is changed.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def no_flush_before_rename() -> Iterator[None]:
 
 @contextlib.contextmanager
 def flush_of_the_wrong_file() -> Iterator[None]:
-    """After rows of records are written, flush the folder instead of the file."""
+    """After rows are appended to records, flush the folder instead of the file."""
 
     def write(self: Directory, name: str, offset: int, content: Any) -> None:
         with self.opened(name, os.O_RDWR) as handle:
@@ -50,7 +50,7 @@ def flush_of_the_wrong_file() -> Iterator[None]:
 
 @contextlib.contextmanager
 def cleanup_without_the_lock() -> Iterator[None]:
-    """Let a refused start remove files that belong to another process."""
+    """Let a start that is refused remove files that belong to another process."""
     held = creation.hold_directories
 
     @contextlib.contextmanager
@@ -70,7 +70,7 @@ def cleanup_without_the_lock() -> Iterator[None]:
 
 @contextlib.contextmanager
 def overwrite_of_the_current_turn() -> Iterator[None]:
-    """Write the next generation over the committed one."""
+    """Write the next generation over the committed generation."""
     target_planes = State.target_planes
 
     def current_planes(self: State, name: str, turn: int, io: str = "auto") -> Planes:
@@ -84,7 +84,7 @@ def overwrite_of_the_current_turn() -> Iterator[None]:
 
 @contextlib.contextmanager
 def record_before_data() -> Iterator[None]:
-    """Flush planes only after the manifest has recorded them."""
+    """Flush planes only after the manifest of the new generation is written."""
     late: dict[int, list[tuple[str, int]]] = {}
     target_planes, store = State.target_planes, State._store
 
@@ -114,7 +114,7 @@ def record_before_data() -> Iterator[None]:
 
 @contextlib.contextmanager
 def tiles_flushed_by_another_file() -> Iterator[None]:
-    """After tiles are written, do not flush their file. Only the file of the commit is flushed."""
+    """Do not flush the file of tiles before a commit. Only the record of the commit is flushed."""
     with patch.object(SimulatedSlotFile, "flush", lambda self: None):
         yield
 
@@ -137,14 +137,14 @@ def array_cleaned_without_the_lock() -> Iterator[None]:
 
 @contextlib.contextmanager
 def overwrite_of_the_current_slot() -> Iterator[None]:
-    """Write tiles over the tiles of the last commit."""
+    """Write new tiles over the tiles of the last commit."""
     with patch.object(SimulatedSlotFile, "free_slot", lambda self, slot: slot if self._last else 1 - slot):
         yield
 
 
 @contextlib.contextmanager
 def record_before_tiles() -> Iterator[None]:
-    """Flush tiles only after the record has announced them."""
+    """Flush tiles only after the record of the new commit is written."""
     flush, accept = SimulatedSlotFile.flush, SimulatedSlotFile.accept
 
     def accepted(self: SimulatedSlotFile) -> None:

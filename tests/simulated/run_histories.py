@@ -1,5 +1,5 @@
-"""Histories of runs. Processes start, advance, assign values and read. Some are killed or lose power, and later
-processes continue the run.
+"""Histories of runs. Processes start a run, advance it, assign values and read. Some processes are killed, and
+sometimes the power fails. Later processes continue the run.
 
 After each part of a history, the run on disk must equal one of these states:
 
@@ -43,7 +43,8 @@ RUN, FURTHER = Path("/simulated/above/run"), Path("/simulated/further")
 
 @dataclass(frozen=True)
 class Content:
-    """The content of a run: rows, snapshots, and for each array with values a number that determines its cells."""
+    """The content of a run: rows, snapshots, and arrays. For each array that has values, one number determines all its
+    cells."""
 
     identity: str = ""
     phase: str = "absent"
@@ -55,13 +56,13 @@ class Content:
     snapshots: tuple[int, ...] = ()
 
     def with_arrays(self, names: Iterable[str], number: int, **others: Any) -> Content:
-        """Return this content with other values of some arrays."""
+        """Return this content with new values of the named arrays."""
         return replace(
             self, arrays=tuple(sorted({**dict(self.arrays), **dict.fromkeys(names, number)}.items())), **others
         )
 
     def without(self, names: Iterable[str]) -> Content:
-        """Return this content without the values of some arrays."""
+        """Return this content without values of the named arrays."""
         return replace(self, arrays=tuple(one for one in self.arrays if one[0] not in set(names)))
 
 
@@ -101,7 +102,7 @@ class RunHistory:
         return AcquisitionDefinitions((), tuple(samplings), tuple(snapshots), norms)
 
     def run(self) -> RunHistory:
-        """Run all parts of the history, and return the history."""
+        """Run all parts of the history, and return this object."""
         with simulated(self.system, self.random):
             self.system.mkdir("/simulated")
             handle = self.system.open("/", 0)
@@ -146,7 +147,7 @@ class RunHistory:
             self._check_ends(functions, processes, found, starts)
 
     def _is_disturbed(self) -> bool:
-        """Return whether the simulator has let a call fail in this part."""
+        """Return whether a system call has failed in this part because of a simulated fault."""
         return self.chance.count["fault"] > self.faults
 
     def _numbered(self, number: int, one: Callable[[int], None]) -> Callable[[], None]:
@@ -160,9 +161,9 @@ class RunHistory:
             if error is None:
                 continue
             fine = isinstance(error, InputError) and ("in use" in str(error) or "--force" in str(error))
-            fine = fine or (self.in_place and "the state was lost" in str(error))  # by a killed process
+            fine = fine or (self.in_place and "the state was lost" in str(error))  # because a process was killed
             fine = fine or (is_disturbed and isinstance(error, OutcropError | OSError))
-            if starts and len(functions) > 1:  # a new start removes the run while others read it
+            if starts and len(functions) > 1:  # a new start may remove the run while other processes read it
                 fine = fine or isinstance(error, InputError | StorageError)
             if not fine:
                 raise AssertionError(f"{process.name} ended with {error!r}") from error
@@ -203,7 +204,7 @@ class RunHistory:
                     self.expected.begin(number, ABSENT)
                     self._assign(number, state, self._some_names())
             except OutcropError:
-                if state is None or not state.has_values:  # otherwise the values exist, and only links are missing
+                if state is None or not state.has_values:  # otherwise only links to the values are missing
                     self.expected.withdraw(number, ABSENT)
                 raise
             self._advance(number, state)
@@ -268,7 +269,7 @@ class RunHistory:
             self.expected.announce(number, one)
 
     def _ways(self, now: Content, names: list[str], state_names: list[str], value: int) -> list[Content]:
-        """Return the contents that the run has, one after the other, while arrays are assigned."""
+        """Return the contents that the run has one after the other while a process assigns arrays."""
         if now.phase == NEW:
             return [now.with_arrays(names, value, phase="ready")]
         before = dict(now.arrays)
@@ -435,8 +436,8 @@ def _is_alike(one: Content, manifest: Manifest) -> bool:
 
 
 def _source(value: int) -> Callable[[int, int], Any]:
-    """Return a function that makes planes. Each cell is `value` plus the number of its plane, and all cells are 0 if
-    `value` is 0.
+    """Return a function that makes planes. Each cell is `value` plus the number of its plane. If `value` is 0, all
+    cells are 0.
     """
     return lambda z0, z1: np.arange(z0, z1, dtype="f4")[:, None, None] * bool(value) + np.float32(value)
 

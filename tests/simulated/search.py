@@ -1,4 +1,4 @@
-"""Run many histories, one after the other, and show how to repeat the one that fails."""
+"""Run many histories, one after the other. If a history fails, show how to repeat it."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ HISTORIES: dict[str, Callable[..., Any]] = {"runs": RunHistory, "arrays": ArrayH
 
 
 def search(kind: str, seeds: Iterable[int]) -> str:
-    """Run histories, and return a text with the numbers of histories and calls. Raises AssertionError at the first
-    fault.
+    """Run histories, and return a text with the numbers of histories and system calls. Raise AssertionError at the
+    first fault.
     """
     count: Counter[str] = Counter()
     for seed in seeds:
@@ -56,7 +56,7 @@ def repeat(kind: str, seed: int) -> None:
 
 
 def digest(kind: str, seeds: Iterable[int]) -> str:
-    """Return a checksum of all calls of these histories."""
+    """Return a checksum of all system calls of these histories."""
     found = hashlib.sha256()
     for seed in seeds:
         trace: list[str] = []

@@ -1,4 +1,4 @@
-"""Substitutes for C++ code in histories: stores and snapshots of the engine also use the simulated system."""
+"""Substitutes for C++ code. With these, stores and snapshots of the engine also use the simulated system."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class SimulatedStore:
 
 
 def write_snapshot(folder: int, name: str, content: bytes) -> int:
-    """Write a snapshot as the engine does before its pass ends, and return the checksum."""
+    """Write a snapshot in the same way as the engine during a pass, and return the checksum of the snapshot."""
     with storage_errors("write", name):
         handle = _open_beneath(FileBeneath(folder, name, name), os.O_RDWR)
         try:
@@ -119,7 +119,7 @@ def _read_bytes(file: FileBeneath, offset: int, count: int) -> bytes:
 
 @contextlib.contextmanager
 def simulated(system: SimulatedSystem, random: Random) -> Iterator[None]:
-    """Let the code of runs call the simulated system during the context."""
+    """Let the code of runs use the simulated system calls inside this context."""
     core = SimpleNamespace(**{**vars(_core), "Store": SimulatedStore})
     system_calls = SimpleNamespace(close=system.close, fstat=system.fstat)
     with contextlib.ExitStack() as stack:

@@ -1,5 +1,4 @@
-"""The system calls of `outcrop.durable.SYSTEM` on a simulated disk. Processes can be killed, and the disk can lose
-power.
+"""Simulate the system calls of `outcrop.durable.SYSTEM` and a disk. Processes can be killed, and the power can fail.
 """
 
 from __future__ import annotations
@@ -30,8 +29,8 @@ class Opened:
 
 
 class SimulatedSystem:
-    """One machine with one file system. Calls outside `run` have no random events. They only prepare or examine the
-    disk. `trace` is a list that gets a line for each call, or None.
+    """One machine with one file system. `trace` is None, or a list to which each call adds a line. Calls outside `run`
+    have no random events: they only prepare or examine the disk.
     """
 
     def __init__(self, chance: Chance, trace: list[str] | None = None) -> None:
@@ -52,7 +51,7 @@ class SimulatedSystem:
     # Processes
 
     def run(self, *functions: Callable[[], Any]) -> list[Process]:
-        """Run each function as a process, all at the same time, until all have ended or power fails."""
+        """Run each function as a process. The processes take turns until all have ended or power fails."""
         processes = [Process(f"process {number}", one, self._end) for number, one in enumerate(functions)]
         self.crashed, self._after_rename = False, ""
         self._most = self.calls + CALLS_MOST
@@ -64,7 +63,7 @@ class SimulatedSystem:
         return processes
 
     def lose_power(self) -> None:
-        """Reduce the file system to a version that the disk could have kept."""
+        """Simulate a power cut: replace the content of the file system by a version that the disk may have kept."""
         lose_power(self.root, self._random)
 
     def _look_ahead(self) -> None:
@@ -75,7 +74,7 @@ class SimulatedSystem:
             self._close(handle)
 
     def _enter(self, name: str, *arguments: object) -> None:
-        """Begin a call. Every call except `close` begins here, and the next random event may happen in it."""
+        """Begin a system call. Every call except `close` uses this function. The next random event may happen here."""
         process = self._turns.current
         if process is None:
             return
@@ -101,7 +100,7 @@ class SimulatedSystem:
             if name in ("write", "read") and self._random.random() < 0.5:
                 self._next, self._what = self.calls + 1, ""
                 return  # `_some` makes the call incomplete instead
-            self.chance.faults = 0.0  # one fault is enough until rates are set again
+            self.chance.faults = 0.0  # no further fault until rates are set again
             self._look_ahead()
             self.chance.count[what] += 1
             self._note(name, arguments, f"{os.strerror(number)} in ")
@@ -123,7 +122,7 @@ class SimulatedSystem:
                 raise Killed
             return
         self._note(name, arguments, "KILLED at " if what == "kill" else "POWER LOST at ")
-        if name == "write" and self._random.random() < 0.5:  # the process ends in the middle of the write
+        if name == "write" and self._random.random() < 0.5:  # only a part is written before the kill
             handle, content, offset = arguments
             part = bytes(content)[: self._random.randrange(len(content))]
             opened = self._opened.get(handle)
@@ -141,7 +140,7 @@ class SimulatedSystem:
         self._end(process)
 
     def _some(self, count: int) -> int:
-        """Return the number of bytes, of `count`, that a read or write transfers."""
+        """Return the number of bytes that a read or write transfers. It is at most `count`."""
         if self.calls + 1 == self._next and not self._what and count > 1:
             return 1 + self._random.randrange(count)
         return count
@@ -162,7 +161,7 @@ class SimulatedSystem:
 
     def _find(self, path: object, dir_fd: int | None, follow: bool) -> tuple[Folder, str, Inode | None]:
         """Return the folder that contains `path`, the name in it, and the file, folder or None. A link at the end of
-        `path` is followed only with `follow`.
+        `path` is followed only if `follow` is true.
         """
         text = os.fspath(path)
         folder = self._start(text, dir_fd)

@@ -1,5 +1,5 @@
-"""Checks that runs and arrays keep their promises in thousands of histories on simulated storage. Processes are killed,
-power and calls fail, and processes take turns.
+"""Check that runs and arrays lose nothing in thousands of histories on simulated storage. In these histories, processes
+take turns and are killed, power fails, and system calls fail.
 """
 
 import os
@@ -44,8 +44,8 @@ def test_a_bug_in_the_protocol_of_arrays_is_found(mutation: Mutation) -> None:
 
 
 def test_a_seed_always_gives_the_same_history() -> None:
-    """Check that the order of sets, which differs from process to process, does not affect a history. Otherwise a
-    failure could not be repeated.
+    """Check that a history is the same in each process. The order of sets differs from process to process, and must not
+    affect a history. Otherwise a failure cannot be repeated.
     """
     digests = {
         subprocess.run(

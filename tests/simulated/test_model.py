@@ -1,5 +1,5 @@
-"""Checks the model of storage: without faults it equals a real file system, and after a power cut it loses what a real
-one may lose.
+"""Check the model of storage. Without faults it must behave like a real file system. After a power cut it must be able
+to lose everything that a real file system may lose.
 """
 
 import errno
@@ -26,7 +26,7 @@ OTHERS = [0, 0, os.O_CREAT, os.O_CREAT | os.O_EXCL, os.O_DIRECTORY, os.O_NOFOLLO
 
 
 def random_calls(random: Random, count: int) -> list[tuple[str, tuple[Any, ...]]]:
-    """Return random calls with names, and with numbers of earlier open files."""
+    """Return random system calls. Their arguments are names, and numbers of files that earlier calls have opened."""
     calls: list[tuple[str, tuple[Any, ...]]] = []
     for _ in range(count):
         name, other, number = random.choice(PLAIN), random.choice(PLAIN), random.randrange(1 << 16)
@@ -58,7 +58,7 @@ def random_calls(random: Random, count: int) -> list[tuple[str, tuple[Any, ...]]
 
 
 def outcomes(system: Any, top: int, calls: list[tuple[str, tuple[Any, ...]]]) -> list[object]:
-    """Return the result or the error of each call."""
+    """Perform the calls on a system, and return the result or the error of each call."""
     opened: list[int] = []
     found: list[object] = []
     for name, arguments in calls:
@@ -136,8 +136,8 @@ def content(system: SimulatedSystem, name: str) -> bytes | None:
 
 
 def after_power_cuts(prepare: Callable[[SimulatedSystem], object], *names: str) -> set[tuple[bytes | None, ...]]:
-    """Return the contents that the named files can have after `prepare` and a power cut, by many seeds. None means that
-    a file is missing.
+    """Return the contents that the named files can have after `prepare` and a power cut, as found with many seeds. None
+    means that a file is missing.
     """
     found = set()
     for seed in range(300):
@@ -235,7 +235,7 @@ def names_of(system: SimulatedSystem) -> set[str]:
 
 
 def interleaved(seed: int) -> list[int]:
-    """Return, for each call, which of the three processes made it."""
+    """Run three processes, and return for each call the number of the process that made it."""
     system = SimulatedSystem(Chance(seed))
     order: list[int] = []
 
