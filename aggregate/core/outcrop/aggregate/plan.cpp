@@ -17,8 +17,8 @@ namespace {
 constexpr int tag_pattern = 32765;
 constexpr int nowhere = -1;
 
-// A rank's part in a domain: the number of its bytes, and the length of its pattern in a message. All ranks exchange
-// these data.
+// What a rank tells all other ranks about its part of a domain: the number of its bytes, and the length of the message
+// with its pattern.
 struct Announced {
   Tally tally;
   std::uint64_t words = 0;
@@ -74,7 +74,8 @@ void join_neighbours(std::vector<std::vector<Range>> &domains, std::size_t toget
   domains = std::move(joined);
 }
 
-// Sends the patterns to the aggregators. Returns the senders of each domain whose aggregator is this rank.
+// Sends this rank's patterns to the aggregators. Returns the senders of each domain; the list is empty if this rank is
+// not the domain's aggregator.
 std::vector<std::vector<Sender>> exchange_patterns(const Link &link, std::span<const Announced> parts,
                                                    const std::vector<std::vector<std::uint64_t>> &own,
                                                    std::span<const int> aggregators) {
@@ -98,7 +99,7 @@ std::vector<std::vector<Sender>> exchange_patterns(const Link &link, std::span<c
   return senders;
 }
 
-// If two extents overlap, throws the same error on all ranks.
+// Collective. Throws the same error on all ranks if two extents overlap.
 void refuse_overlaps(const Link &link, const std::vector<std::vector<Sender>> &senders, std::optional<Overlap> found) {
   for (const std::vector<Sender> &each : senders)
     if (!found) found = find_overlap(each);
@@ -138,7 +139,8 @@ std::vector<Contribution> contributions_of(const Engine &engine, const Decision 
   return contributions;
 }
 
-// The ranks of a node write the lengths of their parts of each round to a table in shared memory.
+// Collective. Fills the tables of relays: each rank writes the lengths of its parts to shared memory. Then finds the
+// messages that this rank sends or receives as a relay.
 void set_up_relays(Engine &engine) {
   const Node &node = *engine.node;
   if (!node.relays().any()) return;
@@ -213,8 +215,8 @@ Plan Plan::make(outcrop_transport &transport, const Declaration &declaration, co
   summary.buffers = decision.buffers;
   const std::vector<int> nodes = link.gather(link.node());
   const std::vector<Tally> tallies = tallies_of(parts.all);
-  // A plan for reading has no relays. If several ranks read the same bytes, their parts of a round can be larger than a
-  // buffer.
+  // A plan for reading has no relays. Several ranks may read the same bytes, so their parts of a round may not fit into
+  // the slot of a relay.
   const bool can_merge = decision.owners.empty() && !options.reading_only;
   Election election = options.elect(
       {decision.domains.size(), tallies, nodes, decision.buffer_bytes, decision.buffers, can_merge, decision.owners});
@@ -244,8 +246,8 @@ std::span<const std::uint64_t> Plan::memory_bytes() const { return engine_->patt
 
 namespace {
 
-// Collective. Sends the variables of rank 0 to all ranks. The message contains texts "NAME=value", each with a zero
-// byte at its end.
+// Collective. Returns the environment variables of rank 0 on all ranks. The message contains texts "NAME=value", and
+// each text ends with a zero byte.
 Texts environment_of_first(const Link &link, const GivenSettings &given) {
   std::string mine;
   if (link.rank() == 0)
@@ -284,7 +286,8 @@ Settings agreed_settings(outcrop_transport &transport, GivenSettings given, bool
   try {
     if (given.problem.empty()) read();
   } catch (const InputError &error) {
-    // With rank 0's environment, the settings may become valid. The second call of read() finds all other errors.
+    // Errors are ignored here if the environment of rank 0 will replace this rank's environment. The second call of
+    // read() finds the errors that are left.
     if (!first_has_environment) given.problem = error.what();
   }
   if (first_has_environment) {
@@ -312,13 +315,13 @@ PlacedPlan PlacedPlan::make(outcrop_transport &transport, const Declaration &dec
   PlacedPlan made;
   made.settings_ = settings;
   DetectedMachine found = find_machine(Link(transport), sources);
-  PlanOptions options;  // an option that is 0 is chosen by the plan
+  PlanOptions options;  // the plan chooses the options that stay 0
   if (settings.buffer_bytes.is_set()) options.buffer_bytes = settings.buffer_bytes.value;
   if (settings.buffers.is_set()) options.buffers = static_cast<std::uint32_t>(settings.buffers.value);
   options.aggregators = static_cast<std::uint32_t>(settings.count.value);
   options.reading_only = settings.reads_only.value;
   options.own_run_bytes = settings.own_run_bytes.value;
-  // A user who chooses the tier of the buffers, or the ranks that have buffers, wants aggregators.
+  // Ranks may perform their own I/O only if the user has set nothing about aggregators or their buffers.
   if (!settings.own_run_bytes.is_set() && !settings.tier.is_set() && !settings.persistence.is_set() &&
       !settings.count.is_set() && !settings.hosts.is_set())
     options.own_run_bytes = own_run_automatic;
@@ -330,7 +333,7 @@ PlacedPlan PlacedPlan::make(outcrop_transport &transport, const Declaration &dec
   made.media_ = std::move(found.media);
   made.lines_ = std::move(found.lines);
   made.plan_ = Plan::make(transport, declaration, options);
-  made.placed_->machine.distances = nullptr;  // the caller may destroy its provider from here on
+  made.placed_->machine.distances = nullptr;  // from here on, the caller may destroy the object that provides distances
   return made;
 }
 
@@ -343,7 +346,7 @@ std::vector<std::string> PlacedPlan::tiers() const {
 void PlacedPlan::set_stage(FileOptions &options, bool writable, const Texts &arguments) {
   const Settings settings = with_arguments(settings_, arguments);
   if (options.node_files && !arguments.contains("stage"))
-    return;  // if an argument also asks for a stage, opening the file throws an error
+    return;  // node files are not staged; if an argument asks for both, opening the file throws an error
   if (!settings.chooses_stage()) {
     options.stage_folder = settings.stage.value;
     if (!options.stage_folder.empty() || arguments.contains("stage_bytes"))
@@ -383,7 +386,7 @@ void PlacedPlan::add_measured(const std::string &what, const Timing &timing) {
   if (kept.size() > max_measured) kept.pop_front();
 }
 
-// Returns one line for each kind of step, with medians.
+// Returns one line for each kind of step, with the medians of the measured times.
 std::vector<std::string> PlacedPlan::measured_lines() const {
   const std::map<std::string, double> seconds = predicted();
   std::vector<std::string> lines;

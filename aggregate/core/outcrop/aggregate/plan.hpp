@@ -1,15 +1,15 @@
-// A plan holds everything about an access pattern that can be known before the first step. All ranks make it together, once,
-// and use it for every step.
+// A plan holds everything about an access pattern that can be known before the first step. All ranks make the plan
+// together, once, and use it for every step.
 //
 //     rank 0..n-1   declaration ──► domains ──► tallies ──► elect: aggregators ──► patterns at the aggregators ──► overlaps?
 //                                                                                  rounds, memory shared by each node
 //
 // A domain is a list of ranges of the file. The domain's aggregator is the rank that writes and reads these ranges. A
-// round is the part of a domain that fits into one buffer. If the bytes of every rank are a few long runs, each rank is
-// its own aggregator, and no bytes are sent.
+// round is the part of a domain that fits into one buffer. If every rank has only a few long runs, each rank is its own
+// aggregator, and ranks do not send bytes.
 //
 // Plan::make lets its caller choose the aggregators. PlacedPlan chooses the aggregators with the lowest cost on the
-// machine that the ranks run on. Programs in C, Fortran and Python use PlacedPlan:
+// machine that the ranks run on. The interfaces for C, Fortran and Python use PlacedPlan:
 //
 //     settings of all ranks ──► machine (machine.hpp) ──► plan, elected by cost ──► files: staged or not
 //                                                            └── explain(), with the measured time of steps
@@ -41,13 +41,13 @@ namespace outcrop::aggregate {
 class Plan {
  public:
   /// Collective. Makes a plan. `transport` must exist longer than the plan. Throws InputError on every rank if ranks
-  /// overlap, or if options differ or are invalid. For an overlap, the message names both ranks and the offset. Throws
-  /// CommunicationError.
+  /// declare the same byte, if their options differ, or if options are invalid. For an overlap, the message names both
+  /// ranks and the offset. Throws CommunicationError.
   static Plan make(outcrop_transport &transport, const Declaration &declaration, const PlanOptions &options = {});
 
   const PlanSummary &summary() const;
   int rank() const;
-  /// Returns the minimum size in bytes of the memory of each of this rank's variables.
+  /// Returns, for each variable of this rank, the minimum size of its memory in bytes.
   std::span<const std::uint64_t> memory_bytes() const;
 
   const std::shared_ptr<Engine> &engine() const { return engine_; }
@@ -59,7 +59,7 @@ class Plan {
 
 // --- a plan whose aggregators are placed by cost ---------------------------------------------------------------------
 
-/// The settings of one rank, from each source. `problem` is an error that this rank has already found; empty: none.
+/// The settings that one rank gives, by source. `problem` is an error that this rank has already found, or empty.
 struct GivenSettings {
   Texts arguments, hints, environment;
   std::string problem = {};
@@ -80,22 +80,22 @@ class PlacedPlan {
 
   const Plan &plan() const { return *plan_; }
   const Settings &settings() const { return settings_; }
-  /// the predicted time of a step that is written directly to the file
+  /// Returns the predicted seconds of a step that is written directly to the file.
   double seconds() const { return placed_->placement.seconds; }
   std::vector<std::string> tiers() const;  ///< returns the tier of each domain's buffers
 
-  /// Decides whether the steps of a file are staged, and stores the stage in `options`. The decision follows the
-  /// settings of the plan. `arguments` may override these settings: stage, stage_bytes, stage_persistence,
-  /// seconds_between, reads_back. explain() shows the last decision. Throws InputError.
+  /// Decides whether the steps of a file are staged, and stores the folder and size of the stage in `options`. The
+  /// decision follows the settings of the plan. `arguments` can override five of these settings: stage, stage_bytes,
+  /// stage_persistence, seconds_between and reads_back. explain() shows the last decision. Throws InputError.
   void set_stage(FileOptions &options, bool writable, const Texts &arguments = {});
 
-  /// Records the measured time of a step for explain(). `what` is "write", "read", "staged write" or "staged read". The
-  /// last 1024 steps of each kind are kept.
+  /// Records the measured times of a step for explain(). `what` is "write", "read", "staged write" or "staged read".
+  /// The plan keeps the last 1024 steps of each kind.
   void add_measured(const std::string &what, const Timing &timing);
 
-  /// Returns a text for users: aggregators with the reasons for choosing them, staging, settings, and the measured time
-  /// of steps at this rank. The text describes the `max_domains` slowest domains in detail. `library` is the name of
-  /// the MPI library.
+  /// Returns a text for users. The text shows the aggregators and why they were chosen, staging, the settings, and the
+  /// measured times of steps at this rank. The text describes the `max_domains` slowest domains in detail. `library` is
+  /// the name of the MPI library.
   std::string explain(std::size_t max_domains = 1, const std::string &library = {}) const;
 
  private:

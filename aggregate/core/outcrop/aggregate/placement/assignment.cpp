@@ -12,10 +12,10 @@ namespace {
 constexpr double FAR = std::numeric_limits<double>::infinity();
 constexpr std::uint32_t NONE = std::numeric_limits<std::uint32_t>::max();
 
-// Shortest augmenting paths with potentials, as in the method of Jonker and Volgenant. Rows are added one by one. Each
-// row takes the cheapest path to a column with room. Rows that are already on this path move to their next best
-// columns. The result is exact. Let p be the potentials. Along each arc that a path may take, c + p(row) - p(column)
-// and p(column) - p(group) are at least 0. Along arcs that are in use, they are 0.
+// Finds the exact minimum by shortest augmenting paths with potentials, as in the method of Jonker and Volgenant. Rows
+// are added one by one. Each new row takes the cheapest path to a column with room. Rows that are on this path move to
+// the next column of the path. Let c be a cost and p the potentials. Along each arc that a path may take, c + p(row) -
+// p(column) and p(column) - p(group) are at least 0. Along arcs that are in use, they are 0.
 class Search {
  public:
   Search(std::size_t rows, const Columns &columns, std::span<const double> costs)
@@ -67,8 +67,8 @@ class Search {
     scan_row(row, 0);
   }
 
-  // Dijkstra's algorithm. A linear search finds the next column, because each row reaches all columns. A queue finds
-  // the next group. Returns the first group that has room.
+  // Runs Dijkstra's algorithm, and returns the first group that has room. A linear search finds the next column,
+  // because each row reaches all columns. A queue finds the next group.
   std::uint32_t find() {
     while (true) {
       const auto nearest = nearest_column();
@@ -80,7 +80,7 @@ class Search {
         if (group_rows_[group] < columns_.group_room[group]) return group;
         scan_group(group);
       } else {
-        assert(nearest < count_);  // all rows fit into the columns
+        assert(nearest < count_);  // a column is left, because all rows fit into the columns
         scan_column(nearest);
       }
     }
@@ -146,7 +146,7 @@ class Search {
       if (distance < end) row_potential_[row] += distance - end;
   }
 
-  // Follows the path from the group back to the start of the path. Each row on the path moves to the column that was
+  // Follows the path from the group back to its first row. Moves each row on the path to the column that the search
   // reached from this row.
   void take_path(std::uint32_t first_row, std::uint32_t group) {
     ++group_rows_[group];
@@ -171,7 +171,7 @@ class Search {
   std::vector<std::vector<std::uint32_t>> rows_on_;
   std::vector<std::uint32_t> group_rows_;
   std::vector<double> distance_;
-  std::vector<std::uint32_t> from_row_, from_group_;  // each column was reached from a row or from a group
+  std::vector<std::uint32_t> from_row_, from_group_;  // the row or group from which each column was reached
   std::vector<char> is_done_;
   std::vector<double> group_distance_;
   std::vector<std::uint32_t> from_column_;

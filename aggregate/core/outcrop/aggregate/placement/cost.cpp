@@ -18,8 +18,8 @@ struct Sent {
   double messages;
 };
 
-// Visits all senders, sorted by node. So each row of distances is computed once, and only one row is in memory at a
-// time.
+// Visits all senders, sorted by node. In this order, each row of distances is computed only once, and only one row is
+// in memory at a time.
 template <typename Visit>
 void for_each_sender(std::span<const NodeTallies *const> all, std::size_t nodes, const Distances &distances,
                      const Visit &visit) {
@@ -36,7 +36,8 @@ void for_each_sender(std::span<const NodeTallies *const> all, std::size_t nodes,
   }
 }
 
-// A message has at most the size of a buffer. With `merged`, each node sends messages; otherwise each rank does.
+// Returns the tallies of nodes. A message has at most the size of a buffer. If `merged` is true, the ranks of a node
+// send their bytes together; otherwise each rank sends its own messages.
 NodeTallies node_tallies(std::span<const Tally> tallies, std::size_t domains,
                          std::span<const std::uint32_t> node_of_rank, std::uint64_t buffer_bytes, bool merged) {
   NodeTallies result;

@@ -6,10 +6,10 @@
 //
 // This is the model of Tessier, Gressier and Vishwanath for MA-TAPIOCA. A cost is the sum of two kinds of terms:
 // latency L times distance d, and bytes w divided by bandwidth B. Reading has the same formula as writing, but with the
-// bandwidths of the opposite direction. We extend the model as follows. With one card, one rank per node, one
-// aggregator and one round, the extensions change nothing:
+// bandwidths of the opposite direction. We extend the model as follows. For one card, one rank per node, one aggregator
+// and one round, our model and the published model are the same:
 //
-//   contention  Aggregators that work at the same time share the cards and tiers of a node, and the target. One
+//   contention  Aggregators work at the same time. They share the cards and tiers of their node, and the target. One
 //               aggregator uses at most one card. So its share of a card is min(1, cards / aggregators on the node).
 //   node        Ranks of A's node copy their bytes into A's buffer. Each rank adds one latency of the memory. Ranks of
 //               another node may first merge their bytes in shared memory. Then their node sends only one message.
@@ -35,8 +35,8 @@ struct Gathering {
   double distance = 0;  ///< the sum of the distances of all messages from other nodes
   std::uint64_t remote_bytes = 0;
   std::uint64_t local_bytes = 0;  ///< the bytes of ranks on the aggregator's node
-  std::uint32_t local_ranks = 1;  ///< the number of ranks on the aggregator's node that copy bytes
-  double seconds_merge = 0;       ///< the time in which the slowest other node merges its bytes before it sends them
+  std::uint32_t local_ranks = 1;  ///< the number of ranks that copy these bytes
+  double seconds_merge = 0;       ///< the time that the slowest sending node needs to merge its bytes
 };
 
 /// The number of aggregators that work at the same time.
@@ -53,9 +53,9 @@ struct Buffering {
 
 /// The terms of a predicted cost, in seconds.
 struct Cost {
-  double merge = 0;     ///< the time in which the sending nodes merge bytes
+  double merge = 0;     ///< merging bytes on the nodes that send them
   double messages = 0;  ///< latency
-  double transfer = 0;  ///< the transfer of bytes from other nodes
+  double transfer = 0;  ///< transfer of bytes from other nodes
   double copy = 0;      ///< copying the bytes of the aggregator's node
   double target_latency = 0;
   double target_transfer = 0;
@@ -66,7 +66,7 @@ struct Cost {
   double total() const { return fill() + empty() - hidden; }
 };
 
-/// The inputs of the cost on a node, except for the gathered bytes and the tier.
+/// The properties of a node and of its surroundings from which cost() computes a cost.
 struct NodeConditions {
   Network network;
   Target target;
@@ -77,7 +77,7 @@ struct NodeConditions {
 Cost cost(const Gathering &gathering, const Tier &tier, const NodeConditions &conditions,
           const Buffering &buffering = {});
 
-/// Returns the seconds in which `ranks` ranks of a node merge `bytes` bytes. Returns 0 for one rank.
+/// Returns how many seconds `ranks` ranks of a node need to merge `bytes` bytes. Returns 0 for one rank.
 double seconds_merge(const SharedMemory &memory, std::uint32_t ranks, std::uint64_t bytes);
 
 struct NodeTally {
@@ -107,11 +107,11 @@ std::vector<Tally> sorted_tallies(std::span<const Tally> tallies);
 std::span<const Tally> tallies_of(std::span<const Tally> sorted, std::size_t domain);
 
 /// Returns one table for each element of `all`. A table has a row for each domain and a column for each node. The value
-/// is the sum of the distances of the domain's messages to that node.
+/// is the sum of the distances that the domain's messages travel if the aggregator is on that node.
 std::vector<std::vector<double>> distances_gathered(std::span<const NodeTallies *const> all, std::size_t nodes,
                                                     const Distances &distances);
 
-/// Returns the same sums for one node of each domain: `node_of_domain`.
+/// Returns the same sum for each domain, but only for one node: the domain's element of `node_of_domain`.
 std::vector<double> distances_gathered_at(const NodeTallies &tallies, std::size_t nodes, const Distances &distances,
                                           std::span<const std::uint32_t> node_of_domain);
 
@@ -120,11 +120,11 @@ struct PlacementOptions {
   std::uint32_t buffers = 2;                       ///< of each aggregator
   Persistence persistence = Persistence::process;  ///< the minimum persistence of the buffers' tier
   std::string tier = {};                           ///< the name of the buffers' tier; empty: any tier
-  bool merged = true;                              ///< the ranks of a node send one message together
+  bool merged = true;                              ///< true if the ranks of a node send one message together
   std::vector<std::uint32_t> max_on_node = {};     ///< the maximum number of aggregators on each node; empty: no limit
 };
 
-/// The costs of domains on the nodes of a machine. The object refers to `machine`.
+/// Computes the costs of domains on the nodes of a machine. `machine` must exist longer than this object.
 class DomainCosts {
  public:
   DomainCosts(const Machine &machine, std::span<const Tally> sorted, std::size_t domains, PlacementOptions options);
@@ -134,8 +134,8 @@ class DomainCosts {
   const NodeTallies &tallies() const { return tallies_; }
   const PlacementOptions &options() const { return options_; }
 
-  /// Returns the bytes that an aggregator on `node` collects. `distance` is the sum of the distances of the domain's
-  /// messages to the node.
+  /// Returns the bytes that an aggregator on `node` collects. `distance` is the sum of the distances that the domain's
+  /// messages travel to the node.
   Gathering gathering(std::size_t domain, std::uint32_t node, double distance) const;
 
   Buffering buffering(std::size_t domain) const;
@@ -144,8 +144,9 @@ class DomainCosts {
             const Contention &contention) const;
 
  private:
-  /// All nodes merge their bytes at the same time, so the slowest node determines the time. If the slowest node is the
-  /// aggregator's node, the second slowest determines the time.
+  /// The times in which the two slowest nodes merge the bytes of a domain, and the slowest node. All nodes merge at the
+  /// same time, so the slowest node determines the time. The aggregator's node does not merge. If it is the slowest,
+  /// the second slowest node determines the time.
   struct Merging {
     double slowest = 0;
     double second = 0;

@@ -26,7 +26,7 @@ namespace {
 
 constexpr std::array<std::string_view, 4> PERSISTENCES = {"process", "reboot", "job", "permanent"};
 
-// The types of network file systems, as numbers, because the headers of some systems lack the names.
+// The type numbers of network file systems. The headers of some systems lack their names.
 constexpr unsigned long NETWORK[] = {
     0x6969,      // NFS
     0x517B,      // SMB
@@ -138,8 +138,9 @@ FileTarget target_of(TextTable &table) {
   return made;
 }
 
-// Returns a target table with the figures of one tier: the tier whose directory contains the folder. If several
-// directories contain the folder, takes the longest. If none does, returns an empty text.
+// Returns the text of a target table for a folder, with the figures of the tier whose directory contains the folder. If
+// several directories contain the folder, the longest of them counts. If no directory contains it, returns an empty
+// text.
 std::string target_on(const std::vector<NodeTier> &tiers, const std::string &folder) {
   std::error_code ignored;
   const auto path = std::filesystem::weakly_canonical(std::filesystem::absolute(folder, ignored), ignored);
@@ -159,8 +160,7 @@ std::string target_on(const std::vector<NodeTier> &tiers, const std::string &fol
   return text.str();
 }
 
-// Returns the reason why buffers or stages cannot use a medium on this node. Returns an empty text if the medium can be
-// used.
+// If buffers and stages cannot use a medium on this node, returns the reason. Otherwise returns an empty text.
 std::string why_unusable(const Medium &medium) {
   if (!medium.numa_nodes.empty()) return why_not_on_nodes(medium.numa_nodes);
   if (medium.folder.empty()) return "";
@@ -169,7 +169,7 @@ std::string why_unusable(const Medium &medium) {
 }
 
 constexpr std::string_view blanks = " \t\r";
-// the number of links between places whose names share no, one, two or all parts
+// the number of links between two places; the index is the number of leading parts that their names share
 constexpr std::array<double, 4> LINKS = {5, 3, 2, 0};
 
 std::string_view next_line(std::string_view &text) {
@@ -202,7 +202,7 @@ constexpr int copies = 3;
 constexpr double memory_latency_seconds = 1e-7;
 constexpr SharedMemory typical_shared_memory{1e-6, 10e9};
 
-// Returns the rate of the fastest of several copies. Each copy is larger than most caches.
+// Measures several copies, and returns the rate of the fastest one. Each copy is larger than most caches.
 double measured_bytes_per_second() {
   using Clock = std::chrono::steady_clock;
   const AlignedMemory source(copied_bytes), target(copied_bytes);
@@ -234,7 +234,8 @@ std::string text_of_node(const MachineSources &sources) {
   return text_of_this_node(text, text_name(sources), sources.target_folder);
 }
 
-// Collective. Calls make() on the ranks where `makes` is true. Returns the texts of all ranks.
+// Collective. Calls make() only on ranks where `makes` is true. Returns the texts of all ranks; the other ranks have
+// empty texts.
 template <typename Make>
 std::vector<std::string> gather_made(const Link &link, bool makes, Make make, std::string problem = {}) {
   std::string mine;

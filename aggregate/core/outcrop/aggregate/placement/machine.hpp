@@ -47,7 +47,8 @@ namespace outcrop::aggregate {
 
 inline constexpr double UNLIMITED = std::numeric_limits<double>::infinity();
 
-/// The time for which a tier keeps its content. The values are equal to those in outcrop.tiers.
+/// How long a tier keeps its content: until the process ends, the system reboots or the job ends, or for ever. The
+/// values are equal to those in outcrop.tiers.
 enum class Persistence : std::uint8_t { process, reboot, job, permanent };
 
 std::string in_words(Persistence persistence);
@@ -60,22 +61,22 @@ struct Network {
   std::uint32_t cards_on_node = 1;
 };
 
-/// A tier on which a node can have buffers. `fill` is the rate of filling a buffer, and `empty` is the rate of emptying
-/// a buffer, both for writes and for reads.
+/// A tier on which a node can have buffers. Buffers on this tier are filled at the rate `fill` and emptied at the rate
+/// `empty`, in writes and in reads.
 struct Tier {
   std::string name;
   double latency_seconds = 0;
   double fill_bytes_per_second = UNLIMITED;
   double empty_bytes_per_second = UNLIMITED;
   Persistence persistence = Persistence::process;
-  bool holds_files = false;  ///< true for a file system of each node, on which steps can be staged
+  bool holds_files = false;  ///< true for a file system that each node has for itself; steps can be staged on it
 };
 
-/// The storage that holds the file. A shared target is reached through the network. Otherwise each node has its own
-/// device, and no network is used.
+/// The storage that holds the file. Nodes reach a shared target through the network. If the target is not shared, each
+/// node has its own device and does not use the network.
 struct Target {
   double latency_seconds = 0;
-  /// the rate of a shared target as a whole; otherwise the rate of each node's device
+  /// the rate of the whole target if it is shared; otherwise the rate of each node's device
   double bytes_per_second = UNLIMITED;
   bool is_shared = true;
 };
@@ -89,7 +90,8 @@ struct SharedMemory {
 /// A function that fills `row` with the distances from a node to all nodes. The distance of a node to itself is 0.
 using Distances = std::function<void(std::size_t node, std::span<double> row)>;
 
-/// The nodes have the numbers 0, 1, 2, ... Each node has at least one rank.
+/// The machine on which aggregators are placed. The nodes have the numbers 0, 1, 2, ... Each node has at least one
+/// rank.
 struct Machine {
   std::vector<std::uint32_t> node_of_rank;
   std::vector<double> distance_to_target;  ///< of each node
@@ -99,7 +101,8 @@ struct Machine {
   Target target_read;  ///< the same target, with its figures for reading
   SharedMemory shared_memory;
   std::vector<Tier> tiers;
-  /// for each tier of node 0, then of node 1, and so on; 0 if a node lacks the tier
+  /// The bytes that buffers and stages may use, for all tiers of node 0, then for all tiers of node 1, and so on. If a
+  /// node lacks a tier, the value is 0.
   std::vector<std::uint64_t> room_bytes;
 
   std::size_t nodes() const { return distance_to_target.size(); }
@@ -114,7 +117,7 @@ struct NodeTier {
   Medium medium;
   std::uint64_t room_bytes = 0;
   std::string origin;    ///< of the figures
-  std::string unusable;  ///< the reason why the tier cannot be used on this node; empty if it can
+  std::string unusable;  ///< the reason if the tier cannot be used on this node; otherwise empty
 };
 
 struct FileTarget {
@@ -129,60 +132,64 @@ struct NodeDescription {
   std::string network_origin;
 };
 
-/// Parses the text of a node. `file` is the name of the text in messages. Throws InputError.
+/// Parses the text of a node. Messages about errors call the text `file`. Throws InputError.
 NodeDescription parse_node(std::string_view text, const std::string &file);
 
-/// Adds facts to the text of this node that other nodes cannot find out. Adds a table of tiers that cannot be used on
-/// this node, with the reasons. If the text has no target, also adds a target. If the directory of a tier contains the
-/// folder, the target has the figures of this tier. Otherwise it has assumed figures for the folder's file system.
-/// Throws InputError.
+/// Returns the text of this node with additions that only this node can make. One addition is a table of the tiers that
+/// cannot be used on this node, with the reasons. If the text has no target, the other addition is a target for
+/// `target_folder`. If the directory of a tier contains this folder, the target has the figures of the tier. Otherwise
+/// the target has assumed figures for the folder's file system. Throws InputError.
 std::string text_of_this_node(const std::string &text, const std::string &file, const std::string &target_folder);
 
-/// All nodes of a machine. Tiers with the same name on several nodes count as one tier.
+/// The descriptions of all nodes in one. Tiers with the same name on several nodes count as one tier.
 struct JoinedNodes {
   std::vector<Tier> tiers;
-  std::vector<std::uint64_t> room_bytes;   ///< for each tier of node 0, then of node 1, and so on
-  std::vector<std::vector<Medium>> media;  ///< for each node, a row with the media of all tiers
+  std::vector<std::uint64_t> room_bytes;   ///< as in Machine
+  std::vector<std::vector<Medium>> media;  ///< for each node, the medium of each tier
   FileTarget target;
   Network network;
-  std::vector<std::string> lines;  ///< lines for users: the origin of figures, and tiers that cannot be used
+  std::vector<std::string> lines;  ///< lines for users: where the figures come from, and which tiers cannot be used
 };
 
-/// Joins the descriptions of all nodes. A tier has the figures of the first node that has the tier. The target and the
-/// network have the figures of node 0. Throws InputError if no node has a tier, or if node 0 has no target.
+/// Joins the descriptions of all nodes. If several nodes have a tier, the figures of the first of these nodes are used.
+/// The target and the network have the figures of node 0. Throws InputError if no node has a tier, or if node 0 has no
+/// target.
 JoinedNodes join_nodes(std::vector<NodeDescription> nodes);
 
 // --- distances between nodes -----------------------------------------------------------------------------------------
 
 /// The group, switch and port of a rank.
 using RankPlace = std::array<std::string, 3>;
-/// Returns the place of each rank. The text has lines `rank: group switch port`. Blank lines and comments that begin
-/// with # are ignored. If the text is invalid or a rank is missing, throws InputError with file and line.
+/// Returns the place of each rank. The text has one line for each rank: `rank: group switch port`. Blank lines and
+/// comments that begin with # are ignored. If the text is invalid or a rank is missing, throws InputError with file and
+/// line.
 std::vector<RankPlace> parse_rank_places(std::string_view text, const std::string &file);
 
-/// Returns the distances between nodes that follow from such a text, as in a dragonfly network: 2 links within a
-/// switch, 3 within a group, 5 between groups. Throws InputError if the number of ranks differs, or if ranks of one
-/// node have different places.
+/// Returns the distances between nodes for the text of parse_rank_places(). The distances are those of a dragonfly
+/// network: 2 links within a switch, 3 within a group, 5 between groups. Throws InputError if the number of ranks
+/// differs, or if ranks of one node have different places.
 Distances distances_by_places(std::string_view text, const std::string &file,
                               std::span<const std::uint32_t> node_of_rank);
 
-/// Returns distances in which two different nodes always have the distance 1.
+/// Returns distances of 1 between any two different nodes.
 Distances distances_by_node();
 
 // --- the machine that the ranks run on -------------------------------------------------------------------------------
 
-/// The sources of the description of a machine. All ranks give the same values, except for the first three members.
+/// The sources from which find_machine() describes a machine. All ranks give the same values, except for the first
+/// three members.
 struct MachineSources {
-  /// the text that describes this node, given by the node's first rank; empty: find_machine makes the text
+  /// The text that describes this node. Only the first rank of the node needs to give it. If it is empty,
+  /// find_machine() makes the text.
   std::string node_text;
   std::string host;          ///< the name of this rank's host; empty: the name that the transport reports
-  std::string problem;       ///< the reason why this rank has no text; all ranks throw it as an InputError
+  std::string problem;       ///< an error of this rank; all ranks throw it as an InputError; empty: none
   std::string machine_file;  ///< the name of the machine file; empty: none
   std::string target_folder = ".";
   std::string topology_file;       ///< the name of a file with the places of ranks; empty: `distances` is used
   Distances distances;             ///< none: distances_by_node()
   std::string distances_known;     ///< the origin of the distances, such as "distances by Slurm"
-  std::vector<std::string> lines;  ///< lines that the caller adds to DetectedMachine::lines
+  std::vector<std::string> lines;  ///< further lines for DetectedMachine::lines
   bool reads_only = false;
 };
 
@@ -190,20 +197,20 @@ struct DetectedMachine {
   Machine machine;
   std::vector<Medium> media;       ///< the medium of each tier on this rank's node
   std::vector<std::string> hosts;  ///< of each node
-  std::vector<std::string> lines;  ///< lines for users: the origin of figures, and tiers that cannot be used
+  std::vector<std::string> lines;  ///< lines for users: where the figures come from, and which tiers cannot be used
 };
 
-/// Returns the node number of each rank. Nodes are numbered from 0, in the order of their lowest ranks. The argument
-/// has, for each rank, the lowest rank on its node.
+/// Returns the number of each rank's node. Nodes are numbered from 0, in the order of their lowest ranks. The argument
+/// has one element for each rank: the lowest rank on the same node.
 std::vector<std::uint32_t> number_nodes(std::span<const int> lowest_rank_on_node);
 
 /// Collective. Returns the texts of all ranks. If a rank has a problem, all ranks throw an InputError such as "rank 3:
 /// problem".
 std::vector<std::string> gather_texts(const Link &link, const std::string &mine, const std::string &problem);
 
-/// Collective. Finds the machine that the ranks run on. If no text is given, reads the machine file. If no machine file
-/// is given, measures the node's memory, which takes less than a second. Throws InputError on all ranks if a file
-/// cannot be read or is invalid.
+/// Collective. Describes the machine on which the ranks run. Without a text, this function reads the machine file.
+/// Without a machine file, it measures the memory of the node in less than a second. Throws InputError on all ranks if
+/// a file cannot be read or is invalid.
 DetectedMachine find_machine(const Link &link, const MachineSources &sources);
 
 }  // namespace outcrop::aggregate

@@ -23,7 +23,7 @@ struct Capacity {
   std::uint32_t max_on_node = 1;  // the maximum number of aggregators on a node
 };
 
-// Tests whether the options exclude a tier. If so, returns too_volatile or not_requested. Otherwise returns `chosen`.
+// If the options exclude a tier, returns too_volatile or not_requested. Otherwise returns `chosen`.
 Verdict filtered(const Tier &tier, const PlacementOptions &options) {
   if (!options.tier.empty() && tier.name != options.tier) return Verdict::not_requested;
   return tier.persistence < options.persistence ? Verdict::too_volatile : Verdict::chosen;
@@ -60,8 +60,8 @@ std::vector<std::uint32_t> find_slots(const Machine &machine, const PlacementOpt
   return slots;
 }
 
-// Returns whether, in every domain, tier `one` costs at most as much as tier `other`. If both cost the same, the first
-// of them dominates.
+// Returns true if tier `one` costs at most as much as tier `other` in every domain. If both tiers always cost the same,
+// returns `is_first`.
 bool dominates(const Tier &one, const Tier &other, bool is_first) {
   if (one.latency_seconds > other.latency_seconds || one.fill_bytes_per_second < other.fill_bytes_per_second ||
       one.empty_bytes_per_second < other.empty_bytes_per_second)
@@ -71,8 +71,8 @@ bool dominates(const Tier &one, const Tier &other, bool is_first) {
          one.empty_bytes_per_second > other.empty_bytes_per_second;
 }
 
-// Tests whether a dominating tier has room for all aggregators that the node may have. If so, the dominated tier need
-// not be considered.
+// Returns true if placement can ignore a tier of a node. This is so if another tier dominates it and has room for all
+// aggregators that the node may have.
 bool superfluous(const Machine &machine, std::span<const std::uint32_t> slots, std::size_t tier, std::uint32_t needed) {
   for (std::size_t other = 0; other < slots.size(); ++other)
     if (other != tier && slots[other] >= needed && dominates(machine.tiers[other], machine.tiers[tier], other < tier))
@@ -94,11 +94,12 @@ void add_columns(Capacity &capacity, const Machine &machine) {
   }
 }
 
-// Returns the lowest common limit for all nodes with which all domains have places. Returns 0 if no limit suffices.
+// Returns the lowest number of aggregators on each node that gives all domains a place. Nodes with lower limits of
+// their own keep these limits. Returns 0 if no number suffices.
 std::uint32_t spread(std::span<const std::uint32_t> limits, std::size_t domains) {
   std::vector<std::uint32_t> sorted(limits.begin(), limits.end());
   std::sort(sorted.begin(), sorted.end());
-  std::uint64_t below = 0;  // the number of places on nodes whose own limit is lower
+  std::uint64_t below = 0;  // the number of places on the nodes before node i
   for (std::size_t i = 0; i < sorted.size(); ++i) {
     const std::size_t nodes = sorted.size() - i;
     if (below + nodes * std::uint64_t{sorted[i]} >= domains)
@@ -141,7 +142,8 @@ Capacity find_capacity(const Machine &machine, std::span<const std::uint32_t> ra
 
 // --- choosing --------------------------------------------------------------------------------------------------------
 
-// The maximum work of assign(). One step tests one column for one pair of domains. This much work takes some seconds.
+// The maximum number of steps of assign(). In one step, assign() tests one column for one pair of domains. The maximum
+// takes some seconds.
 constexpr double MAX_STEPS = 4e10;
 
 bool can_be_least(std::size_t domains, const Capacity &capacity) {
@@ -155,7 +157,7 @@ struct Candidates {
   const DomainCosts &work;
   const Capacity &capacity;
   Contention contention;
-  std::span<const double> distances;  // for each domain, a row with the sum of its messages' distances to each node
+  std::span<const double> distances;  // for each domain and node, as of distances_gathered()
 
   Gathering gathering(std::size_t domain, std::uint32_t node) const {
     return work.gathering(domain, node, distances[domain * machine.nodes() + node]);
@@ -176,8 +178,8 @@ struct Candidates {
   }
 };
 
-// Returns a rank of the node that has no domain yet: the rank with the most bytes of this domain. If several ranks have
-// equally many bytes, returns the lowest of these ranks.
+// Returns the rank that becomes the aggregator of a domain. Among the ranks of the node that have no domain yet, this
+// is the rank with the most bytes of this domain. If several ranks have this number of bytes, it is the lowest of them.
 std::uint32_t rank_on(std::uint32_t node, std::span<const Tally> tallies, const Machine &machine,
                       std::vector<char> &is_taken) {
   const std::size_t ranks = machine.node_of_rank.size();
@@ -215,7 +217,7 @@ Choice make_choice(std::size_t domain, std::uint32_t rank, std::uint32_t tier, c
   return choice;
 }
 
-// Compares each choice with other places. The comparison takes into account which places all choices together use.
+// Compares each choice with other places. A place may have no room left because other choices use it.
 class Verdicts {
  public:
   Verdicts(const Machine &machine, const PlacementOptions &options, const Capacity &capacity,
@@ -281,8 +283,8 @@ void find_slowest(Placement &placement) {
   }
 }
 
-// Notes each excluded tier. Also notes each choice that is not the cheapest because other aggregators use the cheaper
-// place.
+// Adds a note for each excluded tier. Also adds notes about choices that are not the cheapest, because other
+// aggregators use the cheaper places.
 void add_notes(Placement &placement, const Machine &machine, const PlacementOptions &options) {
   for (const Tier &tier : machine.tiers)
     if (filtered(tier, options) == Verdict::too_volatile)
@@ -318,7 +320,8 @@ std::vector<Tally> merge_domains(std::span<const Tally> tallies, std::uint32_t t
   return sorted_tallies(merged);
 }
 
-// The inputs of a placement: a number of domains, and whether the ranks of a node send together or separately.
+// The inputs of one placement that place_best() tries: a number of domains, and whether the ranks of a node send
+// together or separately.
 struct Attempt {
   std::vector<Tally> sorted;
   std::uint32_t together;
@@ -381,7 +384,7 @@ Placement place(const Machine &machine, std::span<const Tally> tallies, std::siz
 Placement place_best(const Machine &machine, std::span<const Tally> tallies, std::size_t domains,
                      const PlacementOptions &options, bool try_both) {
   const std::vector<Tally> sorted = sorted_tallies(tallies);
-  // with one rank on each node, sending together and sending separately are the same
+  // if each node has only one rank, sending together and sending separately are the same
   const bool is_alone = machine.nodes() == machine.node_of_rank.size();
   // a deque does not move its elements, so their addresses remain valid
   std::deque<Attempt> all;
@@ -403,7 +406,7 @@ Placement place_best(const Machine &machine, std::span<const Tally> tallies, std
       Placement placement = place_attempt(machine, all[i], distances[i]);
       if (!best || placement.seconds <= best->seconds) best = std::move(placement);
     } catch (const InputError &error) {
-      refused = error;  // a smaller number of aggregators may have room
+      refused = error;  // there may be room for a smaller number of aggregators
     }
   }
   if (!best) throw InputError(*refused);
@@ -449,8 +452,8 @@ double seconds_with(const Machine &machine, const Placement &placement, const Ta
 
 namespace {
 
-// Places domains whose aggregators are given. All domains use the same tier: of the tiers with room for all of them,
-// the tier with the shortest time.
+// Places domains whose aggregators are given. All domains use the same tier. Of the tiers that have room for all
+// domains, this is the tier with the shortest time.
 Placement place_owned(const Machine &machine, std::span<const Tally> tallies, std::span<const std::uint32_t> ranks,
                       const PlacementOptions &options) {
   std::vector<std::uint32_t> on_node(machine.nodes());
@@ -473,7 +476,8 @@ Placement place_owned(const Machine &machine, std::span<const Tally> tallies, st
   return *std::move(best);
 }
 
-// Places all domains of the inputs. The ranks of a node can send together or separately. Chooses the faster way.
+// Places all domains of the inputs without merging domains. Tries two ways, in which the ranks of a node send together
+// or separately, and returns the faster placement.
 Placement place_exactly(const Placed &placed, const ElectionInputs &inputs) {
   PlacementOptions apart = placed.options;
   apart.merged = false;

@@ -5,14 +5,14 @@
 //
 // A cost depends on the node and the tier, but not on the rank, because the ranks of a node share memory. So the first
 // step chooses a node and a tier for each domain, such that the sum of costs is minimal. The second step chooses a rank
-// of this node. Among the ranks without a domain, it takes the rank with the most bytes of this domain. A rank has at
-// most one domain.
+// of this node as the aggregator. It takes the rank with the most bytes of the domain, among the ranks that are not yet
+// aggregators. A rank is the aggregator of at most one domain.
 //
 // The aggregators of a node share the node's cards, tiers and local target. So aggregators are spread evenly over the
 // nodes. The cost assumes the same number of aggregators on each node.
 //
-// Capacity and persistence are filters. Each tier of a node has room for the buffers of a certain number of
-// aggregators. If a cheaper tier was full, the choice records this, and the notes name the tier.
+// Capacity and persistence exclude tiers. Each tier of a node has room for the buffers of a certain number of
+// aggregators. If a cheaper tier is full, the choice records this, and the notes name the tier.
 //
 // All functions of this file are deterministic and have no side effects. So ranks that have the same tallies and the
 // same machine compute the same placement.
@@ -39,13 +39,13 @@ struct Option {
 };
 
 /// The result of comparing a tier with the chosen tier of the same node. `taken` means that other aggregators use all
-/// of its room.
+/// room of the tier.
 enum class Verdict : std::uint8_t { chosen, dearer, taken, no_room, too_volatile, not_requested };
 
 struct Choice {
   std::uint32_t rank = 0;
   Option chosen;
-  Gathering gathering;  ///< the bytes from which the cost is computed, together with the machine's figures
+  Gathering gathering;  ///< the bytes that the aggregator collects; an input of the cost
   Buffering buffering;
   std::uint64_t bytes = 0;          ///< of the domain
   std::uint64_t rank_bytes = 0;     ///< the bytes of the domain that this rank has
@@ -53,8 +53,8 @@ struct Choice {
   std::vector<Option> tiers;        ///< all tiers of the chosen node
   std::vector<Verdict> verdicts;    ///< one for each element of `tiers`
   std::optional<Option> runner_up;  ///< the cheapest place on another node
-  bool runner_up_taken = false;     ///< other aggregators use all room at this place
-  std::uint32_t wanted_tier = 0;    ///< the tier that is cheapest on this node if room is not considered
+  bool runner_up_taken = false;     ///< true if other aggregators use all room at the runner-up's place
+  std::uint32_t wanted_tier = 0;    ///< the cheapest tier on this node, whether it has room or not
 };
 
 struct Placement {
@@ -63,29 +63,29 @@ struct Placement {
   double seconds = 0;           ///< the time of the slowest domain
   Contention contention;
   bool merged = false;
-  bool is_least = true;        ///< no other placement has a lower sum of costs
+  bool is_least = true;        ///< true if no other placement has a lower sum of costs
   std::uint32_t together = 1;  ///< the number of given domains that are merged into one domain
   /// lines about excluded tiers, and about choices that are not the cheapest, with the reasons
   std::vector<std::string> notes;
 };
 
-/// Places `domains` domains. Throws InputError if the machine has no room for them. The message then gives a remedy.
+/// Places `domains` domains. Throws InputError if the machine has no room for them; the message gives a remedy.
 Placement place(const Machine &machine, std::span<const Tally> tallies, std::size_t domains,
                 const PlacementOptions &options);
 
-/// Places domains, and also chooses their number. Tries the given domains. Also tries domains that are merged in groups
-/// of 2, 4, 8, and so on. Returns the placement with the shortest time. Of placements with equal times, returns the one
-/// with the fewest domains. With `try_both`, each number is tried twice. The first time, the ranks of a node send
-/// together; the second time, separately.
+/// Places domains, and also chooses their number. Tries the given domains, and then merged domains, in groups of 2, 4,
+/// 8, and so on. Returns the placement with the shortest time. If several times are equal, returns the placement with
+/// the fewest domains. If `try_both` is true, tries each number of domains twice. The first time, the ranks of a node
+/// send together; the second time, they send separately.
 Placement place_best(const Machine &machine, std::span<const Tally> tallies, std::size_t domains,
                      const PlacementOptions &options, bool try_both);
 
-/// Returns the predicted time of the same ranks and tiers with another target. With `reading`, bytes come from the
-/// target, so the rates of filling and emptying are swapped for each tier.
+/// Returns the predicted time of a placement with another target. If `reading` is true, bytes come from the target, so
+/// this function swaps the rates of filling and emptying of each tier.
 double seconds_with(const Machine &machine, const Placement &placement, const Target &target, bool reading);
 
-/// Returns the predicted cost of a given placement. `ranks` has the aggregator of each domain, and `tiers` its tier. No
-/// rank may occur twice.
+/// Returns a given placement with its predicted costs. `ranks` has the aggregator of each domain, and `tiers` has the
+/// tier of its buffers. No rank may occur twice.
 Placement predict(const Machine &machine, std::span<const Tally> tallies, const PlacementOptions &options,
                   std::span<const std::uint32_t> ranks, std::span<const std::uint32_t> tiers);
 
@@ -94,7 +94,7 @@ Placement predict(const Machine &machine, std::span<const Tally> tallies, const 
 std::string explain(const Placement &placement, const Machine &machine, const PlacementOptions &options,
                     std::size_t max_domains = 1);
 
-/// A placement, and the data that explain() needs to describe it.
+/// A placement, and the other arguments of explain().
 struct Placed {
   Machine machine;
   PlacementOptions options;
@@ -102,8 +102,8 @@ struct Placed {
 };
 
 /// Returns a function that places domains on `placed->machine` by `placed->options`, and stores the result in `placed`.
-/// The buffers are those of the inputs. With `exactly`, the number of domains is the given number; otherwise
-/// place_best() chooses the number. Throws InputError if domains with given owners have no room.
+/// The sizes of buffers come from the inputs of this function. If `exactly` is true, the function keeps the number of
+/// domains. Otherwise place_best() chooses the number. Throws InputError if domains with given owners have no room.
 Elect elect_by_cost(std::shared_ptr<Placed> placed, bool exactly);
 
 // --- assignment ------------------------------------------------------------------------------------------------------
@@ -111,8 +111,9 @@ Elect elect_by_cost(std::shared_ptr<Placed> placed, bool exactly);
 //
 //     row ──cost──► column (room) ──► group (room)          row: a domain; column: a tier of a node; group: a node
 //
-// The room of a column is the maximum number of rows that it takes. A group also has a room, which its columns share.
-// The result depends only on the arguments: if costs are equal, the lowest column is taken.
+// The room of a column is the maximum number of rows that may have this column. The room of a group is the maximum for
+// all columns of the group together. The result depends only on the arguments: if costs are equal, the lowest column is
+// taken.
 
 struct Columns {
   std::vector<std::uint32_t> group;       ///< the group of each column, ascending
@@ -120,15 +121,15 @@ struct Columns {
   std::vector<std::uint32_t> group_room;  ///< of each group
 };
 
-/// Returns the maximum number of rows that can have a column.
+/// Returns the maximum number of rows that fit into the columns.
 std::uint64_t places(const Columns &columns);
 
 /// Returns the column of each row. `costs` has the costs of row 0 for all columns, then of row 1, and so on. Costs must
 /// be finite and at least 0. All rows must fit into the columns.
 std::vector<std::uint32_t> assign(std::size_t rows, const Columns &columns, std::span<const double> costs);
 
-/// Goes through the rows in order, and gives each row the cheapest column that still has room. The sum is usually not
-/// minimal. This function is for inputs that are too large for `assign`.
+/// Goes through the rows in order, and gives each row the cheapest column that still has room. Usually the sum of costs
+/// is not minimal. This function is for inputs that are too large for assign().
 std::vector<std::uint32_t> assign_in_turn(std::size_t rows, const Columns &columns, std::span<const double> costs);
 
 }  // namespace outcrop::aggregate

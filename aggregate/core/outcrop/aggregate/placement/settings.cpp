@@ -56,7 +56,7 @@ std::uint64_t bytes_or_none(const GivenText &given) {
 
 std::uint64_t buffer_bytes(const GivenText &given) {
   const std::uint64_t bytes = parse_bytes(given.text, given.origin + " =");
-  // ROMIO accepts any size for this hint, so this check allows any size.
+  // ROMIO accepts any size for this hint, so any size is rounded up here.
   return given.origin == "hint cb_buffer_size" ? round_up(bytes, AlignedMemory::page_bytes) : bytes;
 }
 
@@ -157,8 +157,8 @@ constexpr std::array TABLE = {
                                              "The maximum seconds that a rank waits for others; then it fails."),
 };
 
-// Returns the first text that is given: the argument, our hint, ROMIO's hint, or the variable. An empty text counts as
-// not given, as in shells.
+// Returns the text of a setting from the first source that has it: the argument, our hint, ROMIO's hint, the variable.
+// As in shells, an empty text counts as missing.
 std::optional<GivenText> find(const Texts &arguments, const Texts &hints, const Texts &environment,
                               const SettingRow &row) {
   const auto in = [](const Texts &texts, const std::string &name) {
@@ -173,7 +173,7 @@ std::optional<GivenText> find(const Texts &arguments, const Texts &hints, const 
   return std::nullopt;
 }
 
-// Throws InputError if a name is not in the table.
+// Throws InputError if one of the given names is not in the table.
 template <typename NameOf>
 void refuse_unknown(const Texts &given, const std::string &what, const NameOf &name_of) {
   for (const auto &[name, text] : given) {

@@ -1,12 +1,12 @@
-// The settings of users. A setting can come from an argument, an MPI info hint or the environment. The first of these
-// sources that has the setting is used. If no source has the setting, its default is used.
+// The settings of users. A setting can come from an argument, an MPI info hint or the environment. If several sources
+// have a setting, the first of them in this order counts. If no source has the setting, its default is used.
 //
 // setting_table() declares each setting once, with its names, its meaning, its default and the function that parses its
-// text. This table is used to check arguments, hints and variables. scripts/write_settings.py writes the comment in
-// outcrop_aggregate.h and the reference page from the table. A test compares both with the table.
+// text. The functions below check arguments, hints and variables by this table. scripts/write_settings.py writes the
+// comment in outcrop_aggregate.h and the reference page from the table. A test compares both with the table.
 //
-// Names that begin with cb_ are names of ROMIO and have the same meaning as in ROMIO. MPI requires that unknown hints
-// are ignored. Unknown arguments are errors. Unknown variables that begin with OUTCROP_AGG_ are errors, too.
+// Hints that begin with cb_ are hints of ROMIO and have the same meaning as in ROMIO. Unknown hints are ignored, as MPI
+// requires. Unknown arguments are errors. Unknown variables that begin with OUTCROP_AGG_ are errors, too.
 #pragma once
 
 #include <cstdint>
@@ -29,8 +29,8 @@ struct Setting {
   bool is_set() const { return origin != "default"; }
 };
 
-/// The values of all settings. setting_table() explains their meaning. 0 and "" mean that a setting is not set, except
-/// for own_run_bytes.
+/// The values of all settings. setting_table() explains them. Except for own_run_bytes, the values 0 and "" mean that a
+/// setting is not set.
 struct Settings {
   Setting<std::string> tier{{}};
   Setting<Persistence> persistence{Persistence::process};
@@ -85,16 +85,16 @@ using Texts = std::map<std::string, std::string>;
 /// Reads all settings. Throws InputError for an unknown argument or variable, and for an invalid value from any source.
 Settings read_settings(const Texts &arguments, const Texts &hints, const Texts &environment);
 
-/// Replaces settings by the given arguments. Unlike in read_settings(), an empty text is a value here. Throws the same
-/// errors as read_settings().
+/// Returns the settings with the values of the given arguments in place of their own. Here an empty text is a value,
+/// and does not count as missing. Throws the same errors as read_settings().
 Settings with_arguments(Settings settings, const Texts &arguments);
 
-/// Returns those variables of a process that are settings. `variables` has the form of environ.
+/// Returns those environment variables that are settings. `variables` has the form of environ.
 Texts settings_in_environment(const char *const *variables);
 
-/// Returns the maximum number of aggregators on each node. `list` has entries "host:number". The host * means any host,
-/// and the number * means no limit. For each host, the first entry with this host counts. A host without an entry has
-/// no aggregators. Throws InputError if the list is invalid.
+/// Returns the maximum number of aggregators on each node. `list` has entries "host:number". The host * stands for any
+/// host, and the number * means no limit. If several entries match a host, the first of them counts. A host without an
+/// entry has no aggregators. Throws InputError if the list is invalid.
 std::vector<std::uint32_t> max_on_nodes(const std::string &list, std::span<const std::string> hosts);
 
 /// Returns the options of placement that follow from the settings. `hosts` has the host of each node. Throws
@@ -104,8 +104,8 @@ PlacementOptions placement_options(const Settings &settings, std::span<const std
 /// Returns a line such as "tier by OUTCROP_AGG_TIER" for each setting that is set.
 std::vector<std::string> origins(const Settings &settings);
 
-/// Returns a text of the settings that must be equal on all ranks of a plan. The folder and the bytes of a stage may
-/// differ between nodes, so the text does not contain them.
+/// Returns a text with all settings that must be equal on all ranks of a plan. The text does not contain the folder and
+/// the bytes of a stage, because they may differ between nodes.
 std::string alike(const Settings &settings);
 
 }  // namespace outcrop::aggregate

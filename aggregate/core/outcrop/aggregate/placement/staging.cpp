@@ -9,7 +9,7 @@
 namespace outcrop::aggregate {
 namespace {
 
-// Returns the time of the drain on the node with the most bytes. All nodes with aggregators drain at the same time.
+// Returns how long a drain takes on the node with the most bytes. All nodes with aggregators drain at the same time.
 double seconds_of_drain(const Machine &machine, const Placement &placement, const Tier &tier,
                         const StagingRates &rates) {
   std::vector<std::uint64_t> bytes_on_node(machine.nodes());
@@ -28,15 +28,17 @@ double seconds_of_drain(const Machine &machine, const Placement &placement, cons
          static_cast<double>(max_domain_bytes) / rates.read_bytes_per_second;
 }
 
-// Returns a tier in the form of a target that each node has. The aggregators of a node share the bandwidth of the tier.
-// In addition, each aggregator works at `work` bytes per second, independently of other aggregators.
+// Returns a target that describes a tier of each node, so that the cost model can treat the tier as a target. The
+// aggregators of a node share the bandwidth of the tier. For each byte, an aggregator also needs 1 / `work` seconds,
+// which it does not share.
 Target as_target(const Tier &tier, double bytes_per_second, double work, const Contention &contention) {
   const double aggregators = contention.on_node;
   const double seconds = aggregators / bytes_per_second + 1 / work;  // for one byte
   return {tier.latency_seconds, aggregators / seconds, false};
 }
 
-// Returns the maximum bytes of a staged step on each node. Each aggregator of a node gets an equal part.
+// Returns, for each node, the bytes of the stage that one step can need. All aggregators of a node get equal parts of
+// the stage.
 std::vector<std::uint64_t> room_needed(const Machine &machine, const Placement &placement) {
   std::vector<std::uint64_t> count(machine.nodes()), bytes(machine.nodes());
   for (const Choice &choice : placement.choices) {

@@ -5,11 +5,10 @@
 //     staged     [ write to the tier ] computing [ wait ][ write to the tier ] computing ...   [ read from the tier ]
 //                                      [ drained: tier ─► target ]
 //
-// The cost of a step is the time that the program waits. The program waits for the write. If the drain takes longer
-// than computing until the next step, the program waits for the rest of the drain. The program also waits each time
-// when it reads the step back. The drain alternates between reading from the tier and writing to the target. With
-// staging, the aggregator's thread does more work in addition to the transfers: new pages, copies and checksums
-// (StagingRates).
+// The cost of a step is the time for which the program waits. The program waits for the write. If the drain takes
+// longer than computing until the next step, the program waits for the rest of the drain. The program also waits each
+// time when it reads the step back. The drain alternates between reading from the tier and writing to the target. With
+// staging, the thread of an aggregator also allocates pages and computes checksums (StagingRates).
 //
 // A tier can be used if it is a file system of the nodes, has the requested persistence, and has room for a step. If
 // the target is local to the node and writes need not be durable, no tier is used, because the page cache has the same
@@ -25,18 +24,18 @@
 
 namespace outcrop::aggregate {
 
-/// The expected use of steps by a program.
+/// How a program is expected to use its steps.
 struct StepUsage {
   double seconds_between = 0;  ///< computing time from the end of a write to the next write
-  /// the expected number of times that the same plan reads a step soon after writing it
+  /// how often the program is expected to read a step back soon after the write, with the same plan
   double reads_back = 0;
   bool durable = false;                        ///< a write ends when its bytes are on the device
   Persistence persistence = Persistence::job;  ///< the minimum persistence of a stage
   std::uint64_t room_bytes = 0;                ///< the maximum bytes of a stage on a node; 0: all room of the tier
 };
 
-/// The rates of an aggregator's thread at the additional work of staging. Transfers from or to the tier are not
-/// included. scripts/staged_beside_direct.py has measured the rates on the machine of docs/decisions.md, with a stage
+/// The rates at which an aggregator's thread performs the additional work of staging, without the transfers from or to
+/// the tier. scripts/staged_beside_direct.py has measured these rates on the machine of docs/decisions.md, with a stage
 /// in memory.
 struct StagingRates {
   double write_bytes_per_second = 2.5e9;  ///< allocating pages and computing a checksum
@@ -47,7 +46,7 @@ struct StagingRates {
 struct StepForecast {
   double write = 0;
   double wait = 0;  ///< for the drain
-  double read = 0;  ///< the time for reading the step once
+  double read = 0;  ///< for reading the step back once
   double total(const StepUsage &usage) const { return write + wait + usage.reads_back * read; }
 };
 
@@ -63,7 +62,7 @@ struct Staging {
   StepUsage usage;
   StepForecast straight;              ///< without a stage
   std::vector<StageOption> options;   ///< one for each tier that is a file system
-  std::optional<std::size_t> chosen;  ///< the index of the chosen option; no value: steps are not staged
+  std::optional<std::size_t> chosen;  ///< index in `options`; no value: steps are not staged
 };
 
 /// Decides whether the steps of a placement are staged. The result is the same on all ranks.

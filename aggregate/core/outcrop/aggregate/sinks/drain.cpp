@@ -93,8 +93,8 @@ std::unique_ptr<FolderLock> lock_stage(Folder &folder, std::uint32_t writer) {
 
 namespace {
 
-// A run that is longer than this is read in parts of this size. It is read twice: once to check the checksum, and once
-// to copy. Otherwise a list with a very long run could make this program allocate any amount of memory.
+// A run that is longer than this is read in parts of this size, once to check the checksum and once to copy. Without
+// this limit, an invalid list with a very long run can make the program allocate any amount of memory.
 constexpr std::uint64_t part_bytes = std::uint64_t{16} << 20;
 constexpr std::uint64_t max_target_end = std::uint64_t{1} << 62;
 
@@ -112,7 +112,7 @@ StagedFiles files_in(Folder &folder) {
   return found;
 }
 
-// Tests whether two paths name the same file after links are followed.
+// Returns true if two paths lead to the same file when links are followed.
 bool is_same_file(const std::string &one, const std::string &other) {
   std::error_code failed;
   const auto plain = [&](const std::string &path) {
@@ -121,7 +121,8 @@ bool is_same_file(const std::string &one, const std::string &other) {
   return one == other || (plain(one) == plain(other) && !failed);
 }
 
-// Checks the complete list before the first copy. The list may be invalid, because another user may have written it.
+// Throws an error if a list is invalid. Another user may have written the list, so it is checked completely before the
+// first run is copied.
 void check_list(const StageList &list, const OpenFile &data, const std::string &target) {
   if (!is_same_file(list.target, target))
     throw InputError(data.path() + " is staged for " + list.target + ", not for " + target);
@@ -216,7 +217,8 @@ void remove_step(Folder &folder, std::uint64_t step, std::uint32_t writer) {
   folder.remove(name_of(step, writer, StageFile::list) + unfinished);
 }
 
-// If the list reappeared after a power cut, it could describe the data of another step.
+// Makes the removal of the list durable before other files are removed. A list that reappears after a power cut can
+// describe the data of another step.
 void drop_step(Folder &folder, std::uint64_t step, std::uint32_t writer) {
   if (folder.remove(name_of(step, writer, StageFile::list))) folder.flush();
   remove_step(folder, step, writer);
@@ -224,8 +226,8 @@ void drop_step(Folder &folder, std::uint64_t step, std::uint32_t writer) {
 
 namespace {
 
-// While `result` exists, no other process recovers this folder. If the lock of a writer is taken, the writer itself
-// must hold the lock. So the writer is alive.
+// Locks the folder for recovery. While the returned lock exists, no other process recovers this folder. So, if another
+// process holds the lock of a writer, this process is the writer, and it is alive.
 std::unique_ptr<FolderLock> lock_recovery(Folder &folder, double seconds) {
   std::unique_ptr<FolderLock> lock = folder.hold("recovery.lock", seconds);
   if (!lock) throw InputError(folder.path() + " is being recovered by another process; wait for it or stop it");
@@ -234,7 +236,7 @@ std::unique_ptr<FolderLock> lock_recovery(Folder &folder, double seconds) {
 
 using WriterLocks = std::map<std::uint32_t, std::unique_ptr<FolderLock>>;
 
-// Locks the folder for each dead writer. So no new writer with the same number can begin while `result` exists. Adds
+// Takes and returns the lock of each dead writer. While these locks exist, no new writer can use the same numbers. Adds
 // the living writers to `busy`.
 WriterLocks lock_dead_writers(Folder &folder, std::vector<std::uint32_t> &busy) {
   WriterLocks locks;
@@ -250,8 +252,9 @@ WriterLocks lock_dead_writers(Folder &folder, std::vector<std::uint32_t> &busy) 
   return locks;
 }
 
-// Steps are marked as done in their order. But a power cut may undo the renaming of an earlier step and not of a later
-// step. If a step is drained again, all later steps must be drained again, too.
+// If a step still has a list, marks all later done steps of the same writer as not done. Steps are marked as done in
+// their order, by renaming. But a power cut can undo the renaming of an earlier step alone. If a step is drained again,
+// all later steps must be drained again, too.
 void undo_after_lists(Folder &folder, const WriterLocks &dead) {
   std::set<std::uint32_t> writers;                     // the writers for which a list was found
   for (const auto &[key, kinds] : files_in(folder)) {  // sorted by writer, then by step
@@ -274,8 +277,8 @@ Recovery recover_stage(const std::string &path, const std::string &target, doubl
   const std::unique_ptr<FolderLock> alone = lock_recovery(*folder, seconds);
   const WriterLocks dead = lock_dead_writers(*folder, recovery.busy);
   undo_after_lists(*folder, dead);
-  // A writer that was killed may not have made its list durable. Without this flush, a power cut during the drain could
-  // remove the list. The target would then keep only a part of the step.
+  // A writer that was killed may not have made its list durable. Without this flush, a power cut during the drain can
+  // remove the list. The target then has only a part of the step.
   folder->flush();
   std::set<std::uint32_t> stuck;
   for (const auto &[key, kinds] : files_in(*folder)) {  // sorted by writer, then by step
@@ -299,7 +302,7 @@ Recovery recover_stage(const std::string &path, const std::string &target, doubl
     folder->flush();
     remove_step(*folder, step, writer);
   }
-  folder->flush();  // otherwise removed files could reappear beside a new step with the same number
+  folder->flush();  // without this, removed files can reappear beside a new step with the same number
   return recovery;
 }
 

@@ -26,13 +26,13 @@ bool take_range(std::string_view &text, NodeRange &range) {
 
 constexpr std::uint64_t max_end = std::uint64_t{1} << 62;
 
-// Tests whether the text is a plain file name. A path could lead to a folder other than the index's folder.
+// Returns true if the text is a plain file name. Paths are refused, because they can lead out of the index's folder.
 bool is_plain_name(const std::string &name) {
   return !name.empty() && name != "." && name != ".." && name.find('/') == std::string::npos &&
          name.find('\0') == std::string::npos;
 }
 
-// Checks the conditions on which all readers of node files rely.
+// Returns true if an index keeps the conditions on which all readers of node files rely.
 bool is_valid(const NodeIndex &index) {
   std::uint64_t end = 0;
   for (const NodeRange &each : index.ranges) {
@@ -47,7 +47,7 @@ bool is_valid(const NodeIndex &index) {
          std::ranges::all_of(bases, fits) && std::ranges::adjacent_find(bases) == bases.end();
 }
 
-// Parses the lines of an index. The lines must have the order in which to_text() writes them.
+// Parses the lines of an index. Returns false if they are invalid, or in another order than that of to_text().
 bool take_index(std::string_view text, NodeIndex &index) {
   if (!take(text, head) || !take(text, "size ") || !take_number(text, index.size_bytes) || !take(text, "\n"))
     return false;
@@ -113,7 +113,7 @@ const OpenFile &NodeFiles::file(std::uint32_t number) {
   return *files_[number];
 }
 
-// Reads those bytes of `wanted` that the step has written. Adds the other bytes to `missing`.
+// Reads the bytes of `wanted` that the step at `base` has written. Adds the other parts of `wanted` to `missing`.
 void NodeFiles::read_step(std::uint64_t base, const Range &wanted, std::uint64_t offset, std::span<std::byte> bytes,
                           std::vector<Range> &missing) {
   std::uint64_t at = wanted.begin;
@@ -157,7 +157,7 @@ void NodeFiles::check_sizes() {
   if (index_.bases.empty()) return;
   const std::uint64_t last = *std::ranges::max_element(index_.bases);
   std::vector<std::uint64_t> ends(files_.size(), 0);
-  // ranges are ascending, so the last range of a file has the largest end
+  // The ranges are ascending, so the last range of each file has the largest end.
   for (const NodeRange &each : index_.ranges) ends[each.file] = last + each.range.end;
   for (std::uint32_t number = 0; number < ends.size(); ++number)
     if (ends[number] > 0 && file(number).size() < ends[number])
@@ -169,7 +169,8 @@ namespace {
 
 constexpr std::uint64_t chunk_bytes = std::uint64_t{4} << 20;
 
-// Copies all chunks that contain written bytes. Makes the copy durable, reads it back, and compares the checksums.
+// Copies all chunks in which a step has written bytes. Then makes the copy durable, reads it back, and compares the
+// checksums.
 void copy_checked(NodeFiles &files, OpenFile &copy, std::uint64_t size) {
   const AlignedMemory memory(chunk_bytes);
   const auto part_at = [&](std::uint64_t offset) {

@@ -2,10 +2,10 @@
 // (text.hpp). The index is written last.
 //
 //     out.node-0   out.node-4   ...   bytes at their offsets in the whole file, with holes for the bytes of other nodes
-//     out.index    which node's file has which ranges of a step, and the bases of the steps
+//     out.index                        for each range of a step, the node file that has it; and the bases of all steps
 //
-// All steps have the ranges of the plan, so each step adds only one line to the index. If steps overlap, the bytes of
-// the newest step are valid.
+// All steps have the same ranges, those of the plan. So each step adds only one line to the index: its base. If steps
+// overlap, the bytes of the newest step are valid.
 #pragma once
 
 #include <cstddef>
@@ -47,10 +47,10 @@ std::string to_text(const NodeIndex &index);
 /// Parses the index in `text`, which is the content of file `path`. Throws CorruptionError if the index is incomplete.
 NodeIndex node_index_of(const std::string &text, const std::string &path);
 
-/// Returns the ranges sorted. Adjacent ranges of the same file are joined.
+/// Returns the ranges, sorted, with adjacent ranges of the same file joined.
 std::vector<NodeRange> joined(std::vector<NodeRange> ranges);
 
-// Return "out.index" and "out.node-4" if `path` is "out".
+// These functions return "out.index" and "out.node-4" if `path` is "out" and `node` is 4.
 std::string index_of(const std::string &path);
 std::string node_file_of(const std::string &path, int node);
 
@@ -85,14 +85,14 @@ class NodeFiles {
   std::vector<std::unique_ptr<OpenFile>> files_;
 };
 
-/// Copies the bytes of all files in an index into the single file `target`. Returns the size of this file. The copy is
-/// read back and compared before it gets the name `target`. So `target` is either complete and durable, or unchanged.
-/// The node files are kept. Throws InputError, CorruptionError, StorageError.
+/// Copies the bytes of all node files of an index into one file, and returns the size of this file. The copy is read
+/// back and compared before it gets the name `target`. So `target` is either complete and durable, or unchanged. The
+/// node files are kept. Throws InputError, CorruptionError, StorageError.
 std::uint64_t merge(const std::string &index, const std::string &target, Files &files = Files::system());
 
 // --- the sink ------------------------------------------------------------------------------------------------------
 
-/// An aggregator writes to the file of its own node, and reads from the files of all nodes.
+/// A sink that writes to the file of the aggregator's node, and reads from the files of all nodes.
 class NodeFile final : public Sink {
  public:
   /// `path` is the path of the index. `own` is the file of the aggregator's node; null if the aggregator only reads.

@@ -26,8 +26,8 @@ namespace outcrop::aggregate {
 
 namespace {
 
-// A store that performs each transfer before submit() returns, in the thread that calls submit(). The store needs no
-// threads, because each aggregator has its own thread.
+// A store that performs each transfer in the thread that calls submit(), before submit() returns. It needs no other
+// threads, because each aggregator already has its own thread.
 class CallStore final : public Store {
  public:
   using Store::Store;
@@ -63,8 +63,8 @@ class CallStore final : public Store {
 
 // --- how a file is opened ------------------------------------------------------------------------------------------
 
-// The page cache has ample room if a step needs at most 1/ample_share of the available memory. Linux begins to slow
-// writers down when 15 % of the memory is waiting to be written to storage.
+// The page cache has ample room for a step that needs at most 1/ample_share of the available memory. The reason for
+// this share is that Linux slows writers down when 15 % of the memory is waiting to be written to storage.
 constexpr std::uint64_t ample_share = 8;
 
 bool has_ample_room(std::uint64_t node_bytes) { return node_bytes <= available_bytes() / ample_share; }
@@ -88,16 +88,16 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::uint64_t page = AlignedMemory::page_bytes;
 
-// If a device writes more slowly than this, copying to the page cache may be faster than writing to the device.
+// If direct writes to a device are slower than this, writes through the page cache may be faster.
 constexpr double fast_bytes_per_second = 1.5e9;
 // Only transfers of at least this size are measured. The times of shorter transfers depend on latency more than on
 // bandwidth.
 constexpr std::size_t min_measured_bytes = std::size_t{1} << 20;
-// Buffered reads are split into parts of this size. The system reads the next part from the device while this thread
-// copies a part. The thread copies each part while it is still in a processor's cache.
+// Buffered reads are split into parts of this size. While this thread copies a part, the system reads the next part
+// from the device. The parts are so small that they are still in a processor's cache when the thread copies them.
 constexpr std::uint64_t buffered_read_bytes = 128 << 10;
-// If writes are durable, the device begins to write each time when `written_back_bytes` more bytes are in the cache.
-// If fewer than `min_written_back` bytes are left, only the flush writes them.
+// If writes must be durable, the device begins to write after each `written_back_bytes` bytes that are copied to the
+// page cache. A rest of less than `min_written_back` bytes waits for the flush.
 constexpr std::size_t written_back_bytes = std::size_t{2} << 20, min_written_back = std::size_t{64} << 10;
 
 std::unique_ptr<Store> open_store(const std::string &path, bool writable, bool direct, const Faults &faults,
@@ -116,14 +116,14 @@ std::uint64_t cached_pages([[maybe_unused]] int descriptor, [[maybe_unused]] std
 #ifdef SYS_cachestat
   constexpr long number = SYS_cachestat;
 #else
-  constexpr long number = 451;  // this number is the same on all architectures; kernels before 6.5 refuse the call
+  constexpr long number = 451;  // the same on all architectures; kernels before 6.5 refuse the call
 #endif
   const std::uint64_t range[2] = {offset, length};
   std::uint64_t counts[5] = {};
   return syscall(number, descriptor, range, counts, 0) == 0 ? counts[0] : 0;
 }
 
-// Files of one device are opened repeatedly. So the rates of each device are kept until the process ends.
+// The rates are kept for each device until the process ends, because several files of a device may be opened in turn.
 std::mutex rates_mutex;
 std::map<dev_t, DeviceRates> rates_of_devices;
 
@@ -136,7 +136,7 @@ DeviceRates &rates_of(const std::string &path) {
 }
 
 // Calls move(begin, end) for the incomplete page at the start of a range, then for the whole pages, and then for the
-// incomplete page at the end. With separate calls, whole pages can bypass the page cache.
+// incomplete page at the end. These calls are separate, so that the whole pages can bypass the page cache.
 template <typename Move>
 void move_by_pages(std::uint64_t offset, std::size_t length, Move &&move) {
   const std::uint64_t end = offset + length;
@@ -173,8 +173,8 @@ Store *SharedFile::choose_for_reading(std::uint64_t offset, std::uint64_t length
   return 2 * cached * page >= length ? buffered_.get() : direct_.get();
 }
 
-// If the data must become durable, the device begins to write at once. The flush waits until the device has finished,
-// and reports errors.
+// Writes bytes to the page cache. If the bytes must become durable, the device begins to write them at once. The flush
+// later waits until the device has finished, and reports its errors.
 void SharedFile::write_through_cache(std::uint64_t offset, const std::byte *data, std::size_t length) {
   if (!durable_) return buffered_->write(0, offset, data, length);
   const int descriptor = buffered_->files().front().buffered_descriptor();
