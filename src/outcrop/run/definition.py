@@ -1,5 +1,5 @@
-"""`Definition`: the computation of a run: a stencil on a grid, or Devito's equations. A `Definition` is made from the
-options."""
+"""`Definition`: the computation of a run, made from the options. The computation is a stencil on a grid, or Devito's
+equations."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Definition:
     """All properties of a run that determine its result.
 
     `shape` is the shape of the arrays on disk. The arrays extend `padding` cells beyond the user's grid at both ends of
-    each axis. `boundary` is for the three axes of the engine. `signals` are the texts that `encode_signals` returns.
+    each axis. `boundary` is for the three axes of the engine. `signals` has the texts that `encode_signals` returns.
     """
 
     stencil: Stencil
@@ -88,8 +88,8 @@ def are_equations(given: object) -> bool:
 
 
 def as_stencil(stencil: object) -> Stencil:
-    """Return `given` if it is a stencil, or the built-in stencil with the name `given`. Raises InputError for other
-    values."""
+    """Return `given` if it is a stencil. If it is a text, return the built-in stencil with this name. Raises InputError
+    for other values."""
     if isinstance(stencil, str):
         return find_stencil(stencil)
     if not isinstance(stencil, Stencil):
@@ -100,7 +100,7 @@ def as_stencil(stencil: object) -> Stencil:
 
 
 def as_shape(shape: object, stencil: Stencil) -> Shape:
-    """Return the shape of the user's grid. Raises InputError unless the shape has one size for each axis of the
+    """Return `shape` as the shape of a grid. Raises InputError unless it has one valid size for each axis of the
     stencil."""
     sizes = list(islice(shape, 4)) if isinstance(shape, Iterable) else [shape]
     if len(sizes) != stencil.ndim:
@@ -112,21 +112,22 @@ def as_shape(shape: object, stencil: Stencil) -> Shape:
 
 
 def as_dtype_name(dtype: DTypeLike) -> str:
-    """Return the name of a dtype. `make_layout` refuses dtypes that Outcrop does not support."""
+    """Return the name of a dtype, or the value as text if it is not a dtype. `make_layout` later refuses dtypes that
+    Outcrop does not support."""
     try:
         return np.dtype("float32" if dtype is None else dtype).name
-    except Exception:  # NumPy raises errors of many types for values that are not dtypes
+    except Exception:  # NumPy raises many types of errors for values that are not dtypes
         return shown(dtype)
 
 
 def as_grid_boundary(boundary: object, stencil: Stencil) -> Boundary:
-    """Return the boundary on the three axes of the engine. The user gives a Boundary, a text, or a mapping from the
-    stencil's own axes."""
+    """Return the boundary on the three axes of the engine. `boundary` is a Boundary, a text, or a mapping from the
+    stencil's own axes to boundaries. The default is `fixed`."""
     return boundary_on_grid(as_boundary("fixed" if boundary is None else boundary), stencil.ndim)
 
 
 def as_parameters(stencil: Stencil, params: Mapping[str, float] | None, dt: float | None = None) -> dict[str, float]:
-    """Return the value of each parameter of `stencil`: the given value, or the default if none is given."""
+    """Return the value of each parameter of `stencil`. A parameter without a given value gets its default."""
     given = {} if params is None else params
     require_mapping(given, "params", "dt")
     if dt is not None:
@@ -143,7 +144,7 @@ def as_parameters(stencil: Stencil, params: Mapping[str, float] | None, dt: floa
 
 
 def as_problem(stencil: Stencil, layout: PlaneLayout, steps: int, boundary: Boundary, in_place: bool) -> Problem:
-    """Return the `Problem`: the numbers about the computation that planning needs."""
+    """Return the `Problem`, which has all numbers about the computation that the planner needs."""
     fields = tuple(
         FieldPlan(storage.is_static, storage.is_double, storage.history == 2, bool(copy), field.name)
         for field, storage, copy in zip(stencil.fields, stencil.storage, stencil.newest_copies(1), strict=True)
@@ -157,8 +158,8 @@ def as_problem(stencil: Stencil, layout: PlaneLayout, steps: int, boundary: Boun
 
 
 def _stage_plan(stage: Stage) -> StagePlan:
-    """Return the fields that a stage reads and writes. The newest value of a target counts as read, because cells of
-    the rim keep this value."""
+    """Return the fields that a stage reads and writes. A stage also reads the newest values of its targets, because
+    cells of the rim keep these values."""
     neighbours: dict[tuple[int, int], bool] = {(field, 0): False for field in stage.targets}
     for load in stage.program.loads:
         key = load.field, load.age
@@ -195,12 +196,12 @@ def _of_stencil(options: RunOptions, shape: Shape | None) -> Definition:
 
 
 def _acquisition(grid: Grid, options: RunOptions, more: AcquisitionDefinitions | None = None) -> AcquisitionDefinitions:
-    """Return the sources, receivers, snapshots and norms of the options. Points and values that the options give as
-    .npy files are read."""
+    """Return the sources, receivers, snapshots and norms of the options, and those in `more`. If the options name .npy
+    files with points or values, these files are read."""
 
     def with_values(several: Any) -> Any:
         if not isinstance(several, (list, tuple)):
-            return several  # `define` checks this value
+            return several  # `define` refuses wrong values
         return [
             replace(one, **{name: _values(name, getattr(one, name)) for name in ("points", "values")
                             if isinstance(getattr(one, name, None), (str, Path))})
@@ -214,8 +215,8 @@ def _acquisition(grid: Grid, options: RunOptions, more: AcquisitionDefinitions |
 
 
 def _values(name: str, given: Any) -> Any:
-    """Return the given numbers, or the numbers in the .npy file that `given` names. Raises InputError when the file
-    cannot be read."""
+    """If `given` is a path, return the numbers in this .npy file. Otherwise return `given` unchanged. Raises InputError
+    when the file cannot be read."""
     if not isinstance(given, (str, Path)):
         return given
     path = as_path(given, name)
@@ -231,8 +232,8 @@ def _values(name: str, given: Any) -> Any:
 
 def _require_own_spacing(stencil: Stencil, params: Mapping[str, float], spacing: Sequence[float]) -> None:
     """Raise InputError when a built-in stencil uses its default for the distance between cells, but `spacing` differs
-    from this default. If the user gives both values, this function does not compare them, because they may have
-    different units."""
+    from this default. If the user gives the parameter and `spacing`, the two values are not compared, because they may
+    have different units."""
     defaults = {one.name: one.default for one in stencil.parameters}
     for axis, step in zip(NAMES[stencil.ndim], spacing, strict=True):
         name = "h" if "h" in defaults else f"d{axis}"
@@ -244,7 +245,7 @@ def _require_own_spacing(stencil: Stencil, params: Mapping[str, float], spacing:
 
 
 def _of_equations(options: RunOptions) -> Definition:
-    """Return the definition that follows from Devito's equations and the time step `dt`."""
+    """Return the definition of a run that computes Devito's equations with the time step `dt` of the options."""
     from outcrop.language.devito import from_devito
 
     if options.dt is None:
@@ -277,8 +278,8 @@ def initial_planes(lowered: Lowered | None, manifest: Description, filled: Colle
     """Return the initial values for arrays that have no values yet. These values come from `.data` of Devito's
     functions.
 
-    If a field has been assigned, `.data` of its function is ignored, also for the previous values of the field. Raises
-    InputError when the arrays of one function for different times have different halos.
+    If the user has assigned a field, `.data` of the field's function is ignored, also for the previous values. A
+    function has one array for each time; raises InputError when these arrays have different halos.
     """
 
     def planes_of(array: NDArray[Any]) -> PlaneSource:

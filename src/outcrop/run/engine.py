@@ -41,17 +41,18 @@ Signal: TypeAlias = "Sequence[float] | NDArray[np.float64]"
 """A sequence with one value for each step. The first value is for the first step of the simulation."""
 
 WORTH_MEASURING_UPDATES = 5_000_000_000
-"""The minimum work, in cell updates of a heat equation, for which the storage is measured. For shorter runs, measuring
-takes more time than it saves."""
+"""The minimum work, in cell updates of a heat equation, for which the storage is measured. For a shorter run, measuring
+takes more time than a better plan saves."""
 TOO_SHORT = "the run is too short to be worth measuring"
 HEAT_OPERATIONS = 8
 """The additions and multiplications of one cell update of the heat equation `heat7`."""
 
 
 class Scalars:
-    """The parameters and signals of a stencil, rounded to `dtype`. They have the order in which kernels read them.
+    """The parameters and signals of a stencil, rounded to `dtype`, in the order in which kernels read them.
 
-    `parameters` are the values of parameters that differ from the defaults. `signals` have a value for each step.
+    `parameters` has the values that differ from the defaults. `signals` has a sequence with a value for each step, for
+    each signal.
     """
 
     def __init__(
@@ -67,11 +68,11 @@ class Scalars:
         return self._count * self._dtype.itemsize if self._signals else 0
 
     def of_steps(self, first: int, count: int) -> bytes:
-        """Return the scalars of `count` steps from step `first` on. Without signals, the result is the scalars of any
-        step.
+        """Return the scalars of `count` steps from step `first` on. If the stencil has no signals, all steps have the
+        same scalars, and the result has these scalars once.
 
-        A signal is 0 in steps after its last value. Measurements need this, because they may run more steps than the
-        simulation has.
+        In steps after the last value of a signal, the signal is 0. Measurements need this rule, because they may run
+        more steps than the simulation has.
         """
         rows = np.zeros((max(1, count) if self._signals else 1, self._count), self._dtype)
         rows[:, : len(self._parameters)] = self._parameters
@@ -88,14 +89,14 @@ def pack_scalars(stencil: Stencil, values: Mapping[str, float], dtype: str) -> b
 
 
 def ring_specs(plan: Plan) -> list[tuple[int, int, bool]]:
-    """Return three values for each ring of the window: the number of planes, the bytes of a slot, and True if the ring
-    always holds all planes."""
+    """Return three values for each ring of the window: the number of its planes, the bytes of a slot, and True if the
+    ring holds all planes of the grid for the whole run."""
     return [(ring.planes, ring.slot_bytes, ring.resident) for ring in plan.window.rings(plan.problem)]
 
 
 def translated(plan: Plan) -> list[_core.Pass]:
-    """Return the passes of a plan in the form that the executor needs. A pass that occurs several times is translated
-    once."""
+    """Return the passes of a plan in the form that the executor needs. If a pass occurs several times in the plan, it
+    is translated only once."""
     different = {id(one): one for one in plan.passes}
     known = {key: _core.Pass(one.actions, one.levels) for key, one in different.items()}
     return [known[id(one)] for one in plan.passes]
@@ -125,9 +126,9 @@ class Prepared(Planned):
 class Seeds:
     """The seeds of the seals of a pass (core/outcrop/storage/checksums.hpp).
 
-    `sources` has a seed for each array of the state that the pass reads, and `targets` for each array that it writes.
-    `statics` has a seed for each array that is only read. The order is that of the arrays of the `Engine`. Each seed is
-    below 2**32. With empty tuples, all seeds are 0.
+    For each array of the state, `sources` has the seed of the copy that the pass reads, and `targets` has the seed of
+    the copy that the pass writes. `statics` has a seed for each array that is only read. The seeds have the order of
+    the arrays of the `Engine`. Each seed is below 2**32. If the tuples are empty, all seeds are 0.
     """
 
     sources: tuple[int, ...] = ()
@@ -142,7 +143,7 @@ NO_SEEDS = Seeds()
 class Sample:
     """The current counters of a run. Seconds are wall-clock seconds of the thread that interprets the plan.
 
-    In `cells_updated`, a cell counts once for each step, for any number of stages.
+    `cells_updated` counts a cell once for each step, even if the stencil has several stages.
     """
 
     cells_updated: int
@@ -158,8 +159,8 @@ class Sample:
 
 
 def work_per_update(stencil: Stencil) -> float:
-    """Return the work of a cell update relative to the heat equation `heat7`, and at least 1. It is estimated from the
-    mean number of operations of the stages."""
+    """Return the work of a cell update, relative to the work for the heat equation `heat7`. The work is estimated from
+    the mean number of operations of a stage. The result is at least 1."""
     programs = [stage.program for stage in stencil.stages]
     operations = sum(
         isinstance(operation, Apply) and not uniform
@@ -186,9 +187,9 @@ def prepare(
     """Compile the kernel, measure the machine, and plan the run.
 
     With `may_write`, the measurement may use a scratch file of up to 1 GiB in `directories` for a few seconds.
-    `signals` have a value for each step, counted from the first step of the simulation. Raises BudgetError if the
-    budget is too small; the message has the smallest budget that works. Raises InputError for an unknown scheme,
-    impossible sizes, or a missing compiler.
+    `signals` has a sequence for each signal. The first value of a sequence is for the first step of the simulation.
+    Raises BudgetError if the budget is too small; the message has the smallest budget that works. Raises InputError for
+    an unknown scheme, impossible sizes, or a missing compiler.
     """
     if scheme != "auto":
         find_scheme(scheme)
@@ -221,12 +222,13 @@ def prepare(
 
 
 class Engine:
-    """A window in memory, the open files of a run, and the plan in the executor's form.
+    """Executes the passes of a run. An `Engine` has the window in memory, the open files of the run, and the plan in
+    the executor's form.
 
-    `arrays_a` and `arrays_b` are the files of the state's two copies; `arrays_b` is empty for a run in place. `statics`
-    are the files of fields that are only read. With `checksum`, planes are written and verified with checksums and
-    seals. With `lock`, the window cannot be swapped out. Raises IllegalPlan, before any file is opened, if the plan
-    cannot be proved legal. Raises InputError if the window cannot be locked.
+    `arrays_a` and `arrays_b` have the files of the state's two copies. For a run in place, `arrays_b` is empty.
+    `statics` has the files of fields that are only read. With `checksum`, planes are written with checksums and seals,
+    which are verified when planes are read. With `lock`, the window cannot be swapped out. Raises IllegalPlan, before
+    any file is opened, if the plan cannot be proved legal. Raises InputError if the window cannot be locked.
     """
 
     def __init__(
@@ -268,7 +270,8 @@ class Engine:
 
     @property
     def store(self) -> _core.Store:
-        """The open files: the first copy of the state, then the second. Do not use this store during a pass."""
+        """The open files: the first copy of the state, then the second copy, then the fields that are only read. Do not
+        use this store during a pass."""
         return self._store
 
     @property
@@ -290,9 +293,9 @@ class Engine:
 
         `first_step` is the first step of the pass, counted from the beginning of the simulation. `acquisition` has the
         point sources, receivers, sums and snapshots of the run. When this method returns, the snapshots of the pass are
-        on their devices. `seeds` are the seeds of the planes that are read and written.
+        on their devices. `seeds` has the seeds for the seals of planes that are read and written.
 
-        The call returns after the pass; other Python threads can run in the meantime. Raises StorageError,
+        The call returns when the pass is complete. Other Python threads can run in the meantime. Raises StorageError,
         CorruptionError or InterruptedRun. Raises InputError for sources in the rim, before any file is changed.
         """
         steps = self._plan.passes[index].levels // self._plan.problem.stages
@@ -310,7 +313,7 @@ class Engine:
         return Sample(**counters)
 
     def cancel(self) -> None:
-        """Make a running `run_pass` raise InterruptedRun soon. Any thread may call this method."""
+        """Stop the current `run_pass`, which then raises InterruptedRun. Any thread may call this method."""
         self._executor.cancel()
 
     def close(self) -> None:

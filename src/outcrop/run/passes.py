@@ -3,9 +3,9 @@
     calling thread:  show progress; on Ctrl-C ──► engine.cancel()
     worker thread:   run_pass ─► commit ─► run_pass ─► commit ...      after a cancel, stops within two planes
 
-Ctrl-C during a commit lets the commit finish, because it is atomic and takes milliseconds. In a run in place, the run
-is lost if a pass stops. Therefore the first Ctrl-C lets the current pass finish. The second Ctrl-C stops the pass at
-once.
+After Ctrl-C during a commit, the commit is still completed, because it takes only milliseconds. If a pass of a run in
+place is stopped, the run is lost. Therefore such a run completes the current pass after the first Ctrl-C. The second
+Ctrl-C stops the pass at once.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from outcrop.run.progress import INTERVAL_SECONDS, Progress, Standing
 
 
 class PassRunner:
-    """Runs all passes of `plan`, beginning with the committed state. `seconds` is the measured time of all passes, and
-    `seconds_commit` is the part for commits.
+    """Runs all passes of `plan`, beginning with the committed state. `seconds` is the measured time of all passes,
+    including commits. `seconds_commit` is the time of the commits.
 
-    `recorder` handles the acquisition of each pass. `on_snapshot` is called in the thread that calls `run`. The call
-    comes after the commit of the pass that wrote the snapshot. Later passes run in the meantime.
+    `recorder` handles the acquisition of each pass. After each pass is committed, `on_snapshot` is called for its
+    snapshots, in the thread that called `run`. Later passes run in the meantime.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class PassRunner:
                     progress.show(self._standing())
                     self._show_snapshots()
                 self._show_snapshots()
-            except BaseException:  # the display may raise; the worker thread must end before this call does
+            except BaseException:  # the display may raise an error; the worker thread must still end first
                 self._engine.cancel()
                 raise
             finally:
@@ -70,7 +70,7 @@ class PassRunner:
         if isinstance(self._error, InterruptedRun):
             raise InterruptedRun(f"stopped; {self._intact_text()}") from None
         if isinstance(self._error, StorageError):
-            # Both texts are equal if the run was deleted.
+            # If the run was deleted, both texts are equal, and the message has the text once.
             parts = dict.fromkeys([str(self._error), self._intact_text()])
             raise type(self._error)("; ".join(parts)) from None
         if self._error is not None:
@@ -93,7 +93,7 @@ class PassRunner:
                 self._state.commit(manifest.step + steps, sums=sums)
                 self.seconds_commit += time.perf_counter() - before
                 self._passes_done += 1
-        except BaseException as error:  # the calling thread raises this error
+        except BaseException as error:  # `run` raises this error in the calling thread
             self._error = error
         self.seconds = time.perf_counter() - start
         self._ended.set()
@@ -109,7 +109,7 @@ class PassRunner:
     def _interrupt(self) -> None:
         if self._state.manifest.in_place and not self._stop_after_pass:
             self._stop_after_pass = True
-            with suppress(OSError):  # if standard error is closed, the pass must go on
+            with suppress(OSError):  # the pass continues even if standard error is closed
                 print("finishing this pass, or an in-place run is lost; Ctrl-C again stops at once", file=sys.stderr)
         else:
             self._engine.cancel()
@@ -131,8 +131,8 @@ class PassRunner:
 
 @contextmanager
 def _interrupts_call(action: Callable[[], None]) -> Iterator[None]:
-    """While the body of the `with` runs, let Ctrl-C call `action` instead of raising KeyboardInterrupt. Python can
-    raise this exception at any place, for example in a wait or while the bar is drawn."""
+    """While the body of the `with` runs, Ctrl-C calls `action`. Without this, Python raises KeyboardInterrupt at any
+    place, for example in a wait or while the bar is drawn."""
     if threading.current_thread() is not threading.main_thread():
         yield  # only the main thread can set handlers
         return
@@ -140,8 +140,8 @@ def _interrupts_call(action: Callable[[], None]) -> Iterator[None]:
     def handle(number: int, frame: FrameType | None) -> None:
         action()
 
-    # Only signal handlers that are Python functions are replaced. Signals that are ignored, or that end the process,
-    # keep their effect.
+    # Only signal handlers that are Python functions are replaced. A signal that is ignored, or that ends the process,
+    # keeps this effect.
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     replaced = {number: handler for number, handler in handlers.items() if callable(handler)}
     for number in replaced:

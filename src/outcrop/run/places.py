@@ -19,8 +19,8 @@ from outcrop.run.disk.storage import RunFolder, RunStorage
 
 
 def storage_at(path: Path) -> RunStorage:
-    """Return the storage of the run at `path`. If `path` is a block device, the result is a `Device`. Otherwise it is a
-    `RunFolder`, whose directory need not exist."""
+    """Return the storage of the run at `path`. If `path` is a block device, the result is a `Device`. Otherwise the
+    result is a `RunFolder`; its directory may be missing."""
     return Device(path) if device_use.is_block_device(path) else RunFolder(path)
 
 
@@ -30,8 +30,8 @@ def may_hold_run(path: Path) -> bool:
 
 
 def open_state(path: Path, check: bool = True) -> State:
-    """Open the run at `path` without changing it. Raises InputError when `path` holds no run. With `check`, raises
-    StorageError when files are missing or too short."""
+    """Return the state of the run at `path`. This changes no file. Raises InputError when `path` holds no run. With
+    `check`, raises StorageError when files are missing or too short."""
     storage = storage_at(path)
     state = State(storage, storage.read())
     if check:

@@ -36,7 +36,8 @@ nothing."""
 
 @dataclass(frozen=True)
 class Standing:
-    """The numbers of committed passes and steps of a run, and its counters since the call of `run`."""
+    """The current figures of a run, counted from the call of `run`: committed passes, committed steps, and counters of
+    the engine."""
 
     passes_done: int
     steps_done: int
@@ -66,8 +67,8 @@ class Progress:
         return min(1.0, standing.cells_updated / self._cells_in_all)
 
     def _texts(self, standing: Standing) -> tuple[str, str]:
-        """Return two texts, the position and the rates: "pass 3/13 step 32/200, 65.0 s left" and "5.12 Gcell/s, read
-        1.10 GB/s, write ..."."""
+        """Return two texts. The first is the position, such as "pass 3/13 step 32/200, 65.0 s left". The second has the
+        rates, such as "5.12 Gcell/s, read 1.10 GB/s, write ..."."""
         seconds = max(1e-9, time.perf_counter() - self._start)
         fraction = self._fraction(standing)
         rest = seconds / fraction - seconds if fraction > 0.01 else None
@@ -123,7 +124,8 @@ class BarProgress(Progress):
 
 
 class _Optional(Progress):
-    """Passes all calls on to a display until the display fails. Therefore a run goes on when its terminal is closed."""
+    """Forwards all calls to a display until the display fails. Therefore a run continues when its terminal is
+    closed."""
 
     def __init__(self, display: Progress) -> None:
         self._display: Progress | None = display
@@ -144,12 +146,13 @@ class _Optional(Progress):
             return
         try:
             action(self._display)
-        except (OSError, ValueError, SystemExit):  # the pipe or file is closed; Rich raises SystemExit for this
+        except (OSError, ValueError, SystemExit):  # the pipe or file is closed; in this case Rich raises SystemExit
             self._display = None
 
 
 def make_progress(kind: str, passes: int, first_step: int, last_step: int, cells_in_all: int) -> Progress:
-    """Return the display for a run from `first_step` to `last_step` in `passes` passes. `kind` is one of KINDS."""
+    """Return the display for a run that goes from step `first_step` to step `last_step` in `passes` passes. `kind` is
+    one of KINDS."""
     assert kind in KINDS
     run = (passes, first_step, last_step, cells_in_all)
     if kind != "none" and (_can_draw() or _in_notebook()):
@@ -160,7 +163,7 @@ def make_progress(kind: str, passes: int, first_step: int, last_step: int, cells
 
 @contextmanager
 def stage(text: str, kind: str) -> Iterator[None]:
-    """Show a line in a terminal while the body of the `with` runs. Afterwards, remove the line."""
+    """Show `text` in a terminal while the body of the `with` runs. Then remove the text."""
     shown = kind != "none" and _can_draw()
 
     def write(text: str) -> None:
@@ -177,7 +180,7 @@ def stage(text: str, kind: str) -> Iterator[None]:
 
 
 def _is_terminal() -> bool:
-    """Return True if standard error is a terminal. A process may have no standard error."""
+    """Return True if standard error is a terminal. In a process without standard error, the result is False."""
     return sys.stderr is not None and sys.stderr.isatty()
 
 
@@ -196,8 +199,8 @@ def _make_bar() -> Bar:
     from rich.progress import BarColumn, TaskProgressColumn, TextColumn
     from rich.progress import Progress as Bar
 
-    # Only `show` draws the bar; Rich starts no thread for this. The bar is removed at the end, because the report
-    # follows.
+    # Only `show` draws the bar; Rich starts no thread to draw it. At the end the bar is removed, because the report is
+    # printed next.
     return Bar(
         BarColumn(bar_width=10),
         TaskProgressColumn(),

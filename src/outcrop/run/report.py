@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Predicted:
-    """The prediction of the plan. Some speeds, "updates" or "storage", may be assumed and not measured. `assumed` gives
-    the reason for each of these."""
+    """The prediction of the plan. The speed of updates or of storage may be assumed instead of measured. `assumed` maps
+    the name of each assumed speed, "updates" or "storage", to the reason."""
 
     seconds: float
     bytes_read: int
@@ -34,15 +34,16 @@ class Report:
     """The measured figures of one `run`. The fields are the keys of the JSON report.
 
     `seconds` is the wall-clock time of all passes, from the first read to the last commit. `seconds_setup` is the time
-    before the first read: compiling, measuring, planning and allocating memory. All other seconds are times of the
-    thread that interprets the plan: waiting for reads, waiting for writes, updating, copying rims, checksums, and
-    commits. `cell_updates_per_second` counts a cell once for each step, for any number of fields and stages.
+    before the first read: compiling, measuring, planning and allocating memory. All other fields in seconds are times
+    of the thread that interprets the plan: waiting for reads, waiting for writes, updating, copying rims, checksums,
+    and commits. `cell_updates_per_second` counts a cell once for each step, even if the stencil has several fields or
+    stages.
 
     `memory_peak_bytes` is the maximum resident memory of the whole process. `window_bytes` is the memory for planes.
     `taps_bytes` is the maximum memory for values of points and for snapshots that wait for the disk. `numa_nodes` is
     the number of NUMA nodes on which the window is distributed. `thread_layout` describes the threads and these nodes.
-    `step` is the number of steps from the initial values to the committed `generation`. `warning` is a text if the
-    parameters let values grow, and "" otherwise.
+    `step` is the number of steps from the initial values to the committed `generation`. `warning` is a text for users
+    if the parameters let values grow without bound, and "" otherwise.
     """
 
     stencil: str
@@ -83,7 +84,8 @@ class Report:
 
     @property
     def standing(self) -> str:
-        """A text about the state of the run, for messages about a report that cannot be written."""
+        """A text that says at which step the run is complete. It is part of the message if the report cannot be
+        written."""
         return f"the run itself is complete, at step {self.step}"
 
     def save(self, path: str | Path) -> None:
@@ -170,7 +172,8 @@ def make_report(
 
 def peak_memory_bytes() -> int:
     """Return the maximum resident memory of this process in bytes, or 0 if the kernel does not report it."""
-    # getrusage is not used, because its maximum survives exec: a small child of a large process seems large.
+    # getrusage is not used, because its maximum includes the time before exec. A small child of a large process seems
+    # large.
     try:
         for line in Path("/proc/self/status").read_text().splitlines():
             if line.startswith("VmHWM:"):

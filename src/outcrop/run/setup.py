@@ -1,4 +1,4 @@
-"""`Setup`: the options of a run, checked and brought into one form. This module creates no files.
+"""`Setup`: the checked options of a run, in one form for new runs and for runs on disk. This module creates no files.
 
 `set_up` makes the `Setup` of a new run, and `reopen` makes the `Setup` of a run on disk:
 
@@ -65,7 +65,8 @@ class Setup:
     """The checked options of a run. If the run exists on disk, `state` is its state. Otherwise `state` is None.
 
     `initial` has the values that are written to arrays when the run begins. `steps` is the number of steps in the
-    options, if it is given. `acquisition` and `lowered` are needed only until the run is on disk.
+    options, or None if the options give no number. `acquisition` and `lowered` are needed only until the run is on
+    disk.
     """
 
     stencil: Stencil
@@ -81,7 +82,7 @@ class Setup:
     state: State | None = None
 
     def problem(self, steps: int) -> Problem:
-        """Return the `Problem` of `steps` steps: the numbers about the computation that planning needs."""
+        """Return the `Problem` of `steps` steps, which has all numbers about the computation that the planner needs."""
         one = self.description
         problem = as_problem(self.stencil, one.layout, steps, as_boundary(one.boundary), one.in_place)
         return replace(problem, acquisition=demand_of(one.taps, one.dtype))
@@ -125,8 +126,8 @@ def set_up(options: RunOptions) -> Setup:
 
 
 def reopen(path: object, changes: Mapping[str, Any]) -> Setup:
-    """Open the run at `path`, which is a directory or a block device. `changes` replace its settings and have the names
-    that `RunOptions` uses. The value None keeps a setting.
+    """Open the run at `path`, which is a directory or a block device. `changes` maps names of `RunOptions` to new
+    values of settings. If a value is None, the setting is kept.
 
     Raises InputError when `path` holds no run, and StorageError when files of the run are missing.
     """
@@ -177,7 +178,7 @@ def options_of(manifest: Manifest, stencil: Stencil) -> RunOptions:
 
 
 def as_steps(value: object) -> int:
-    """Return `value` as the number of steps of a run. Raises InputError for other values."""
+    """Return `value` as the number of steps of a run. Raises InputError if the value is not such a number."""
     steps = as_whole_number(value, "steps")
     if steps > MAX_STEPS:
         raise InputError(f"steps {shown(steps)}: at most {MAX_STEPS} at a time; go on with outcrop resume -t")
@@ -185,7 +186,7 @@ def as_steps(value: object) -> int:
 
 
 def as_directories(directory: object) -> list[Path]:
-    """Return a list of paths from one directory or a list of directories."""
+    """Convert one directory, or a list of directories, to a list of paths."""
     several = directory if isinstance(directory, Sequence) and not isinstance(directory, str) else [directory]
     if not several:
         raise InputError("a run needs a directory to live in")
@@ -193,8 +194,8 @@ def as_directories(directory: object) -> list[Path]:
 
 
 def as_sizes(sizes: Mapping[str, int] | None) -> GivenSizes:
-    """Return the given sizes. Each must be at least 1. The planner checks later whether the scheme uses sizes of these
-    names."""
+    """Return the given sizes. Each size must be at least 1. The planner checks later whether the scheme has sizes with
+    these names."""
     given = {} if sizes is None else sizes
     require_mapping(given, "sizes", "bt")
     for name in given:
@@ -204,7 +205,7 @@ def as_sizes(sizes: Mapping[str, int] | None) -> GivenSizes:
 
 
 def as_threads(threads: object) -> int:
-    """Return `threads` as a whole number. Raises InputError for other values."""
+    """Return `threads` as a whole number. Raises InputError if the value is not a possible number of threads."""
     return as_whole_number(threads, "threads", MAX_THREADS)
 
 
@@ -217,8 +218,8 @@ def parse_memory(memory: str | int, whole_bytes: int) -> int:
 
 
 def settings_of(options: RunOptions) -> Settings:
-    """Return the settings in the options, with defaults for those that are not given. Raises InputError if the scheme,
-    the storage backend or the binding of threads does not exist, or does not work on this machine."""
+    """Return the settings in the options. A setting that is not given gets its default. Raises InputError if the
+    scheme, the storage backend or the binding of threads does not exist, or does not work on this machine."""
     threads = discover.available_cores() if options.threads is None else as_threads(options.threads)
     scheme, io, bind = options.scheme, options.io, options.bind
     for name, word in (("scheme", scheme), ("io", io), ("bind", bind)):
@@ -274,7 +275,7 @@ def _describe(
         boundary=str(definition.boundary),
         directories=tuple(str(path.absolute()) for path in directories),
         shard_planes=stripe_planes(layout.shape, layout.dtype, len(directories)),
-        in_place=bool(options.in_place),  # the value may be a bool of NumPy
+        in_place=bool(options.in_place),  # the option may be a bool of NumPy
         settings=settings,
         signals=definition.signals,
         coordinates=definition.coordinates,
@@ -296,9 +297,9 @@ def plan_elsewhere(declared: DeclaredMachine, options: RunOptions) -> Planned:
     """Return the plan of a run with these options on the machine `declared`, with its predicted cost.
 
     Options about directories, storage and the binding of threads have no effect. `memory` is a size, or a percentage of
-    the declared memory. Its default is the memory that is declared usable. `threads` is at most the number of declared
-    cores, which is also the default. Raises InputError for wrong options, and BudgetError with the smallest budget that
-    works.
+    the declared memory. The default of `memory` is the memory that is declared usable. The maximum and the default of
+    `threads` is the number of declared cores. Raises InputError for wrong options, and BudgetError with the smallest
+    budget that works.
     """
     as_flag(options.in_place, "in_place")
     threads = declared.cores if options.threads is None else as_threads(options.threads)
@@ -327,8 +328,8 @@ def plan_elsewhere(declared: DeclaredMachine, options: RunOptions) -> Planned:
 
 
 class Initial:
-    """The option `init`: initial values for arrays. If the options give no shape, `shape` is the shape of the first
-    file or array among these values.
+    """The initial values in the option `init`. If the options give no shape, `shape` is the shape of the first file
+    among these values, or of the first array if no value is a file.
 
     Raises InputError for unknown fields, and for files that cannot be read.
     """
@@ -355,7 +356,8 @@ def values_by_name(init: object, stencil: Stencil) -> dict[str, object]:
     """Return a mapping from names of arrays to initial values. `init` is such a mapping, one value, or one or several
     texts "NAME=VALUE".
 
-    If the stencil has one field, a value needs no name. Raises InputError for fields that are unknown or given twice.
+    If the stencil has one field, the name of this field can be omitted. Raises InputError for fields that are unknown
+    or given twice.
     """
     names = [entry.name for entry in arrays_of(stencil)]
     if init is None:
@@ -382,8 +384,8 @@ def values_by_name(init: object, stencil: Stencil) -> dict[str, object]:
 
 
 def _named(text: str, names: Sequence[str], stencil: Stencil) -> tuple[str, str]:
-    """Split a text of `--init`. "u=gaussian" gives ("u", "gaussian"). If u is the only field of the stencil, "gaussian"
-    gives the same."""
+    """Split a text of `--init`. The result for "u=gaussian" is ("u", "gaussian"). If u is the only field of the
+    stencil, "gaussian" has the same result."""
     name, equals, value = text.partition("=")
     name = name.strip()
     if equals and (name in names or not is_there(text)):

@@ -46,9 +46,9 @@ class Simulation:
 
     The arguments are the keywords of `RunOptions`, in their order, or one `RunOptions`. All arguments are checked when
     the object is made. Directories are created when values are assigned, or by `run`. An updated field that is not
-    assigned starts from `init`, or from zeros. Its previous values are then the same as its values. Fields that are
-    only read need values. Sources, receivers, snapshots and norms are kept with the run, so that `oc.open` continues
-    with them.
+    assigned starts from `init`, or from zeros. The previous values of such a field are the same as its values. Fields
+    that are only read must get values. Sources, receivers, snapshots and norms are kept with the run, so that `oc.open`
+    continues with them.
 
     Raises InputError for wrong options, and BudgetError with the smallest budget that works.
     """
@@ -85,29 +85,30 @@ class Simulation:
 
     @property
     def traces(self) -> Traces:
-        """The traces of receivers by name. Each is a float64 array of shape (committed steps, points)."""
+        """The traces of receivers by name. Each trace is a float64 array of shape (committed steps, points)."""
         return Traces(self._reader(), self._description)
 
     @property
     def norms(self) -> NormRecords:
         """The norms of fields by name. Each array has a row with step, sum, squares, min and max for each recorded
-        step. Norms include all cells of the array, also the cells of the rim."""
+        step. Norms include all cells of the array, including the cells of the rim."""
         return NormRecords(self._reader(), self._description)
 
     @property
     def snapshots(self) -> SnapshotViews:
-        """The snapshots of each field by name. A field's snapshots are indexed like an array (time, z, y, x)."""
+        """The snapshots of each field, by the field's name. The snapshots of a field are indexed like an array with the
+        axes (time, z, y, x)."""
         return SnapshotViews(self._reader(), self._description)
 
     def _reader(self) -> State | None:
-        """Return a `State` for reading only, or None if the run does not exist yet. The result has its own descriptors,
-        because another thread may be executing a pass."""
+        """Return a `State` for reading only, or None if the run does not exist yet. The new `State` has its own
+        descriptors, because another thread may be executing a pass with the first."""
         return self._state.reader() if self._state else None
 
     def require_fields(self, given: Iterable[str] = ()) -> None:
-        """Raise InputError when a field that is only read has no values yet and is not in `given`. Also raise
-        InputError when a run that was opened from disk has a state without values. Only a new run may begin with
-        zeros."""
+        """Raise InputError when a field that is only read has no values yet and is not in `given`. Only a new run may
+        begin with zeros. Therefore also raise InputError when a run that was opened from disk has no values of its
+        state."""
         known = {*self._filled, *given}
         require_fields(self._description, known)
         missing = [entry.name for entry in self._description.state if entry.name not in known and not entry.is_previous]
@@ -143,7 +144,8 @@ class Simulation:
         return self._state.manifest.target_step - self._state.manifest.step if self._state else 0
 
     def __getitem__(self, name: str) -> FieldView:
-        """Return the field `name` on disk, indexed like an array; "u.previous" has the previous values of "u"."""
+        """Return a view of the field `name` on disk, which is indexed like an array. The name "u.previous" means the
+        previous values of "u"."""
         self._description.entry(name)
         reader = self._reader()
         if reader is None:
@@ -160,8 +162,8 @@ class Simulation:
         self.assign({name: values})
 
     def assign(self, values: Mapping[str, object]) -> None:
-        """Write values to several fields, a few planes at a time. If the directories do not exist, they are created
-        first. If this fails, none of them remains.
+        """Write values to several fields, a few planes at a time. Missing directories are created first. If the first
+        assignment fails, all new directories and files are removed.
 
         The values of other fields do not change. A field that is only read can be assigned again until the first step.
         """
@@ -177,7 +179,7 @@ class Simulation:
         self._assign({name: padded(one, self._description) for name, one in planes.items()})
 
     def _assign(self, planes: Mapping[str, PlaneSource]) -> None:
-        """Assign values to whole arrays, including the padding."""
+        """Assign values to whole arrays. `planes` gives the planes of the arrays, including the padding."""
         setup, description = self._setup, self._description
         require_unchanged(setup.lowered)
         io, static = description.settings.io, {entry.name for entry in description.static}
@@ -216,7 +218,7 @@ class Simulation:
     def prepare(self, steps: int | None = None) -> Prepared:
         """Compile the kernel, measure the storage for long runs, plan `run(steps)`, and prove that the plan is legal.
 
-        Raises IllegalPlan, an AssertionError, for an illegal plan. An illegal plan is an error in Outcrop.
+        Raises IllegalPlan, which is an AssertionError, for an illegal plan. Such a plan shows a bug in Outcrop.
         """
         steps = self._steps(steps)
         if self._prepared is None or self._prepared.problem.steps != steps:
@@ -235,11 +237,12 @@ class Simulation:
 
     @property
     def initial_values(self) -> dict[str, InputArray]:
-        """The initial values that the options give to arrays without values. `fill` writes these values."""
+        """The initial values in the options, for arrays that have no values yet. `fill` writes these values."""
         return {name: one for name, one in self._setup.initial.items() if name not in self._filled}
 
     def fill(self) -> None:
-        """Write the initial values of the options, or zeros, and create the directories if they are missing.
+        """Write initial values to the arrays that have no values. The values come from the options; without such
+        values, the state gets zeros. Missing directories are created.
 
         `run` also calls this method. Raises InputError when a field that is only read has no values.
         """
@@ -258,11 +261,11 @@ class Simulation:
         """Run `steps` steps, with a commit after every pass. Without `steps`, a new run takes the steps of its options,
         and an opened run takes its remaining steps.
 
-        With `progress="auto"`, a bar is shown in a terminal or notebook. With "lines", plain lines are shown where a
-        bar is impossible. With "none", nothing is shown. `on_snapshot(step, fields)` is called for each snapshot after
-        the commit of its pass. `fields` maps names to arrays, which are mapped from their files. At the end, the traces
-        of Devito's receivers are copied into their `.data`. Raises InterruptedRun after Ctrl-C, and StorageError when
-        storage fails. In both cases the last committed pass stays intact.
+        With `progress="auto"`, a bar is shown in a terminal or notebook. With "lines", plain lines are shown if no bar
+        can be drawn. With "none", nothing is shown. `on_snapshot(step, fields)` is called for each snapshot, after the
+        pass that wrote the snapshot is committed. `fields` maps names to arrays, which are mapped from files. At the
+        end, traces are copied into `.data` of Devito's receivers. Raises InterruptedRun after Ctrl-C, and StorageError
+        when storage fails. In both cases the last committed pass stays intact.
         """
         if not isinstance(progress, str) or progress not in KINDS:
             raise InputError(f"progress {shown(progress)} is unknown; there are {', '.join(KINDS)}")
@@ -283,7 +286,7 @@ class Simulation:
     def _execute(
         self, state: State, prepared: Prepared, start: float, progress: str, on_snapshot: OnSnapshot | None
     ) -> Report:
-        """Run all passes of a plan from the committed state. The run must be locked by this process."""
+        """Run all passes of a plan from the committed state. This process must hold the lock of the run."""
         description, lowered = self._description, self._setup.lowered
         state.require_whole()
         require_fields(state.manifest, state.manifest.filled)
@@ -300,7 +303,7 @@ class Simulation:
         with Engine(prepared, first, second, state.static_files(), state.layout, io, scratch=state.scratch) as engine:
             runner = PassRunner(engine, state, prepared.plan, recorder, on_snapshot)
             seconds_setup = time.perf_counter() - start
-            one = prepared.problem  # the planes and rows of a fixed rim do not count, because they are not updated
+            one = prepared.problem  # planes and rows of a fixed rim are not counted, because they are not updated
             rows = (one.end_plane - one.first_plane) * (one.end_row - one.first_row)
             cells = rows * one.shape[2] * one.steps
             try:
@@ -346,12 +349,12 @@ def open(
     sizes: Mapping[str, int] | None = None,
     signals: Mapping[str, Any] | None = None,
 ) -> Simulation:
-    """Open the run in the directory, or on the block device, `path`. The other arguments replace settings of the run.
-    The value None keeps a setting.
+    """Open the run at `path`, which is a directory or a block device. The other arguments replace settings of the run.
+    If an argument is None, the setting is kept.
 
-    `sizes` replaces all sizes that were given before. If `scheme` changes, the earlier sizes no longer apply. `signals`
-    replaces the signals of the same names. Raises InputError when `path` holds no run, and StorageError when files of
-    the run are missing.
+    `sizes` replaces all sizes that were given before. If `scheme` changes and `sizes` is None, the earlier sizes are
+    dropped. `signals` replaces the signals of the same names. Raises InputError when `path` holds no run, and
+    StorageError when files of the run are missing.
     """
     changes = dict(memory=memory, threads=threads, scheme=scheme, io=io, bind=bind, sizes=sizes, signals=signals)
     return Simulation(reopen(path, changes))

@@ -1,8 +1,8 @@
 """Refuse runs in which waves grow without bound. The message gives the largest stable time step.
 
-Stability depends on the extremes of the fields that are only read. The extremes are found while values are written. The
-minimum of one field and the maximum of another field may together be unstable, although no cell has both values. In
-this case all fields are read once more, cell by cell.
+Stability depends on the extremes of the fields that are only read. The extremes are found while the values of these
+fields are written. The minimum of one field and the maximum of another field may together be unstable, although no cell
+has both values. In this case all fields are read once more, cell by cell.
 """
 
 from __future__ import annotations
@@ -34,10 +34,11 @@ Ranges = dict[str, tuple[float, float]]
 
 def refuse_unstable(stencil: Stencil, manifest: Description, ranges: Mapping[str, tuple[float, float]]) -> None:
     """Raise InputError when waves certainly grow, or when a field that is only read has a value that is not finite.
+    Raise nothing when the ranges alone cannot decide this.
 
-    This function is called before the first step. `ranges` are the known ranges of fields that are only read. With
-    several fields, growth is certain if an extreme of one field is unstable together with all extremes of the other
-    fields. The largest stable step must also be the same for all these combinations.
+    This function is called before the first step. `ranges` has the known minimum and maximum of fields that are only
+    read. With several fields, growth is certain under two conditions. An extreme of one field is unstable together with
+    each combination of extremes of the other fields. The largest stable step is the same for all these combinations.
     """
     names = [entry.name for entry in manifest.static]
     if manifest.unstable:
@@ -91,8 +92,9 @@ def growing(stencil: Stencil, state: State) -> str | None:
 def watched(
     name: str, planes: PlaneSource, manifest: Description, ranges: Ranges, done: Callable[[], None]
 ) -> PlaneSource:
-    """Return a function that gives the same planes as `planes`. The function also updates `ranges` with the minimum and
-    maximum of these planes, without the padding. After the last plane, the function calls `done`."""
+    """Return a function that returns the same planes as `planes`. The function also updates `ranges` with the minimum
+    and maximum of these planes, without the padding. When the function has returned the last plane of the array, it has
+    called `done`."""
     pads = dict(zip(PLACES[len(manifest.shape)], manifest.padding, strict=True))
     (z_first, z_end), rows, cells = (
         (pads.get(axis, 0), n - pads.get(axis, 0)) for axis, n in enumerate(manifest.layout.shape)
@@ -105,7 +107,7 @@ def watched(
             ranges.pop(name, None)
         if inside.size:
             low, high = ranges.get(name, (np.inf, -np.inf))
-            # NumPy's minimum and maximum keep NaN; Python's min and max may drop NaN.
+            # NumPy's minimum and maximum return NaN if one value is NaN. Python's min and max may ignore NaN.
             ranges[name] = (float(np.minimum(low, inside.min())), float(np.maximum(high, inside.max())))
         if z1 == manifest.layout.shape[0]:
             done()

@@ -1,8 +1,8 @@
 """`Sweep`: steps of a stencil on arrays in memory, with the kernels that runs use.
 
 `Sweep` is for programs that hold their arrays themselves, as NumPy arrays or as arrays on tiers. `Sweep` uses no
-blocking in time and no I/O, so its speed is that of a plain loop over memory. The results have the same bits as those
-of any other run.
+blocking in time and no I/O, so its speed is that of a plain loop over memory. The results have the same bits as the
+results of a run with the same stencil and values.
 
     array (ny + 2, nx)    | spare row |  row 0 of the grid  | ... |  row ny - 1  | spare row |
 
@@ -55,7 +55,7 @@ class _Block(ctypes.Structure):
 
 @dataclass(frozen=True)
 class _Call:
-    """A kernel and the block of rows that it updates. `kept` holds the objects whose memory the block points to."""
+    """A kernel and the block of rows that it updates. The block points to memory of the objects in `kept`."""
 
     kernel: Any
     block: _Block
@@ -66,12 +66,13 @@ class _Call:
 
 
 class Sweep:
-    """A stencil of two axes on arrays of shape (ny + 2, nx), whose first and last rows are spare.
+    """Computes steps of a stencil of two axes on arrays of shape (ny + 2, nx). The first and the last row of each array
+    are spare.
 
     `arrays` maps the name of each field to its arrays. If the update of a field reads neighbours or previous values of
-    this field, the field has two arrays, which alternate. The first array has the initial values. Both arrays have the
-    values of the rim. All other fields have one array. Arrays are updated in place. The boundary is fixed: cells closer
-    to a side than the radius of the stencil keep their values.
+    this field, the field needs two arrays, which alternate. The first array must have the initial values, and both
+    arrays must have the values of the rim. All other fields need one array, which is updated in place if the stencil
+    updates the field. The boundary is fixed: cells closer to a side than the radius of the stencil keep their values.
 
         with Sweep(oc.stencils.stream_function(), {"psi": (a, b)}) as sweep:
             sweep.step()
@@ -123,7 +124,7 @@ class Sweep:
         return self._copies[number, self._stencil.newest_copies(self._done)[number]]
 
     def close(self) -> None:
-        """End the threads."""
+        """End the threads of this `Sweep`."""
         self._pool.shutdown()
 
     def __enter__(self) -> Sweep:
@@ -161,8 +162,8 @@ def _copies(stencil: Stencil, number: int, name: str, arrays: Arrays) -> list[tu
 
 
 def _as_array(name: str, given: Any) -> NDArray[Any]:
-    """Return `given` if it is a NumPy array, or the plain array inside an `oc.Array`. The result is never a copy,
-    because updates of a copy are lost."""
+    """Return `given` if it is a NumPy array. If it is an `oc.Array`, return the plain array inside. The result is never
+    a copy, because updates of a copy are lost."""
     array = getattr(given, "values", given)
     if not isinstance(array, np.ndarray):
         raise InputError(f"{name}: {shown(given)} is not an array; give one of NumPy or of oc.array")
@@ -191,8 +192,8 @@ def _check(stencil: Stencil, copies: Mapping[Copy, NDArray[Any]]) -> None:
 
 
 def _check_apart(stencil: Stencil, copies: Mapping[Copy, NDArray[Any]]) -> None:
-    """Raise InputError when an updated array shares memory with another array. With shared memory a step would read
-    values that it has just written."""
+    """Raise InputError when an updated array shares memory with another array. With shared memory, a step reads values
+    that the same step has just written."""
     updated = {number for stage in stencil.stages for number in stage.targets}
     for (one, first), (other, second) in combinations(copies.items(), 2):
         if updated.isdisjoint((one[0], other[0])) or not np.may_share_memory(first, second):

@@ -1,4 +1,4 @@
-"""Values that users give, checked and brought into one form: numbers, flags, names, coordinates and signals."""
+"""Functions that check values of users and bring them into one form: numbers, flags, names, coordinates and signals."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def as_whole_number(value: object, name: str, maximum: int = ADDRESSABLE_BYTES -
 
 
 def as_number(value: object, name: str) -> float:
-    """Return the value as a finite float. Raises InputError for other values; text and True are not numbers."""
+    """Return the value as a finite float. Raises InputError for other values, including text and True."""
     try:
         number = math.nan if isinstance(value, _NO_NUMBERS) else float(value)  # type: ignore[arg-type]
     except (TypeError, ValueError, OverflowError):
@@ -91,9 +91,10 @@ class Coordinates:
 
 
 def as_coordinates(spacing: object, origin: object, units: object, ndim: int) -> Coordinates | None:
-    """Return the coordinates that a user has given, or None when all three values are None.
+    """Return the coordinates that a user has given, or None when `spacing`, `origin` and `units` are all None.
 
-    `spacing` and `origin` are one number, or one number for each axis. Raises InputError for other values.
+    `spacing` and `origin` are each one number for all axes, or one number for each axis. Raises InputError for other
+    values.
     """
     if spacing is None and origin is None and units is None:
         return None
@@ -115,11 +116,11 @@ def _numbers(what: str, given: Any, ndim: int) -> tuple[float, ...]:
 
 
 def encode_signals(stencil: Stencil, signals: Mapping[str, Any]) -> dict[str, str]:
-    """Return the signals of `stencil` as texts for the manifest. A text has the values as little-endian doubles in
-    base64.
+    """Return the signals of `stencil` as texts for the manifest. Each text has the values of one signal as
+    little-endian doubles in base64.
 
-    `signals` has a sequence of finite numbers for each signal. The first number is for the first step of the run, and
-    each further number is for the next step. Raises InputError for missing and unknown names, and for other values.
+    `signals` has a sequence of finite numbers for each signal. Number i of a sequence is for step i of the run. Raises
+    InputError for missing and unknown names, and for other values.
     """
     require_mapping(signals, "signals", "src")
     there = ", ".join(stencil.signals) or "none"
@@ -133,8 +134,8 @@ def encode_signals(stencil: Stencil, signals: Mapping[str, Any]) -> dict[str, st
 
 
 def decode_signals(texts: Mapping[str, str]) -> dict[str, NDArray[np.float64]]:
-    """Return the values in texts of `encode_signals`. Each value has the same bits as before. Raises InputError when a
-    text is damaged."""
+    """Return the values of signals from the texts that `encode_signals` has made. The values have the same bits as
+    before. Raises InputError when a text is damaged."""
     try:
         stored = {name: np.frombuffer(base64.b64decode(text, validate=True), _STORED) for name, text in texts.items()}
     except ValueError:
@@ -156,7 +157,7 @@ def _doubles(name: str, values: Any) -> NDArray[np.float64]:
     try:
         found = np.asarray(values)
         real = found.dtype.kind in "buif"
-    except Exception:  # NumPy raises errors of many types for lists of different lengths and for classes of users
+    except Exception:  # NumPy raises many types of errors for nested lists of unequal lengths and for user classes
         real = False
     if not real or found.ndim != 1:
         raise InputError(f"signal {name!r} must be one sequence of real numbers, one for each step")

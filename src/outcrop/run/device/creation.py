@@ -2,9 +2,9 @@
 
     check and hold ──► slot: the new manifest ──► superblock ──► zeros over signatures ──► indices ──► first values
 
-Writing the superblock of the first device replaces an older run by the new run, which has no values yet. A process that
-finds the new run after a crash knows that it has no values to lose. The zeros at both ends of the device remove
-signatures that other programs could recognise. The checks change nothing on the devices.
+Writing the superblock of the first device replaces an older run by the new run, which has no values yet. After a crash,
+a process that finds a run without values can replace this run. The zeros at both ends of the device remove signatures
+that other programs could recognise. The checks change nothing on the devices.
 
 A run on block devices keeps its acquisition (points, traces, norms and snapshots) in a folder beside them:
 
@@ -14,7 +14,7 @@ A run on block devices keeps its acquisition (points, traces, norms and snapshot
       snapshots.zarr/
 
 The manifest on the first device names the folder, and its step says which rows and snapshots are valid. A process that
-holds the devices also holds this folder.
+holds the devices may also change this folder.
 """
 
 from __future__ import annotations
@@ -69,16 +69,16 @@ from outcrop.run.disk.storage import release
 from outcrop.units import format_bytes
 
 SLACK_BYTES = 1 << 16
-"""The maximum growth of a manifest after creation. The manifest grows when numbers of steps get more digits and when
-arrays get values."""
+"""The number of bytes by which a manifest may grow after creation. The manifest grows when numbers of steps get more
+digits and when arrays get values."""
 
 _TAIL_BYTES = 1 << 20
 """The size of the part at the end of a device that may hold backups of partition tables and metadata of disk arrays."""
 
 
 def are_devices(places: list[Path], raw_device: bool) -> bool:
-    """Return True if the places of a new run are block devices. Raises InputError unless `raw_device` says the same for
-    each place."""
+    """Return True if all places of a new run are block devices, and False if no place is. Raises InputError if
+    `raw_device` does not agree with this result, or if only some places are block devices."""
     devices = [place for place in places if device_use.is_block_device(place)]
     others = [place for place in places if place not in devices]
     if raw_device and others:
@@ -100,11 +100,11 @@ def check_devices(devices: list[Path], description: Description, force: bool) ->
 
 
 def hold_devices(devices: list[Path], description: Description, force: bool) -> list[int]:
-    """Open and hold the devices, and return their descriptors. Closing a descriptor releases its device. Raises
-    InputError if the run cannot be created on the devices.
+    """Open the devices for this process alone, and return their descriptors. Closing a descriptor releases the device.
+    Raises InputError if the run cannot be created on the devices.
 
-    The checks are: duplicates, use by other programs, permission and size. Without `force`, the devices must also have
-    no known content.
+    The function checks for duplicates, use by other programs, permission and size. Without `force`, it also checks that
+    the devices have no known content.
     """
     manifest = new_manifest(description)
     longest = manifest.to_bytes().decode() + " " * SLACK_BYTES
@@ -138,8 +138,8 @@ def hold_devices(devices: list[Path], description: Description, force: bool) -> 
 
 
 def hold_empty(device: Path) -> int:
-    """Open and hold a device, and return its descriptor. Closing the descriptor releases the device. Raises InputError
-    if the device has known content."""
+    """Open a device for this process alone, and return its descriptor. Closing the descriptor releases the device.
+    Raises InputError if the device has known content."""
     device_use.require_writable(device)
     handle = device_use.claim(device)
     try:
@@ -162,8 +162,8 @@ def _check_size(device: Path, handle: int, needed: int) -> None:
 
 
 def _read(device: Path, handle: int, force: bool) -> Header | None:
-    """Return the header of the device, or None if the device has no run. A header that is damaged or of another version
-    gives None with `force`. Without `force` it raises InputError."""
+    """Return the header of the device, or None if the device has no run. If the header is damaged or of another
+    version, return None with `force`, and raise InputError without `force`."""
     try:
         return read_header(handle, device)
     except OSError as error:
@@ -243,7 +243,8 @@ def _write_header(device: Path, header: Header) -> None:
 
 
 def _clean(handle: int, keep: int) -> None:
-    """Write zeros to the header and to the end of the device. Keep the superblock and the slot at offset `keep`."""
+    """Write zeros to the header and to the end of the device. Do not change the superblock and the slot at offset
+    `keep`."""
     _write_zeros(handle, BLOCK_BYTES, keep)
     _write_zeros(handle, keep + SLOT_BYTES, HEADER_BYTES)
     size = device_use.size_of(handle)
@@ -256,7 +257,7 @@ def _write_zeros(handle: int, begin: int, end: int) -> None:
 
 
 def _write_indices(device: Path, manifest: Manifest, index: int) -> None:
-    # The indices are not flushed here: they are flushed with the first values, before the first commit.
+    # The indices are not flushed here. They are flushed together with the first values, before the first commit.
     layout = manifest.layout
     with _errors_named(device), opened(device, os.O_RDWR) as handle:
         for (_, _, shard), place in ranges_on(manifest, index, str(device)).items():
@@ -285,9 +286,9 @@ def _errors_named(device: Path) -> Iterator[None]:
 
 
 def check_records_folder(devices: list[Path], manifest: Description, force: bool) -> None:
-    """Raise InputError if the run needs a folder of records and has none, or has one and does not need it. The folder
-    must be new or empty. With `force`, it may also be the folder of a run that no longer exists, or of the run on these
-    devices."""
+    """Check the folder of records. Raises InputError if the run needs such a folder and has none, or does not need the
+    folder that is given. The folder must be new or empty. With `force`, it may also be the folder of a run that no
+    longer exists, or of the run on these devices."""
     if bool(manifest.taps) != bool(manifest.records):
         raise InputError(
             f"{devices[0]}: block devices hold arrays only; give records=DIRECTORY for the files of sources, "
@@ -324,8 +325,9 @@ def _check_content(folder: Directory, device: Path, force: bool) -> None:
 
 @contextlib.contextmanager
 def _created_records_folder(state: State, definitions: Definitions, force: bool) -> Iterator[None]:
-    """If the run has a folder of records, create this folder and write the definitions to it. If the `with` ends before
-    the first commit, the folder is removed. Raises InputError and StorageError."""
+    """If the run has a folder of records, create this folder and write the definitions to it. If the body of the `with`
+    fails before the first commit, the files in the folder are removed, and also the folder if it is new. Raises
+    InputError and StorageError."""
     manifest = state.manifest
     if not manifest.records:
         yield

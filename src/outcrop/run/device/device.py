@@ -1,19 +1,20 @@
-"""`Device`: a run on raw block devices. Each device has a header of 4 MiB. Its shards follow, array by array.
+"""`Device`: a run on raw block devices. Each device has a header of 4 MiB, followed by shards, array by array.
 
 The first copies of the state come first, then the second copies, then the arrays that are only read. Successive shards
-are on successive devices. A shard has the same bytes as its file in a directory has, and begins at a multiple of 4096.
-The header identifies the run and has two copies of its manifest. Commits write the two copies alternately.
+are on successive devices. A shard on a device has the same bytes as the file of a shard in a directory. Each shard
+begins at a multiple of 4096. The header identifies the run and has two copies of its manifest. Commits write the two
+copies alternately.
 
          0   superblock: magic, version, kind, identity of the run, CRC32C
      1 MiB   slot 0:     magic, identity, sequence number, length, CRC32C, text
      2 MiB   slot 1:     the same
      4 MiB   the shards
 
-The text is the manifest or, on a further device of a run, the name of the run. A slot counts if its checksum and
-identity are right. If both slots count, the slot with the higher sequence number is valid. A commit writes the slot
-that is not valid, so a torn commit leaves the earlier manifest intact. The superblock is the first sector, which nearly
-every program that formats a disk overwrites. Therefore Outcrop does not mistake the remains of an overwritten run for a
-run. Writing a superblock with another identity replaces a run in one step.
+On the first device of a run, the text is the manifest. On the other devices, it names the run. A slot is intact if its
+checksum and identity are right. If both slots are intact, the slot with the higher sequence number is valid. A commit
+writes the slot that is not valid, so a torn commit leaves the earlier manifest intact. The superblock is in the first
+sector. Nearly every program that formats a disk overwrites this sector, so Outcrop does not find a run on a disk that
+was formatted later. Writing a superblock with another identity replaces a run in one step.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ HEADER_BYTES = 4 << 20
 SLOT_OFFSETS = (1 << 20, 2 << 20)
 SLOT_BYTES = 1 << 20
 BLOCK_BYTES = 4096
-"""The size of the largest usual sector. Writes to the header have a multiple of this size."""
+"""The size of the largest usual sector. The size of each write to the header is a multiple of this size."""
 
 RUN, SHARE = "run", "member"
 """The kinds of devices. The first device of a run has the kind RUN and holds the manifest. Each further device has the
@@ -59,8 +60,8 @@ _CHECKSUM = struct.Struct("<I")
 
 @dataclass(frozen=True)
 class Header:
-    """The header of a device: its kind, the identity of the run (32 hexadecimal digits), and a text. `sequence` counts
-    how often the header was written."""
+    """The header of a device: its kind, the identity of the run (32 hexadecimal digits), and a text. `sequence` is
+    increased each time the header is written."""
 
     kind: str
     identity: str
@@ -69,13 +70,13 @@ class Header:
 
     @property
     def slot_offset(self) -> int:
-        """The offset of the slot for this sequence number. The slots alternate."""
+        """The offset of the slot for this sequence number. Even numbers use slot 0, and odd numbers use slot 1."""
         return SLOT_OFFSETS[self.sequence % 2]
 
 
 class Device(RunStorage):
-    """A run on block devices. The manifest is in the header. The lock of the run is that the kernel lets only one
-    process open a device exclusively."""
+    """A run on block devices. The manifest is in the header of the first device. To lock the run, a process opens the
+    devices exclusively; the kernel allows this to one process at a time."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
@@ -121,8 +122,8 @@ class Device(RunStorage):
         return self._records
 
     def hold(self, shared: bool = False) -> list[int]:
-        """Lock the devices and return their descriptors. The lock is never shared. Raises InputError if a device is in
-        use, or if another program has written its content to a device."""
+        """Lock the devices and return their descriptors. The lock is exclusive, even if `shared` is True. Raises
+        InputError if a device is in use, or if another program has written its content to a device."""
         handles: list[int] = []
         self._found.clear()
         try:
@@ -149,8 +150,8 @@ class Device(RunStorage):
 
     @contextmanager
     def scratch(self, manifest: Manifest, count: int) -> Iterator[Sequence[DeviceRange]]:
-        """Yield `count` bytes after the shards of the first device as temporary space. Raises StorageError if the
-        device is too small."""
+        """Yield a range of `count` bytes after the shards of the first device, as temporary space for a pass. Raises
+        StorageError if the device is too small."""
         begin = needed_bytes(manifest, 0)
         with opened(self.path, os.O_RDONLY) as handle:
             size = device_use.size_of(handle)
@@ -222,15 +223,15 @@ def member_text(manifest: Manifest, index: int) -> str:
 
 
 def member_of(header: Header) -> dict[str, object]:
-    """Return the values in a text of `member_text`. The result is empty for the first device of a run, whose header has
-    the manifest."""
+    """Return the values in a header with a text of `member_text`. For the first device of a run, whose header has the
+    manifest, the result is empty."""
     content = json.loads(header.text) if header.kind == SHARE else {}
     return content if isinstance(content, dict) else {}
 
 
 def signature_on(path: Path, handle: int) -> str:
-    """Return a text that names the content of an open device, or "" if no known content is found. A run does not count.
-    Raises InputError when the device cannot be read."""
+    """Return a text that names the content of an open device, or "" if no known content is found. Outcrop's own header
+    is not reported. Raises InputError when the device cannot be read."""
     try:
         return device_use.find_signature(path, handle, device_use.size_of(handle))
     except OSError as error:
@@ -264,8 +265,8 @@ def opened(path: Path, flags: int) -> Iterator[int]:
 
 
 def _find_share(share: tuple[str, int], name: Path) -> Path:
-    """Return the device whose header has this share (identity of the run, index). The device `name` is tried first,
-    then all other devices. Raises StorageError if no device has the share."""
+    """Return the path of the device whose header names this share: the identity of the run and the index of the device.
+    The device `name` is tried first, then all other devices. Raises StorageError if no device has the share."""
     for path in (name, *device_use.all_devices()):
         with suppress(InputError), opened(path, os.O_RDONLY) as handle:
             header = header_of(path, handle)
@@ -284,7 +285,7 @@ def header_of(path: Path, handle: int) -> Header | None:
 
 
 def encode_superblock(kind: str, identity: str) -> bytes:
-    """Return the content of the first block of a device."""
+    """Return the first block of a device, with the superblock."""
     body = _SUPERBLOCK.pack(_MAGIC, VERSION, kind.encode(), identity.encode())
     return _padded(body + _CHECKSUM.pack(_core.crc32c(body)))
 
@@ -307,7 +308,8 @@ def decode_superblock(block: bytes, path: object) -> tuple[str, str] | None:
 
 
 def encode_slot(header: Header) -> bytes:
-    """Return the content of a slot, in whole blocks. Raises InputError when the text is longer than a slot."""
+    """Return the bytes of a slot with this header, in whole blocks. Raises InputError when the slot is too small for
+    the text."""
     text = header.text.encode()
     body = _SLOT.pack(_MAGIC, header.identity.encode(), header.sequence, len(text))
     slot = _padded(body + _CHECKSUM.pack(_core.crc32c(text, _core.crc32c(body))) + text)
@@ -317,7 +319,7 @@ def encode_slot(header: Header) -> bytes:
 
 
 def decode_slot(slot: bytes, kind: str, identity: str) -> Header | None:
-    """Return the header in a slot, or None when the slot is empty, torn, damaged or of another run."""
+    """Return the header in a slot, or None when the slot is empty, damaged, only partly written, or of another run."""
     magic, owner, sequence, length = _SLOT.unpack_from(slot)
     start = _SLOT.size + _CHECKSUM.size
     text = slot[start : start + length]
@@ -363,7 +365,7 @@ def write_all(handle: int, content: bytes, offset: int) -> None:
 
 
 def _read_slot(handle: int, offset: int) -> bytes:
-    """Read and return the used part of the slot at `offset`."""
+    """Return the used part of the slot at `offset`."""
     first = os.pread(handle, BLOCK_BYTES, offset)
     _, _, _, length = _SLOT.unpack_from(first.ljust(BLOCK_BYTES, b"\0"))
     rest = min(_SLOT.size + _CHECKSUM.size + length, SLOT_BYTES) - len(first)

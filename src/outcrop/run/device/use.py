@@ -1,8 +1,8 @@
 """Find out which program uses a block device, and whether the device holds content that other programs recognise.
 
-The kernel grants O_EXCL on a device to one user at a time: a file system, swap, a volume manager or a program. A user
-of a partition also blocks the disk, and the reverse. O_EXCL decides whether a device is free. The other checks only
-find the name of the user for messages.
+The kernel grants O_EXCL on a device to one user at a time: a file system, swap, a volume manager or a program. If a
+partition is in use, the whole disk counts as in use. If the whole disk is in use, so are its partitions. O_EXCL decides
+whether a device is free. The other checks only find the name of the user for messages.
 
 File systems, partition tables, swap and arrays of disks are recognised by their signatures. `blkid` knows nearly all
 signatures. The most common signatures are also listed here, for machines without blkid.
@@ -83,14 +83,15 @@ def claim(path: Path) -> int:
     Raises InputError when the device is in use or cannot be opened.
     """
     number = _number(path)
-    # O_EXCL does not detect a loop device whose file is this device.
+    # O_EXCL does not detect that a loop device uses this device as its file. `find_use` does.
     if number and not (SYS / "dev" / "block").is_dir():
         raise InputError(f"{path} may be in use: nothing says who uses it while {SYS} is not mounted; mount it first")
     if number and (use := find_use(number)):
         raise InputError(f"{path} is in use: {use}; a device must be free")
     handle = open_device(path, os.O_RDONLY | os.O_EXCL)
     try:
-        # This lock keeps udev from reading the device; O_EXCL does not. The lock may fail because udev is reading now.
+        # This lock prevents udev from reading the device; O_EXCL does not. If udev is reading the device now, the lock
+        # fails. This is ignored for block devices.
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         if not number:
@@ -100,7 +101,7 @@ def claim(path: Path) -> int:
 
 
 def open_device(path: Path, flags: int) -> int:
-    """Open a device and return its descriptor. Raises InputError."""
+    """Open a device and return its descriptor. Raises InputError if the device cannot be opened."""
     try:
         return os.open(path, flags | os.O_CLOEXEC)
     except OSError as error:
@@ -119,7 +120,7 @@ def require_writable(path: Path) -> None:
 
 
 def identity_of(path: Path) -> str:
-    """Return a text that is the same for all names of a device."""
+    """Return a text that identifies a device. All paths of the same device give the same text."""
     return _number(path) or str(path.resolve())
 
 
@@ -155,8 +156,8 @@ def _partitions(disk: Path) -> Iterator[Path]:
 
 
 def _mount_point(number: str) -> str:
-    """Return the path where this process sees the device mounted, or "" if the device is not mounted. btrfs is found by
-    the name of the device."""
+    """Return the path where this process sees the device mounted, or "" if the device is not mounted. For btrfs, the
+    name of the device is compared, because the number in mountinfo is not that of the device."""
     for line in (_read(PROC / "self" / "mountinfo") or "").splitlines():
         before, _, after = line.partition(" - ")
         fields, source = before.split(), after.split()[1:2]
@@ -256,7 +257,7 @@ def by_magic(handle: int, size: int) -> str:
 
 
 def _at_end(size: int) -> Iterator[tuple[str, str, int, bytes]]:
-    """Yield signatures of md 0.90 and 1.0. Their offsets depend on the size of the device."""
+    """Yield the signatures of md 0.90 and 1.0 for a device of `size` bytes. Their offsets depend on this size."""
     for place in ((size & ~0xFFFF) - 0x10000, ((size >> 9) - 16 & ~7) << 9):
         if place >= 0:
             yield GROUP, "md", place, _MD_AT_END

@@ -35,13 +35,14 @@ def is_named(text: str) -> bool:
 
 
 def needs_shape(text: str) -> bool:
-    """Return True if the values that `--init` names get the size of the grid, because they have no size of their
-    own."""
+    """Return True if `parse_source` needs the shape of the grid for this text, because the values have no shape of
+    their own, or are interpolated."""
     return is_named(text) or _RESAMPLE.fullmatch(text) is not None
 
 
 def parse_source(text: str, shape: Shape | None, cache_bytes: int = CACHE_BYTES) -> InputArray:
-    """Return the array that `--init` names: zeros, gaussian, random[:SEED], a number, FILE, or FILE@resample[:AXES].
+    """Return the input array for a text of `--init`: zeros, gaussian, random[:SEED], a number, FILE, or
+    FILE@resample[:AXES].
 
     FILE@resample interpolates linearly onto `shape`. The first samples of the file and of the grid are at the same
     place, and so are the last samples. AXES are the letters of the file's axes, slowest first: xz for a section of
@@ -87,7 +88,8 @@ def make_source(values: object, shape: Shape, cache_bytes: int = CACHE_BYTES) ->
 
 
 def cache_within(memory_bytes: int) -> int:
-    """Return the part of a run's budget that may be used to cache planes before the window is allocated."""
+    """Return the number of bytes that may be used to cache planes before the window is allocated. This is a part of a
+    run's budget, `memory_bytes`."""
     return max(CACHE_BYTES, memory_bytes // 2)
 
 
@@ -137,7 +139,8 @@ def checked_planes(array: InputArray, dtype: str, check_finite: bool) -> Callabl
 
 
 def scan_finite(array: InputArray, dtype: str) -> None:
-    """Read the whole array once. Raises InputError at the first value that is not finite in `dtype`."""
+    """Read the whole array once. Raises InputError if a value is not finite after it is converted to `dtype`. The
+    message names the first such value."""
     planes = checked_planes(array, dtype, check_finite=True)
     for z0, z1 in plane_groups(grid_shape(array.shape), itemsize=8, group_bytes=4 << 20):
         planes(z0, z1)
@@ -156,7 +159,8 @@ def _constant(shape: Shape, value: object) -> InputArray:
 
 
 def _gaussian(shape: Shape) -> InputArray:
-    """Return a bump of height 1 in the middle. Its standard deviation is an eighth of the grid along each axis."""
+    """Return a Gaussian of height 1 in the middle of the grid. Along each axis, its standard deviation is an eighth of
+    the size of the grid."""
     bells = [np.exp(-(((np.arange(n) - (n - 1) / 2) / (n / 8)) ** 2) / 2) for n in shape]
 
     def planes(z0: int, z1: int) -> Array:
@@ -167,8 +171,8 @@ def _gaussian(shape: Shape) -> InputArray:
 
 
 def _random(shape: Shape, seed: int) -> InputArray:
-    """Return random values, uniform in [0, 1). Each plane has its own generator, so a value depends only on the seed
-    and its place."""
+    """Return random values, uniform in [0, 1). Each plane has its own generator, so the value of a cell depends only on
+    the seed and on the place of the cell."""
 
     def planes(z0: int, z1: int) -> Array:
         if len(shape) == 1:
@@ -179,7 +183,7 @@ def _random(shape: Shape, seed: int) -> InputArray:
 
 
 class InputView(PlanesView):
-    """Initial values that belong to no run, such as those in a file, indexed like an array."""
+    """A view of initial values that belong to no run, such as those in a file. The view is indexed like an array."""
 
     def __init__(self, array: InputArray) -> None:
         self._array, self.shape = array, array.shape

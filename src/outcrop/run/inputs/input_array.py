@@ -1,7 +1,7 @@
-"""`InputArray`: a name, a shape, and a function that gives planes of values from any source.
+"""`InputArray`: a name, a shape, and a function that returns planes of values from any source.
 
-The shape has one to three axes, like the values. `arrange` brings the axes into the order of a grid. `lift` maps the
-axes to the engine's three axes.
+The shape has as many axes as the values: one, two or three. `arrange` brings the axes into the order of a grid. `lift`
+maps the axes to the engine's three axes.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ SWEEP_BYTES = 4 << 20
 class InputArray:
     """Values from any source. `planes(z0, z1)` returns an array of shape (z1 - z0, *shape[1:]) of any real dtype.
 
-    On two axes, z0 and z1 count rows; on one axis, they count cells. Callers read planes in ascending order. The values
-    do not depend on how many planes one call reads. `axes` are the letters of the axes, slowest first, or "" if they
-    are unknown. The axes of a section may be "xz", which is not the order of a grid.
+    On two axes, z0 and z1 count rows; on one axis, they count cells. Callers read planes in ascending order, and one
+    call may read any number of planes. `axes` has the letters of the axes, slowest first. It is "" if the letters are
+    unknown. The axes of a section may be "xz", which is not the order of a grid.
     """
 
     name: str
@@ -52,8 +52,8 @@ def from_array(name: str, array: Array) -> InputArray:
 
 
 def from_chunks(name: str, array: Any, cache_bytes: int, axes: str = "") -> InputArray:
-    """Return the input array for a chunked array. A group of planes is decoded at once. The group stays in the cache
-    while its planes are read."""
+    """Return the input array for a chunked array. Planes are decoded in groups. A group stays in the cache while its
+    planes are read."""
     try:
         dtype = np.dtype(array.dtype)
     except TypeError:
@@ -73,7 +73,7 @@ def from_chunks(name: str, array: Any, cache_bytes: int, axes: str = "") -> Inpu
                     cached[first] = np.asarray(array[first : min(first + depth, shape[0])])
             except MemoryError:
                 raise
-            except Exception as error:  # libraries raise errors of many types for damaged data
+            except Exception as error:  # libraries raise many types of errors for damaged data
                 reason = str(error) or type(error).__name__
                 raise InputError(f"{name} cannot be read at plane {first}: {reason}") from error
         return cached[first]
@@ -92,14 +92,14 @@ def _chunk_planes(array: Any) -> int:
     chunks along each axis (Dask)."""
     chunks = getattr(array, "chunks", None)
     if not chunks:
-        return 1 if len(array.shape) > 1 else int(array.shape[0])  # single cells are slow to read
+        return 1 if len(array.shape) > 1 else int(array.shape[0])  # reading cells one by one is slow
     return max(chunks[0]) if isinstance(chunks[0], tuple) else int(chunks[0])
 
 
 @contextlib.contextmanager
 def _one_chunk_at_a_time() -> Iterator[None]:
-    """While the body of the `with` runs, let Zarr and Dask, if they are loaded, decode only one chunk at a time. This
-    saves memory."""
+    """While the body of the `with` runs, Zarr and Dask decode only one chunk at a time, to save memory. A package that
+    is not loaded is ignored."""
     with contextlib.ExitStack() as settings:
         if zarr := sys.modules.get("zarr"):
             settings.enter_context(zarr.config.set({"async.concurrency": 1}))
@@ -109,8 +109,8 @@ def _one_chunk_at_a_time() -> Iterator[None]:
 
 
 def require_solid(name: str, sizes: tuple[int, ...]) -> Shape:
-    """Return the sizes as a shape. Raises InputError unless these are one to three numbers of at least 1, and the array
-    can fit on a disk."""
+    """Return the sizes as a shape. Raises InputError unless `sizes` has one to three numbers, each at least 1, and the
+    array fits on a disk."""
     shape = tuple(sizes)
     if not 1 <= len(shape) <= 3 or not all(size >= 1 for size in shape):  # Dask may give NaN as a size
         raise InputError(f"{name} has shape {shown(shape)}; one to three axes (nz, ny, nx) of at least 1 are needed")
@@ -132,18 +132,19 @@ def require_real(name: str, dtype: np.dtype[Any]) -> None:
 
 
 def plane_groups(shape: Shape, itemsize: int, group_bytes: int) -> Iterator[tuple[int, int]]:
-    """Yield ranges (z0, z1) of about `group_bytes` that cover the planes of a shape in ascending order."""
+    """Divide the planes of an array into groups of about `group_bytes`. Yield the range (z0, z1) of each group, in
+    ascending order."""
     count = max(1, group_bytes // (math.prod(shape[1:]) * itemsize))
     for z0 in range(0, shape[0], count):
         yield z0, min(z0 + count, shape[0])
 
 
 def arrange(array: InputArray, axes: str, cache_bytes: int) -> InputArray:
-    """Return the array with its axes in the order z, y, x. `axes` are the letters of the array's axes, slowest first.
+    """Return the array with its axes in the order z, y, x. `axes` has the letters of the array's axes, slowest first.
     If `axes` is "", return the array unchanged.
 
-    If the first axis changes, the source is read about (its size / `cache_bytes`) times. Raises InputError for letters
-    other than z, y and x, and if the number of letters is not the number of axes.
+    If another axis becomes the first, the whole source is read about (size of the source / `cache_bytes`) times. Raises
+    InputError for letters other than z, y and x, and if the number of letters is not the number of axes.
     """
     if isinstance(axes, str) and not axes:
         return array
@@ -162,8 +163,8 @@ def arrange(array: InputArray, axes: str, cache_bytes: int) -> InputArray:
 
 
 class _Across:
-    """An input array whose axes are reordered, including the first axis. It has the interface of a chunked array with
-    one chunk."""
+    """An input array whose axes are reordered, including the first axis. The object has the interface of a chunked
+    array with one chunk."""
 
     def __init__(self, array: InputArray, order: tuple[int, ...]) -> None:
         self._array, self._order = array, order
@@ -189,9 +190,9 @@ def lift(array: InputArray, ndim: int) -> InputArray:
     """Return `array` on the engine's three axes, for a grid of `ndim` axes. The result has one sample along each axis
     that `array` does not have.
 
-    If `array` has as many axes as the grid, the axes correspond in order. If `array` has fewer axes, the letters of its
-    axes decide. Without letters, a section is (z, x) and a profile is (x). If `array` has more axes, axes of one sample
-    are removed, the first one first. Raises InputError if too many axes remain.
+    If `array` has as many axes as the grid, axis i of `array` is axis i of the grid. If `array` has fewer axes, their
+    letters say which axes of the grid they are. Without letters, a section is (z, x) and a profile is (x). If `array`
+    has more axes, axes of one sample are removed, beginning with the first. Raises InputError if too many axes remain.
     """
     kept = _kept_axes(array, ndim)
     letters = array.axes if len(kept) < ndim else ""

@@ -1,8 +1,9 @@
 """Bring values from one grid onto another, plane by plane: `resample` interpolates, `extrude` repeats.
 
 Along each axis, the samples of the result are equidistant. A sample between the input's samples a and b is a + w (b -
-a). Applied to each axis in turn, this is trilinear interpolation. Positions are exact fractions. If both grids have a
-sample at the same place, w is 0 and the result has exactly the bits of the input. Each result lies between a and b.
+a). This formula is applied along one axis after the other, which is trilinear interpolation. Positions are exact
+fractions. If both grids have a sample at the same place, w is 0 and the result has exactly the bits of the input. Each
+result lies between a and b.
 """
 
 from __future__ import annotations
@@ -57,14 +58,15 @@ def resample(
 
     Planes are interpolated when they are read. `values` is an array of one to three axes, a zarr, dask or xarray
     object, a file that `--init` accepts, or a result of `resample` or `extrude`. `axes` are the letters of its axes,
-    slowest first: "xz" for an array of shape (nx, nz). If the input does not have an axis of the grid, or has one
-    sample along this axis, its values are repeated along this axis. On a grid of three axes, a section without letters
+    slowest first: "xz" for an array of shape (nx, nz). If the input does not have an axis of the grid, or has only one
+    sample along this axis, the values are repeated along this axis. On a grid of three axes, a section without letters
     is (z, x), and a profile is (x).
 
     Without spacings, the first samples of both grids are at the same place, and so are the last samples. With spacings,
     sample i along an axis is at i * `spacing` in the input and at `origin` + i * `new_spacing` in the result. All
-    lengths have the same unit. Each is a number, or one number for each axis of `shape` in its order. Samples outside
-    the input raise InputError, or get the nearest value with `outside="nearest"`.
+    lengths have the same unit. A length is one number for all axes, or one number for each axis, in the order of
+    `shape`. For samples outside the input, InputError is raised. With `outside="nearest"`, they get the nearest value
+    of the input instead.
 
     `resample` has no anti-alias filter. Smooth the values before you bring them onto a coarser grid. Two planes of the
     input are cached. If an input is not stored plane by plane, up to `cache_bytes` are cached in addition. Raises
@@ -101,12 +103,13 @@ def resample(
 
 
 def extrude(section: object, axis: str, count: int, *, axes: str = "", cache_bytes: int = CACHE_BYTES) -> InputArray:
-    """Repeat a section, which has two axes, at `count` places along the new axis `axis`: "z", "y" or "x".
+    """Return a volume that repeats a section `count` times along a new axis. A section has two axes. `axis` is the
+    letter of the new axis: "z", "y" or "x".
 
-    `axes` are the letters of the section's axes, slowest first. The default is the two letters other than `axis`, in
-    the order z, y, x. `extrude(model, "y", 512, axes="xz")` with a model of shape (nx, nz) gives the shape (nz, 512,
-    nx). `section` may be any input of `resample`. Raises InputError for other letters, and for inputs that are not
-    sections.
+    `axes` are the letters of the section's axes, slowest first. By default, these are the two letters other than
+    `axis`, in the order z, y, x. `extrude(model, "y", 512, axes="xz")` with a model of shape (nx, nz) gives the shape
+    (nz, 512, nx). `section` may be any input of `resample`. Raises InputError for other letters, and for inputs that
+    are not sections.
     """
     if not isinstance(axis, str) or axis not in tuple(LETTERS):
         raise InputError(f"axis {shown(axis)} is unknown; a section is extruded along z, y or x")
@@ -136,8 +139,8 @@ def require_shape_of_grid(shape: Sequence[int]) -> Shape:
 
 
 def _between_ends(array: InputArray, place: int, target: Shape) -> AxisMap:
-    """Return the map along one of the engine's axes that puts the first samples of both grids at the same place, and
-    also the last samples."""
+    """Return the map along one of the engine's axes. The first samples of the input and of the result are at the same
+    place, and so are the last samples."""
     size, count = array.shape[place], grid_shape(target)[place]
     if size > 1 and count == 1:
         raise InputError(
@@ -150,8 +153,8 @@ def _between_ends(array: InputArray, place: int, target: Shape) -> AxisMap:
 def _at_distance(
     array: InputArray, place: int, target: Shape, origin: Fraction, step: Fraction, extend: bool
 ) -> AxisMap:
-    """Return the map along one of the engine's axes that puts sample i of the result at origin + i * step. The unit is
-    one sample of the input."""
+    """Return the map along one of the engine's axes. Sample i of the result is at origin + i * step, in units of the
+    input's sample distance."""
     size, count = array.shape[place], grid_shape(target)[place]
     last = origin + (count - 1) * step
     if size > 1 and not extend and (origin < 0 or last > size - 1):
@@ -163,13 +166,13 @@ def _at_distance(
 
 
 def _letter(place: int, target: Shape) -> str:
-    """Return the grid's own letter for one of the engine's axes."""
+    """Return the letter that the grid uses for one of the engine's axes."""
     ndim = len(target)
     return NAMES[ndim][PLACES[ndim].index(place)]
 
 
 def _lengths(name: str, given: Lengths, ndim: int, signed: bool = False) -> list[Fraction]:
-    """Return an exact length for each of the engine's axes. The length is 1 along axes that the grid does not have."""
+    """Return an exact length for each of the engine's axes. Axes that the grid does not have get the length 1."""
     several = list(islice(given, 4)) if isinstance(given, Iterable) else [given] * ndim
     # repr gives the decimal number that the user wrote. With a spacing of 0.1, sample 10 is then exactly at 1.
     exact = [Fraction(repr(as_number(length, f"{name} {shown(given)}:"))) for length in several]
@@ -208,16 +211,16 @@ class AxisMap:
         return not self.weight.any()
 
     def part(self, first: int, last: int) -> AxisMap:
-        """Return the map of samples first <= i < last. In this map, sample 0 of the input is the first sample that the
-        result needs."""
+        """Return the map of samples first <= i < last. In this map, samples of the input are counted from the first
+        sample that the result needs."""
         low, high = self.low[first:last], self.high[first:last]
         start, stop = int(low[0]), int(high.max()) + 1
         return AxisMap(stop - start, low - start, high - start, self.weight[first:last])
 
 
 def axis_map(size: int, count: int, origin: Fraction, step: Fraction) -> AxisMap:
-    """Return the map of `count` samples. Sample i is at origin + i * step, in samples of the input. Samples outside the
-    input get the nearest value.
+    """Return the map of `count` samples. Sample i is at origin + i * step, in units of the input's sample distance.
+    Samples outside the input get the nearest value.
 
     If the input has only one sample, all samples of the result have its value.
     """
@@ -246,8 +249,8 @@ class Interpolator:
         self._only: Array | None = None
 
     def planes(self, z0: int, z1: int) -> Array:
-        """Return planes z0 <= z < z1 of the result. If values are blended, the dtype is float32 for float32 and for
-        dtypes of up to 16 bits, and wider for other dtypes."""
+        """Return planes z0 <= z < z1 of the result. If values are interpolated, an input of float32 or of at most 16
+        bits gives float32, and other inputs give float64 or wider."""
         if self._maps[0].size == 1:
             if self._only is None:
                 self._only = self._plane(z0)
@@ -286,8 +289,8 @@ class Interpolator:
         return result
 
     def _rows_of_block(self, itemsize: int) -> int:
-        """Return how many rows of the result are interpolated at once. These rows and the rows of the input that they
-        need fit into BLOCK_BYTES."""
+        """Return the number of rows of the result that are interpolated at once. These rows and the rows of the input
+        that they need fit into BLOCK_BYTES."""
         _, down, across = self._maps
         cells = max(len(across), across.size * -(-down.size // len(down)))
         return max(1, BLOCK_BYTES // (cells * itemsize))
@@ -298,12 +301,12 @@ class Interpolator:
             block = np.asarray(self._array.planes(z, z + 1))
             require_real(self._array.name, block.dtype)
             dtype = np.result_type(block.dtype, np.float32) if self._blends else block.dtype
-            self._near[z] = np.array(block[0], dtype)  # a copy: a view keeps its whole group of planes in memory
+            self._near[z] = np.array(block[0], dtype)  # copied: a view keeps all planes of its group in memory
         return self._near[z]
 
 
 def _interpolate(block: Array, axis_map: AxisMap, axis: int) -> Array:
-    """Return the block of two axes after interpolation along one axis."""
+    """Return `block`, which has two axes, after interpolation along one axis."""
     if axis_map.identity:
         return block
     a = np.take(block, axis_map.low, axis)

@@ -23,8 +23,8 @@ has in the file."""
 
 @dataclass(frozen=True)
 class Format:
-    """A file format. Its files end in one of `suffixes`. `form` shows users how to write the name of a file. If a file
-    can hold several arrays, `form` contains NAME."""
+    """A file format. Its files end in one of `suffixes`. `form` is a text that shows users how to write the name of a
+    file. If a file can hold several arrays, `form` contains NAME."""
 
     form: str
     suffixes: tuple[str, ...]
@@ -47,8 +47,8 @@ def open_file(text: str, cache_bytes: int) -> InputArray:
     """Return the array that `text` names, such as vp.npy, model.nc:vp or raw:vp.bin:float32:401,1601. The array keeps
     the shape that it has in the file.
 
-    Raises InputError when the file is missing, when its format is unknown, or when its content does not have the format
-    that the name says.
+    Raises InputError when the file is missing, when its format is unknown, or when its content is not in the format
+    that its name means.
     """
     if text.startswith(binary.RAW):
         return binary.open_raw(text, cache_bytes)
@@ -65,8 +65,8 @@ def open_file(text: str, cache_bytes: int) -> InputArray:
 
 
 def _split_variable(text: str) -> tuple[Path, str]:
-    """Split a text into the path and the name of a variable after the last colon. If a file with the whole text as its
-    name exists, or the text has no such colon, the name is ""."""
+    """Split a text PATH:NAME into the path and the name of a variable. If the text has no such colon, or if a file has
+    the whole text as its name, the name of the variable is ""."""
     match = re.fullmatch(r"(.+?\.\w+):([^:]+)", text)
     if match is None or is_there(text):
         return Path(text), ""
@@ -77,16 +77,17 @@ def open_values(values: object, axes: str, cache_bytes: int) -> InputArray:
     """Return the input array for a file, an array or another object with samples. The axes of the result have the order
     z, y, x.
 
-    `axes` are the letters of the axes of `values`, slowest first, such as "xz" for an array of shape (nx, nz). With "",
-    the names of the axes in the file or object are used. If the axes have no names, their order is not changed. Raises
-    InputError for values without samples, and for axes that do not fit.
+    `axes` has the letters of the axes of `values`, slowest first, such as "xz" for an array of shape (nx, nz). If
+    `axes` is "", the names of the axes in the file or object are used. If the axes have no names, their order is not
+    changed. Raises InputError for values without samples, and for axes that do not fit.
     """
     array = open_as_stored(values, cache_bytes)
     return arrange(array, array.axes if isinstance(axes, str) and not axes else axes, cache_bytes)
 
 
 def open_as_stored(values: object, cache_bytes: int) -> InputArray:
-    """Return the input array for `values`. The axes keep their stored order, and their names if they have names."""
+    """Return the input array for `values`. The axes keep their stored order. If the axes have names, they keep the
+    names, too."""
     if isinstance(values, InputArray):
         return values
     if isinstance(values, (str, os.PathLike)):
@@ -100,6 +101,6 @@ def open_as_stored(values: object, cache_bytes: int) -> InputArray:
         raise InputError(f"{shown(values)} has no samples of its own; give a file or an array")
     try:
         array = np.asarray(values)
-    except Exception as error:  # NumPy and classes of users raise errors of many types
+    except Exception as error:  # NumPy and user classes raise many types of errors
         raise InputError(f"the values are not an array: {error}") from None
     return from_array("the array", array)

@@ -49,7 +49,7 @@ NotImplementedError is raised for an unknown method of compression."""
 
 
 class PlainFile:
-    """A file that is not compressed. After a read, the numbers do not stay in the page cache."""
+    """A file that is not compressed. Numbers that were read are removed from the page cache."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -69,8 +69,8 @@ class PlainFile:
 
 
 class PackedFile:
-    """A compressed file that is unpacked while it is read. A read at an earlier offset unpacks the file again from its
-    beginning."""
+    """A compressed file that is unpacked while it is read. To read at an earlier offset, the file is unpacked again
+    from its beginning."""
 
     def __init__(self, name: str, unpack: Callable[[], BinaryIO]) -> None:
         self.name, self._unpack = name, unpack
@@ -86,7 +86,7 @@ class PackedFile:
             self._stream = None
 
     def stream(self) -> BinaryIO:
-        """Return the open stream of unpacked bytes. Raises InputError."""
+        """Return the open stream of unpacked bytes. Raises InputError if the file cannot be read or unpacked."""
         if self._stream is None:
             try:
                 self._stream = self._unpack()
@@ -139,8 +139,8 @@ def array_in_file(
 
 
 class _FortranOrder:
-    """An array in Fortran order, whose columns along z are contiguous. It has the interface of a chunked array with one
-    chunk."""
+    """An array in Fortran order. In the file, columns along z are contiguous. The object has the interface of a chunked
+    array with one chunk."""
 
     def __init__(self, file: NumberFile, start: int, shape: Shape, dtype: np.dtype[Any]) -> None:
         self._file, self._start = file, start
@@ -221,7 +221,7 @@ def _packed_array(file: PackedFile, packed_bytes: int, cache_bytes: int) -> Inpu
     finally:
         file.close()
     unpacked_bytes = start + math.prod(shape) * dtype.itemsize
-    # Gzip reads all padding after the data, which may be huge.
+    # A gzip file may have huge padding after the data, and the gzip module reads all of it.
     if packed_bytes > 2 * unpacked_bytes + MAX_PADDING_BYTES:
         raise InputError(f"{file.name} has {packed_bytes} bytes, but holds {unpacked_bytes} unpacked; it is damaged")
     return array_in_file(file.name, file, start, shape, dtype, fortran, cache_bytes)
@@ -234,14 +234,14 @@ def _read_header(name: str, file: BinaryIO) -> tuple[tuple[int, ...], bool, np.d
     begin = BytesIO(_header_bytes(file))
     try:
         shape, fortran, dtype = headers[np.lib.format.read_magic(begin)](begin)
-    except Exception:  # NumPy evaluates the header as Python code and raises errors of many types
+    except Exception:  # NumPy evaluates the header as Python code and raises many types of errors
         raise InputError(f"{name} is not a .npy file") from None
     return shape, fortran, dtype, begin.tell()
 
 
 def _header_bytes(file: BinaryIO) -> bytes:
-    """Return the bytes of the header. Nothing after the header is read, because a packed file may unpack to endless
-    data."""
+    """Return the bytes of the header. Nothing after the header is read, because a small packed file may contain an
+    endless amount of data."""
     begin = file.read(12)
     short = begin[6:7] == b"\1"  # version 1 of the format has two bytes for the length, and version 2 has four
     count = 10 + int.from_bytes(begin[8:10], "little") if short else 12 + int.from_bytes(begin[8:12], "little")
@@ -261,7 +261,7 @@ def open_raw(text: str, cache_bytes: int) -> InputArray:
     shape = tuple(int(size) for size in reversed(match["sizes"].split(",")))
     try:
         dtype = np.dtype(match["dtype"])
-    except Exception:  # NumPy raises errors of many types for names that are not dtypes
+    except Exception:  # NumPy raises many types of errors for names that are not dtypes
         raise InputError(
             f"{text}: dtype {match['dtype']!r} is unknown; write for example float32, >f4 or int16"
         ) from None

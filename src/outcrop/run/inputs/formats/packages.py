@@ -48,8 +48,8 @@ need additional bytes."""
 
 
 def open_netcdf(path: Path, variable: str, cache_bytes: int) -> InputArray:
-    """One variable of a NetCDF file. Its attributes give a scale for the values and mark missing values, which become
-    NaN.
+    """Return one variable of a NetCDF file. The scale in the attributes of the variable is applied. Values that the
+    attributes mark as missing become NaN.
 
     For a variable in a group, `variable` is GROUP/NAME. Raises InputError if the file is not a NetCDF file, or if the
     packages are not installed.
@@ -66,7 +66,7 @@ def open_netcdf(path: Path, variable: str, cache_bytes: int) -> InputArray:
         raise InputError(f"{path}: {' '.join(str(error).split())}; reading NetCDF needs it: {_INSTALL}") from None
     except MemoryError:
         raise
-    except Exception as error:  # these packages raise errors of many types for damaged files
+    except Exception as error:  # these packages raise many types of errors for damaged files
         with _deletions_are_silent():
             traceback.clear_frames(error.__traceback__)
         what = f"group {group!r} of it" if group else "it"
@@ -77,8 +77,8 @@ def open_netcdf(path: Path, variable: str, cache_bytes: int) -> InputArray:
 
 @contextmanager
 def _deletions_are_silent() -> Iterator[None]:
-    """Suppress a traceback of h5netcdf. If h5netcdf could not open a file, it prints this traceback when its object for
-    the file is deleted."""
+    """Suppress tracebacks of errors in destructors. If h5netcdf cannot open a file, it prints such a traceback when its
+    object for the file is deleted."""
     hook, sys.unraisablehook = sys.unraisablehook, lambda unraisable: None
     try:
         yield
@@ -125,8 +125,8 @@ def from_xarray(name: str, values: xarray.DataArray | xarray.Dataset, cache_byte
 
 
 def choose_data_array(name: str, dataset: xarray.Dataset, wanted: str, remedy: str) -> xarray.DataArray:
-    """Return the variable `wanted`, or, if `wanted` is "", the only variable that has axes. If this is impossible,
-    raise InputError with a list of the variables."""
+    """Return the variable with the name `wanted`. If `wanted` is "", return the only variable that has axes. If this is
+    impossible, raise InputError with a list of the variables."""
     several = sorted(str(key) for key, variable in dataset.data_vars.items() if variable.ndim > 0)
     there = f"there are: {', '.join(several) or 'none'}"
     if wanted and wanted not in dataset.variables:
@@ -137,8 +137,8 @@ def choose_data_array(name: str, dataset: xarray.Dataset, wanted: str, remedy: s
 
 
 def _without_single_axes(variable: xarray.Variable) -> xarray.Variable:
-    """Remove axes of one sample from a variable until three axes are left, and return the result. The first such axis
-    is removed first."""
+    """Return the variable with at most three axes, if this is possible. Axes of one sample are removed, beginning with
+    the first, until three axes are left."""
     for axis, size in variable.sizes.items():
         if variable.ndim > 3 and size == 1:
             variable = variable.isel({axis: 0})
@@ -146,7 +146,7 @@ def _without_single_axes(variable: xarray.Variable) -> xarray.Variable:
 
 
 class _LazyVariable:
-    """A variable of xarray with the interface of a chunked array. Indexing reads a slice along its first axis."""
+    """A variable of xarray with the interface of a chunked array. Indexing reads a slice along the first axis."""
 
     def __init__(self, variable: xarray.Variable) -> None:
         self._variable = variable
@@ -159,8 +159,8 @@ class _LazyVariable:
 
 
 def open_segy(path: Path, variable: str, cache_bytes: int) -> InputArray:
-    """Return the section or the volume in a SEG-Y file. A plane needs one sample of every trace. Therefore the file is
-    read about (file size / `cache_bytes`) times, a few traces at a time.
+    """Return the section or the volume in a SEG-Y file. One plane of the grid has one sample of every trace. Therefore
+    the whole file is read about (file size / `cache_bytes`) times, a few traces at a time.
 
     Raises InputError if the file is not a SEG-Y file, is cut short, or has traces that are not stacked.
     """
@@ -174,7 +174,7 @@ def open_segy(path: Path, variable: str, cache_bytes: int) -> InputArray:
         traces = _Traces(file)
     except MemoryError:
         raise
-    except Exception as error:  # segyio does not check headers, so wrong headers raise errors of many types
+    except Exception as error:  # segyio does not check headers, so wrong headers raise many types of errors
         raise InputError(f"{path} cannot be read as SEG-Y, or is cut short: {error}") from None
     if not file.unstructured and len(file.offsets) > 1:
         raise InputError(f"{path} has {len(file.offsets)} offsets at each place; only stacked traces are a model")
@@ -216,7 +216,8 @@ class _Traces:
 
 
 def open_zarr(path: Path, variable: str, cache_bytes: int) -> InputArray:
-    """Return a Zarr array or the only array of a Zarr group. The directory of a run is such a group with the current
+    """Return the Zarr array at `path`, or the array `variable` of the Zarr group at `path`. If `variable` is "", the
+    group must have only one array, which is returned. The directory of a run is such a group, with the current
     state."""
     try:
         import zarr
@@ -235,22 +236,22 @@ def open_zarr(path: Path, variable: str, cache_bytes: int) -> InputArray:
             node = next(iter(arrays.values()))
     except InputError:
         raise
-    except Exception as error:  # zarr raises errors of many types for files of other formats
+    except Exception as error:  # zarr raises many types of errors for files of other formats
         raise InputError(f"{path} cannot be opened as Zarr: {' '.join(str(error).split())}") from None
     store.max_bytes = 2 * math.prod(node.shards or node.chunks) * node.dtype.itemsize + MAX_CHUNK_GROWTH_BYTES
     return from_chunks(str(path), node, cache_bytes, named_axes(_dimension_names(node)))
 
 
 def _dimension_names(array: Any) -> tuple[str | None, ...]:
-    """Return the names of the axes. The names are stored as in version 3 of Zarr, or as xarray stores them in version
-    2."""
+    """Return the names of the axes of a Zarr array. Zarr stores these names in version 3. In version 2, xarray stores
+    them as an attribute."""
     names = getattr(array.metadata, "dimension_names", None) or array.attrs.get("_ARRAY_DIMENSIONS", ())
     return tuple(names)
 
 
 def _regular_files(path: Path) -> Any:
     """Return a Zarr store for a folder. This store reads only regular files, and at most `max_bytes` at once. Zarr's
-    own store waits for pipes, and allocates a terabyte of memory to read a sparse file of a terabyte."""
+    own store waits if a file is a pipe. To read a sparse file of a terabyte, it allocates a terabyte of memory."""
     from zarr.storage import LocalStore
 
     class RegularFiles(LocalStore):
