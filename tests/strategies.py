@@ -21,7 +21,8 @@ SOAK = int(os.environ.get("OUTCROP_SOAK", "1"))
 
 
 def examples(count: int) -> int:
-    """Return the number of examples that a random test tries. `make soak` multiplies `count`."""
+    """Return the number of examples that a random test tries. This is `count`, or a multiple of `count` in `make
+    soak`."""
     return count * SOAK
 
 
@@ -50,14 +51,14 @@ MACHINE = Machine(
 
 
 def assumed_rate(sizes: Sizes) -> float:
-    """Return an update rate for tests in which speed does not matter."""
+    """Return a constant update rate, for tests in which speed does not matter."""
     return 1e9
 
 
 def make_problem(
     shape: tuple[int, int, int], radii: tuple[int, int, int], steps: int, dtype: str = "float32", in_place: bool = False
 ) -> Problem:
-    """Return a problem with the same layout as PlaneLayout gives."""
+    """Return a problem whose planes have the layout of PlaneLayout."""
     item = 4 if dtype == "float32" else 8
     pitch = -(-shape[2] * item // 64) * 64
     plane = shape[1] * pitch
@@ -66,7 +67,8 @@ def make_problem(
 
 @st.composite
 def problems(draw: st.DrawFn, max_radius: int = 3, max_extent: int = 24, max_steps: int = 14) -> Problem:
-    """Draw small problems with unusual shapes: thinner than the stencil or than a diamond, long, flat, or one cell."""
+    """Draw small problems with unusual shapes. For example, a grid is thinner than the stencil, long, flat, or a single
+    cell."""
     radii = draw(st.tuples(*[st.integers(0, max_radius)] * 3))
     shape = draw(st.tuples(*[st.integers(1, max_extent)] * 3))
     return make_problem(shape, radii, draw(st.integers(1, max_steps)), in_place=draw(st.booleans()))

@@ -60,7 +60,7 @@ class Seen:
 
 
 def inner(problem: Problem) -> list[tuple[int, int]]:
-    """Return for each axis the first cell inside the rim and the end of these cells."""
+    """Return for each axis the range of cells inside the rim: the first cell, and the cell after the last one."""
     rims = (
         [radius if side == "fixed" else 0 for side in sides]
         for radius, sides in zip(problem.radii, problem.sides, strict=True)
@@ -108,10 +108,9 @@ def random_acquisition(plan: Plan, stencil: Stencil, folder: Path, seed: int) ->
 
 
 def sum_up(field: Cells, step: int) -> FieldSum:
-    """Return the sum of a field by its definition. Groups of 64 bytes are added in float64. The sums of the groups are
-    added exactly and rounded once.
-
-    The result must also be close to the exact sum.
+    """Return the sum, the sum of squares and the extremes of a field by their definition. The values of each group of
+    64 bytes are added in float64. The sums of the groups are added exactly and rounded once. This function also asserts
+    that the result is close to the exact sum.
     """
     count = 64 // field.itemsize
     padded = np.zeros((*field.shape[:2], -(-field.shape[2] // count) * count))
@@ -134,7 +133,7 @@ def expect(
     stencil: Stencil, boundary: Boundary, state: Mapping[str, Cells], steps: int, signals: dict[str, list[float]],
     acquisition: Acquisition,
 ) -> Seen:  # fmt: skip
-    """Return the expected results. The oracle advances one step at a time, and its state is recorded after each step.
+    """Compute the expected results with the oracle, one step at a time. The results are recorded after each step.
     """
     names = [field.name for field in stencil.fields]
     sources = [
@@ -162,7 +161,7 @@ def see(
     folder: Path, stencil: Stencil, plan: Plan, state: Mapping[str, Cells], signals: dict[str, list[float]],
     acquisition: Acquisition, threads: int = 1, backend: str = "threads",
 ) -> Seen:  # fmt: skip
-    """Run the engine on all passes, and return the results that it records and the final state."""
+    """Run all passes with the engine. Return the recorded results and the final state."""
     problem = plan.problem
     run = FileRun(folder, stencil, plan, state)
     for one in acquisition.snapshots:
@@ -210,8 +209,8 @@ def assert_same(found: Seen, right: Seen) -> None:
 def test_acquisition_see_the_oracles_numbers(
     run: tuple[Stencil, Boundary, Plan], threads: int, backend: str, seed: int
 ) -> None:
-    """Checks that sources, receivers, sums and snapshots give the same bits for each plan, boundary and number of
-    threads.
+    """Checks that each plan, boundary and number of threads gives the same bits of sources, receivers, sums and
+    snapshots.
     """
     stencil, boundary, plan = run
     problem = plan.problem
@@ -274,9 +273,8 @@ def test_a_source_in_the_rim_is_refused_unless_it_adds_nothing(tmp_path: Path) -
 @pytest.mark.parametrize("direct", [True, False])
 @pytest.mark.parametrize(("columns", "offset"), [(70, 6), (64, 0), (1024, 4096), (1025, 4100)])
 def test_snapshots_keep_to_their_bytes(columns: int, offset: int, direct: bool, tmp_path: Path) -> None:
-    """Checks that writing a box changes no byte outside the box, also if the box and other data share a page.
-
-    Each page of the box must be written, although tiles, blocks and planes begin anywhere in a page."""
+    """Checks that a snapshot of a box changes no byte outside the box, even if the box and other data share a page. The
+    whole box must be written, although tiles, blocks and planes begin anywhere in a page."""
     stencil, plan = small_plan("wavefront", columns=columns, blocks=(0, 20, 0))
     state = random_state(stencil, plan.problem.shape, "float32", 1)
     around, boxes = bytes(range(256)) * 20, (((0, 21), (0, 40), (0, columns)), ((2, 20), (3, 38), (1, columns - 2)))
@@ -316,8 +314,8 @@ def test_snapshots_beneath_a_folder_follow_no_link(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["missing", "full"])
 def test_snapshots_that_cannot_be_written_stop_the_pass(name: str, tmp_path: Path) -> None:
-    """Checks that a failed write of a snapshot stops the pass. The error names the file. If a write failed, the error
-    also gives offset and length.
+    """Checks that a pass stops if a snapshot cannot be written. The error names the file. If the file could be opened,
+    the error also gives offset and length.
     """
     stencil, plan = small_plan("wavefront")
     state = random_state(stencil, plan.problem.shape, "float32", 1)
@@ -331,7 +329,7 @@ def test_snapshots_that_cannot_be_written_stop_the_pass(name: str, tmp_path: Pat
 
 
 def test_snapshots_that_the_device_refuses_stop_the_pass(tmp_path: Path) -> None:
-    """Checks that a snapshot write that fails in the background stops the pass. The error names the file."""
+    """Checks that the pass stops if a write of a snapshot fails in the background. The error names the file."""
     stencil, plan = small_plan("wavefront")
     state, limit = random_state(stencil, plan.problem.shape, "float32", 1), 1 << 20
     one = SnapshotFile(0, 2, ((0, 21), (0, 40), (0, 70)), tmp_path / "snapshot", limit)
@@ -355,7 +353,8 @@ def run_only(
 
 
 def test_sums_say_what_is_not_finite(tmp_path: Path) -> None:
-    """Checks that sums show infinity and NaN, so that users notice a blow-up. The extremes ignore NaN."""
+    """Checks that sums are infinity or NaN if a field has such values, so that users notice an unstable run. The
+    minimum and the maximum ignore NaN."""
     stencil, plan = small_plan("wavefront", levels=1, steps=1)
     state = random_state(stencil, plan.problem.shape, "float32", 1)
     state["u"][0, 0, 0] = np.inf

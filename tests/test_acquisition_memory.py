@@ -33,8 +33,8 @@ DEMANDS = st.builds(
 def test_plans_and_taps_fit_the_budget_together(
     plain: Problem, demand: AcquisitionDemand, more_bytes: int, bt: int | None, scheme: str
 ) -> None:
-    """Checks that the smallest budget and each larger budget have a legal plan. A smaller budget is refused, and the
-    message names the smallest budget.
+    """Checks that a legal plan exists for the minimum budget and for each larger budget. A smaller budget is refused,
+    and the message gives the minimum.
     """
     problem = replace(plain, acquisition=demand)
     sizes = GivenSizes(bt=bt) if bt and scheme == "auto" else FREE
@@ -52,7 +52,8 @@ def test_plans_and_taps_fit_the_budget_together(
 
 @given(st.integers(1, 1 << 30), st.integers(0, 1 << 30))
 def test_staging_stays_between_its_limits(snapshot_bytes: int, spare_bytes: int) -> None:
-    """Checks that the staging memory fits the free memory and is not larger than a snapshot. Slots are whole pages.
+    """Checks that the staging memory fits the free memory and is not larger than necessary for a snapshot. Slots are
+    whole pages.
     """
     found = acquisition_memory(AcquisitionDemand(snapshot_bytes), 1, 1, spare_bytes).staging
     most = max(MIN_STAGING.bytes, min(MAX_STAGING.bytes, snapshot_bytes, MIN_STAGING.bytes + spare_bytes // 8))
@@ -69,7 +70,8 @@ oc.open(sys.argv[1]).run(20, progress="none").save(sys.argv[2])
 
 
 def test_peak_memory_with_much_to_add_to_record_and_to_keep(tmp_path: Path) -> None:
-    """Checks the peak memory with 160 MB of source values, when a pass may hold only a few steps of these values.
+    """Checks the peak memory of a run whose sources have 160 MB of values. A pass may hold only a few steps of these
+    values.
 
     The kernel measures the peak of a separate process.
     """

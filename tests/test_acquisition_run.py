@@ -70,7 +70,8 @@ def test_a_run_has_the_oracles_numbers(whole: dict[str, Any], tmp_path: Path) ->
 
 
 def test_other_plans_leave_the_same(whole: dict[str, Any], tmp_path: Path) -> None:
-    """Checks that the budget, the number of threads and a run in two parts change no bit of the results."""
+    """Checks that the bits of the results are the same for each budget and number of threads, and for a run in two
+    parts."""
     sim = make(tmp_path / "run.oc", memory="4MiB")
     sim.run(23)
     sim.run(STEPS - 23)
@@ -81,9 +82,9 @@ def test_other_plans_leave_the_same(whole: dict[str, Any], tmp_path: Path) -> No
 def test_a_pass_cut_off_is_done_again(
     moment: str, whole: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Checks that a pass that fails at any moment is repeated. No result is missing, and none is recorded twice.
+    """Checks that a pass is repeated if it fails at any moment. No result is missing, and none is recorded twice.
 
-    A failure may come before the work of the pass, after its rows are written, or in the commit.
+    The pass may fail before its work, after it has written its rows, or in its commit.
     """
     from outcrop.run.disk.state import State
 
@@ -119,7 +120,7 @@ shots.make(Path({where!r})).run(shots.STEPS)
 
 
 def committed_step(where: Path) -> int:
-    """Return the last committed step of a run that another process executes."""
+    """Return the last committed step of a run, which another process may be executing."""
     try:
         return storage_at(where).read().step
     except InputError:
@@ -145,8 +146,8 @@ def test_killed_and_resumed_it_leaves_the_same(whole: dict[str, Any], tmp_path: 
 
 @pytest.mark.parametrize("ndim", [1, 2])
 def test_grids_of_fewer_axes(ndim: int, tmp_path: Path) -> None:
-    """Checks grids of fewer axes: points and snapshots have the axes of the grid. Points are in cells if no spacing is
-    given.
+    """Checks grids of one and two axes. Points and snapshots have the axes of the grid. Without a spacing, points are
+    given in cells.
     """
     shape = (31, 40)[-ndim:]
     sim = oc.Simulation(

@@ -1,4 +1,4 @@
-"""Check that a commit of several arrays stores all arrays or none, even if the commit stops at any moment."""
+"""Check that a commit stores all arrays of a run or none, even if the commit is interrupted at any moment."""
 
 import os
 import random
@@ -35,7 +35,8 @@ def write_target(state: State, number: float) -> None:
 def test_a_commit_that_is_cut_off_anywhere_is_of_all_arrays_or_of_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, event: int
 ) -> None:
-    """Checks that all arrays are new or all are old if a commit stops after any flush, rename or link."""
+    """Checks a commit that is interrupted after any flush, rename or link. Either all arrays are new, or all are
+    old."""
     where = tmp_path / "run.oc"
     simulation, start = make_run(where)
     state, left = state_of(simulation), iter(range(100))
@@ -90,7 +91,7 @@ with state.locked():
 
 
 def test_killed_at_any_moment_all_arrays_are_at_the_same_step(tmp_path: Path) -> None:
-    """Checks that all arrays are at the same step after a SIGKILL at any moment."""
+    """Checks that a SIGKILL at any moment leaves all arrays at the same step."""
     where, chance = tmp_path / "run.oc", random.Random(3)
     _, start = make_run(where)
     step = 0

@@ -44,12 +44,13 @@ def last_told(reading: Connection) -> int:
     try:
         while True:
             step = reading.recv()
-    except (EOFError, OSError):  # the last message may be cut short
+    except (EOFError, OSError):  # the last message may be incomplete
         return step
 
 
 def test_killed_at_any_moment_the_last_commit_is_whole(tmp_path: Path) -> None:
-    """Checks the array after each kill. The step of the array is the last step that the child sent, or the next step.
+    """Checks the array after each kill. The step of the array is the last step that the child reported, or the next
+    step.
 
     Each row holds the values of one step, and no row is newer than the array.
     """
@@ -61,12 +62,12 @@ def test_killed_at_any_moment_the_last_commit_is_whole(tmp_path: Path) -> None:
         child.start()
         told.close()
         if kill % 3 == 0:
-            time.sleep(chance.uniform(0.0, 0.08))  # while the array is opened
+            time.sleep(chance.uniform(0.0, 0.08))  # the child opens the array
         else:
             assert reading.recv() == known, f"kill {kill}: the child did not go on from the last commit"
             begin = time.perf_counter()
             known = reading.recv()
-            time.sleep(chance.uniform(0.0, 2.0) * (time.perf_counter() - begin))  # at any moment of a step
+            time.sleep(chance.uniform(0.0, 2.0) * (time.perf_counter() - begin))  # any moment of a step
         child.kill()
         child.join()
         known = max(known, last_told(reading))

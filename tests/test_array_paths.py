@@ -1,4 +1,4 @@
-"""Check that wrong paths and invalid .npy files from others give an error of one line."""
+"""Check that wrong paths and invalid .npy files of other users give an error of one line."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ pytestmark = pytest.mark.timeout(300)  # stops a test that waits for a pipe
 def test_a_file_that_another_process_makes_meanwhile_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: int
 ) -> None:
-    """Checks that a file that another process makes at the same time is kept, with or without hard links."""
+    """Checks that a file is not overwritten if another process makes it at the same time, on file systems with and
+    without hard links."""
     path = tmp_path / "x.npy"
 
     class Raced(durable.System):
@@ -50,7 +51,7 @@ def test_a_file_that_another_process_makes_meanwhile_stays(
 
 
 def npy(header: bytes, values: int = 64, version: int = 1, length: int | None = None) -> bytes:
-    """Return the bytes of a .npy file."""
+    """Return the bytes of a .npy file with the given header."""
     count = (len(header) if length is None else length).to_bytes(2 if version == 1 else 4, "little")
     return b"\x93NUMPY" + bytes([version, 0]) + count + header + bytes(values)
 
@@ -94,8 +95,8 @@ def test_headers_of_strangers_are_one_line(tmp_path: Path, content: bytes) -> No
 
 
 def test_a_path_may_be_a_link_but_leads_somewhere(tmp_path: Path) -> None:
-    """Checks that the path of an array may be a symbolic link. A link to nothing or to itself is refused, and nothing
-    is made.
+    """Checks that the path of an array may be a symbolic link. A link to a missing file or to itself is refused, and no
+    file is made.
     """
     made(tmp_path / "a")
     (tmp_path / "to a").symlink_to("a")
@@ -124,7 +125,8 @@ def test_a_path_may_be_a_link_but_leads_somewhere(tmp_path: Path) -> None:
 def test_names_that_are_no_text_and_a_working_directory_that_is_gone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Checks that names that are not UTF-8 are refused, because messages and records cannot show such names."""
+    """Checks that a name that is not UTF-8 is refused, because messages and records cannot show such a name. If the
+    working directory was removed, relative paths are refused too."""
     strange = Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff\xfe"))
     strange.mkdir()
     for name in ("a", "x.npy"):
@@ -155,7 +157,8 @@ def test_an_array_inside_a_run_lies_beside_what_the_run_has(tmp_path: Path) -> N
 
 
 def test_an_array_is_not_made_whose_record_could_not_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Checks that an array whose record exceeds the limit for reading is not made. A record has an entry for each tile.
+    """Checks that an array with too many tiles is refused. The record of a commit has an entry for each tile, and
+    Outcrop limits the length of the records that it reads.
     """
     monkeypatch.setattr(committed, "MAX_RECORD_BYTES", 1 << 14)
     refused = refusal(partial(oc.array, SHAPE, "float32", persist="step", path=tmp_path / "a"), InputError)

@@ -1,4 +1,4 @@
-"""Check arrays from untrusted users: damage gives a one-line error, no call hangs, and no other file is changed."""
+"""Check arrays of untrusted users. Damage gives an error of one line, no call hangs, and no other file is changed."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ def test_tiles_cut_short_are_found_before_anything_is_changed(tmp_path: Path) ->
 
 
 def test_records_of_other_arrays_and_under_other_names_are_found(tmp_path: Path) -> None:
-    """Checks that records of another array are found, even if all values are equal."""
+    """Checks that Outcrop detects records that belong to another array, even if all values are equal."""
     one, other, small = made(tmp_path / "a", 2), made(tmp_path / "b", 3), tmp_path / "c"
     with oc.array((5,), "float32", persist="step", path=small) as array:
         array.step()
@@ -184,7 +184,8 @@ def test_records_of_other_arrays_and_under_other_names_are_found(tmp_path: Path)
 
 
 def test_tiles_of_another_place_array_or_time_are_found(tmp_path: Path) -> None:
-    """Checks that misplaced tiles and lost writes are found: a record has the checksum of each tile by its number."""
+    """Checks that Outcrop detects misplaced tiles and lost writes. This is possible because a record has a checksum for
+    each tile number."""
     path = tmp_path / "a"
     with oc.array(SHAPE, "float32", persist="step", path=path) as array:
         array.values.reshape(-1)[:] = np.arange(array.size)
@@ -198,8 +199,8 @@ def test_tiles_of_another_place_array_or_time_are_found(tmp_path: Path) -> None:
 
 
 def test_a_folder_of_the_version_before_is_read_and_goes_on(tmp_path: Path) -> None:
-    """Checks that a folder of the previous version can be read and updated. The old records do not contain the array's
-    name.
+    """Checks that an array of the previous version of Outcrop can be read and updated. The old records do not contain
+    the name of the array.
 
     The next record contains the name, and both records belong to the same array.
     """
@@ -217,7 +218,8 @@ def test_a_folder_of_the_version_before_is_read_and_goes_on(tmp_path: Path) -> N
 
 
 def test_reading_writes_nothing(tmp_path: Path) -> None:
-    """Checks that reading writes nothing, not even a file time. The folder may belong to somebody else."""
+    """Checks that reading changes nothing, not even the time of a file, because the folder may belong to another
+    user."""
     path = made(tmp_path / "a", steps=2)
     np.save(tmp_path / "x.npy", np.ones(5))
     before = tree(tmp_path)
@@ -229,8 +231,8 @@ def test_reading_writes_nothing(tmp_path: Path) -> None:
 
 
 def test_a_file_of_the_user_that_is_called_tiles_is_left_alone(tmp_path: Path) -> None:
-    """Checks that a user's file named `tiles` is kept. A file `tiles` with two names is not changed either. Such a file
-    may belong to a copy of an array.
+    """Checks that a user's file named `tiles` is kept. A file `tiles` that has a second name (a hard link) is not
+    changed either, because it may belong to a copy of the array.
     """
     path = tmp_path / "a"
     path.mkdir()
@@ -305,7 +307,7 @@ def test_a_folder_that_is_gone_is_noticed_at_the_next_commit(tmp_path: Path, wha
 
 
 def begin(path: Path, together: Barrier, answers: Any) -> None:
-    """Make an array at the same moment as other processes, and keep it until all processes have an answer."""
+    """Make an array at the same moment as other processes do. Keep the array open until all processes have a result."""
     together.wait()
     try:
         array = oc.array(SHAPE, "float32", persist="step", path=path)

@@ -18,7 +18,8 @@ from several_arrays import SHAPE, STATE, after, contents, make_run, make_simulat
 
 
 def test_the_order_of_arrays_is_state_with_previous_values_then_what_is_only_read() -> None:
-    """Checks the order of the arrays: the state with previous values first, then fields that are only read.
+    """Checks the order of the arrays of a run. The arrays of the state come first, with previous values, then the
+    fields that are only read.
 
     The engine and the files of older runs depend on this order.
     """
@@ -40,7 +41,8 @@ def test_every_array_is_assigned_read_and_shown_by_zarr_and_xarray(tmp_path: Pat
 
 
 def test_files_are_listed_array_by_array(tmp_path: Path) -> None:
-    """Checks the files that the engine gets: two copies of each array of the state, and one copy of each other array.
+    """Checks which files the engine gets: those of two copies of each array of the state, and of one copy of each other
+    array.
     """
     state = state_of(make_run([tmp_path / "a", tmp_path / "b"])[0])
     shards = state.layout.shards
@@ -133,7 +135,8 @@ def test_first_values_of_several_arrays_are_all_or_nothing(tmp_path: Path) -> No
 
 
 def test_what_is_only_read_can_change_until_the_first_step(tmp_path: Path) -> None:
-    """Checks that a field that is only read cannot change after the first step, because the step has used the field."""
+    """Checks that a field that is only read cannot be assigned after the first step, because this step has used the old
+    values."""
     where = tmp_path / "run.oc"
     simulation, start = make_run(where)
     simulation["m"] = 7
@@ -165,7 +168,8 @@ def test_a_run_without_the_fields_it_reads_is_refused_and_makes_nothing(tmp_path
 
 
 def test_a_state_that_was_lost_in_place_needs_all_of_it_anew(tmp_path: Path) -> None:
-    """Checks that a lost state accepts only an assignment of all its fields. Fields that are only read are still valid.
+    """Checks a run whose state is lost. The run accepts only an assignment to all fields of the state. Fields that are
+    only read are still valid.
     """
     where = tmp_path / "run.oc"
     simulation, start = make_run(where, in_place=True)

@@ -41,7 +41,8 @@ def random_values(shape: tuple[int, ...]) -> np.ndarray:
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_zarr_xarray_and_outcrop_show_the_stencil_s_own_axes(tmp_path: Path, shape: tuple[int, ...]) -> None:
-    """Checks that readers see only the axes of the stencil, without the internal third axis and without padding."""
+    """Checks that programs that read a result see only the axes of the stencil. Internal axes and padding are not
+    visible."""
     values, where = random_values(shape), tmp_path / "run.oc"
     simulation = make_run(where, shape, values)
     assert simulation.shape == shape and oc.open(where).shape == shape
@@ -152,8 +153,8 @@ def test_shards_of_rows_over_directories_are_one_array(tmp_path: Path) -> None:
     ],
 )
 def test_sides_by_axis_reach_the_axes_inside_and_come_back(given: object, ndim: int, inside: str, shown: str) -> None:
-    """Checks that an axis that the grid does not have stays fixed. Another boundary on this axis costs planes or
-    excludes schemes.
+    """Checks that an internal axis, which the user's grid does not have, always has the boundary `fixed`. Any other
+    boundary costs planes or excludes schemes.
     """
     boundary = boundary_on_grid(as_boundary(given), ndim)
     assert str(boundary) == inside and as_boundary(inside) == boundary
@@ -183,7 +184,7 @@ def test_sides_of_an_axis_there_is_not_are_refused(tmp_path: Path) -> None:
     ],
 )
 def test_sides_that_cannot_be_are_refused(given: object, words: str) -> None:
-    """Checks that wrong boundaries are refused with a message, without a traceback. No part of the text is ignored."""
+    """Checks that each wrong boundary gives a clear error. No part of the text is ignored."""
     with pytest.raises(InputError, match=words):
         as_boundary(given)
     assert as_boundary("x = periodic, z = fixed : mirror") == as_boundary("x=periodic,z=fixed:mirror")
@@ -228,7 +229,7 @@ def test_coordinates_that_cannot_be_are_refused(tmp_path: Path) -> None:
 
 
 def test_n_takes_one_to_three_numbers() -> None:
-    """Checks that `-n` takes at most three numbers. Further words and options stay where they are."""
+    """Checks that `-n` takes at most three numbers. The words after these numbers stay separate arguments."""
     for line, joined in [
         ("run heat7 -n 20 12 10 -t 5", ["run", "heat7", "-n", "20 12 10", "-t", "5"]),
         ("run -n 20 heat7", ["run", "-n", "20", "heat7"]),

@@ -1,6 +1,7 @@
 """Check the benchmark that fills the table of the README. The benchmark must run, and the report must be correct.
 
-The benchmark makes missing directories and removes the new directories at the end. Only the file of figures remains.
+The benchmark makes missing directories, and removes these directories at the end. Only the file with the figures
+remains.
 """
 
 import json
@@ -38,7 +39,8 @@ def test_small_bench_measures_everything(tmp_path: Path, capsys: pytest.CaptureF
 
 
 def test_bench_of_a_grid_and_share_of_ones_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Checks that `-n`, `-t` and `--memory` select the measurement. A wrong share of memory is refused."""
+    """Checks that `-n`, `-t` and `--memory` set the grid, the steps and the memory of the measurement. A wrong share of
+    memory is refused."""
     target = tmp_path / "figures.json"
     arguments = ["bench", "core", "--small", "-d", str(tmp_path), "--json", str(target), "-n", "40", "30", "50"]
     assert call([*arguments, "-t", "4", "--memory", "10%"]) == 0
@@ -68,8 +70,8 @@ def test_unknown_bench_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_small_stencil_bench_compares_like_with_like(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Checks that figures count whole steps, also for several stages. Each stencil has a row, and bytes equal the
-    prediction.
+    """Checks that figures count whole steps, also if a step has several stages. Each stencil has a row, and its bytes
+    equal the prediction.
     """
     target, names = tmp_path / "figures.json", ["heat2", "maxwell", "d2q9"]
     where = str(tmp_path / "new" / "below")
@@ -118,8 +120,8 @@ def test_devito_computes_what_is_compared(name: str) -> None:
 
 
 def test_small_kernel_bench_compares_the_same_computation(tmp_path: Path) -> None:
-    """Checks that hand-written loops compute the same as generated loops. Both kinds of loops are timed in the cache
-    and from memory.
+    """Checks that hand-written loops compute the same as generated loops. The benchmark measures both kinds of loops,
+    with data in the cache and in memory.
     """
     target = tmp_path / "figures.json"
     assert call(["bench", "kernel", "--small", "-d", str(tmp_path / "new" / "below"), "--json", str(target)]) == 0

@@ -1,5 +1,5 @@
-"""Check `outcrop bench io`. The benchmark measures each case as described, only reads devices by default, and removes
-its files.
+"""Check `outcrop bench io`. The benchmark measures each case as described, does not write to devices by default, and
+removes its files.
 """
 
 import fcntl
@@ -29,8 +29,8 @@ def bench(folder: Path, *words: str) -> tuple[int, Path]:
 
 
 def test_small_bench_measures_everything(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Checks that each available interface is measured at each size, depth and pattern, with tables, JSON and a
-    picture.
+    """Checks that each available interface is measured at each size, depth and pattern. The benchmark prints tables and
+    writes JSON and a picture.
     """
     code, file = bench(tmp_path, "--png", str(tmp_path / "picture.png"))
     assert code == 0
@@ -62,10 +62,8 @@ def test_small_bench_measures_everything(tmp_path: Path, capsys: pytest.CaptureF
 
 
 def test_more_cores_than_large_requests_fit_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Checks a machine with many cores: fewer threads make the large requests, because each thread needs a separate
-    part of the file.
-
-    All threads make the small requests.
+    """Checks a machine with many cores. Each thread needs a separate part of the file, so large requests are made by
+    fewer threads than small requests.
     """
     monkeypatch.setattr(io.discover, "available_cores", lambda: 300)
     code, file = bench(tmp_path, "--only", "sizes")
@@ -98,7 +96,8 @@ def words_of(figure: Figure) -> Iterator[str]:
 
 
 def test_a_device_is_read_and_never_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Checks that a device is only read, with an image as the device. File and device get the same reads."""
+    """Checks that a device is only read. In this test, an image acts as the device. The benchmark measures the same
+    reads on a file and on the device."""
     image, content = tmp_path / "disk.img", bytes(range(256)) * 4096
     image.write_bytes(content)
     take_images_for_devices(monkeypatch.setattr)
@@ -112,8 +111,8 @@ def test_a_device_is_read_and_never_written(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_a_device_is_written_where_that_is_meant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Checks that `--write-device` measures all four patterns on file and device. Zeros remain at both ends of the
-    device.
+    """Checks that `--write-device` measures all four patterns on a file and on the device. Afterwards, both ends of the
+    device hold zeros.
     """
     image = make_image(tmp_path / "disk.img", 24 * MIB)
     before = image.read_bytes()
@@ -185,7 +184,7 @@ def test_too_little_room_is_refused(
 
 @pytest.mark.parametrize("name", [one.name for one in INTERFACES])
 def test_every_interface_writes_what_it_says(name: str, tmp_path: Path) -> None:
-    """Checks that an interface writes the whole span and no byte after the span."""
+    """Checks that each interface writes the whole span and no byte after the span."""
     if name in unavailable():
         pytest.skip(unavailable()[name])
     path = tmp_path / "file"
@@ -198,7 +197,7 @@ def test_every_interface_writes_what_it_says(name: str, tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_gone_is_one_line(tmp_path: Path) -> None:
-    """Checks that a missing file gives a one-line error, also from a separate process."""
+    """Checks that a missing file gives a one-line error, even if the measurement runs in a separate process."""
     case = IoCase("threads", False, False, 4096, 1, MIB)
     with pytest.raises(StorageError, match="No such file"):
         measure_limited([case], tmp_path / "none", 1.0, None)

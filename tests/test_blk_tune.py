@@ -1,4 +1,5 @@
-"""Check the comparison with Midorikawa and Tan. Our Blk-Tune gives Table II of the paper.
+"""Check the comparison with the paper of Midorikawa and Tan. Our implementation of Blk-Tune gives Table II of the
+paper.
 
 The traffic of our schemes equals the formulas of the literature."""
 
@@ -18,7 +19,7 @@ from strategies import make_problem
 MACHINE = load_machine("crest10")
 each_problem = pytest.mark.parametrize("row", TABLE, ids=lambda row: row.name)
 
-# A second copy of the figures that the paper prints. The test finds an accidental change of the table in the source.
+# The figures that the paper prints, a second time. With this copy, a test detects an accidental change of TABLE.
 PRINTED = [
     (2048, 1025, 2304, 500, 2, 16, 107.3),
     (4096, 683, 1536, 334, 3, 54, 116.2),
@@ -50,7 +51,8 @@ def test_blk_tune_gives_table_2(row: Published) -> None:
 @each_problem
 @pytest.mark.parametrize("gib", [117, 120, 124])
 def test_the_table_does_not_hang_on_the_assumed_share_of_memory(row: Published, gib: int) -> None:
-    """Checks that each memory size between the largest block and 97 % of the machine gives the same blocks."""
+    """Checks that the blocks do not depend on the assumed share of the memory. Each size from the largest block to 97 %
+    of the machine gives the same blocks."""
     found = blk_tune(table2_problem(row), gib * GIB)
     assert (found.blocks, found.bt) == (row.blocks, row.bt)
 
@@ -60,15 +62,14 @@ def test_the_table_does_not_hang_on_the_assumed_share_of_memory(row: Published, 
 def test_the_division_does_not_hang_on_the_assumed_rounding(
     row: Published, multiple: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Checks that another rounding of the number of planes gives the same number of blocks and steps."""
+    """Checks that the numbers of blocks and steps do not depend on the assumed rounding of the number of planes."""
     monkeypatch.setattr("outcrop.bench.literature.table2.PLANES_MULTIPLE", multiple)
     found = blk_tune(table2_problem(row), MACHINE.usable_bytes)
     assert (found.blocks, found.bt) == (row.blocks, row.bt)
 
 
 def test_less_memory_moves_more_and_is_never_exceeded() -> None:
-    """Checks that the search stays within the memory and uses more than half of the memory. Less memory means more
-    traffic.
+    """Checks that the largest block fits the memory and uses more than half of it. Less memory leads to more traffic.
     """
     problem, words = make_problem((2048, 2048, 2048), (1, 1, 1), 500), 0.0
     for memory_bytes in (16 << 30, 4 << 30, 1 << 30, 256 << 20, 64 << 20):
@@ -83,10 +84,9 @@ def test_less_memory_moves_more_and_is_never_exceeded() -> None:
 
 @each_problem
 def test_traffic_is_that_of_the_formulas(row: Published) -> None:
-    """Checks the traffic against estimates: wavefronts and the floor agree to 1 GiB.
-
-    AL-NR moves up to 12 % less than its estimate, because the estimate counts each block as the largest one. If our
-    count uses the same assumption, the traffic agrees to 0.2 %."""
+    """Checks the traffic against estimates. For wavefronts and the floor, the difference is at most 1 GiB. AL-NR moves
+    up to 12 % less than its estimate, because the estimate treats each block as if it were the largest one. With the
+    same assumption, our traffic differs by at most 0.2 %."""
     found = moved(row)
     for name in ("wavefront k=1", "wavefront best k", "floor"):
         assert found[name].formula_gib == pytest.approx(row.estimate_gib[name], abs=1), name
@@ -94,7 +94,8 @@ def test_traffic_is_that_of_the_formulas(row: Published) -> None:
     for name in ("aio", "aio3y", "aio5y"):
         assert 0.88 < found[name].formula_gib / row.estimate_gib[name] < 1, name
         assert 0.75 < found[name].plan_gib / row.estimate_gib[name] < 1, name
-    planes = row.blocks[2] * (row.bz + row.bt + 2) / row.shape[0]  # planes that all blocks touch, per plane of the grid
+    # the number of planes that all blocks touch together, divided by the number of planes of the grid
+    planes = row.blocks[2] * (row.bz + row.bt + 2) / row.shape[0]
     whole_blocks = planes / (1 + row.bt / row.bz)
     for name in ("aio", "aio3y"):
         assert found[name].formula_gib * whole_blocks == pytest.approx(row.estimate_gib[name], rel=0.002), name

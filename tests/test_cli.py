@@ -46,7 +46,7 @@ def in_a_folder_of_inputs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def tree(folder: Path) -> dict[str, bytes | str]:
-    """Return each path below a folder with its content."""
+    """Return a dictionary from each path below a folder to its content."""
     found: dict[str, bytes | str] = {}
     for path in sorted(folder.rglob("*")):
         found[str(path)] = os.readlink(path) if path.is_symlink() else path.read_bytes() if path.is_file() else "folder"
@@ -147,13 +147,13 @@ def test_no_permission_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[
 
 
 def test_a_run_from_first_to_last_command(capsys: pytest.CaptureFixture[str]) -> None:
-    """Checks that plan, run, info, verify, plot and resume agree with each other and with the oracle."""
+    """Checks that the commands plan, run, info, verify, plot and resume agree with each other and with the oracle."""
     assert call(["plan", *changed(init="volume.npy", n=None)[1:]]) == 0
     plan = capsys.readouterr().out
     assert not Path("run.oc").exists()
     words = changed(init="volume.npy", n=None, param="c0=0.5")
     assert call(words) == 2
-    assert "unstable" in capsys.readouterr().err  # c0 = 0.5 and c1 = 0.1 are unstable
+    assert "unstable" in capsys.readouterr().err  # the stencil with c0 = 0.5 and c1 = 0.1 is unstable
     assert not Path("run.oc").exists()
     assert call([*words, "--unstable", "--json", "report.json"]) == 0
     table = capsys.readouterr().out
@@ -202,9 +202,8 @@ def test_a_run_is_only_replaced_by_force(capsys: pytest.CaptureFixture[str]) -> 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_signals_stop_and_say_how_to_go_on(tmp_path: Path, number: int) -> None:
-    """Checks that Ctrl-C and SIGTERM end a run with code 130 and one line.
-
-    A batch system sends SIGTERM, and its shell may ignore Ctrl-C.
+    """Checks that Ctrl-C and SIGTERM end a run with exit code 130 and a message of one line. Batch systems send
+    SIGTERM. Their shell may ignore Ctrl-C, so the shell in this test ignores it too.
     """
     words = changed(n="96 96 96", t="4000", memory="600KiB", init="random:2")
     ignoring = f"trap '' INT; exec {sys.executable} -m outcrop.cli.main" if number == signal.SIGTERM else ""
@@ -229,7 +228,8 @@ def test_signals_stop_and_say_how_to_go_on(tmp_path: Path, number: int) -> None:
 
 
 def test_looking_at_a_run_loads_no_more_than_it_needs() -> None:
-    """Checks that `run` loads no Zarr and no plotting, so that a run needs little memory beyond its budget."""
+    """Checks that `run` imports neither zarr nor packages for plotting, so that a run needs little memory beyond its
+    budget."""
     program = (
         "import sys; from outcrop.cli.main import call; code = call(sys.argv[1:]);"
         "print(code, sorted({'zarr', 'xarray', 'matplotlib', 'pandas'} & set(sys.modules)))"
@@ -251,7 +251,8 @@ def test_parameters_and_slices_are_read_exactly() -> None:
 
 
 def test_plan_explains_its_choice(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Checks that `plan --explain` lists the chosen candidate first, and a reason for each other one. No run is made.
+    """Checks that `plan --explain` lists the chosen candidate first, and gives a reason for each rejected one. No run
+    is made.
     """
     target = tmp_path / "run.oc"
     size = ["-n", "64", "64", "300", "-t", "40", "--memory", "1MiB"]

@@ -90,7 +90,8 @@ def test_values_are_asked_for_by_name_and_need_none_for_one_field() -> None:
 
 
 def test_the_grid_has_the_size_of_any_file(tmp_path: Path) -> None:
-    """Checks that the grid gets its size from any of the files. Values without a size of their own use this size."""
+    """Checks that any of the files can define the size of the grid. Values without a size, such as numbers, fill this
+    grid."""
     shape, sources = initial_values(["u=gaussian", "m=model.npy"], None, waves())
     assert shape == (6, 5, 4) and {name: source.shape for name, source in sources.items()} == dict.fromkeys("um", shape)
     assert initial_values(["a=zeros"], "9 7", flat())[0] == (7, 9)
@@ -145,7 +146,8 @@ def test_info_verify_and_plot_know_all_fields(capsys: pytest.CaptureFixture[str]
 
 
 def test_coordinates_are_shown_and_drawn(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Checks that `outcrop info` shows the coordinates of a run, and that pictures have axes in the same units."""
+    """Checks that `outcrop info` shows the coordinates of a run, and that the axes of pictures have the units of these
+    coordinates."""
     simulation = oc.Simulation(
         "flat", (30, 20), directory="run.oc", memory="1MiB", spacing=(2.5, 5), origin=(0, 100), units="m"
     )

@@ -1,4 +1,5 @@
-"""Check commits of arrays. Opening an array finds the last complete commit, and damage is found and named."""
+"""Check commits of arrays. An opened array has the values of the last complete commit. Damage is detected, and the
+message names the damaged part."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ MIB = 1 << 20
 
 
 def made(path: Path, persist: str | int = "step", steps: int = 3) -> None:
-    """Make an array. Step k sets all cells to k, so that each step changes all tiles."""
+    """Make an array and commit some steps. Step k sets all cells to k, so each step changes all tiles."""
     with oc.array(SHAPE, "float32", persist=persist, path=path) as array:
         for step in range(1, steps + 1):
             array[...] = step
@@ -37,8 +38,8 @@ def flip(path: Path, offset: int) -> None:
 
 @pytest.mark.parametrize(("persist", "commits"), [("step", 7), (3, 3), (7, 1), (8, 1), ("end", 1)])
 def test_commits_when_it_was_asked_to(tmp_path: Path, persist: str | int, commits: int) -> None:
-    """Checks the number of commits: at each step, at each k-th step, or at the end. Without changes the end commits
-    nothing.
+    """Checks the number of commits for each value of `persist`. Arrays commit at each step, at each k-th step, or at
+    the end. At the end, an array without changes is not committed again.
     """
     made(tmp_path / "a", persist, steps=7)
     with oc.open_array(tmp_path / "a") as array:
@@ -47,7 +48,8 @@ def test_commits_when_it_was_asked_to(tmp_path: Path, persist: str | int, commit
 
 
 def test_names_of_new_folders_are_made_durable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Checks that all new folders above an array are flushed. A power cut must not remove the folder of a commit."""
+    """Checks that all new folders above an array are flushed. Otherwise a power cut may remove the folder that contains
+    a commit."""
     flushed: set[Path] = set()
 
     class Told(durable.System):
@@ -67,7 +69,8 @@ def test_names_of_new_folders_are_made_durable(tmp_path: Path, monkeypatch: pyte
 
 
 def test_goes_on_where_it_was(tmp_path: Path) -> None:
-    """Checks that the same call makes an array and continues it later. The numbers of steps and generations continue.
+    """Checks that a second call of `oc.array` continues the array that the first call made. The numbers of steps and
+    generations continue.
     """
     for run in range(3):
         with oc.array(SHAPE, "float32", persist="step", path=tmp_path / "a") as array:
@@ -125,7 +128,7 @@ def test_a_flipped_byte_is_found_and_the_commit_before_opened(tmp_path: Path, ac
     """
     path = tmp_path / "a"
     made(path)
-    flip(path / "tiles", 1 * MIB + 77)  # generation 3 is in slot 0 again
+    flip(path / "tiles", 1 * MIB + 77)  # generation 3 is in slot 0, like generation 1
     with (
         pytest.warns(RuntimeWarning, match=r"generation 3 is damaged: checksum .* at offset 1048576 .*; opened .* 2"),
         oc.open_array(path, access=access) as array,
@@ -168,7 +171,7 @@ def test_when_nothing_is_whole_it_says_so(tmp_path: Path) -> None:
 
 
 def hold(path: Path) -> str:
-    """Return the error message of another process that opens the array, or an empty text."""
+    """Try to open the array, and return the error message, or an empty text. Another process runs this function."""
     try:
         oc.open_array(path).abandon()
     except InputError as error:
@@ -215,7 +218,7 @@ def test_an_array_that_is_let_go_unclosed_says_what_is_lost(tmp_path: Path) -> N
 
 
 def test_a_copy_in_dram_is_committed_the_same(tmp_path: Path) -> None:
-    """Checks that commits are the same if the program works on a copy in DRAM."""
+    """Checks that commits are the same if the program computes on a working copy in DRAM."""
     with oc.array(SHAPE, persist="step", path=tmp_path / "a", working="dram") as array:
         array[...] = 3
         array.step()
@@ -281,7 +284,8 @@ def test_what_cannot_be_is_one_line_and_makes_nothing(
 
 
 def test_opening_what_is_not_there(tmp_path: Path) -> None:
-    """Checks the errors for a missing path, for a folder without an array, and for an array without a commit."""
+    """Checks the error messages for a missing path, for a folder without an array, and for an array without a
+    commit."""
     with pytest.raises(InputError, match="there is no array at"):
         oc.open_array(tmp_path / "a")
     with pytest.raises(InputError, match="holds no array"):

@@ -1,4 +1,4 @@
-"""Check tiers that users declare: allowed values, values that contradict the file system, and one-line errors."""
+"""Check tiers that users declare: allowed values, values that contradict the file system, and error messages."""
 
 import os
 import re
@@ -26,7 +26,7 @@ flush_latency = 0
 
 
 def test_what_is_declared_is_what_the_tier_has(tmp_path: Path) -> None:
-    """Checks that a tier has its declared values. A quota includes the files that already exist.
+    """Checks that a tier has its declared values. The bytes of files that already exist count in a quota.
 
     Values that are not declared come from the file system or from a measurement.
     """
@@ -99,9 +99,10 @@ def test_nothing_lasts_longer_than_its_file_system() -> None:
 
 
 def test_where_the_file_is_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Checks the order of the search: the named file, the file of the variable, the user's own file.
+    """Checks which file of tiers is used: first the file that the option names, then the file of the environment
+    variable, then the user's own file.
 
-    The first two files must exist if they are given.
+    If one of the first two is given, this file must exist.
     """
     monkeypatch.delenv("OUTCROP_TIERS", raising=False)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
@@ -143,9 +144,8 @@ NO_FILES: dict[str, tuple[Callable[[Path], object], str]] = {
 def test_what_is_no_file_of_tiers_is_one_line(
     make: Callable[[Path], object], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Checks that a path that is no regular file is refused, from an argument, the variable or the user's folder.
-
-    Files without an end are not read.
+    """Checks that a path is refused if it is not a small text file, wherever the path comes from. Files without an end,
+    such as /dev/zero, are not read.
     """
     path = tmp_path / "outcrop" / "tiers.toml"
     path.parent.mkdir()
@@ -188,8 +188,8 @@ def test_a_quota_holds_for_paths(scratch: Path) -> None:
 
 
 def test_stream_is_measured_where_it_was_asked_for(scratch: Path) -> None:
-    """Checks that a benchmark runs in the directory that the user names, within its quota. A missing tier does not
-    matter.
+    """Checks that a benchmark runs in the directory that the user names, and respects the quota of this directory.
+    Declared tiers that are missing on this machine do not matter.
     """
     tier = find_tier(scratch / "inner", None)
     assert (tier.name, tier.directory) == ("scratch", scratch / "inner")
@@ -198,6 +198,7 @@ def test_stream_is_measured_where_it_was_asked_for(scratch: Path) -> None:
 
 
 def test_a_tier_that_is_not_here_says_so(scratch: Path) -> None:
-    """Checks that the error says that the tier does not exist on this machine, not that the tier is full."""
+    """Checks the error for a declared tier that does not exist on this machine. The error must not say that the tier is
+    full."""
     with pytest.raises(InputError, match=r"tier gone \(/not/here\) cannot be used: there is no such directory"):
         oc.array(3, tier="gone")

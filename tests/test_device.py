@@ -1,7 +1,7 @@
 """Check runs on block devices: their bits, their bytes, their locks, and their state after a kill.
 
-The tests in test_device*.py use images in plain files, and `is_block_device` accepts these images. Exclusive opening
-and sector sizes need the kernel, so test_raw_device.py tests them.
+The tests in test_device*.py use plain files as images of devices, and `is_block_device` accepts these files. Exclusive
+opening and sector sizes need a real device, so test_raw_device.py tests them.
 """
 
 import multiprocessing
@@ -35,9 +35,8 @@ KILLS = int(os.environ.get("OUTCROP_KILLS", "20"))
 
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_a_run_on_devices_has_the_bits_and_bytes_of_one_in_directories(tmp_path: Path, count: int) -> None:
-    """Checks that a run on devices stores the same bytes as a run in directories, after a header.
-
-    Therefore a shard that is copied from a device is a Zarr shard.
+    """Checks that a run on devices stores the same bytes as a run in directories, after a header. So a shard that is
+    copied from a device into a file is a valid Zarr shard.
     """
     devices = [make_image(tmp_path / f"{index}.img") for index in range(count)]
     folders = [tmp_path / f"{index}.oc" for index in range(count)]
@@ -60,7 +59,7 @@ def test_a_run_on_devices_has_the_bits_and_bytes_of_one_in_directories(tmp_path:
 
 
 def without_seals(shard: bytes, layout: PlaneLayout) -> bytes:
-    """Return a shard with zeros instead of seals. Seals depend on the run, all other bytes do not."""
+    """Return a shard with zeros instead of seals. Seals differ from run to run, and all other bytes are the same."""
     content, seal = bytearray(shard), layout.plane_bytes + 4
     for begin in range(0, len(shard) - layout.index_bytes, layout.record_bytes):
         content[begin + seal : begin + seal + 4] = bytes(4)
@@ -73,7 +72,7 @@ def without_seals(shard: bytes, layout: PlaneLayout) -> bytes:
 def test_regions_are_apart_aligned_and_behind_the_header(devices: int, in_place: bool, arrays: str) -> None:
     """Checks that the regions of all arrays are aligned, do not overlap, and begin after the header.
 
-    A * after a name marks an array that is only read.
+    In `arrays`, a * after a name marks an array that is only read.
     """
     manifest = replace(
         make_manifest(*map(Path, "abcde"[:devices]), in_place=in_place),
@@ -146,7 +145,8 @@ def test_a_start_that_is_refused_leaves_no_run(tmp_path: Path) -> None:
 
 
 def test_a_run_replaced_meanwhile_is_not_written(tmp_path: Path) -> None:
-    """Checks that a process cannot write planes or a manifest to a device that another run has replaced."""
+    """Checks that a process cannot write planes or a manifest to a device after another run has replaced its run
+    there."""
     device = make_image(tmp_path / "a.img")
     old = create(device)
     old.commit(0)
@@ -215,7 +215,7 @@ def test_killed_runs_end_with_the_same_bits(tmp_path: Path) -> None:
             sim = oc.open(device)
             reached = sim.step if sim._state and sim._state.has_values else -1
         except InputError:
-            reached = -1  # killed before the header was written
+            reached = -1  # the child was killed before the header was written
         assert step in (-1, STEPS) or reached >= step, f"kill {kills}: step {step} was lost, now {reached}"
         step = reached
         if step >= 0:

@@ -18,7 +18,8 @@ pytestmark = pytest.mark.usefixtures("images")
 
 
 def test_a_run_on_which_something_else_was_put_is_not_written(tmp_path: Path) -> None:
-    """Checks that a run is not written if other metadata appears on its device, also behind the first sector (md)."""
+    """Checks that Outcrop does not write to a run if metadata of another program has appeared on its device. Such
+    metadata may lie behind the first sector, as those of md do."""
     device = make_image(tmp_path / "a.img")
     state = create(device)
     state.commit(0)
@@ -33,7 +34,8 @@ def test_a_run_on_which_something_else_was_put_is_not_written(tmp_path: Path) ->
 def test_known_content_is_named_and_kept(
     tmp_path: Path, magic: tuple[str, str, int, bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Checks that known content is found without blkid, kept without --force, and removed completely with --force."""
+    """Checks that known content of a device is detected without blkid. Without `--force` the content is kept, and with
+    `--force` it is removed completely."""
     monkeypatch.setattr(device_use, "by_blkid", lambda path: "")
     kind, name, offset, content = magic
     device = make_image(tmp_path / "a.img", noise=False)
@@ -65,7 +67,7 @@ def test_metadata_at_places_of_their_own_are_found(tmp_path: Path) -> None:
 
 
 def test_what_blkid_says_is_put_in_words() -> None:
-    """Checks that the text of blkid becomes a message that names the kind and the label of the content."""
+    """Checks that a message names the kind and the label of the content that blkid reports."""
     for export, words in [
         ("LABEL=data\nTYPE=ext4\nUSAGE=filesystem\n", "a file system (ext4, labelled data; says blkid)"),
         ("DEVNAME=/dev/x\nTYPE=LVM2_member\nUSAGE=raid\n", f"{device_use.GROUP} (LVM2_member; says blkid)"),
@@ -95,7 +97,8 @@ def test_devices_need_the_flag_and_the_flag_needs_devices(tmp_path: Path) -> Non
 
 
 def test_what_needs_files_of_its_own_is_refused(tmp_path: Path) -> None:
-    """Checks that snapshots on a device need a folder for records. Without a folder, nothing is written to the device.
+    """Checks that a run on a device needs a folder for records if the run has snapshots. Without a folder, nothing is
+    written to the device.
     """
     device = make_image(tmp_path / "a.img")
     before = device.read_bytes()

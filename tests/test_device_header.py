@@ -73,7 +73,7 @@ def test_damaged_headers_are_refused_and_replaced_by_force_only(tmp_path: Path) 
     whole = device.read_bytes()
     for offset, content, words in [
         (16, b"\2", "first block is damaged"),
-        (SLOT_OFFSETS[0] + 100, b"?", ""),  # the other copy, of a run without values, is undamaged
+        (SLOT_OFFSETS[0] + 100, b"?", ""),  # the other copy of the manifest is undamaged
     ]:
         device.write_bytes(whole)
         put(device, offset, content)
@@ -100,8 +100,8 @@ def test_a_newer_header_names_both_versions(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_what_is_left_of_an_overwritten_run_is_no_run(tmp_path: Path) -> None:
-    """Checks that a device whose first sector was overwritten holds no run, even if the slots after this sector
-    survive.
+    """Checks that a device holds no run after its first sector was overwritten, even if the slots of the manifest after
+    this sector are intact.
     """
     device = make_image(tmp_path / "a.img")
     create(device).commit(0)

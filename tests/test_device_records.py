@@ -1,5 +1,5 @@
-"""Check the records of runs on block devices. The records are in a folder beside the device and belong to the same
-commits.
+"""Check the records of runs on block devices. The records are in a separate folder, and each commit covers the device
+and this folder.
 """
 
 import os
@@ -48,9 +48,8 @@ def test_info_says_where_records_are(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 @pytest.mark.parametrize("owner", [Recorder, Device])
 def test_a_pass_cut_off_is_done_again(owner: type, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Checks that a pass is repeated after a failure before its commit.
-
-    After a failure between the commit and the list of snapshots, opening the run repairs the list.
+    """Checks that a pass is repeated if it fails before its commit. If a failure comes after the commit and before the
+    list of snapshots is written, the list is repaired when the run is opened.
     """
     name = "after" if owner is Recorder else "tidy"
     sim, original, calls = on_device(tmp_path), getattr(owner, name), []
@@ -88,8 +87,8 @@ def test_the_folder_belongs_to_its_run(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_cannot_be_is_refused_and_nothing_changes(tmp_path: Path) -> None:
-    """Checks that an unsuitable folder is refused: a file, a folder with other content or of another run, or a folder
-    for a run without records.
+    """Checks that an unsuitable folder of records is refused: a file, a folder with other content, or a folder of
+    another run. A folder is also refused if the run has no records.
     """
     device = make_image(tmp_path / "a.img")
     before = device.read_bytes()
@@ -111,7 +110,7 @@ def test_a_folder_that_cannot_be_is_refused_and_nothing_changes(tmp_path: Path) 
 
 
 def test_a_start_that_fails_leaves_no_folder(tmp_path: Path) -> None:
-    """Checks that a run whose initial values cannot be read is removed together with its folder of records."""
+    """Checks that a new run is removed, together with its folder of records, if its initial values cannot be read."""
     sim = oc.Simulation(
         oc.stencils.heat(), (20, 20, 20), directory=make_image(tmp_path / "a.img"), memory="1MiB", raw_device=True,
         records=tmp_path / "new" / "records", snapshots=oc.Snapshots(2),

@@ -1,5 +1,5 @@
-"""Check the messages about the users of a device. The test writes files like those in which the kernel names these
-users.
+"""Check the messages that say what uses a device. The kernel lists the uses of a device in /sys and /proc. The tests
+write such files.
 """
 
 from pathlib import Path
@@ -11,7 +11,8 @@ from outcrop.run.device import use as device_use
 
 
 def fake_kernel(root: Path, monkeypatch: pytest.MonkeyPatch, mounts: str = "", holder: str = "") -> None:
-    """Make files of a fake kernel: a disk 8:0 with a partition 8:1, and lists of their users."""
+    """Make the files of a simulated kernel: a disk 8:0 with a partition 8:1, the mounts, and the holder of the
+    partition."""
     disk = root / "sys" / "dev" / "block" / "8:0"
     for folder, number in ((disk, "8:0"), (disk / "sda1", "8:1")):
         (folder / "holders").mkdir(parents=True)
@@ -43,7 +44,8 @@ def test_who_uses_a_disk_or_its_partitions_is_named(
 
 
 def test_a_device_of_which_nothing_says_who_uses_it_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Checks that a device is refused without /sys, because a loop device then looks unused."""
+    """Checks that a device is refused if /sys does not exist, because a loop device that is in use then looks
+    unused."""
     monkeypatch.setattr(device_use, "SYS", tmp_path / "sys")
     monkeypatch.setattr(device_use, "_number", lambda path: "7:0")
     with pytest.raises(InputError, match=r"may be in use.*is not mounted"):

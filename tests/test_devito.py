@@ -1,4 +1,4 @@
-"""Check that a script gives the same values here as in Devito, in each cell and also at the edges."""
+"""Check that a script of Devito gives the same values in Outcrop as in Devito, also in the cells at the edges."""
 
 from __future__ import annotations
 
@@ -111,7 +111,8 @@ def test_maxwell(dtype: Any) -> None:
 
 @BOTH
 def test_equations_happen_in_the_order_given(dtype: Any) -> None:
-    """Checks stages: later equations read u(t + dt), u(t) and u(t - dt). One field has an Inc and a second Eq."""
+    """Checks several stages: later equations read u(t + dt), u(t) and u(t - dt). One field has an `Inc` and a second
+    `Eq`."""
     grid = make_grid((14, 17), dtype, 1.0)
     u = dv.TimeFunction(name="u", grid=grid, space_order=2, time_order=2)
     a, b, c = (dv.TimeFunction(name=name, grid=grid, space_order=2) for name in "abc")
@@ -136,7 +137,8 @@ def test_equations_happen_in_the_order_given(dtype: Any) -> None:
 
 
 def random_program(rng: np.random.Generator, grid: Any) -> list[Any]:
-    """Return random equations for up to three fields, and sometimes points. The equations read each other's fields."""
+    """Return random equations for up to three fields, and sometimes sources and receivers. An equation may read the
+    fields of the other equations."""
     k = dv.Function(name="k", grid=grid, space_order=2)
     names = "uvw"[: rng.integers(1, 4)]
     fields = [dv.TimeFunction(name=n, grid=grid, space_order=2, time_order=int(rng.integers(1, 3))) for n in names]
@@ -169,7 +171,7 @@ def random_program(rng: np.random.Generator, grid: Any) -> list[Any]:
 
 
 def test_random_programs() -> None:
-    """Checks random programs: each program is refused, or gives Devito's numbers."""
+    """Checks random programs. Each program is refused or gives the same numbers as Devito."""
     accepted, wanted = 0, examples(4)
     for seed in range(10 * wanted):
         if accepted == wanted:
@@ -178,7 +180,7 @@ def test_random_programs() -> None:
         try:
             from_devito(equations, dt=0.1)
         except InputError as error:
-            assert "(t" in str(error) or ".forward" in str(error), error  # refused only for times or order
+            assert "(t" in str(error) or ".forward" in str(error), error  # only times or the order may be refused
             continue
         check(equations, 0.1, 6, np.float64)
         accepted += 1
@@ -198,7 +200,8 @@ def test_one_dimension_with_roots_and_powers() -> None:
 
 
 def test_a_halo_that_is_not_zero_is_kept() -> None:
-    """Checks that the values of the user in the halo become the rim of our arrays, for fields and coefficients."""
+    """Checks that the values that the user puts into the halo become the rim of Outcrop's arrays, for fields and
+    coefficients."""
     grid = make_grid((12, 15), np.float64, 1.0)
     u = dv.TimeFunction(name="u", grid=grid, space_order=4)
     k = dv.Function(name="k", grid=grid, space_order=2)
@@ -226,7 +229,7 @@ def test_points_with_weights_of_their_own() -> None:
 
 
 def test_nothing_of_the_grids_size_is_allocated() -> None:
-    """Checks that lowering a grid of 55 GB per field allocates no array. Lowering uses only symbols."""
+    """Checks that the translation of a script with 55 GB per field allocates no array, because it uses only symbols."""
     grid = dv.Grid(shape=(2400, 2400, 2400), dtype=np.float32)
     u = dv.TimeFunction(name="u", grid=grid, space_order=8, time_order=2)
     m = dv.Function(name="m", grid=grid)
@@ -241,7 +244,8 @@ def test_nothing_of_the_grids_size_is_allocated() -> None:
 
 
 def test_solutions_are_multiplied_out_where_that_cancels() -> None:
-    """Checks that `solve` gives 2 u - u.previous + ..., without factors dt**2, which cancel only up to rounding."""
+    """Checks that the result of `solve` becomes 2 u - u.previous + ... Factors dt**2 must not remain, because they
+    cancel only up to rounding."""
     grid = make_grid((9, 9), np.float32, 1.0)
     u = dv.TimeFunction(name="u", grid=grid, space_order=2, time_order=2)
     m = dv.Function(name="m", grid=grid)

@@ -1,4 +1,5 @@
-"""Check that an unsupported script of Devito gives a one-line error with the equation, the term and the reason."""
+"""Check that an unsupported script of Devito gives a one-line error. The error names the equation, the term and the
+reason."""
 
 from __future__ import annotations
 
@@ -59,7 +60,7 @@ def endless() -> list[Any]:
 
 
 def over(*extent: float, **options: Any) -> Any:
-    """Return an equation on a grid of this extent."""
+    """Return an equation on a grid with the given extent."""
     u = dv.TimeFunction(name="u", grid=dv.Grid(shape=(10, 12), extent=extent, **options), space_order=2)
     return dv.Eq(u.forward, 0.1 * u)
 

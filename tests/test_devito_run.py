@@ -1,4 +1,5 @@
-"""Check scripts of Devito with three changed lines. Out of core they give the numbers that Devito gives in memory."""
+"""Check scripts of Devito in which three lines are changed. Out of core, they must give the same numbers as Devito in
+memory."""
 
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ def heat_script(dtype: Any) -> tuple[list[Any], Any, Any, float]:
 
 
 def acoustic_script(dtype: Any) -> tuple[list[Any], Any, Any, float]:
-    """Return a wave script of order 8 with two shots, one between cells and one on a cell, and receivers."""
+    """Return a wave script of order 8 with receivers and two sources, one between cells and one on a cell."""
     grid = make_grid((36, 26, 24), dtype)
     u = dv.TimeFunction(name="u", grid=grid, space_order=8, time_order=2)
     m = dv.Function(name="m", grid=grid)
@@ -116,7 +117,8 @@ def maxwell_script(dtype: Any) -> tuple[list[Any], list[Any], list[Any], float]:
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("script", [elastic_script, maxwell_script])
 def test_staggered_systems_have_devitos_numbers(script: Any, dtype: Any, tmp_path: Path) -> None:
-    """Checks each component and the sums of receivers, out of core, for two stages of many fields."""
+    """Checks each component and the sums of receivers in a run out of core. The stencil has two stages of many
+    fields."""
     equations, fields, receivers, dt = script(dtype)
     dv.Operator(equations, opt="noop").apply(dt=dt, time_m=0, time_M=STEPS - 1)
     want = {one.name: np.array(one.data[STEPS % 2]) for one in fields}
@@ -211,9 +213,9 @@ CHANGES = ["src.data", "src.coordinates.data", "rec.coordinates.data", "c.data",
 
 @pytest.mark.parametrize("changed", CHANGES)
 def test_what_was_taken_may_not_change(changed: str, tmp_path: Path) -> None:
-    """Checks that a change of a source or coefficient after `oc.Simulation(...)` is refused and named.
-
-    Otherwise a wavelet that is set too late has no effect. A change of the receivers' data is allowed."""
+    """Checks that a change of a source or coefficient after `oc.Simulation(...)` is refused, and that the error names
+    the changed object. Without this error, a wavelet that is set too late silently has no effect. A change of the
+    receivers' data is allowed."""
     grid = make_grid((20, 12, 12), np.float32)
     u = dv.TimeFunction(name="u", grid=grid, space_order=2)
     c = dv.Constant(name="c", value=1.0)

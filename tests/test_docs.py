@@ -41,15 +41,15 @@ def test_examples_run_in_order(page: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=[f"{one.page.name}-{one.command}" for one in EXAMPLES])
 def test_examples_show_what_is_printed(example: Any) -> None:
-    """Checks that each line below a command is the output of the command. Figures that depend on the machine may
+    """Checks that the lines below each command are the output of this command. Figures that depend on the machine may
     differ.
     """
     assert OUTPUTS["differences"](example) == []
 
 
 def test_an_example_that_shows_something_else_is_found(tmp_path: Path) -> None:
-    """Checks that the comparison finds a wrong figure and an additional line, and ignores paths and figures that depend
-    on the machine.
+    """Checks that the comparison detects a wrong figure and an additional line. It must ignore paths, and figures that
+    depend on the machine.
     """
     right = next(one for one in EXAMPLES if one.page.name == "errors.md")
     assert OUTPUTS["differences"](right._replace(shown=[right.shown[0].replace("1620", "1621")]))
@@ -83,7 +83,7 @@ def test_pages_say_whom_they_are_for(page: Path) -> None:
 
 
 def anchors(page: Path) -> set[str]:
-    """Return the names by which links refer to the headings of a page."""
+    """Return the names of the headings of a page, in the form that links use."""
     text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.M | re.S)
     headings = re.findall(r"^#+ (.*)$", text, flags=re.M)
     return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
@@ -91,7 +91,7 @@ def anchors(page: Path) -> set[str]:
 
 @pytest.mark.parametrize("page", [*PAGES, ROOT / "ARCHITECTURE.md", ROOT / "CHANGELOG.md"], ids=lambda page: page.name)
 def test_links_lead_to_files_and_headings(page: Path) -> None:
-    """Checks that each relative link of README, manual and map has a target."""
+    """Checks that the target of each relative link in the README, the manual and ARCHITECTURE.md exists."""
     for link in re.findall(r"\]\((?!\w+:)([^)\s]+)\)", page.read_text()):
         path, _, anchor = link.partition("#")
         target = (page.parent / path).resolve() if path else page

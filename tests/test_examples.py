@@ -20,7 +20,7 @@ EXAMPLES = Path(__file__).parent.parent / "examples"
 
 
 def load(name: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """Return the names that the script `name` defines. The script can import the other examples."""
+    """Run the definitions of the script `name`, and return them by name. The script can import the other examples."""
     monkeypatch.syspath_prepend(str(EXAMPLES))
     return runpy.run_path(str(EXAMPLES / f"{name}.py"))
 
@@ -36,7 +36,7 @@ def printed(
 
 
 def numbers(pattern: str, text: str) -> list[float]:
-    """Return the numbers that a pattern finds. At least one must be found."""
+    """Return the numbers that a pattern finds in the text. At least one number must be found."""
     found = [float(number) for number in re.findall(pattern, text)]
     assert found, f"{pattern!r} is not in: {text}"
     return found
@@ -60,9 +60,8 @@ def test_what_cannot_be_is_one_line(name: str, words: list[str], message: str, t
 
 
 def test_brain_is_blurred_to_the_bit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Checks 50 steps in 8 MiB on a grid of irregular shape and uint8 input: the bits equal NumPy's.
-
-    Both pictures are written and differ.
+    """Checks 50 steps in 8 MiB on a grid of irregular shape with uint8 input. The bits equal those of NumPy. Both
+    pictures are written, and they differ.
     """
     example = load("brain", monkeypatch)
     example["main"](["-d", str(tmp_path)])
@@ -75,7 +74,7 @@ def test_brain_is_blurred_to_the_bit(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_spots_grow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """Checks the Gray-Scott example: both species stay between 0 and 1, and v does not die out."""
+    """Checks the Gray-Scott example: both species stay between 0 and 1, and v does not vanish."""
     text = printed("gray_scott", tmp_path, monkeypatch, capsys, "--size", 96, "--steps", 1200)
     assert "within 0 and 1: True" in text
     assert (oc.open(tmp_path / "run.oc")["v"][:] > 0.2).mean() > 0.02
@@ -139,7 +138,8 @@ def test_fluid_keeps_its_mass_and_viscosity(
 def test_a_shot_over_marmousi_arrives(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Checks a shot over Marmousi in cells of 50 m: the direct wave arrives in time. A second call adds nothing."""
+    """Checks the Marmousi example with cells of 50 m. The direct wave arrives at the expected time. A second call
+    computes no further steps."""
     example = load("marmousi", monkeypatch)
     options = ["-d", str(tmp_path), "--spacing", "50", "--width", "600", "--sponge", "3"]
     options += ["--seconds", "1.5", "--memory", "3MiB"]
@@ -176,7 +176,7 @@ def test_sharpening_on_a_tier_is_the_same(
 
 
 def test_stream_function_on_a_tier_is_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Checks that persistence changes no bit of the iteration, and that the promised commits can be opened."""
+    """Checks that all kinds of persistence give the same bits, and that each array has the expected commits."""
     example = load("stream_function_on_tiers", monkeypatch)
     given = Namespace(size=64, steps=5, every=2, memory="16MiB", directory=tmp_path)
     found = {name: variant.run(given) for name, variant in example["VARIANTS"].items() if name != "partial"}
@@ -194,7 +194,8 @@ def test_stream_function_on_a_tier_is_the_same(tmp_path: Path, monkeypatch: pyte
 def test_stream_function_goes_until_it_changes_little(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Checks that all variants need the same number of steps, and that the printed change equals NumPy's."""
+    """Checks that all variants need the same number of steps, and that the printed change equals the change that NumPy
+    computes."""
     example = load("stream_function_on_tiers", monkeypatch)
     words = ["--size", "64", "--until", "2e-2", "--every", "2", "--turns", "1", "--settle", "0", "--memory", "16MiB"]
     example["main"](["-d", str(tmp_path), *words])
