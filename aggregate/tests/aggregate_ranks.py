@@ -32,8 +32,9 @@ def say_if_alike(error: OutcropError) -> None:
 
 
 def patterns(folder: Path, seed: int) -> None:
-    """Write random patterns and read them back with steps, one of them beyond 4 GiB. Rank 0 compares the
-    file with the patterns."""
+    """Write random patterns in several steps and read them back. One step is beyond 4 GiB. Rank 0 compares the file
+    with the patterns.
+    """
     variables = pattern(seed, SIZE)
     mine = variables[RANK]
     settings = {"buffer": "4KiB" if seed % 2 else "64KiB", "count": None if seed % 3 else 1 + seed % SIZE}
@@ -95,7 +96,9 @@ def wrong_extents(folder: Path) -> None:
 
 
 def wrong_arrays(folder: Path) -> None:
-    """Pass an array to one rank that is too short. No rank writes, all ranks get the error, and the next step works."""
+    """Pass an array that is too short to one rank. Check that no rank writes, that all ranks get the error, and that
+    the next step works.
+    """
     plan = agg.declare(WORLD, {"u": agg.contiguous(800 * RANK, 800)}, target=folder)
     with agg.create(folder / "file", plan) as file:
         for write in (file.write, lambda arrays: file.begin_write(arrays).wait()):
@@ -110,7 +113,7 @@ def wrong_arrays(folder: Path) -> None:
 
 
 def full(folder: Path) -> None:
-    """Write a file that is larger than the limit on its size allows. All ranks must get the same error."""
+    """Set a limit on file sizes, and write a file that is larger. All ranks must get the same error."""
     nbytes = 1 << 18
     plan = agg.declare(WORLD, [agg.contiguous(nbytes * RANK, nbytes)], target=folder, buffer=65536, count=1)
     limit = nbytes * SIZE // 2
@@ -124,7 +127,7 @@ def full(folder: Path) -> None:
 
 
 def own_error(folder: Path) -> None:
-    """Raise an error in the program of one rank between two steps, while the other ranks begin the next step."""
+    """Let the program of one rank raise an error between two steps, while the other ranks begin the next step."""
     plan = agg.declare(WORLD, [agg.contiguous(RANK << 16, 1 << 16)], target=folder)
     values = np.ones(1 << 16, np.uint8)
     try:
@@ -135,7 +138,7 @@ def own_error(folder: Path) -> None:
             file.write([values])
     except ValueError as error:
         print(f"left by {error!r}", flush=True)
-        # mpi4py ends all ranks next, and the launcher may lose output that it has not read yet
+        # Next, mpi4py ends all ranks. Wait, because the launcher may lose output that it has not read before that.
         time.sleep(SECONDS_TO_BE_HEARD)
         raise
 
@@ -165,9 +168,8 @@ def hints(folder: Path) -> None:
 
 
 def on_nodes_of(ranks: int) -> None:
-    """Simulate nodes: from now on each group of `ranks` ranks counts as one node.
-
-    Other nodes are reached by messages.
+    """Simulate several nodes: treat each group of `ranks` ranks as one node. The groups then exchange messages like
+    nodes.
     """
     make = Ranks.__init__
 
@@ -181,8 +183,8 @@ def on_nodes_of(ranks: int) -> None:
 
 
 def killed(folder: Path, whom: str) -> None:
-    """Write one step, and kill a rank during the next step. The other ranks write the error that they get to a file."""
-    # MPICH's mpirun sends this signal when a rank is killed, and the signal's default action ends the process
+    """Write one step, and kill a rank during the next step. Each other rank writes the error that it gets to a file."""
+    # When a rank is killed, MPICH's mpirun sends this signal to the other ranks. By default, the signal ends a process.
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     nbytes, pieces = 4096, 256
     extents = [agg.strided(RANK * nbytes, pieces, nbytes, SIZE * nbytes)]
@@ -204,7 +206,9 @@ def killed(folder: Path, whom: str) -> None:
 
 
 def stuck(folder: Path, whom: str, how: str) -> None:
-    """Let one rank stop or sleep without ending. The other ranks write the error that they get to a file, and end."""
+    """Let one rank stop or sleep without ending. Each other rank writes the error that it gets to a file, and then
+    ends.
+    """
     nbytes, pieces = 4096, 256
     extents = [agg.strided(RANK * nbytes, pieces, nbytes, SIZE * nbytes)]
     plan = agg.declare(WORLD, extents, target=folder, count=2, buffer="64KiB")
@@ -222,7 +226,7 @@ def stuck(folder: Path, whom: str, how: str) -> None:
             file.write([values], base=step * plan.end)
     except CommunicationError as error:
         (folder / f"told-{RANK}").write_text(str(error))
-    # mpirun ends the other ranks when one rank has ended, so wait until all have written their error
+    # When one rank ends, mpirun ends the other ranks. So wait until all other ranks have written their error.
     while len(list(folder.glob("told-*"))) < SIZE - 1:
         time.sleep(0.05)
     os._exit(3)  # MPI_Finalize does not work while a rank is stuck

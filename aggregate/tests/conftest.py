@@ -1,3 +1,3 @@
-"""The tests of aggregation use the Hypothesis profiles of all tests."""
+"""Give the tests of aggregation the same Hypothesis profiles as all other tests."""
 
 import profiles  # noqa: F401

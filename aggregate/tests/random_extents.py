@@ -1,8 +1,8 @@
-"""Random patterns of access for tests of aggregation. A pattern knows the byte of the file for each byte of memory.
+"""Random patterns of access for tests of aggregation. For each byte of memory, a pattern tells its place in the file.
 
-All ranks make the same pattern from the same seed. No two ranks have the same byte. A pattern has a list of variables
-for each rank. A variable consists of runs in any order, of blocks of records, or of a part of an array with three axes.
-Some ranks have variables without bytes.
+If all ranks use the same seed, they make the same pattern. Each byte of the file belongs to at most one rank. A pattern
+has a list of variables for each rank. A variable consists of runs in any order, of one block in each record, or of a
+part of an array with three axes. Some ranks have variables without bytes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import outcrop.aggregate as agg
 
 @dataclass(frozen=True)
 class Variable:
-    """A variable of one rank. Byte i of its memory belongs to byte `places[i]` of the file."""
+    """A variable of one rank. Byte i of the variable in memory is byte `places[i]` of the file."""
 
     extents: list[agg.Extent]
     places: NDArray[np.int64]
@@ -49,7 +49,7 @@ def runs(random: np.random.Generator, ranks: int, offset: int) -> tuple[list[lis
 
 
 def records(random: np.random.Generator, ranks: int, offset: int) -> tuple[list[list[Variable]], int]:
-    """Make records. Each rank has one block of bytes in every record, or none."""
+    """Make records. In every record, each rank has one block of bytes, or no bytes at all."""
     widths = random.integers(0, 40, ranks)
     stride = max(1, int(widths.sum() + random.integers(0, 9)))
     count = int(random.integers(1, 400))
@@ -78,7 +78,7 @@ def blocks(random: np.random.Generator, ranks: int, offset: int) -> tuple[list[l
 
 
 def pattern(seed: int, ranks: int) -> list[list[Variable]]:
-    """Return a list of variables for each rank."""
+    """Return a random pattern: a list of variables for each rank."""
     random = np.random.default_rng(seed)
     of_rank: list[list[Variable]] = [[] for _ in range(ranks)]
     offset = int(random.integers(0, 5000))

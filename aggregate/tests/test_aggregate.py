@@ -1,4 +1,6 @@
-"""These tests check aggregation from Python in one process: bytes, checks of arrays, settings and explanations."""
+"""These tests use aggregation from Python in one process. They check bytes, errors for arrays, settings and
+explanations.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ GIB = 2**30
 
 @pytest.mark.parametrize("seed", range(12))
 def test_files_are_what_numpy_would_write(tmp_path: Path, seed: int) -> None:
-    """Write runs, records and subarrays through small buffers at a base. Read them back into other arrays."""
+    """Write runs, records and subarrays with small buffers, at a base that is not 0. Read them back into other arrays
+    and compare.
+    """
     mine = pattern(seed, 1)[0]
     plan = agg.declare(None, [one.extents for one in mine], target=tmp_path, buffer=4096, buffers=2 + seed % 3)
     arrays = [one.values(seed, 0, number) for number, one in enumerate(mine)]
@@ -42,9 +46,8 @@ def one_array(tmp_path: Path, **settings: Any) -> tuple[agg.Plan, np.ndarray]:
 
 
 def test_steps_may_be_under_way_together(tmp_path: Path) -> None:
-    """Begin more requests than can be under way.
-
-    Each request must keep its array alive, because the caller does not.
+    """Begin more requests than can be active at the same time. The caller keeps no reference to the arrays, so each
+    request must keep its own.
     """
     plan, values = one_array(tmp_path)
     with agg.create(tmp_path / "file", plan) as file:
@@ -62,7 +65,8 @@ def test_steps_may_be_under_way_together(tmp_path: Path) -> None:
 
 
 def test_a_request_that_is_dropped_is_finished(tmp_path: Path) -> None:
-    """The array of a request must exist until the request has read it."""
+    """Drop a request and its array before the request has ended. The library must keep the array until it is written.
+    """
     plan, values = one_array(tmp_path)
     with agg.create(tmp_path / "file", plan) as file:
         file.begin_write([values.copy()])
@@ -70,7 +74,7 @@ def test_a_request_that_is_dropped_is_finished(tmp_path: Path) -> None:
 
 
 def test_offsets_beyond_4_gib(tmp_path: Path) -> None:
-    """Offsets have 64 bits, both in an extent and in the base. The file has holes."""
+    """Check that offsets in an extent and in the base have 64 bits. The file has holes."""
     values = np.arange(1000, dtype=np.uint16)
     plan = agg.declare(None, [agg.strided(5 * GIB + 3, 1000, 2, 5)], target=tmp_path)
     with agg.create(tmp_path / "file", plan) as file:
@@ -84,7 +88,7 @@ def test_offsets_beyond_4_gib(tmp_path: Path) -> None:
 
 
 def expected_records(values: np.ndarray) -> bytes:
-    """Return the bytes of a file that has 2 bytes of data in every 5 bytes."""
+    """Return the bytes of a file in which 2 of every 5 bytes are data, and the others are a hole."""
     records = np.zeros((len(values), 5), np.uint8)
     records[:, :2] = values.view(np.uint8).reshape(-1, 2)
     return records.tobytes()[: 5 * (len(values) - 1) + 2]
@@ -108,7 +112,9 @@ READ_ONLY.flags.writeable = False
     ],
 )
 def test_wrong_arrays_are_named(tmp_path: Path, arrays: Any, line: str) -> None:
-    """The error is one line with the name of the variable. Nothing is read, and the file can still be used."""
+    """Pass unsuitable arrays. The error is one line with the name of the variable. Nothing is read, and the file can
+    still be used.
+    """
     plan, values = one_array(tmp_path)
     with agg.create(tmp_path / "file", plan) as file:
         file.write([values])
@@ -137,13 +143,13 @@ def test_wrong_arrays_are_named(tmp_path: Path, arrays: Any, line: str) -> None:
     ],
 )
 def test_extents_that_cannot_be_are_refused(make: Any, line: str) -> None:
-    """The error names the invalid argument."""
+    """Check that the error for an impossible extent names the invalid argument."""
     with pytest.raises(InputError, match=line):
         make()
 
 
 def test_extents_say_what_they_are() -> None:
-    """An extent reports its position in the file and its size in memory."""
+    """Check that an extent reports its position in the file and its size in memory."""
     part = agg.subarray((4, 6), (2, 3), (1, 2), "int16", offset=100)
     assert (part.nbytes, part.memory_nbytes, part.blocks) == (12, 12, 2)
     assert (part.begin, part.end) == (100 + 2 * 8, 100 + 2 * 17)
@@ -152,7 +158,9 @@ def test_extents_say_what_they_are() -> None:
 
 
 def test_overlaps_are_refused_but_for_reading(tmp_path: Path) -> None:
-    """The error names the byte. A plan for reading may contain overlaps, but it cannot write."""
+    """Check that the error for overlapping extents names the byte. A plan for reading may contain overlaps, but such a
+    plan cannot write.
+    """
     twice = [agg.contiguous(0, 100), agg.contiguous(99, 10)]
     with pytest.raises(InputError, match=r"overlap at byte 99 .* rank 0"):
         agg.declare(None, twice, target=tmp_path)
@@ -167,9 +175,8 @@ def test_overlaps_are_refused_but_for_reading(tmp_path: Path) -> None:
 
 
 def test_settings_reach_the_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Arguments override hints, and hints override the environment.
-
-    The text of explain() names the origin of a setting.
+    """Check that arguments override hints, and that hints override the environment. The text of explain() names the
+    origin of a setting.
     """
     monkeypatch.setenv("OUTCROP_AGG_BUFFER", "64KiB")
     assert "x 64 KiB" in one_array(tmp_path)[0].explain()
@@ -198,7 +205,7 @@ def test_settings_reach_the_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ],
 )
 def test_settings_that_cannot_be_are_refused(tmp_path: Path, settings: dict[str, Any], line: str) -> None:
-    """An invalid setting raises an error of one line. Invalid settings must not be ignored."""
+    """Check that an invalid setting raises an error of one line and is not ignored."""
     with pytest.raises(InputError, match=line):
         agg.declare(None, one(), target=tmp_path, **settings)
 
@@ -209,9 +216,8 @@ def one() -> list[agg.Extent]:
 
 
 def test_plans_are_explained_before_and_after(tmp_path: Path) -> None:
-    """Before the first step, the text gives rank, tier and predicted seconds.
-
-    After steps, the text also has the measured times.
+    """Check the text of explain(). Before the first step, it gives rank, tier and predicted seconds. After steps, it
+    also has the measured times.
     """
     nbytes = 2**22
     plan = agg.declare(None, one(), target=tmp_path, buffer="512KiB", own_run_bytes=0)
@@ -231,13 +237,15 @@ def test_plans_are_explained_before_and_after(tmp_path: Path) -> None:
     for settings in ({}, {"own_run_bytes": "64KiB"}):
         own = agg.declare(None, one(), target=tmp_path, **settings)
         assert own.seconds > 0 and "its own bytes" in own.explain()
-    # a user who gives the number of aggregators gets aggregators
+    # if the user gives the number of aggregators, aggregators are used
     aggregated = agg.declare(None, one(), target=tmp_path, count=1)
     assert "its own bytes" not in aggregated.explain()
 
 
 def test_missing_files_and_closed_ones(tmp_path: Path) -> None:
-    """Missing files and closed files cause errors of this package. An error for a missing file names the path."""
+    """Check that missing files and closed files raise errors of this package. The error for a missing file names its
+    path.
+    """
     plan, values = one_array(tmp_path)
     with pytest.raises(StorageError, match="nowhere"):
         agg.open(tmp_path / "nowhere", plan)
@@ -271,9 +279,8 @@ with agg.create("full", plan, way="buffered") as file:
 
 
 def test_what_needs_a_plan_that_has_been_closed_is_refused(tmp_path: Path) -> None:
-    """The error is one line, because no rank could move bytes any more.
-
-    A file can be closed twice, before and after the plan is closed.
+    """Use a file after its plan is closed. The error is one line, because ranks can no longer transfer bytes. Closing a
+    file a second time is allowed, even after the plan is closed.
     """
     plan, values = one_array(tmp_path)
     with agg.create(tmp_path / "closed", plan) as closed:
@@ -299,7 +306,9 @@ def test_what_needs_a_plan_that_has_been_closed_is_refused(tmp_path: Path) -> No
 
 
 def test_a_full_disk_is_told(tmp_path: Path) -> None:
-    """The error names the rank, the file and the offset in one line. The file can still be used and closed."""
+    """Write beyond the limit on file sizes. The error names the rank, the file and the offset in one line. The file can
+    still be used and closed.
+    """
     done = subprocess.run([sys.executable, "-c", FULL], capture_output=True, text=True, cwd=tmp_path, timeout=100)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
@@ -308,14 +317,14 @@ def test_a_full_disk_is_told(tmp_path: Path) -> None:
 
 
 def test_the_package_exports_it() -> None:
-    """After `import outcrop`, `outcrop.aggregate` can be used."""
+    """Check that `outcrop.aggregate` can be used after `import outcrop`."""
     assert oc.aggregate is agg and set(agg.__all__) <= set(dir(agg))
     with pytest.raises(AttributeError, match="staple"):
         agg.staple  # noqa: B018
 
 
 def test_staged_steps_are_read_back_and_get_to_the_file(tmp_path: Path) -> None:
-    """While steps are in the stage, they are read from the stage. After a flush they are in the file."""
+    """Check that steps are read from the stage while they are there. After a flush, they are in the file."""
     plan, values = one_array(tmp_path)
     stage = tmp_path / "stage"
     stage.mkdir()
@@ -333,7 +342,7 @@ def test_staged_steps_are_read_back_and_get_to_the_file(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_left_by_an_exception_is_closed(tmp_path: Path) -> None:
-    """One process alone has staged a step. The step is in the file after the exception."""
+    """Stage a step in one process, and then raise an exception. The step must be in the file afterwards."""
     plan, values = one_array(tmp_path)
     (tmp_path / "stage").mkdir()
     with pytest.raises(ValueError, match="mine"), agg.create(tmp_path / "file", plan, stage=tmp_path / "stage") as file:
@@ -345,7 +354,7 @@ def test_a_file_that_is_left_by_an_exception_is_closed(tmp_path: Path) -> None:
 
 
 def test_plans_for_reading_are_made_by_settings_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A hint or an environment variable can make a plan for reading. A misspelt variable is refused."""
+    """Check that a hint or an environment variable can make a plan for reading. A misspelt variable raises an error."""
     twice = [agg.contiguous(0, 100), agg.contiguous(99, 10)]
     assert agg.declare(None, twice, target=tmp_path, hints={"outcrop_agg_reads_only": "true"}).reads_only
     monkeypatch.setenv("OUTCROP_AGG_READS_ONLY", "true")
@@ -357,7 +366,9 @@ def test_plans_for_reading_are_made_by_settings_too(tmp_path: Path, monkeypatch:
 
 
 def test_files_of_nodes_are_merged(tmp_path: Path) -> None:
-    """The merged file has every byte. The command merges in the same way, and prints the number of bytes."""
+    """Merge the files of all nodes by the function and by the command. The merged file has every byte, and the command
+    prints the number of bytes.
+    """
     plan, values = one_array(tmp_path)
     with agg.create(tmp_path / "file", plan, node_files=True) as file:
         file.write([values])

@@ -1,4 +1,6 @@
-"""These tests check placement from Python: the published table, capacities, filters and the number of aggregators."""
+"""These tests call placement from Python. They check the published table, capacities, filters and the number of
+aggregators.
+"""
 
 import numpy as np
 import pytest
@@ -42,7 +44,7 @@ def machine(room: tuple[int, int, int] = (16 * GB, 192 * GB, 128 * GB)) -> Machi
 
 
 def test_published_table() -> None:
-    """Predictions are equal to the table to three decimals, for every rank and tier."""
+    """Check that predictions equal the published table to three decimals, for every rank and tier."""
     for rank in range(4):
         for tier in range(3):
             seconds = predict(machine(), BYTES, OPTIONS, [rank], [tier]).seconds
@@ -50,7 +52,7 @@ def test_published_table() -> None:
 
 
 def test_the_least_of_the_table_is_chosen() -> None:
-    """The cheapest place is rank 1 on HBM. The terms of its cost add up to the predicted time."""
+    """Check that the cheapest place is chosen: rank 1 on HBM. The terms of its cost add up to the predicted time."""
     placement = place(machine(), BYTES, 1, OPTIONS)
     (choice,) = placement.choices
     assert (choice.rank, TIERS[choice.tier].name, choice.bytes) == (1, "hbm", 85 * MB)
@@ -63,20 +65,22 @@ def test_the_least_of_the_table_is_chosen() -> None:
     [((256 * MB, GB, GB), "hbm"), ((255 * MB, GB, GB), "dram"), ((0, 0, GB), "nvr")],
 )
 def test_ladder_of_capacities(room: tuple[int, int, int], tier: str) -> None:
-    """Without enough HBM, buffers go to DRAM. Without enough DRAM, they go to NVM. A note says this."""
+    """Check that buffers go to DRAM if HBM has too little room, and to NVM if DRAM also has too little. A note says
+    this.
+    """
     placement = place(machine(room), BYTES, 1, OPTIONS)
     assert TIERS[placement.choices[0].tier].name == tier
     assert any(f"in {tier} instead of hbm" in note for note in placement.notes) == (tier != "hbm")
 
 
 def test_no_room_is_one_line() -> None:
-    """The error names the requested memory and a remedy, in one line."""
+    """Request more memory than any tier has. The error names the requested memory and a remedy, in one line."""
     with pytest.raises(InputError, match=r"buffers of 2 x 128 MiB .* room for 0 .* give smaller buffers"):
         place(machine((0, 0, 255 * MB)), BYTES, 1, OPTIONS)
 
 
 def test_persistence_and_tier_are_filters() -> None:
-    """If the user requests a tier, only the topology decides between the nodes."""
+    """Check that a requested persistence or tier limits the choice of tiers."""
     lasting = place(machine(), BYTES, 1, PlacementOptions(128 * MB, persistence=Persistence.JOB, merged=False))
     assert TIERS[lasting.choices[0].tier].name == "nvr"
     asked = place(machine(), BYTES, 1, PlacementOptions(128 * MB, tier="dram", merged=False))
@@ -86,7 +90,9 @@ def test_persistence_and_tier_are_filters() -> None:
 
 
 def test_number_of_aggregators_is_chosen_and_can_be_given() -> None:
-    """A node with four network cards gets four aggregators. A given number of aggregators is used unchanged."""
+    """Check that a node with four network cards gets four aggregators. If the number of aggregators is given, it is not
+    changed.
+    """
     ranks, domains = 32, 16
     tallies = Tallies.of(
         np.repeat(np.arange(domains), ranks), np.tile(np.arange(ranks), domains), np.full(ranks * domains, 8 * MB)
@@ -106,9 +112,8 @@ def test_number_of_aggregators_is_chosen_and_can_be_given() -> None:
 
 
 def test_local_targets_and_shared_memory_change_the_prediction() -> None:
-    """A device in each node is faster than one shared device.
-
-    A message for each node is faster than one for each rank.
+    """Check that one device in each node is faster than one shared device. One message from each node is faster than
+    one from each rank.
     """
     four = np.repeat(np.arange(4), 4)
     tallies = Tallies.of(np.zeros(16), np.arange(16), np.full(16, 4 * MB))
@@ -126,14 +131,14 @@ def test_local_targets_and_shared_memory_change_the_prediction() -> None:
 
 
 def test_distances_of_the_wrong_length_are_refused() -> None:
-    """Distances must have one value for each node. The core must not read beyond a shorter row."""
+    """Give distances with fewer values than nodes. The core must raise an error and not read beyond the values."""
     wrong = Machine(np.arange(4), TableDistances(np.zeros((4, 3))), np.ones(4), TIERS, np.full((4, 3), GB))
     with pytest.raises(InputError, match="are 3; there are 4 nodes"):
         place(wrong, BYTES, 1, OPTIONS)
 
 
 def test_errors_of_distances_come_out() -> None:
-    """The caller gets the exception that a provider of distances raises."""
+    """Check that an exception of a provider of distances reaches the caller."""
 
     class Broken:
         def row(self, node: int) -> np.ndarray:
@@ -144,7 +149,7 @@ def test_errors_of_distances_come_out() -> None:
 
 
 def test_settings_come_from_arguments_hints_and_environment() -> None:
-    """The first source that gives a setting determines its value, and the origin of the value names this source."""
+    """Check that a setting has the value from the first source that gives it. Its origin names this source."""
     settings = read_settings(
         {"tier": "hbm", "buffer": None},
         {"cb_buffer_size": "1048576", "cb_config_list": "a:2,*:1", "cb_nodes": "3"},

@@ -1,4 +1,4 @@
-"""These tests check that Python's arguments, the C header and the manual agree with the table of settings."""
+"""These tests check that the arguments in Python, the C header and the manual agree with the table of settings."""
 
 import inspect
 import subprocess
@@ -12,16 +12,15 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_the_header_and_the_manual_are_written_from_the_table() -> None:
-    """If this fails, run `scripts/write_settings.py`: the table has changed since its last run."""
+    """Check that `scripts/write_settings.py` has run since the table changed. If this test fails, run the script."""
     command = [sys.executable, str(ROOT / "scripts" / "write_settings.py"), "--check"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
 
 
 def test_every_setting_is_an_argument_of_python() -> None:
-    """Each setting is an argument of `declare`, or of both `create` and `open`.
-
-    The docstrings describe each argument.
+    """Check that each setting is an argument of `declare`, or of both `create` and `open`. Docstrings must describe
+    each argument.
     """
     names = {row[0] for row in _aggregate.setting_rows()}
     own = {"communicator", "extents", "hints"}

@@ -1,4 +1,6 @@
-"""These tests compare simulated patterns with lists of all bytes. They also check the table and the command."""
+"""These tests compare simulated patterns with lists of the rank of each byte. They also check the table and the
+command.
+"""
 
 import json
 from dataclasses import replace
@@ -53,7 +55,9 @@ write_latency = 1e-4
 
 
 def owners_of_s3d(pattern: S3d) -> np.ndarray:
-    """Return the rank of each byte of the file. The ranks are found by filling a grid."""
+    """Return the rank of each byte of the file. To find the ranks, fill a grid with the number of the rank of each
+    cell.
+    """
     along, cells = pattern.ranks_along, pattern.cells
     grid = np.empty([a * c for a, c in zip(along, cells, strict=True)], np.int64)
     for rank, place in enumerate(np.ndindex(*along)):
@@ -89,14 +93,15 @@ def check(pattern: Pattern, owners: np.ndarray, domains: int) -> None:
 def test_s3d_is_what_a_grid_is(
     along: tuple[int, int, int], cells: tuple[int, int, int], components: int, domains: int
 ) -> None:
-    """The tallies of any number of domains are equal to the tallies of a grid that is filled rank by rank."""
+    """Check the tallies of S3D for any number of domains. They must equal those of a grid that is filled rank by rank.
+    """
     pattern = S3d(along, cells, components)
     check(pattern, owners_of_s3d(pattern), domains)
 
 
 @given(ranks=st.integers(1, 6), particles=st.integers(1, 9), is_aos=st.booleans(), domains=st.integers(1, 20))
 def test_hacc_is_what_lists_of_particles_are(ranks: int, particles: int, is_aos: bool, domains: int) -> None:
-    """Both layouts store 38 bytes for each particle."""
+    """Check the tallies of HACC for both layouts. Each particle has 38 bytes."""
     sizes = tuple(HACC_BYTES.values())
     assert sum(sizes) == 38
     pattern = Hacc(ranks, particles, (38,) if is_aos else sizes)
@@ -104,7 +109,7 @@ def test_hacc_is_what_lists_of_particles_are(ranks: int, particles: int, is_aos:
 
 
 def test_workloads_have_the_size_that_is_asked_for() -> None:
-    """A pattern has the requested number of ranks, and about the requested number of bytes for each rank."""
+    """Check that a pattern has the requested number of ranks, and about the requested number of bytes for each rank."""
     for name in ("s3d", "hacc"):
         for pattern in make_patterns(name, 24, 1 << 20):
             assert pattern.ranks == 24
@@ -115,7 +120,9 @@ def test_workloads_have_the_size_that_is_asked_for() -> None:
 
 
 def test_large_domains_begin_at_whole_mebibytes() -> None:
-    """Domains begin where file systems begin stripes, so that no two aggregators write to the same stripe."""
+    """Check that large domains begin at multiples of 1 MiB, as stripes of file systems do. Then no two aggregators
+    write to the same stripe.
+    """
     (pattern,) = make_patterns("s3d", 64)
     tallies, count = tally(pattern, 8)
     sizes = np.bincount(tallies.domains, tallies.bytes.astype(float))
@@ -123,9 +130,8 @@ def test_large_domains_begin_at_whole_mebibytes() -> None:
 
 
 def test_round_robin_goes_from_node_to_node() -> None:
-    """Round robin takes the first rank of each node, then the second.
-
-    Nodes may differ in size, and ranks have any order.
+    """Check that round robin takes the first rank of each node, then the second rank of each node. Nodes may have
+    different numbers of ranks, in any order.
     """
     assert round_robin(np.array([0, 0, 1, 1], np.uint32), 3).tolist() == [0, 2, 1]
     assert round_robin(np.array([1, 0, 1, 0, 1], np.uint32), 5).tolist() == [1, 0, 3, 2, 4]
@@ -148,7 +154,9 @@ def declared(text: str) -> NodeTiers:
 
 
 def test_the_chosen_placement_is_never_later_than_round_robin_of_as_many() -> None:
-    """This holds for every topology and workload. Each placement collects the bytes of all ranks."""
+    """Check, for every topology and workload, that the chosen placement costs at most as much as round robin. Each
+    placement collects the bytes of all ranks.
+    """
     for topology in ("torus", "dragonfly:2x4", "fat-tree:4x4"):
         on = scenario(topology, 32, 8)
         for name in ("s3d", "hacc"):
@@ -166,13 +174,13 @@ def test_the_chosen_placement_is_never_later_than_round_robin_of_as_many() -> No
 
 
 def test_a_number_that_is_asked_for_is_kept() -> None:
-    """The given number is used even if another number gives a shorter time."""
+    """Check that a given number of aggregators is used, even if another number gives a shorter time."""
     (simulated,) = simulate(scenario("torus", 8, 4, aggregators=5), make_patterns("s3d", 32))
     assert len(simulated.rows[0].placement.choices) == 5
 
 
 def test_a_number_that_was_not_tried_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    """If more aggregators could be better but were not compared, a note says so."""
+    """Check for a note if a larger number of aggregators could be faster but was not tried."""
     on, patterns = scenario("torus", 8, 4), make_patterns("hacc-aos", 32)
     assert next(simulate(on, patterns)).note == ""
     monkeypatch.setattr("outcrop.aggregate.simulate.MAX_COSTS", 16)
@@ -183,7 +191,7 @@ def test_a_number_that_was_not_tried_is_said(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_capacity_ladder_of_a_machine_that_is_not_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a synthetic hwloc machine with HBM and DRAM, buffers that do not fit into HBM go to DRAM."""
+    """Simulate a synthetic hwloc machine with HBM and DRAM. Buffers that do not fit into HBM must go to DRAM."""
     if not _core.has_hwloc():
         pytest.skip("built without hwloc")
     text = machine(Node(64 << 30, "", 90_000, 90_000, 100), Node(1 << 30, "HBM", 200_000, 200_000, 130))
@@ -213,13 +221,13 @@ def test_capacity_ladder_of_a_machine_that_is_not_here(monkeypatch: pytest.Monke
     ],
 )
 def test_wrong_tiers_are_refused(text: str, message: str) -> None:
-    """The error names the file, the key and a remedy."""
+    """Check that the error for a wrong description of tiers names the key and says what is wrong."""
     with pytest.raises(InputError, match=message):
         parse_node_tiers(text, "tiers.toml")
 
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The command prints a table and writes JSON. Both contain the same figures."""
+    """Run the command. It prints a table and writes JSON, and both contain the same figures."""
     tiers, out = tmp_path / "tiers.toml", tmp_path / "out.json"
     tiers.write_text(TIERS)
     arguments = ["agg", "simulate", "--topology", "dragonfly:4x4", "--nodes", "64", "--ranks-per-node", "4"]
@@ -264,7 +272,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
 def test_bad_input_is_one_line(
     changed: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Wrong input gives exit code 2 and one line."""
+    """Check that wrong input gives exit code 2 and one line."""
     tiers = tmp_path / "tiers.toml"
     tiers.write_text(TIERS)
     options = {"--topology": "torus", "--nodes": "4", "--ranks-per-node": "2", "--workload": "s3d",
@@ -278,7 +286,9 @@ def test_bad_input_is_one_line(
 def test_the_environment_holds_in_simulations_too(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Environment variables are used if no option is given. A wrong variable is refused before anything is printed."""
+    """Check that environment variables are used if no option is given. A wrong variable raises an error before anything
+    is printed.
+    """
     tiers = tmp_path / "tiers.toml"
     tiers.write_text(TIERS)
     command = ["agg", "simulate", "--topology", "torus", "--nodes", "4", "--ranks-per-node", "2", "--workload", "s3d"]
@@ -301,7 +311,7 @@ def test_the_environment_holds_in_simulations_too(
 
 
 def test_as_many_ranks_as_a_large_machine_has() -> None:
-    """A machine with 16,384 ranks can be simulated. No rank is placed twice."""
+    """Simulate a machine with 16,384 ranks. No rank may be placed twice."""
     on = scenario("dragonfly", 512, 32)
     (simulated,) = simulate(on, make_patterns("s3d", on.ranks))
     chosen = simulated.rows[0].placement

@@ -24,12 +24,12 @@ NO_NUMA = "[unusable]" in _aggregate.text_of_this_node(
 
 
 def table(name: str, kind: str, rate: float, capacity: str, place: str = "") -> str:
-    """Return the table of one tier for a machine file."""
+    """Return the table that describes one tier in a machine file."""
     return f'[{name}]\nkind = "{kind}"\ncapacity = "{capacity}"\nread = {rate}\nwrite = {rate}\n{place}\n'
 
 
 def machine_file(folder: Path, *tables: str, target: float = 1e9, kind: str = "disk") -> Path:
-    """Write a machine file with these tables and a target of this bandwidth. Return its path."""
+    """Write a machine file with these tables and a target with the bandwidth `target`. Return the path of the file."""
     place = f'[target]\nkind = "{kind}"\nread = {target}\nwrite = {target}\n'
     path = folder / "machine"
     path.write_text("\n".join([*tables, place]))
@@ -56,9 +56,8 @@ def written(plan: agg.Plan, values: np.ndarray, path: Path, **options: Any) -> a
     ("hbm", "dram", "tier"), [("1GiB", "1GiB", "hbm"), ("100KiB", "1GiB", "dram"), ("100KiB", "100KiB", "nvm")]
 )
 def test_buffers_are_where_the_ladder_of_capacities_ends(tmp_path: Path, hbm: str, dram: str, tier: str) -> None:
-    """Buffers that do not fit into HBM go to DRAM, and then to NVM.
-
-    They are bound to a NUMA node, unbound, or mapped.
+    """Check that buffers that do not fit into HBM go to DRAM, and then to NVM. HBM is memory of a NUMA node, DRAM is
+    ordinary memory, and NVM is a mapped file.
     """
     nvm = tmp_path / "nvm"
     nvm.mkdir()
@@ -76,7 +75,7 @@ def test_buffers_are_where_the_ladder_of_capacities_ends(tmp_path: Path, hbm: st
 
 
 def test_own_runs_have_their_buffers_on_the_tier_asked_for(tmp_path: Path) -> None:
-    """The user can choose the tier also if every rank writes its own bytes."""
+    """Check that the user can choose the tier of buffers even if every rank performs its own I/O."""
     tables = [table("dram", "dram", 90e9, "1GiB"), table("nvm", "nvm", 2e9, "1GiB", f'directory = "{tmp_path}"')]
     machine = machine_file(tmp_path, *tables)
     plan, values = plan_of(tmp_path, machine, tier="nvm", own_run_bytes=4096)
@@ -87,7 +86,9 @@ def test_own_runs_have_their_buffers_on_the_tier_asked_for(tmp_path: Path) -> No
 
 
 def test_a_tier_that_is_not_here_is_left_out(tmp_path: Path) -> None:
-    """The text of the plan gives the reason. If the user requests the tier, an error is raised."""
+    """Describe a tier that does not exist. explain() must say why the tier is left out. A request for this tier raises
+    an error.
+    """
     gone = table("fast", "nvme", 9e12, "1GiB", f'directory = "{tmp_path / "gone"}"')
     machine = machine_file(tmp_path, table("dram", "dram", 9e9, "1GiB"), gone)
     plan, _ = plan_of(tmp_path, machine)
@@ -98,7 +99,7 @@ def test_a_tier_that_is_not_here_is_left_out(tmp_path: Path) -> None:
 
 
 def test_machine_files_are_refused_with_their_line(tmp_path: Path) -> None:
-    """The error is one line. No plan is made."""
+    """Check that the error for a wrong machine file names its line. No plan is made."""
     (tmp_path / "machine").write_text("[dram]\nkind dram\n")
     with pytest.raises(InputError, match=r"rank 0: .*machine:2: = is missing after kind"):
         plan_of(tmp_path, tmp_path / "machine")
@@ -107,7 +108,9 @@ def test_machine_files_are_refused_with_their_line(tmp_path: Path) -> None:
 
 
 def test_machine_text_says_what_the_tiers_of_this_machine_are(tmp_path: Path) -> None:
-    """A text that is written to a file and read again describes the same tiers: names, free bytes and exact figures."""
+    """Make the text that describes the tiers of this machine, and read it again. The names, free bytes and figures of
+    the tiers must be the same.
+    """
     tiers = [tier for tier in find_tiers() if tier.free_bytes and tier.kind != "pfs"]
     listed, _ = _aggregate.parse_node(machine_text(tiers, tmp_path), "machine")
     assert len(listed) == len(tiers)
@@ -125,9 +128,8 @@ def test_machine_text_says_what_the_tiers_of_this_machine_are(tmp_path: Path) ->
 
 
 def staged_machine(folder: Path, target: float = 1e9, kind: str = "disk") -> Path:
-    """Write a machine file with DRAM and a tier for staging.
-
-    The tier keeps files for a job and has 8 times the target's rate.
+    """Write a machine file with DRAM and a tier for staging. This tier keeps files until the job ends. It has 8 times
+    the bandwidth of the default target.
     """
     (folder / "fast").mkdir(exist_ok=True)
     place = f'directory = "{folder / "fast"}"\npersistence = "job"'
@@ -148,9 +150,8 @@ def staged_machine(folder: Path, target: float = 1e9, kind: str = "disk") -> Pat
     ],
 )
 def test_steps_are_staged_where_the_model_says_so(tmp_path: Path, habits: dict[str, Any], is_staged: bool) -> None:
-    """The use of steps decides.
-
-    Either way, the bytes get to the file, and the plan explains both ways with measured times.
+    """Check that steps are staged only if this is predicted to be faster for the given use of steps. With and without a
+    stage, the bytes get to the file. The plan explains both ways, with measured times.
     """
     plan, values = plan_of(tmp_path, staged_machine(tmp_path))
     file = written(plan, values, tmp_path / "file", **{"durable": True, "stage": "auto", **habits})
@@ -163,7 +164,7 @@ def test_steps_are_staged_where_the_model_says_so(tmp_path: Path, habits: dict[s
 
 
 def test_settings_of_the_environment_reach_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An empty argument overrides the environment."""
+    """Check that files use settings of the environment. An empty argument overrides the environment."""
     monkeypatch.setenv("OUTCROP_AGG_STAGE", "auto")
     monkeypatch.setenv("OUTCROP_AGG_SECONDS_BETWEEN", "1")
     monkeypatch.setenv("OUTCROP_AGG_MACHINE", str(staged_machine(tmp_path)))
@@ -179,7 +180,7 @@ def test_settings_of_the_environment_reach_files(tmp_path: Path, monkeypatch: py
     [({"seconds_between": -1}, "at least 0"), ({"reads_back": "x"}, "at least 0"), ({"stage_persistence": "x"}, "job")],
 )
 def test_habits_that_cannot_be_are_refused(tmp_path: Path, option: dict[str, Any], line: str) -> None:
-    """The error is raised before a file is made."""
+    """Check that an invalid setting of staging raises an error before a file is made."""
     plan, _ = plan_of(tmp_path, staged_machine(tmp_path))
     with pytest.raises(InputError, match=line):
         agg.create(tmp_path / "file", plan, stage="auto", **option)
@@ -201,7 +202,9 @@ os._exit(9)
 
 
 def test_what_a_killed_run_has_staged_is_found_by_the_next_whatever_it_decides(tmp_path: Path) -> None:
-    """The next run searches every tier for staged steps, because it may decide for another tier or for none."""
+    """Kill a run that has staged a step. The next run must find the step in every case, even if it chooses another tier
+    for its own steps, or none.
+    """
     machine = staged_machine(tmp_path)
     done = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path), str(machine)], timeout=60)
     assert done.returncode == 9

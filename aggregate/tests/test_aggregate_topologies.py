@@ -1,4 +1,6 @@
-"""These tests compare topologies with searches of graphs, and check each provider of distances without a cluster."""
+"""These tests compare distances in topologies with shortest paths in graphs. They also check each provider of
+distances, without a cluster.
+"""
 
 from collections import deque
 from dataclasses import replace
@@ -15,7 +17,7 @@ from outcrop.errors import InputError
 
 
 def searched(links: dict[object, set[object]], start: object) -> dict[object, int]:
-    """Return the number of links from one vertex to each of the others."""
+    """Return the number of links on the shortest path from one vertex to each other vertex."""
     found, queue = {start: 0}, deque([start])
     while queue:
         here = queue.popleft()
@@ -36,7 +38,9 @@ def connect(pairs: list[tuple[object, object]]) -> dict[object, set[object]]:
 
 @pytest.mark.parametrize("shape", [(7,), (2, 5), (3, 4, 5), (2, 2, 2, 3)])
 def test_torus(shape: tuple[int, ...]) -> None:
-    """In a torus with any number of axes, distances are equal to those that a search of its links finds."""
+    """Check the distances in a torus with any number of axes. They must equal the shortest paths in a graph of its
+    links.
+    """
     nodes = list(np.ndindex(*shape))
     pairs = [
         (
@@ -55,14 +59,16 @@ def test_torus(shape: tuple[int, ...]) -> None:
 
 
 def test_torus_has_gateways_all_over() -> None:
-    """In a large torus, no node is far from the target."""
+    """Check that every node of a large torus is near a gateway to the target."""
     topology = make_topology("torus", 4096, 1)
     assert topology.to_target[0] == topology.to_target[128] == 1
     assert topology.to_target.max() < topology.distances.row(0).max()
 
 
 def test_fat_tree() -> None:
-    """Distances are equal to those that a search through nodes, leaves, pods and the top finds."""
+    """Check the distances in a fat tree. They must equal the shortest paths in a graph of nodes, leaves, pods and the
+    top.
+    """
     topology = make_topology("fat-tree:2x3", 14, 1)
     pairs: list[tuple[object, object]] = []
     for node in range(14):
@@ -76,7 +82,7 @@ def test_fat_tree() -> None:
 
 
 def test_dragonfly() -> None:
-    """Distances differ between nodes of one switch, of one group, and of different groups."""
+    """Check the distances between nodes of the same switch, of the same group, and of different groups."""
     topology = make_topology("dragonfly:2x2", 8, 1)
     assert topology.distances.row(0).tolist() == [0, 2, 3, 3, 5, 5, 5, 5]
     assert topology.distances.row(5).tolist() == [5, 5, 5, 5, 2, 0, 3, 3]
@@ -85,7 +91,7 @@ def test_dragonfly() -> None:
 
 @pytest.mark.parametrize(("count", "axes", "factors"), [(16384, 3, (16, 32, 32)), (64, 3, (4, 4, 4)), (7, 2, (1, 7))])
 def test_near_equal_factors(count: int, axes: int, factors: tuple[int, ...]) -> None:
-    """A shape that the user does not give is nearly cubic."""
+    """Check that the factors are nearly equal. They make a torus nearly cubic if the user gives no shape."""
     assert near_equal(count, axes) == factors
 
 
@@ -100,7 +106,7 @@ LINES = """# rank: group switch port
 
 
 def test_file_of_ranks(tmp_path: Path) -> None:
-    """Ranks with the same port are on one node."""
+    """Check that ranks at the same port are on one node."""
     topology = parse_topology(LINES, "ranks")
     assert topology.node_of_rank is not None
     assert topology.node_of_rank.tolist() == [0, 0, 1, 2, 3]
@@ -125,7 +131,7 @@ def test_file_of_ranks(tmp_path: Path) -> None:
     ],
 )
 def test_wrong_topologies_are_refused(name: str, nodes: int, message: str) -> None:
-    """The error is one line that says which values are valid."""
+    """Check that a wrong topology raises an error that says what is wrong."""
     with pytest.raises(InputError, match=message):
         make_topology(name, nodes, 1)
 
@@ -141,13 +147,13 @@ def test_wrong_topologies_are_refused(name: str, nodes: int, message: str) -> No
     ],
 )
 def test_wrong_files_are_refused(text: str, message: str) -> None:
-    """Checks that the error message says which line of the topology file is wrong."""
+    """Check that the error for a wrong topology file says which line or rank is wrong."""
     with pytest.raises(InputError, match=message):
         parse_topology(text, "ranks")
 
 
 def test_file_and_numbers_must_agree(tmp_path: Path) -> None:
-    """A file that was written for another job is refused."""
+    """Check that a file with other numbers of nodes and ranks than the options raises an error."""
     path = tmp_path / "ranks"
     path.write_text("0: a b c\n1: a b d\n")
     with pytest.raises(InputError, match=r"2 nodes and 2 ranks: --nodes 1 --ranks-per-node 2 must say the same"):
@@ -155,14 +161,16 @@ def test_file_and_numbers_must_agree(tmp_path: Path) -> None:
 
 
 def rows(around: Surroundings, provider: str) -> list[list[float]]:
-    """Return the distances of all nodes. Check that they come from `provider`."""
+    """Return the distances between all nodes, and check that `provider` has found them."""
     found = find_distances(around)
     assert found.provider == provider, str(found)
     return [found.distances.row(node).tolist() for node in range(around.nodes)]
 
 
 def test_a_file_of_another_number_of_ranks_is_refused(tmp_path: Path) -> None:
-    """The core reads the file before it asks a provider for distances (tests/core/aggregate_machine.cpp)."""
+    """Check that a topology file with a wrong number of ranks raises an error. The core reads this file before it asks
+    a provider for distances (see aggregate/tests/core/aggregate_machine.cpp).
+    """
     path = tmp_path / "ranks"
     path.write_text("0: g s 1\n1: g t 1\n")
     with pytest.raises(InputError, match="ranks is of 2 ranks; there are 1"):
@@ -170,7 +178,9 @@ def test_a_file_of_another_number_of_ranks_is_refused(tmp_path: Path) -> None:
 
 
 def test_slurm_addresses() -> None:
-    """Two leaves are connected by a top switch. In a cluster without switches, addresses contain no distances."""
+    """Check the distances from addresses of Slurm: two leaves are connected by a top switch. Addresses without switches
+    give no distances.
+    """
     addresses = ["s0.s1.n0", "s0.s1.n1", "s0.s2.n2"]
     around = Surroundings(["n0", "n1", "n2"], [0, 1, 2], [{"SLURM_TOPOLOGY_ADDR": one} for one in addresses])
     assert rows(around, "Slurm") == [[0, 2, 4], [2, 0, 4], [4, 4, 0]]
@@ -185,7 +195,7 @@ SwitchName=top Level=1 LinkSpeed=1 Nodes=n[00-03,10] Switches=leaf[0-1]
 
 
 def test_slurm_by_scontrol() -> None:
-    """The command `scontrol` runs only in jobs of Slurm."""
+    """Check that distances follow from the output of `scontrol`. This command must run only in jobs of Slurm."""
     asked = []
 
     def run(command: list[str]) -> str:
@@ -203,13 +213,15 @@ def test_slurm_by_scontrol() -> None:
 
 
 def test_pmix_coordinates() -> None:
-    """PMIx coordinates are read as the path from the top switch to a node."""
+    """Check that PMIx coordinates are used as the path from the top of the tree to a node."""
     around = Surroundings(["a", "b", "c"], [0, 1, 2], coordinates=[(0, 1), (0, 1), (1, 1)])
     assert rows(around, "PMIx") == [[0, 2, 6], [2, 0, 6], [6, 6, 0]]
 
 
 def test_names_of_nodes() -> None:
-    """Cray's names and some host names give the place in the machine room. Domains of hosts are ignored."""
+    """Check that names of Cray nodes and some names of hosts give the place in the machine room. The domain of a host
+    name is ignored.
+    """
     around = Surroundings(["nid1", "nid2"], [0, 1], cray_names=["c0-0c0s1n0", "c0-0c0s1n3"])
     assert rows(around, "Cray") == [[0, 2], [2, 0]]
     hosts = ["x1000c0s0b0n0.site", "x1000c0s1b0n0.site", "x1001c0s0b0n0.site"]
@@ -218,9 +230,8 @@ def test_names_of_nodes() -> None:
 
 
 def test_ping_pong_is_asked_before_giving_up() -> None:
-    """Distances are multiples of the shortest time, equal in both directions.
-
-    A measurement without result is skipped.
+    """Check that measured distances are multiples of the shortest time, and equal in both directions. A measurement
+    without a result is skipped.
     """
     seconds = np.array([[0, 2e-6, 5e-6], [2e-6, 0, 4e-6], [3e-6, 4e-6, 0]])
     around = Surroundings(["a", "b", "c"], [0, 1, 2], ping_pong=lambda: seconds)
@@ -236,7 +247,7 @@ def test_ping_pong_is_asked_before_giving_up() -> None:
 
 @pytest.mark.parametrize("nodes", [2, 3, 4, 5, 8, 13])
 def test_every_node_meets_every_other_in_the_same_round(nodes: int) -> None:
-    """No circle of waiting nodes can occur: in each round, two partners agree that they are partners."""
+    """Check that partners name each other in every round. So nodes cannot wait for each other in a circle."""
     met = [list(partners(own, nodes)) for own in range(nodes)]
     for own, others in enumerate(met):
         assert sorted(one for one in others if one is not None) == [node for node in range(nodes) if node != own]
@@ -244,14 +255,15 @@ def test_every_node_meets_every_other_in_the_same_round(nodes: int) -> None:
 
 
 def test_who_answered_is_said() -> None:
-    """The text also says why the providers before it gave no answer."""
+    """Check that the text names the provider of the distances. The text also says why earlier providers gave no answer.
+    """
     found = find_distances(Surroundings(["a", "b"], [0, 1]))
     assert str(found).startswith("distances by node (Slurm: this is no job of Slurm's;")
     assert [found.distances.row(node).tolist() for node in range(2)] == [[0, 1], [1, 0]]
 
 
 def test_facts_of_ranks_become_those_of_nodes(tmp_path: Path) -> None:
-    """The facts of a node are those of its first rank. Nodes can be numbered in any order."""
+    """Check that the facts of a node are those of its first rank. Ranks may be on the nodes in any order."""
     name = tmp_path / "etc" / "cray" / "xname"
     name.parent.mkdir(parents=True)
     name.write_text("x1c0s0b0n0\n")
@@ -266,13 +278,13 @@ def test_facts_of_ranks_become_those_of_nodes(tmp_path: Path) -> None:
 
 
 def test_commands_that_fail_print_nothing() -> None:
-    """A command that fails returns None, for any reason of failure."""
+    """Check that a command that fails or does not exist gives None."""
     assert run_command(["echo", "s0"]) == "s0\n"
     assert run_command(["false"]) is None
     assert run_command(["no-such-command-here"]) is None
 
 
 def test_lists_of_hosts() -> None:
-    """Lists of hosts have the form in which batch systems write them."""
+    """Check that lists of hosts are understood in the form that batch systems use."""
     assert expand_hosts("n[001-003,7],login") == ["n001", "n002", "n003", "n7", "login"]
     assert expand_hosts("r[1-2]n[0-1]") == ["r1n0", "r1n1", "r2n0", "r2n1"]

@@ -1,4 +1,6 @@
-"""These tests run MPI ranks in Python. Files must be equal to NumPy's, and all ranks must get the error of one rank."""
+"""These tests run MPI ranks in Python. Files must have the bytes that NumPy computes. All ranks must get the error of
+one rank.
+"""
 
 from __future__ import annotations
 
@@ -22,9 +24,8 @@ def ranks_do(ranks: int, what: str, folder: Path, *arguments: object, **environm
 
 @pytest.mark.parametrize(("ranks", "seeds"), [(1, (0, 4)), (3, (10, 18)), (4, (20, 28)), (16, (30, 33))])
 def test_files_are_what_numpy_would_write(tmp_path: Path, ranks: int, seeds: tuple[int, int]) -> None:
-    """Write random patterns in steps, one beyond 4 GiB, with and without waiting.
-
-    Read them back. Aggregators vary in number.
+    """Write random patterns in several steps and read them back, with and without waiting. One step is beyond 4 GiB.
+    The number of aggregators varies.
     """
     ranks_do(ranks, "patterns", tmp_path, *seeds)
 
@@ -34,7 +35,9 @@ def test_files_are_what_numpy_would_write(tmp_path: Path, ranks: int, seeds: tup
 def test_files_are_the_same_whatever_carries_bytes_between_nodes(
     tmp_path: Path, ranks: int, on_node: int, transport: str
 ) -> None:
-    """Do the same with simulated nodes. Bytes are sent as messages, or fetched from windows."""
+    """Write and read random patterns on simulated nodes. Bytes between nodes are sent as messages, or fetched from MPI
+    windows.
+    """
     settings = {"OUTCROP_AGG_TRANSPORT": transport, "RANKS_ON_NODE": str(on_node)}
     ranks_do(ranks, "patterns", tmp_path, 40, 44, **settings)
 
@@ -59,7 +62,7 @@ cards = 3
 def test_files_are_the_same_where_ranks_of_a_node_send_as_one(
     tmp_path: Path, ranks: int, on_node: int, transport: str
 ) -> None:
-    """Ranks of a node send one message together if messages have a high latency."""
+    """Check that the ranks of a node send one message together if messages have a high latency."""
     (tmp_path / "machine").write_text(SLOW_NETWORK)
     settings = {"OUTCROP_AGG_MACHINE": str(tmp_path / "machine"), "OUTCROP_AGG_TRANSPORT": transport}
     lines = ranks_do(ranks, "patterns", tmp_path, 50, 56, RANKS_ON_NODE=str(on_node), **settings)
@@ -67,31 +70,31 @@ def test_files_are_the_same_where_ranks_of_a_node_send_as_one(
 
 
 def test_overlaps_name_both_ranks(tmp_path: Path) -> None:
-    """All ranks get an error that names the byte and both ranks."""
+    """Let two ranks declare the same byte. All ranks must get an error that names the byte and both ranks."""
     (line,) = ranks_do(4, "overlap", tmp_path)
     assert "overlap at byte 270" in line and "ranks 2 and 3" in line
 
 
 def test_what_one_rank_declares_wrong_is_raised_on_all(tmp_path: Path) -> None:
-    """No rank waits for the rank that has the error."""
+    """Let one rank declare wrong extents or settings. All ranks must get the error, and no rank may wait for ever."""
     lines = ranks_do(3, "wrong_extents", tmp_path)
     assert len(lines) == 3 and "rank 2: variable u" in lines[0] and "other settings" in lines[1] and "tape" in lines[2]
 
 
 def test_wrong_arrays_of_one_rank_are_told_to_all(tmp_path: Path) -> None:
-    """The error names the rank, the variable and both sizes."""
+    """Check that the error for a wrong array names the rank, the variable and both sizes."""
     lines = ranks_do(3, "wrong_arrays", tmp_path)
     assert len(lines) == 2 and all("rank 2: variable u has 792 bytes, 800 were declared" in line for line in lines)
 
 
 def test_a_full_disk_is_told_to_all(tmp_path: Path) -> None:
-    """The error names the aggregator, the file and the offset. No rank hangs."""
+    """Check that the error for a full disk names the aggregator, the file and the offset. No rank hangs."""
     lines = ranks_do(4, "full", tmp_path)
     assert len(lines) == 2 and all("by rank" in line and "524288" in line and "file" in line for line in lines), lines
 
 
 def test_the_error_of_a_program_is_seen(tmp_path: Path) -> None:
-    """A rank that leaves its file by an exception ends without waiting for the other ranks."""
+    """Raise an exception on one rank while a file is open. This rank must end without waiting for the other ranks."""
     program = [sys.executable, "-m", "mpi4py", str(PROGRAM), "own_error", str(tmp_path)]
     done = mpirun(3, *program, seconds=60)
     assert done.returncode != 0
@@ -99,13 +102,13 @@ def test_the_error_of_a_program_is_seen(tmp_path: Path) -> None:
 
 
 def test_a_missing_file_is_told_to_all(tmp_path: Path) -> None:
-    """All ranks get an error that names the file."""
+    """Open a missing file. All ranks must get an error that names the file."""
     (line,) = ranks_do(3, "missing", tmp_path)
     assert "nowhere" in line
 
 
 @pytest.mark.parametrize("ranks", [1, 4])
 def test_hints_and_the_environment_reach_the_plan(tmp_path: Path, ranks: int) -> None:
-    """Hints have the names of ROMIO. The text of explain() names them."""
+    """Check that hints with the names of ROMIO are used. The text of explain() names the hints."""
     text = "\n".join(ranks_do(ranks, "hints", tmp_path))
     assert f"{min(2, ranks)} aggregator" in text and "128 KiB" in text and "predicted" in text

@@ -1,4 +1,4 @@
-"""These tests check `outcrop agg bench`. Ways alternate, bytes are compared, and figures follow from the times."""
+"""These tests check `outcrop agg bench`: the order of the ways, the comparison of bytes, and the figures."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ WAYS = ("outcrop", "mpi-io", "posix")
 
 @pytest.fixture
 def alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Remove the variables that mpirun sets, so that the process acts as one that mpirun has not started."""
+    """Remove the variables that mpirun sets. The process then acts as if mpirun has not started it."""
     for name in LAUNCHERS:
         monkeypatch.delenv(name, raising=False)
 
@@ -36,7 +36,9 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("name", KERNELS)
 @pytest.mark.parametrize("ranks", [1, 3, 8])
 def test_the_ranks_of_a_kernel_fill_its_file(name: str, ranks: int, tmp_path: Path) -> None:
-    """Every byte of the file belongs to one rank. The file is equal to what plain arrays contain."""
+    """Check that every byte of the file belongs to one rank. The file must equal whole arrays that are filled box by
+    box.
+    """
     path = tmp_path / "file"
     path.write_bytes(b"")
     whole: list[np.ndarray] = []
@@ -61,9 +63,8 @@ def test_the_ranks_of_a_kernel_fill_its_file(name: str, ranks: int, tmp_path: Pa
 
 
 def test_no_byte_of_another_turn_is_taken_for_right() -> None:
-    """The comparison finds every wrong byte.
-
-    All bytes differ from those of earlier turns, and from those in memory before a read.
+    """Check that the comparison finds every wrong byte. All expected bytes differ from those of the previous turn, and
+    from those in memory before a read.
     """
     contents = Contents(make_kernel("hacc-aos", 2, 1, 1000), 1)
     before = contents.stamped(7).copy()
@@ -78,7 +79,9 @@ def test_no_byte_of_another_turn_is_taken_for_right() -> None:
 
 
 def test_ways_take_turns() -> None:
-    """Each way does each mode once in each turn. If there are as many turns as ways, each way is first in one turn."""
+    """Check that each way performs each mode once in each turn. If the number of turns equals the number of ways, each
+    way is first in one turn.
+    """
     tasks = list(schedule(["s3d", "hacc-soa"], MODES, WAYS, 3))
     assert [task.number for task in tasks] == list(range(len(tasks)))
     assert [task.mode for task in tasks].count(None) == 2 and tasks[0].mode is None
@@ -90,7 +93,7 @@ def test_ways_take_turns() -> None:
 
 
 def test_programs_wait_for_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A task begins when all tasks before it are done. A program without a partner does not wait."""
+    """Check that a task begins only after all tasks before it are done. A program without a partner does not wait."""
     path = tmp_path / "baton"
     path.touch()
     mine, other = Baton(path), Baton(path)
@@ -114,7 +117,7 @@ def test_programs_wait_for_each_other(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_a_program_whose_other_never_comes_gives_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If the partner was killed, the program must not wait for ever."""
+    """Check that a program does not wait for ever if its partner was killed."""
     path = tmp_path / "baton"
     path.touch()
     monkeypatch.setattr("outcrop.bench.aggregate.job.MAX_SECONDS", 0.0)
@@ -123,7 +126,9 @@ def test_a_program_whose_other_never_comes_gives_up(tmp_path: Path, monkeypatch:
 
 
 def test_open_mpi_has_a_program_for_each_of_its_mpi_io() -> None:
-    """The first program also measures all other ways. Without a choice of implementations there is one program."""
+    """Check that each implementation of MPI-IO has its own program, and that the first program also measures all other
+    ways. If the MPI has no choice, one program measures everything.
+    """
     first, second = programs_for(WAYS, ["ompio", "romio321"])
     assert first.ways == ("outcrop", "mpi-io:ompio", "posix") and first.options == ("--mca", "io", "ompio")
     assert second.ways == ("mpi-io:romio321",) and second.options == ("--mca", "io", "romio321")
@@ -152,7 +157,7 @@ def program(ways: tuple[str, ...], measured: list[dict[str, Any]]) -> dict[str, 
 
 
 def test_medians_are_compared_with_the_fastest_other_way() -> None:
-    """The gain is the other way's median time divided by the median time of aggregation."""
+    """Check that the gain is the median time of the fastest other way divided by the median time of Outcrop."""
     records = [record("outcrop", "write", seconds) for seconds in (1.0, 9.0, 2.0)]
     records += [record("posix", "write", seconds) for seconds in (5.0, 3.0, 4.0)]
     records += [record("mpi-io", "write", seconds) for seconds in (7.0, 7.0, 7.0)]
@@ -165,9 +170,8 @@ def test_medians_are_compared_with_the_fastest_other_way() -> None:
 
 
 def test_programs_that_took_turns_make_one_table() -> None:
-    """Each way has the figures of its program.
-
-    A remark names each way that is faster, and says what limited aggregation.
+    """Check that each way has the figures of its program. If another way is faster, a remark names it and says what
+    limited Outcrop.
     """
     slow = record("outcrop", "read-cold", 2.0, cached=0.5, seconds=2.0, seconds_storage=1.8, seconds_copying=0.4)
     first = program(("outcrop",), [slow, record("outcrop", "write", 1.0)])
@@ -188,7 +192,9 @@ def test_programs_that_took_turns_make_one_table() -> None:
 
 
 def test_pages_of_a_file_are_dropped_and_seen(tmp_path: Path) -> None:
-    """A cold read is really cold: a new file is in the page cache, and after dropping its pages it is not."""
+    """Check that a new file is in the page cache, and that it is not there after its pages are dropped. So a cold read
+    is really cold.
+    """
     path = tmp_path / "file"
     path.write_bytes(np.random.default_rng(1).bytes(1 << 20))
     assert cached_share(path) == 1.0
@@ -218,7 +224,7 @@ def test_pages_of_a_file_are_dropped_and_seen(tmp_path: Path) -> None:
 def test_bad_input_is_one_line(
     changed: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], alone: None
 ) -> None:
-    """Wrong input gives exit code 2 and one line. No file is made."""
+    """Check that wrong input gives exit code 2 and one line. No file is made."""
     options = [*changed] if "-d" in changed else ["-d", str(tmp_path), *changed]
     assert call(["agg", "bench", *options]) == 2
     error = capsys.readouterr().err
@@ -227,13 +233,13 @@ def test_bad_input_is_one_line(
 
 
 def test_workloads_have_the_names_of_simulations() -> None:
-    """A workload is one kernel, both layouts of HACC-IO, or all kernels."""
+    """Check that a workload is one kernel, both layouts of HACC-IO, or all kernels."""
     for name, kernels in (("s3d", ("s3d",)), ("hacc", ("hacc-aos", "hacc-soa")), ("all", tuple(KERNELS))):
         assert BenchRequest(Path(), workload=name).job().workloads == kernels
 
 
 def test_numbers_of_ranks() -> None:
-    """Numbers of ranks are separated by commas. The default is three numbers."""
+    """Check that commas separate the numbers of ranks. The default is three numbers."""
     assert ranks_of("2,16") == (2, 16) and ranks_of(None) == (4, 8, 16)
 
 
@@ -251,9 +257,8 @@ def check(figures: dict[str, Any], ranks: int, turns: int) -> None:
 
 
 def test_ranks_of_mpirun_measure_together(tmp_path: Path) -> None:
-    """Measure all ways, kernels and modes at a small size with the installed MPI.
-
-    This makes one table and leaves no files.
+    """Measure all ways, kernels and modes at a small size with the installed MPI. This must print one table and leave
+    no files.
     """
     target, picture = tmp_path / "figures.json", tmp_path / "bench.png"
     command = ["agg", "bench", "-d", str(tmp_path / "new" / "below"), "--size", "8KiB", "--turns", "2"]
@@ -267,9 +272,8 @@ def test_ranks_of_mpirun_measure_together(tmp_path: Path) -> None:
 
 
 def test_it_starts_mpirun_itself(tmp_path: Path, alone: None, capfd: pytest.CaptureFixture[str]) -> None:
-    """The command starts the mpirun of mpi4py's MPI.
-
-    The command measures all implementations of MPI-IO that this MPI can choose.
+    """Check that the command starts the mpirun of mpi4py's MPI. It must measure all implementations of MPI-IO among
+    which this MPI can choose.
     """
     launcher()
     target = tmp_path / "figures.json"

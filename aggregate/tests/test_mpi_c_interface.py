@@ -1,4 +1,6 @@
-"""These tests check that C and Fortran programs find the installed library by pkg-config and CMake, and can use it."""
+"""These tests compile C and Fortran programs. The programs must find the installed library by pkg-config or CMake, and
+must be able to use it.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ target_link_libraries(c_program outcrop::outcrop_aggregate)
 
 @pytest.fixture(scope="session")
 def prefix(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Install the library, and return the folder."""
+    """Install the library, and return the folder of the installation."""
     prefix = tmp_path_factory.mktemp("installed")
     folder = build_with_mpi("outcrop_aggregate_mpi")
     succeed("cmake", "--install", str(folder), "--prefix", str(prefix))
@@ -34,7 +36,7 @@ def prefix(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def flags_of(prefix: Path) -> list[str]:
-    """Return the options that pkg-config prints."""
+    """Return the compiler options that pkg-config prints for the library."""
     if shutil.which("pkg-config") is None:
         pytest.skip("there is no pkg-config")
     (package,) = prefix.rglob("outcrop_aggregate.pc")
@@ -45,7 +47,9 @@ def flags_of(prefix: Path) -> list[str]:
 
 
 def run(program: Path, folder: Path, ranks: int) -> None:
-    """Run a program that makes one file in an empty folder. The program itself prints what is wrong."""
+    """Run a program in an empty folder, in which it makes one file. If something is wrong, the program itself prints
+    this.
+    """
     folder.mkdir()
     done = mpirun(ranks, str(program), str(folder / "out.bin"), str(folder))
     assert done.returncode == 0, done.stdout + done.stderr
@@ -53,7 +57,7 @@ def run(program: Path, folder: Path, ranks: int) -> None:
 
 
 def test_c_programs_find_the_library_by_pkg_config(prefix: Path, tmp_path: Path) -> None:
-    """The program compiles as C99 without warnings. The comments of the program say what it checks."""
+    """Compile the C program as C99 without warnings, and run it. The comments of the program say what it checks."""
     program = tmp_path / "c_program"
     succeed(compiler(), *WARNINGS, str(PROGRAMS / "c_program.c"), *flags_of(prefix), "-o", str(program))
     for ranks in (1, 4):
@@ -61,16 +65,15 @@ def test_c_programs_find_the_library_by_pkg_config(prefix: Path, tmp_path: Path)
 
 
 def program_of_the_manual(language: str, path: Path) -> str:
-    """Write the program that docs/how-to/mpi.md shows in this language to a file. Return the name of the file."""
+    """Write the program in this language that docs/how-to/mpi.md shows to the file `path`. Return the path."""
     page = (ROOT / "docs" / "how-to" / "mpi.md").read_text()
     path.write_text(page.partition(f"```{language}\n")[2].partition("```")[0])
     return str(path)
 
 
 def run_program_of_the_manual(program: Path, folder: Path) -> None:
-    """Start the program on three ranks.
-
-    Each rank writes 8 rows in each of three steps; values depend on rank and step.
+    """Run the program on three ranks, and check the file. In each of three steps, each rank writes 8 rows. Their values
+    depend on the rank and the step.
     """
     folder.mkdir()
     done = mpirun(3, "sh", "-c", 'cd "$1" && exec "$2"', "sh", str(folder), str(program))
@@ -80,14 +83,14 @@ def run_program_of_the_manual(program: Path, folder: Path) -> None:
 
 
 def test_the_c_program_of_the_manual_works(prefix: Path, tmp_path: Path) -> None:
-    """Readers of the manual can copy this program."""
+    """Compile and run the C program of the manual, so that readers can copy it."""
     source, program = program_of_the_manual("c", tmp_path / "program.c"), tmp_path / "program"
     succeed(compiler(), *WARNINGS, source, *flags_of(prefix), "-o", str(program))
     run_program_of_the_manual(program, tmp_path / "files")
 
 
 def test_the_fortran_program_of_the_manual_works(prefix: Path, tmp_path: Path) -> None:
-    """Readers of the manual can copy this program."""
+    """Compile and run the Fortran program of the manual, so that readers can copy it."""
     source, program = program_of_the_manual("fortran", tmp_path / "program.f90"), tmp_path / "program"
     module = prefix / "include" / "outcrop_aggregate.f90"
     options = ["-std=f2008", "-Wall", "-Werror", f"-J{tmp_path}", str(module), source]
@@ -96,7 +99,7 @@ def test_the_fortran_program_of_the_manual_works(prefix: Path, tmp_path: Path) -
 
 
 def test_c_programs_find_the_library_by_cmake(prefix: Path, tmp_path: Path) -> None:
-    """The CMake package provides the headers, the library and the MPI that the library uses."""
+    """Check that the CMake package provides the headers, the library and the MPI that the library uses."""
     (tmp_path / "CMakeLists.txt").write_text(USING_CMAKE.format(source=PROGRAMS / "c_program.c"))
     build = str(tmp_path / "build")
     options = [f"-DCMAKE_PREFIX_PATH={prefix}", f"-DMPI_C_COMPILER={compiler()}"]
@@ -106,7 +109,9 @@ def test_c_programs_find_the_library_by_cmake(prefix: Path, tmp_path: Path) -> N
 
 
 def read_when_free(program: str, environment: dict[str, str], *files: str) -> str:
-    """Run the program that recovers and reads the file, and return its output. Wait until the earlier run has ended."""
+    """Wait until the earlier run has ended. Then run the program that recovers and reads the file, and return its
+    output.
+    """
     for _ in range(50):
         done = mpirun(3, program, "read", *files, "0", environment=environment)
         if "is in use by another process" not in done.stderr:
@@ -117,7 +122,7 @@ def read_when_free(program: str, environment: dict[str, str], *files: str) -> st
 
 
 def test_a_rank_that_is_killed_loses_no_step_that_was_staged(prefix: Path, tmp_path: Path) -> None:
-    """After kill -9 of one rank, all ranks end. The next run has every step whose write has returned."""
+    """Kill one rank by kill -9. All ranks must end. The next run must find every step whose write had returned."""
     program = str(tmp_path / "staged_program")
     succeed(compiler(), *WARNINGS, str(PROGRAMS / "staged_program.c"), *flags_of(prefix), "-o", program)
     environment = {
@@ -135,7 +140,9 @@ def test_a_rank_that_is_killed_loses_no_step_that_was_staged(prefix: Path, tmp_p
 
 
 def test_what_the_environment_of_one_rank_asks_for_in_vain_is_told_to_all(prefix: Path, tmp_path: Path) -> None:
-    """A launcher may give ranks different variables. No rank waits for the rank whose variables are refused."""
+    """Give one rank an invalid environment variable, as a launcher may do. All ranks must get the error, and no rank
+    may wait for ever.
+    """
     program = str(tmp_path / "c_program")
     succeed(compiler(), *WARNINGS, str(PROGRAMS / "c_program.c"), *flags_of(prefix), "-o", program)
     only_one = 'if [ "${PMI_RANK:-$OMPI_COMM_WORLD_RANK}" = 1 ]; then export OUTCROP_AGG_TIER=nvme; fi; exec "$@"'
@@ -146,7 +153,7 @@ def test_what_the_environment_of_one_rank_asks_for_in_vain_is_told_to_all(prefix
 
 
 def test_fortran_programs_have_a_module(prefix: Path, tmp_path: Path) -> None:
-    """The Fortran module is compiled together with the program, so any Fortran compiler can be used."""
+    """Compile the Fortran module together with the program, so that any Fortran compiler can be used."""
     module = prefix / "include" / "outcrop_aggregate.f90"
     sources = [str(module), str(PROGRAMS / "fortran_program.f90")]
     program = tmp_path / "fortran_program"
@@ -213,7 +220,9 @@ def test_c_and_python_place_alike(
     placed_program: str, tmp_path: Path, ranks: int, records: int, unit: int, room: str, target: str,
     settings: dict[str, str],
 ) -> None:  # fmt: skip
-    """With one machine file, C and Python choose the same ranks and tiers, and write the same file."""
+    """Check that C and Python choose the same ranks and tiers from the same machine file. They must write the same
+    file.
+    """
     folder, machine = tmp_path / "fast", tmp_path / "machine"
     folder.mkdir()
     machine.write_text(MACHINE.format(folder=folder, room=room, target=target))
@@ -232,8 +241,7 @@ def test_c_and_python_place_alike(
 
 
 def test_c_without_a_machine_file_measures_memory(placed_program: str, tmp_path: Path) -> None:
-    """The text says that memory was measured and which target is assumed.
-
+    """Run a C program without a machine file. The text must say that memory was measured, and which target is assumed.
     A missing machine file is an error on all ranks.
     """
     done = mpirun(2, placed_program, str(tmp_path / "file"), "100", "1000")
@@ -247,7 +255,9 @@ def test_c_without_a_machine_file_measures_memory(placed_program: str, tmp_path:
 
 
 def test_only_the_interface_is_exported(prefix: Path) -> None:
-    """Names inside the library cannot conflict with names of other libraries."""
+    """Check that the library exports only names of its interface. So other names cannot conflict with names of other
+    libraries.
+    """
     if shutil.which("nm") is None:
         pytest.skip("there is no nm")
     (library,) = prefix.rglob("liboutcrop_aggregate.so")

@@ -48,7 +48,9 @@ except InputError as error:
 
 
 def test_every_rank_gets_a_transport_over_its_mpi(tmp_path: Path) -> None:
-    """Ranks, their node and the library are right. Only the compiled transport is kept."""
+    """Check the number of each rank, its node and its MPI library. Only the compiled transport stays in the cache, and
+    the next run uses it.
+    """
     cache = {"XDG_CACHE_HOME": str(tmp_path)}
     first = run_ranks(3, EVERY_RANK, environment=cache)
     assert first.returncode == 0, first.stderr
@@ -66,7 +68,7 @@ def test_every_rank_gets_a_transport_over_its_mpi(tmp_path: Path) -> None:
 def refused(
     ranks: int = 1, communicator: str = "MPI.COMM_WORLD", before: str = "", environment: dict[str, str] | None = None
 ) -> str:
-    """Return the line with which all ranks refuse a communicator."""
+    """Return the error line that all ranks print when they refuse a communicator."""
     done = run_ranks(ranks, ONE_LINE.format(communicator=communicator, before=before), environment=environment)
     assert done.returncode == 0, done.stderr
     lines = [line for line in done.stdout.splitlines() if line.startswith("refused: ")]
@@ -76,12 +78,12 @@ def refused(
 
 @pytest.mark.parametrize("communicator", ["MPI.COMM_NULL", "object()", "MPI.COMM_WORLD.Get_group()"])
 def test_what_is_no_communicator_is_refused(communicator: str) -> None:
-    """The error is one line. MPI does not crash."""
+    """Pass something that is not a communicator. The error is one line, and MPI does not crash."""
     assert "intracommunicator" in refused(communicator=communicator)
 
 
 def test_missing_compilers_are_told_on_all_ranks(tmp_path: Path) -> None:
-    """No rank waits for a rank that could not compile. The line says what to install."""
+    """Hide the compiler. No rank may wait for a rank that could not compile. The error line says what to install."""
     before = (
         "import importlib.util, shutil\n"
         "import outcrop.aggregate.ranks\n"
@@ -93,7 +95,7 @@ def test_missing_compilers_are_told_on_all_ranks(tmp_path: Path) -> None:
 
 
 def fake_mpicc(folder: Path, header: str) -> str:
-    """Write a compiler wrapper whose mpi.h contains this text. Return its path."""
+    """Write a compiler wrapper that finds an mpi.h with the text `header`. Return the path of the wrapper."""
     (folder / "include").mkdir()
     (folder / "include" / "mpi.h").write_text(header)
     wrapper = folder / "mpicc"
@@ -124,7 +126,9 @@ def runs_here() -> str:
 
 
 def test_headers_of_another_mpi_are_refused(tmp_path: Path) -> None:
-    """Such headers compile, but the program crashes later. The error names both versions of MPI and the wrapper."""
+    """Give the headers of another MPI. A transport with such headers compiles, but crashes later. The error names both
+    MPIs and the wrapper.
+    """
     own = runs_here()
     wrapper = fake_mpicc(tmp_path, OTHERS[own])
     environment = {"MPICC": wrapper, "XDG_CACHE_HOME": str(tmp_path / "cache")}
@@ -134,7 +138,7 @@ def test_headers_of_another_mpi_are_refused(tmp_path: Path) -> None:
 
 
 def test_headers_that_fit_are_found_behind_those_that_do_not(tmp_path: Path) -> None:
-    """If MPICC is wrong, the right headers are still found elsewhere."""
+    """Check that the right headers are found elsewhere if MPICC is wrong."""
     wrapper = fake_mpicc(tmp_path, OTHERS[runs_here()])
     environment = {"MPICC": wrapper, "XDG_CACHE_HOME": str(tmp_path / "cache")}
     done = run_ranks(1, EVERY_RANK, environment=environment)
@@ -142,20 +146,20 @@ def test_headers_that_fit_are_found_behind_those_that_do_not(tmp_path: Path) -> 
 
 
 def test_missing_headers_are_told(tmp_path: Path) -> None:
-    """The error names the MPI without headers, and says what to do."""
+    """Hide all headers. The error names the MPI whose headers are missing, and says what to do."""
     line = refused(before=ONLY_THIS_WRAPPER, environment={"MPICC": "", "XDG_CACHE_HOME": str(tmp_path)})
     assert "no mpi.h found for" in line and "MPICC" in line
 
 
 def test_a_cache_that_cannot_be_written_is_told(tmp_path: Path) -> None:
-    """The error names the folder, and the variable that sets another folder."""
+    """Use a cache that cannot be written. The error names the folder, and the variable that sets another folder."""
     (tmp_path / "file").touch()
     line = refused(environment={"XDG_CACHE_HOME": str(tmp_path / "file")})
     assert str(tmp_path / "file") in line and "XDG_CACHE_HOME" in line
 
 
 def test_without_mpi4py_the_line_says_what_to_install() -> None:
-    """Users who have not installed the extra `mpi` get a helpful error."""
+    """Check that the error says what to install if mpi4py is missing."""
     script = (
         "import sys; sys.modules['mpi4py'] = None\n"
         "from outcrop.aggregate.ranks import Ranks\n"
@@ -177,12 +181,13 @@ def test_without_mpi4py_the_line_says_what_to_install() -> None:
     ],
 )
 def test_libraries_are_known_by_what_they_say(text: str, version: MpiVersion) -> None:
-    """Versions of MPI libraries are recognised, and so are libraries that are derived from MPICH."""
+    """Check that the name and version of an MPI library are recognised, also for libraries that are derived from MPICH.
+    """
     assert version_of(text) == version
 
 
 def test_versions_fit_within_a_binary_interface() -> None:
-    """Versions of MPI do not fit if their binary interfaces differ."""
+    """Check that two versions of MPI fit only if they have the same binary interface."""
     four = MpiVersion(OPEN_MPI, (4, 1, 4))
     assert four.fits(MpiVersion(OPEN_MPI, (4, 1, 6))) and four.fits(MpiVersion(OPEN_MPI))
     assert not four.fits(MpiVersion(OPEN_MPI, (5, 0, 1))) and not four.fits(MpiVersion(MPICH, (4, 1, 4)))

@@ -1,4 +1,4 @@
-"""These tests kill or stop a rank in a step. The other ranks must end, and durable data must stay."""
+"""These tests kill or stop a rank during a step. The other ranks must end, and durable data must not be lost."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SECONDS_MOST = 60.0
 
 
 def kill_one(folder: Path, whom: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run until a rank has been killed. If a rank hangs, the test fails by a timeout."""
+    """Run the ranks until one of them has been killed. If a rank hangs, a timeout makes the test fail."""
     done = mpirun(
         RANKS, sys.executable, str(PROGRAM), "killed", str(folder), whom, environment=environment, seconds=SECONDS_MOST
     )
@@ -27,7 +27,9 @@ def kill_one(folder: Path, whom: str, **environment: str) -> subprocess.Complete
 
 
 def first_step_is_whole(folder: Path) -> None:
-    """Check that the file has the first step, whose write had returned."""
+    """Check that the file contains the whole first step. The write of this step had returned before the rank was
+    killed.
+    """
     found = np.fromfile(folder / "file", np.uint8, RANKS * NBYTES * PIECES).reshape(PIECES, RANKS, NBYTES)
     assert (found == np.arange(1, RANKS + 1)[None, :, None]).all()
 
@@ -35,16 +37,16 @@ def first_step_is_whole(folder: Path) -> None:
 @pytest.mark.parametrize("on_node", [RANKS, 2])
 @pytest.mark.parametrize("whom", ["aggregator", "other"])
 def test_a_killed_rank_ends_all_others(tmp_path: Path, whom: str, on_node: int) -> None:
-    """Ranks end by an error that names the killed rank, or by mpirun.
-
-    This holds for ranks on the same and on other nodes.
+    """Kill a rank. The other ranks must end, either by an error that names the killed rank, or because mpirun ends
+    them. The other ranks are on the same node or on several nodes.
     """
     kill_one(tmp_path, whom, RANKS_ON_NODE=str(on_node))
     first_step_is_whole(tmp_path)
 
 
 def launcher_that_leaves_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Use a launcher that does not end the other ranks when a rank is killed. MPICH's mpirun has an option for this."""
+    """Use a launcher that does not end the other ranks after a rank is killed. MPICH's mpirun has an option for this.
+    """
     command = launcher()[:-1]
     shown = subprocess.run([command[0], "--version"], capture_output=True, text=True).stdout
     if "HYDRA" not in shown:
@@ -56,9 +58,8 @@ def launcher_that_leaves_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_ranks_of_other_nodes_do_not_wait_longer_than_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whom: str
 ) -> None:
-    """Ranks of other nodes cannot notice that a rank has ended.
-
-    The setting seconds_most limits the time that they wait.
+    """Kill a rank. Ranks of other nodes cannot notice this, so the setting seconds_most must limit the time that they
+    wait.
     """
     launcher_that_leaves_ranks(monkeypatch)
     kill_one(tmp_path, whom, RANKS_ON_NODE="2", OUTCROP_AGG_SECONDS_MOST="3")
@@ -74,13 +75,15 @@ def test_ranks_of_other_nodes_do_not_wait_longer_than_is_said(
 def test_ranks_notice_by_themselves_who_has_been_killed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whom: str
 ) -> None:
-    """If mpirun does not end the other ranks, all ranks of the node get an error that names the killed rank."""
+    """Kill a rank under an mpirun that does not end the other ranks. All ranks of the node must get an error that names
+    the killed rank.
+    """
     launcher_that_leaves_ranks(monkeypatch)
     kill_one(tmp_path, whom)
     told = [path.read_text().split(maxsplit=1) for path in tmp_path.glob("told-*")]
     assert all(f"rank {victim} has ended" in text for victim, text in told), told
     first_step_is_whole(tmp_path)
-    if len(told) < RANKS - 1:  # mpirun of MPICH 4.0.2 ends some ranks, also in programs without this library
+    if len(told) < RANKS - 1:  # mpirun of MPICH 4.0.2 ends some ranks in spite of its option
         pytest.skip("this mpirun has ended others all the same, before they could note what they were told")
 
 
@@ -88,7 +91,9 @@ def test_ranks_notice_by_themselves_who_has_been_killed(
 @pytest.mark.parametrize("how", ["stopped", "asleep"])
 @pytest.mark.parametrize("whom", ["aggregator", "other"])
 def test_a_stuck_rank_does_not_keep_the_others(tmp_path: Path, whom: str, how: str, on_node: int) -> None:
-    """The stuck rank is alive, so only the setting seconds_most ends the waiting of the others."""
+    """Stop one rank, or let it sleep. This rank is still alive, so only the setting seconds_most ends the waiting of
+    the other ranks.
+    """
     environment = {"RANKS_ON_NODE": str(on_node), "OUTCROP_AGG_SECONDS_MOST": "2"}
     done = mpirun(
         RANKS, sys.executable, str(PROGRAM), "stuck", str(tmp_path), whom, how, environment=environment,

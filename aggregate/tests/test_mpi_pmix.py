@@ -1,4 +1,5 @@
-"""These tests check that PMIx answers are read as PMIx's headers define, and that missing answers are reported."""
+"""These tests check that Outcrop reads answers of PMIx as the headers of PMIx define them, and reports missing answers.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ from outcrop.aggregate.surroundings import Facts, PmixAnswer, ask_pmix, loaded_p
 
 HEADERS = ("/usr/include", "/usr/lib/x86_64-linux-gnu/pmix2/include", "/usr/lib/aarch64-linux-gnu/pmix2/include")
 
-# A library with PMIx's own structures and types. Each test compiles the library with another answer.
+# The source of a small library that answers like PMIx, with the structures and types of PMIx. Each test compiles it
+# with another answer.
 LIBRARY = """
 #include <pmix.h>
 #include <string.h>
@@ -53,7 +55,7 @@ NONE = "{.type = PMIX_GEOMETRY, .size = 0}"
 
 
 def build(folder: Path, array: str, ready: int = 1) -> Path:
-    """Compile the library with the headers of the installed PMIx. Return its path."""
+    """Compile LIBRARY with the headers of the installed PMIx and the answer `array`. Return the path of the result."""
     header = next((folder for folder in HEADERS if Path(folder, "pmix.h").is_file()), None)
     if header is None or shutil.which("cc") is None:
         pytest.skip("there are no headers of PMIx, or no compiler")
@@ -78,14 +80,16 @@ def build(folder: Path, array: str, ready: int = 1) -> Path:
 def test_coordinates_are_read_as_the_headers_lay_them_out(
     tmp_path: Path, array: str, coordinates: tuple[int, ...]
 ) -> None:
-    """Coordinates are those of the first card that has any. The logical view comes before the physical view."""
+    """Check that the coordinates come from the first card that has coordinates. The logical view has priority over the
+    physical view.
+    """
     answer = ask_pmix(build(tmp_path, array))
     assert answer.coordinates == coordinates and answer.host == "node7"
     assert bool(answer.refusal) == (not coordinates)
 
 
 def test_what_is_not_there_or_not_used_says_so(tmp_path: Path) -> None:
-    """The answer gives the reason if the process does not use PMIx, or if the file is no library."""
+    """Check that the answer gives a reason if the process does not use PMIx, or if the file is not a library."""
     assert "not use it" in ask_pmix(build(tmp_path, NONE, ready=0)).refusal
     assert "cannot be used" in ask_pmix(Path(__file__)).refusal
     (tmp_path / "maps").write_text("7f00-7f01 r--p 0 00:00 0\n7f00-7f01 r--p 0 00:00 7   /a b/libpmix.so.2.6\n")
@@ -94,15 +98,14 @@ def test_what_is_not_there_or_not_used_says_so(tmp_path: Path) -> None:
 
 
 def around(*coordinates: tuple[int, ...]) -> Surroundings:
-    """Return facts about one node for each element of `coordinates`."""
+    """Return the surroundings of one node for each element of `coordinates`."""
     facts = [Facts(f"host{i}", {}, "", PmixAnswer("", one, "" if one else "none")) for i, one in enumerate(coordinates)]
     return surroundings_of(facts, range(len(coordinates)))
 
 
 def test_coordinates_of_all_nodes_become_distances() -> None:
-    """The first coordinate has the largest weight.
-
-    If a node has no coordinates, the reason is reported and the next provider answers.
+    """Check that the first coordinate has the largest weight. If a node has no coordinates, the reason is reported, and
+    the next provider gives the distances.
     """
     found = find_distances(around((0, 1), (0, 1), (0, 2), (5, 1)))
     assert found.provider == "PMIx"
@@ -128,7 +131,9 @@ if MPI.COMM_WORLD.Get_rank() == 0:
 
 
 def test_servers_of_launchers_are_asked() -> None:
-    """Open MPI's server returns the host. After the question, MPI continues and ends normally."""
+    """Check that the server of Open MPI returns the name of the host. After this request, MPI continues and ends
+    normally.
+    """
     done = run_ranks(3, ASKED)
     assert done.returncode == 0, done.stdout + done.stderr
     (line,) = [line for line in done.stdout.splitlines() if line.startswith("library:")]

@@ -1,4 +1,6 @@
-"""These tests build the C++ transport with the installed MPI, and check the contract of all transports."""
+"""These tests build the C++ transport with the installed MPI. They check that it fulfils the contract of all
+transports.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ from mpi_programs import build_with_mpi, mpirun
 
 @pytest.mark.parametrize("ranks", [1, 2, 5])
 def test_the_transport_keeps_the_contract(ranks: int) -> None:
-    """The cases are in aggregate/tests/core/transport_contract.cpp. Some runs have more ranks than cores."""
+    """Run the cases in aggregate/tests/core/transport_contract.cpp. Some runs have more ranks than cores."""
     folder = build_with_mpi("outcrop_mpi_transport_test")
     done = mpirun(ranks, str(folder / "outcrop_mpi_transport_test"))
     assert done.returncode == 0, done.stdout + done.stderr
@@ -17,9 +19,8 @@ def test_the_transport_keeps_the_contract(ranks: int) -> None:
 
 @pytest.mark.parametrize("ranks", [1, 2, 5])
 def test_fetched_messages_keep_the_contract(ranks: int) -> None:
-    """One-sided messages keep the same contract.
-
-    If windows do not work, this is noticed, and messages are sent instead.
+    """Run the same cases with one-sided messages. If MPI windows do not work, the transport must notice this and send
+    ordinary messages.
     """
     folder = build_with_mpi("outcrop_mpi_one_sided_test")
     done = mpirun(ranks, str(folder / "outcrop_mpi_one_sided_test"))
@@ -27,7 +28,7 @@ def test_fetched_messages_keep_the_contract(ranks: int) -> None:
 
 
 def test_an_mpi_that_hangs_with_windows_ends_with_a_line() -> None:
-    """A call that hangs never returns, so the program ends. The program's last line says which setting to leave out."""
+    """Let a call of MPI hang for ever. The program must end, and its last line says which setting to leave out."""
     folder = build_with_mpi("outcrop_mpi_one_sided_test")
     done = mpirun(3, str(folder / "outcrop_mpi_one_sided_test"), "hang", seconds=60)
     assert done.returncode != 0
@@ -35,7 +36,7 @@ def test_an_mpi_that_hangs_with_windows_ends_with_a_line() -> None:
 
 
 def test_transfers_that_never_end_are_noticed() -> None:
-    """If transfers never end, this is noticed, and messages are sent instead."""
+    """Let one-sided transfers never end. The transport must notice this and send ordinary messages."""
     folder = build_with_mpi("outcrop_mpi_one_sided_test")
     done = mpirun(3, str(folder / "outcrop_mpi_one_sided_test"), "never", seconds=60)
     assert "noticed" in done.stderr and "were not noticed" not in done.stderr, done.stderr
