@@ -32,7 +32,7 @@ from outcrop.tiers import discover
 from outcrop.units import format_bytes, format_rate
 
 SHARES = (0.25, 0.0625, 0.0156)
-"""Budgets of (c) as shares of both arrays."""
+"""The memory budgets of (c), as shares of both arrays."""
 MAX_CHECKSUM_SHARE = 0.03
 MAX_PREDICTION_ERROR = 0.15
 

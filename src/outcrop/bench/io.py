@@ -50,10 +50,10 @@ if TYPE_CHECKING:
 
 PARTS = ("sizes", "depths", "cached", "raw", "beyond")
 IN_FLIGHT_BYTES, MAX_DEPTH = 32 << 20, 64
-"""As in runs, and at most MAX_DEPTH requests."""
+"""The bytes in flight are the same as in runs, but there are at most MAX_DEPTH requests."""
 RECORD_BYTES = 1 << 20
 BEYOND_INTERFACES = ("buffered", "mmap", "load/store")
-"""The interfaces that are compared with the best one without the page cache."""
+"""Interfaces through the page cache. They are compared with the best interface that bypasses the page cache."""
 SPACE_FACTOR = 1.1
 """The free space that is needed, as a multiple of the size of the file."""
 
@@ -242,7 +242,8 @@ class _Parts:
 
 MIN_DEVICE_BYTES = 1 << 20
 DEVICE_END_BYTES = 4 << 20
-"""Bytes cleared at both ends of a written device, so that no program mistakes noise there for known content."""
+"""The bytes that are cleared at both ends of a written device. Otherwise a program may take the noise there for known
+content."""
 
 
 @contextmanager

@@ -36,11 +36,12 @@ from outcrop.tiers import discover
 from outcrop.units import format_rate
 
 FLAGS = ("-std=gnu11", "-O3", "-march=native", "-fopenmp", "-fPIC", "-shared")
-"""The usual flags for such loops, which may fuse multiplications and additions. Generated kernels may not."""
+"""The usual flags for such loops. They allow the compiler to fuse multiplications and additions, which generated
+kernels do not allow."""
 SOURCES = Path(__file__).parent / "handwritten"
 Array32 = NDArray[np.float32]
 ROWS = (8, 16, 32, 64)
-"""Rows of the blocks of sweeps."""
+"""The numbers of rows in a block that are tried for sweeps."""
 LOOPS: dict[str, tuple[float, ...]] = {"heat7": (0.0, 1.0), "acoustic8": (1.0, 1.0, 2000.0)}
 """The stencils with a loop in `handwritten/`, and the means of their arrays: the array that is written, the newest
 values, and arrays that are only read."""

@@ -18,7 +18,8 @@ COUNTS = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MPI_LOCALNRANKS")
 LAUNCHERS = (*COUNTS, "PMIX_RANK")
 FAILED = 2
 SECONDS_TO_BE_HEARD = 1.0
-"""The pause before an abort, which may discard output of this rank that the launcher has not printed yet."""
+"""The pause before an abort. Without the pause, output of this rank that the launcher has not printed yet may be
+lost."""
 
 
 class Ranks:

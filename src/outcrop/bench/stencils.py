@@ -42,11 +42,12 @@ from outcrop.tiers import discover
 from outcrop.units import format_bytes, format_rate
 
 SHARE = 0.0625
-"""Memory out of core, as a share of all copies of all fields (the memory of a run in memory)."""
+"""The memory of runs out of core, as a share of the memory of a run in memory (all copies of all fields)."""
 SWEEP_BYTES = 400 << 20
-"""Memory of plain sweeps, which is much larger than caches."""
+"""The memory for plain sweeps. It is much larger than the caches."""
 DEVITO_STEPS, DEVITO_BYTES = 32, 1 << 30
-"""The maximum for a run of Devito. Its time is scaled to the case, because all steps and planes take equally long."""
+"""The maximum for a run of Devito. The time is scaled up to the whole case, because all steps and planes take equally
+long."""
 COLUMNS = ("sweeps", "in_memory", "out_of_core", "devito")
 
 # --- what is measured -------------------------------------------------------------------------------------------------
@@ -132,7 +133,7 @@ class StencilScale:
     plane_divisor: int = 1
     max_steps: int = 1 << 30
     devito_for: tuple[str, ...] | None = None
-    """The stencils that are measured with Devito, which needs seconds to compile each; None for all."""
+    """The stencils that Devito computes, too. None means all. Devito needs some seconds to compile each stencil."""
 
 
 FULL = StencilScale(grid_bytes=1 << 32, repeats=3, settle_seconds=10)

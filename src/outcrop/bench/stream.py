@@ -253,7 +253,7 @@ def _range(of: dict[str, float]) -> str:
 # --- picture ---------------------------------------------------------------------------------------------------------
 
 COLORS = ("#7f9db9", "#4c8c6b", "#c9b458", "#e07b39")
-"""One for each loop."""
+"""One color for each loop."""
 BAR = 0.2
 
 

@@ -38,7 +38,7 @@ SCALAR = 3.0
 ITEM_BYTES = 8
 PLACES = ("dram", "tier")
 STARTS = {"a": 2.0, "b": 2.0, "c": 0.0}
-"""Values of the arrays at the start of a turn. McCalpin sets a to 1 and doubles it."""
+"""The values of the arrays at the start of a turn. McCalpin sets a to 1 and then doubles its values."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ MODES = (
 # --- the tier --------------------------------------------------------------------------------------------------------
 
 SHARE_OF_FREE = 2
-"""At most half of the free bytes are used."""
+"""At most half of the free bytes are used: 1/SHARE_OF_FREE."""
 
 
 def find_tier(directory: Path, name: str | None) -> Tier:

@@ -1,5 +1,5 @@
-"""Compile a generated kernel with the machine's C compiler. The cache keeps the compiled kernel under a hash of all its
-inputs.
+"""Compile a generated kernel with the machine's C compiler. The user's cache keeps the compiled kernel under a hash of
+the source, the compiler, the flags and the processor.
 
 stencil, dtype, vectors ──► C ──► key = hash(C, compiler, flags, processor) ──► <cache>/kernels/<key>.so ──► address
 """
@@ -25,7 +25,7 @@ from outcrop.shared_object import compiler_identity, find_compiler, load_library
 FLAGS = ("-std=gnu11", "-O3", "-march=native", "-ffp-contract=off", "-fno-math-errno", "-Wno-psabi", "-fPIC", "-shared")
 
 VECTOR_BYTES = {"avx512": 64, "avx2": 32, "neon": 16, "sse2": 16, "plain": 0}
-"""Bytes of a vector for each instruction set. With `plain` the compiler decides on vectors."""
+"""The bytes of a vector for each instruction set. With `plain`, the compiler decides whether it uses vectors."""
 
 PROCESSOR = ("vendor_id", "cpu family", "model", "model name", "stepping", "flags", "cache size",
              "CPU implementer", "CPU architecture", "CPU variant", "CPU part", "CPU revision", "Features",
@@ -39,11 +39,11 @@ Calls: TypeAlias = tuple[tuple[int, tuple[Copy, ...], tuple[Copy, ...]], ...]
 
 @dataclass(frozen=True)
 class Kernel:
-    """Compiled updates.
+    """A compiled kernel.
 
-    `calls` has one entry for each stage of an even step, then one for each stage of an odd step. An entry consists of
-    the address of a function and the pairs (field, copy) of its sources and targets. The address is valid until the
-    process ends."""
+    `calls` has one entry for each stage of an even step, then one for each stage of an odd step. An
+    entry has the address of a function, and the pairs (field, copy) that the function reads and writes. The address is
+    valid until the process ends."""
 
     isa: str
     calls: Calls

@@ -1,8 +1,9 @@
 """Generate C for a Stencil: one function for each stage, with the signature of core/outcrop/kernel/kernel.h.
 
 A row is updated as whole aligned vectors. The inner loop handles one row of one plane. The loop over planes is inside
-the loop over rows, so that rows that neighbouring planes share are still in the first-level cache. To block several
-rows or planes in registers is slower, by measurement, because more streams are open than the prefetchers can follow.
+the loop over rows. So when a plane needs the same rows as the plane before it, these rows are still in the first-level
+cache. A kernel that kept several rows or planes in registers was slower in measurements, because the prefetchers cannot
+follow so many streams of data.
 
 At both ends of a row, the results of whole vectors are wrong. So the ends are stored again after the row. Cells of a
 fixed rim get their old values. Cells that need values beyond the grid are computed one by one. Padding is set to zero.
@@ -13,8 +14,8 @@ The values for the ends are taken before the row is stored, because a field may 
 
 In place of a row beyond the grid, the kernel reads the row with the values that the boundary defines (boundary.py).
 
-For each row that is read, registers hold the current vector and the vectors around it. A vector of neighbours in x is
-made by a shift of lanes out of two of these vectors, so no load is unaligned:
+For each row that is read, registers hold the current vector and the vectors around it. The vector of neighbours in x is
+made from two of these vectors by a shift of lanes. So no load is unaligned:
 
     row (dz, dy):   | w[-1] | w[0] | w[1] |          value at dx = -1: last lane of w[-1], all but the last of w[0]
                             x ──►                    then w[-1] = w[0], w[0] = w[1], w[1] = next load
@@ -151,12 +152,14 @@ class _StageWriter:
         yield ""
 
     def _edges(self) -> list[tuple[Side, str, str, str]]:
-        """Return the side, name, first cell and end of both edges. Another call handles the cells outside x0 .. x1."""
+        """Return the side, the name, the first cell and the end of both edges. The cells outside x0 .. x1 belong to
+        another call of the kernel."""
         radius = self.radius_x
         if not radius:
             return []
         low_side, high_side = self.boundary.x
-        if high_side == "fixed" and low_side != "fixed":  # if the edges of a short row overlap, the rim keeps its cells
+        # if the edges of a short row overlap, cells of the rim are not computed
+        if high_side == "fixed" and low_side != "fixed":
             high_first = f"within(b->nx - {radius}, 0, b->nx)"
             low_end = f"within({radius}, 0, {high_first})"
         else:
@@ -277,8 +280,8 @@ class _Expressions:
 
     @cached_property
     def reaches(self) -> list[tuple[int, int, int]]:
-        """For each row: its number, and the first and the last vector that its loads need, relative to the current
-        vector."""
+        """For each row, its number, and the first and the last vector that its loads need. Vectors are counted from the
+        current vector."""
         if self.lanes == 1:
             return []
         ends = [(min(0, *offsets), max(0, *offsets)) for offsets in self.rows.values()]

@@ -126,8 +126,9 @@ class Program:
 
 
 def evaluate(program: Program, load: Callable[[Load], Any], scalars: Sequence[float], dtype: type) -> list[Any]:
-    """Run a program with NumPy, operation by operation, each rounded to `dtype`. The results are arrays if `load`
-    returns arrays, otherwise NumPy scalars. `scalars` has the values of the parameters, then those of the signals."""
+    """Run a program with NumPy, operation by operation. The result of each operation is rounded to `dtype`. The results
+    are arrays if `load` returns arrays, otherwise NumPy scalars. `scalars` has the values of the parameters, then those
+    of the signals."""
     import numpy as np  # imported late, because `outcrop info` reads programs without NumPy
 
     functions: dict[str, Callable[..., Any]] = {
@@ -206,8 +207,8 @@ class Stage:
 
     @property
     def span(self) -> int:
-        """The number of cells that the stage reads to update one cell. Each row counts from its first to its last cell
-        that is read."""
+        """The number of cells that the stage reads to update one cell. In each row, all cells from the first to the
+        last one that is read are counted."""
         rows: dict[tuple[int, int, int, int], list[int]] = {}
         for load in self.program.loads:
             dz, dy, dx = load.offset

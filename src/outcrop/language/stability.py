@@ -97,7 +97,7 @@ def _of_one(operator: str, a: Linear) -> Linear:
     if operator == "sqrt":
         root = math.sqrt(a.value) if a.value >= 0 else math.nan
         return a.scaled(0.5 / root if root else math.nan, root)
-    sign = math.copysign(1.0, a.value) if a.value else math.nan  # abs; it has no derivative at 0
+    sign = math.copysign(1.0, a.value) if a.value else math.nan  # the operator is abs, which has no derivative at 0
     return a.scaled(sign if sign == sign and a.value == a.value else math.nan, abs(a.value))
 
 

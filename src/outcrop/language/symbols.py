@@ -41,8 +41,8 @@ class Parameter(sympy.Symbol):  # type: ignore[misc]
         return parameter
 
     def _hashable_content(self) -> tuple[Any, ...]:
-        # SymPy's cache returns an existing symbol that compares equal. Without the default, this can be a parameter of
-        # another stencil.
+        # SymPy's cache returns an existing symbol that compares equal. If the default were not compared, this could be
+        # a parameter of another stencil.
         return (*super()._hashable_content(), self.default)
 
 
@@ -120,7 +120,8 @@ def _expression(name: str, field: object, value: Any) -> sympy.Expr:
     if not isinstance(field, Field):
         raise InputError(f"stencil {name!r}: {shown(field)} is updated but is no Field")
     try:
-        expression = sympy.sympify(value, strict=True)  # strict refuses text, which SymPy evaluates as Python code
+        # strict=True refuses text, because SymPy would execute text as Python code
+        expression = sympy.sympify(value, strict=True)
     except (sympy.SympifyError, TypeError, ValueError, OverflowError):
         expression = None
     if not isinstance(expression, sympy.Expr):

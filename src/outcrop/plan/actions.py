@@ -1,19 +1,21 @@
 """The actions of a plan, and the parts of the grid that they name.
 
-An action is small and frozen. It has the same meaning for the validator, the rehearsal, the cost model and the
-executor. Ranges are half open. y counts rows. x counts cells of a row with its padding, so that x0 and x1 can be
-multiples of 64 bytes. An action applies to all fields at once.
+An action is a small object that cannot be changed. It has the same meaning for the validator, the rehearsal, the cost
+model and the executor. Ranges are half open. y counts rows. x counts the cells of a row, including its padding, so that
+x0 and x1 can be multiples of 64 bytes. An action applies to all fields at once.
 
 The window has one ring of slots for the first copy of each field. It has another ring for the second copy of each field
 with two copies. Updates write the two copies alternately. For example, a single field that is updated in one stage has
 levels 0, 2, ... in the first copy and levels 1, 3, ... in the second copy. Plane z lies in slot z + shift modulo the
 size of its ring. A slot holds the frame of its plane: the whole plane, or the part that the current block needs.
 
-Arrays on disk:  source   generation g
-                 target   generation g + 1; during the pass also unfinished levels of the last level's parity
-                 statics  fields that nothing updates
-                 other    unfinished levels of the other parity; discarded when the pass ends
-                 fringes  rows between two blocks in y, of both copies; discarded when the pass ends
+A pass uses these arrays on disk. The last two are discarded when the pass ends:
+
+    source   Generation g of the fields that are updated.
+    target   Generation g + 1. During the pass, also unfinished levels of the same parity as the last level.
+    statics  The fields that nothing updates.
+    other    Unfinished levels of the other parity.
+    fringes  Rows of both copies between two blocks in y.
 """
 
 from __future__ import annotations
@@ -98,8 +100,8 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """Read the cells `area` of planes z0 <= z < z1 from an array into its ring. If the array is `other` or `fringes`,
-    read into the rings of first copies for an even `level`, and into those of second copies for an odd `level`.
+    """Read the cells `area` of planes z0 <= z < z1 from an array into its rings. If the array is `other` or `fringes`,
+    an even `level` means the rings of first copies, and an odd `level` means the rings of second copies.
 
     If the array is `source` or `statics`, the read of the last cell of a plane also reads the plane's checksum.
     """
@@ -136,8 +138,8 @@ class Update:
 @dataclass(frozen=True, slots=True)
 class Write:
     """Write the cells `area` of planes z0 <= z < z1 to an array. If the array is `target`, write the newest value of
-    each field, and also its previous value if the state includes it. To the other arrays, write the rings of first
-    copies for an even `level`, and those of second copies for an odd `level`.
+    each field, and also its previous value if the state includes it. If the array is `other` or `fringes`, write from
+    the rings of first copies for an even `level`, and from the rings of second copies for an odd `level`.
 
     The write of the last cell of a plane to the target also writes the plane's checksum.
     """
@@ -151,14 +153,14 @@ class Write:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """Wait until all writes have ended, and flush them. The target then holds the next generation."""
+    """Wait until all writes have ended, and flush the written data. The target then holds the next generation."""
 
 
 @dataclass(frozen=True, slots=True)
 class Carry:
     """Move the cells `area` of planes z0 <= z < z1 from their place in the frame of the previous block to their place
-    in the frame of this block. An even `level` means the rings of first copies, an odd `level` those of second copies.
-    Only schemes of the literature use it."""
+    in the frame of this block. An even `level` means the rings of first copies, and an odd `level` means the rings of
+    second copies. Only schemes of the literature use this action."""
 
     z0: int
     z1: int

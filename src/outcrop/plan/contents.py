@@ -1,12 +1,13 @@
-"""The data of a plan's proof (validate.py): the contents of planes, and what each level of a pass reads and writes.
+"""The data of the proof of a plan (validate.py): the contents of planes, and the reads and writes of each level of a
+pass.
 
 Rows and columns are divided at all coordinates at which an action of the pass begins or ends. All cells between two
 such places have the same state, so one number describes them: the level that wrote them. Neighbouring planes with the
 same content are stored as one range. Planes with equal contents share one object, so that each check of a content is
 made only once.
 
-Cells beyond a side that is not fixed are other cells of the grid. A periodic axis continues at its other end. A mirror
-shows cells near the side, which are always within reach.
+If a side is not fixed, the cells beyond it are other cells of the grid. A periodic axis continues at its other end. A
+mirror shows cells near the side, which an update near this side can always reach.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ from outcrop.plan.problem import Operand, Problem, versions
 
 Levels: TypeAlias = NDArray[np.int32]
 PlaneSpan: TypeAlias = tuple[int, int, int, int]
-"""A part of a plane: the first row, the end of its rows, the first column, the end of its columns. The four numbers
-count the places described above."""
+"""A part of a plane: the first row, the end of its rows, the first column, the end of its columns. The numbers are
+positions in the lists of rows and columns that the text above describes."""
 Ranges: TypeAlias = list[tuple[int, int]]
 NOTHING = -9
 """The level of a cell that no action has filled."""
@@ -46,7 +47,7 @@ def require(condition: bool, message: str) -> None:
 
 
 class CellLevels:
-    """The levels of the cells of a part of a plane. Objects of this class never change, so that many planes can share
+    """The level of each cell of a part of a plane. Objects of this class never change, so that many planes can share
     one object."""
 
     __slots__ = ("_after", "_holds", "levels", "shape")
@@ -309,7 +310,8 @@ def planes_seen(problem: Problem, z0: int, z1: int) -> Ranges:
     reach, count = problem.radius_z, problem.planes
     if not problem.periodic[0]:
         return [(max(0, z0 - reach), min(count, z1 + reach))]
-    if z1 - z0 > 1:  # neighbours in this order are at opposite ends: two of them read this whole range
+    # neighbours in this order are at opposite ends of the grid, so two of them together read this whole range
+    if z1 - z0 > 1:
         return [(max(0, z0 - 2 * reach), min(count, z1 + 2 * reach))]
     plane = z0 // 2 if z0 % 2 == 0 else count - 1 - z0 // 2
     seen = {(plane + step) % count for step in range(-reach, reach + 1)}
@@ -387,8 +389,9 @@ def _coordinates(problem: Problem, one: Pass) -> tuple[set[int], set[int]]:
 
 @dataclass(frozen=True)
 class Use:
-    """A level reads cells of a ring that level `wanted` wrote. With `moves`, the equivalent level n levels later reads
-    cells that level wanted + n wrote. With `beside`, the level also reads neighbouring cells."""
+    """A level's read of cells in a ring. Level `wanted` must have written these cells. If `moves` is true, the
+    equivalent level n levels later reads cells that level wanted + n wrote. If `beside` is true, neighbouring cells are
+    also read."""
 
     field: int
     ring: int
@@ -399,8 +402,8 @@ class Use:
 
 @dataclass(frozen=True)
 class LevelUses:
-    """The values that a level reads. For each target, also the ring of its newest values and the ring that the level
-    writes."""
+    """The values that a level reads. For each target, the object also has the ring of the newest values and the ring
+    that the level writes."""
 
     reads: tuple[Use, ...]
     targets: tuple[tuple[int, int], ...]
@@ -422,8 +425,8 @@ class Uses:
         return self.second[field] if copy else field
 
     def copies(self, level: int) -> list[int]:
-        """Return the rings of first copies of updated fields if `level` is even, and those of second copies if it is
-        odd."""
+        """Return rings of updated fields: the rings of first copies if `level` is even, or the rings of second copies
+        if `level` is odd."""
         if level % 2:
             return list(self.second.values())
         return [field for field, one in enumerate(self._problem.fields) if not one.is_static]

@@ -164,7 +164,7 @@ class _Transfers:
 
     def __init__(self, device: StorageRates) -> None:
         self._device = device
-        self._reads: deque[tuple[_Planes, float]] = deque()  # planes, and bytes not yet read, in order of request
+        self._reads: deque[tuple[_Planes, float]] = deque()  # in order of requests: planes, and bytes not yet read
         self._read = self._written = 0.0  # bytes not yet read and not yet written
         self.now = 0.0
 

@@ -1,8 +1,8 @@
 """Compute the shapes that `outcrop plan --draw` shows. They are numbers, so no picture library is needed.
 
-slabs      z against level: the planes of each Update, which lean back by the skew per level
-tiles      y against level (z for grids of few rows): the cache tiles of a slab
-time line  transfers and updates against seconds: plan/cost.py
+slabs      The planes of each Update, as z against level. At each level, they lie lower by the skew.
+tiles      The cache tiles of a slab, as y against level. For grids with few rows, z takes the place of y.
+time line  Transfers and updates against seconds, as plan/cost.py predicts them.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def slab_patches(problem: Problem, one: Pass) -> tuple[Patch, ...]:
     for action in one.actions:
         if isinstance(action, Update):
             along_z = (action.zeta0, action.zeta1, action.levels, action.region.z_low, action.region.z_high)
-            if along_z in drawn:  # another block has the same planes
+            if along_z in drawn:  # an Update of another block has the same planes and is already drawn
                 continue
             drawn.add(along_z)
 

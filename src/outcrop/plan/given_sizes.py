@@ -1,10 +1,10 @@
 """Sizes that the user has given. The tuner chooses the other sizes.
 
-    bt              time steps of a pass; a run with fewer steps has one pass
-    by              rows of a block at level 1
-    bx, bz          cells of a block along the other axes, which only schemes of the literature divide
-    slab            planes that are updated together
-    diamond         half the height of the cache tiles, in levels
+    bt              The number of time steps of a pass. A run with fewer steps has one pass.
+    by              The number of rows of a block at level 1.
+    bx, bz          The number of cells of a block along the other axes. Only schemes of the literature divide them.
+    slab            The number of planes that are updated together.
+    diamond         Half the height of the cache tiles, in levels.
 
 A scheme has some of these sizes (`Scheme.sizes`). If a user gives a size, the scheme lists only candidates with this
 size.
@@ -65,7 +65,7 @@ NAMES = tuple(one.name for one in fields(GivenSizes))
 
 
 def with_sizes(schemes: Sequence[Scheme], problem: Problem, given: GivenSizes) -> list[Scheme]:
-    """Return those of `schemes` that have all given sizes. The candidates of the returned schemes have these sizes.
+    """Select from `schemes` the schemes that have all given sizes, and return them. Their candidates have these sizes.
 
     Raises InputError if no scheme has all these sizes, or if a size is not possible on this grid.
     """
@@ -103,7 +103,8 @@ def require_possible(problem: Problem, given: GivenSizes) -> None:
     if given.slab is not None and given.slab > nz:
         raise InputError(f"slab {given.slab} is more than the {nz} planes of the grid; give at most {nz}")
     widest = max(1, ny // problem.skew_y)
-    if given.diamond is not None and given.diamond > widest and ny > 1:  # with a single row, any height is possible
+    # on a grid with one row, any height is possible
+    if given.diamond is not None and given.diamond > widest and ny > 1:
         raise InputError(f"diamond {given.diamond} is wider than the {ny} rows of the grid; give at most {widest}")
 
 

@@ -23,7 +23,7 @@ UpdateRate: TypeAlias = Callable[[Sizes], float]
 time."""
 
 WORDS_PER_SWEEP = 3
-"""The number of words for each cell that a plain sweep moves between memory and caches."""
+"""The number of words that a plain sweep moves between memory and caches for each cell."""
 THIN_SLAB_COST = 0.15
 """The cost of a plane that a tile updates only partly, relative to a plane that it updates fully."""
 NARROW_BLOCK_COST = 0.3

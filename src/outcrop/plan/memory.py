@@ -21,7 +21,8 @@ from outcrop.plan.problem import AcquisitionDemand, Problem
 GUARD_BYTES = 4096
 """The size of each readable gap before, between and after the rings."""
 RINGS_IN_STEP, SHIFT_BYTES = 8, 512
-"""With more than 8 rings, each starts 512 bytes further into its page, to avoid cache-set conflicts (window.hpp)."""
+"""With more than 8 rings, each ring starts 512 bytes further into its page, to avoid cache-set conflicts
+(window.hpp)."""
 PAGE_BYTES = 4096
 MAX_SLOT_BYTES = 256 << 10
 MIN_SLOTS, SLOTS, MAX_SLOTS = 8, 64, 128

@@ -1,13 +1,13 @@
-"""Choose the place of static fields during a run. No stage updates a static field. The texts of reasons are those of
-placement.py.
+"""Choose the place of static fields during a run. No stage updates a static field. The functions of placement.py make
+the texts of the reasons.
 
-    memory   the first pass reads all of their planes               less memory is left for the rest of the window
-    disk     the window has only the planes that updates need       every pass reads all of their planes again
+    memory   Only the first pass reads their planes. They stay in memory, so less memory is left for other fields.
+    disk     The window has only the planes that updates need. Each pass reads all planes again.
 
 All static fields go to one place, because they take the same amount of memory and are read equally often. The cost of a
 place depends on the slabs and levels that the rest of the memory allows. So `possible` checks which places have room,
-and the tuner predicts the cost of whole plans with each place. `taken` takes the fastest of these plans. If several
-plans are equally fast, it takes the plan with the least memory. `explained` gives the reason.
+and the tuner predicts the cost of whole plans with each place. `taken` returns the fastest of these plans. If several
+plans are equally fast, it returns the plan with the least memory. `explained` gives the reason for the place.
 """
 
 from __future__ import annotations

@@ -1,19 +1,19 @@
-"""Choose a place for each array of a user or field of a run, called a thing here. Each thing has several possible
-places, but no place has room for all things.
+"""Choose a place for each thing. A thing is an array of a user or a field of a run. Each thing has several possible
+places, but a place may not have room for all things.
 
     demand: image ─┬─ choice: dram    takes 8 GiB of dram    0.1 s of transfers a step
                    └─ choice: nvme0   takes 8 GiB of nvme0   2.7 s
     demand: result ── choice: dram    ...
 
-A step takes its computing time or the sum of all transfers, whichever is longer. Transfers run at the same time as the
-computing. They do not run at the same time as each other, because the same cores make all transfers. The best placement
+A step takes as long as its computation or as all its transfers together, whichever is longer. Transfers run at the same
+time as the computation. But they run one after another, because the same cores make all transfers. The best placement
 has, in this order:
 
 1. the shortest step;
 2. the shortest transfers of updated things. These things go to the fastest place with room, even if a step can hide
    slower transfers;
-3. the fewest bytes of things that are only read in the fastest place, then in the second fastest place, and so on.
-   These things go to the slowest place that does not delay a step.
+3. the fewest bytes of read-only things in the fastest place. Then the bytes in the second fastest place count, and so
+   on. Thus read-only things go to the slowest place that does not delay a step.
 
 The search is exact and depth first. It skips a branch that cannot become better than the best placement found so far.
 After MAX_BRANCHES branches, the search stops and returns the best placement found so far, with `is_best` false.

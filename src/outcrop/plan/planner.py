@@ -92,7 +92,7 @@ def choose(
     acquisition = acquisition_memory(problem.acquisition, _min_steps(problem, given), problem.steps, spare_bytes)
     window_bytes = budget_bytes - acquisition.bytes(acquisition.max_steps)
     if scheme == "auto" and not given and window_bytes >= largest_useful_bytes(problem):
-        schemes = schemes[:1]  # the other schemes only save memory
+        schemes = schemes[:1]  # memory is sufficient, and the other schemes only save memory
     choice = tune(problem, schemes, machine, window_bytes, update_rate, acquisition)
     assert choice is not None, "the smallest budget has a plan"
     return choice

@@ -56,7 +56,7 @@ class StagePlan:
 
 PLAIN_FIELDS = (FieldPlan(),)
 PLAIN_UPDATES = (StagePlan((Operand(0),), (0,)),)
-"""One field whose update reads neighbours, as in a heat equation."""
+"""The fields and the stages of a problem with one field whose update reads neighbours, such as a heat equation."""
 
 
 @dataclass(frozen=True)

@@ -31,18 +31,18 @@ MAX_SLABS = 20_000
 """A plan with more slabs is made only if no other plan is possible, because its list of actions is larger than the
 window."""
 BUILT = 10
-"""The number of candidates that are best by formula. Only their plans are made, and their costs predicted action by
-action."""
+"""The number of candidates that are the best by formula. Only the plans of these candidates are made and predicted
+action by action."""
 SHORTLIST = 4
 DIAMONDS = (2, 4, 6, 8, 12, 16, 24, 32)
 TILINGS = 4
 """The number of diamonds that are measured for given levels and slab, or fewer if fewer are useful."""
 SWEEP_ROWS = (4, 8, 16, 32, 64)
 CHUNK_LEANS = 4
-"""The minimum length of a chunk, in units of its band's lean. At each end of a chunk, the cache fetches the planes of
-the lean again."""
+"""The minimum length of a chunk, as a multiple of the skew over its whole band. At each end of a chunk, the cache
+fetches as many planes as this skew again."""
 SWEEP_LEAN = 16
-"""The lean that is assumed for a plain sweep. It makes chunks large enough for a thread."""
+"""The skew that is assumed for a plain sweep. It makes chunks large enough for a thread."""
 MAX_CHUNKS = 20_000
 """The maximum number of chunks in all bands together. Their list uses memory outside the window."""
 
@@ -101,7 +101,7 @@ def tune(
     coarse.sort(key=seconds)
     first, others = coarse[0], coarse[1:]
 
-    # Measure several tilings of the first candidate, and the best of these tilings for the others.
+    # Measure several tilings of the first candidate. Then measure the best of these tilings for the other candidates.
     every_tiling = tilings(problem, named[first.scheme], first.sizes, machine)
     fine = [candidate(first.scheme, sizes, rate) for sizes in every_tiling]
     fine.sort(key=seconds)

@@ -5,10 +5,10 @@ window and in each array on disk. It stores these levels for ranges of planes, r
 proof, each action is complete before the next one begins. In the executor, a transfer may still be in progress when the
 next action begins. That is safe, because the executor makes all transfers and updates of one slot wait for each other.
 
-The proof performs an update level by level, all planes of a level at once. The executor updates in the order of zeta.
-Both orders have the same effect. The planes that level l reads are at most a skew away. They were written at the same
-zeta or an earlier one, and are overwritten at the same zeta or a later one. All fields of one kind (`one_of_each`) have
-the same levels, so the proof follows only one field of each kind.
+The proof performs an update level by level, and for each level all planes at once. The executor updates in the order of
+zeta. Both orders have the same effect. The planes that level l reads are at most a skew away. They were written at the
+same zeta or an earlier one, and are overwritten at the same zeta or a later one. All fields of one kind (`one_of_each`)
+have the same levels, so the proof follows only one field of each kind.
 
 Actions that repeat are performed until two periods have the same effect:
 
@@ -129,7 +129,8 @@ def _perform_all(proof: Proof) -> None:
 
 @dataclass(frozen=True)
 class _Series:
-    """The actions begin <= i < end. Each equals the action `length` before it, moved by `distance` planes."""
+    """The actions number i with begin <= i < end. Each of them equals action number i - `length`, moved up by
+    `distance` planes."""
 
     begin: int
     end: int
@@ -273,8 +274,8 @@ class Proof:
         self._static, self.other = self._stored(0), Runs(nothing)
         self.fringes: dict[int, Runs[CellLevels | None]] = {ring: Runs(None) for ring in range(len(self.rings))}
         self.reads_statics = any(isinstance(action, Read) and action.array == "statics" for action in one.actions)
-        self.source_sums = Runs(nothing)  # RIM for cells whose checksum was computed before the first level
-        self.target_sums = Runs(nothing)  # RIM for cells whose checksum was computed after the last level
+        self.source_sums = Runs(nothing)  # RIM for cells with a checksum from before the first level
+        self.target_sums = Runs(nothing)  # RIM for cells with a checksum from after the last level
         self.written = Runs(nothing)  # RIM for cells of the target that are written
         self.sealed = Runs(False)  # True for planes of the target whose checksum is written
         self.committed = False
@@ -427,7 +428,8 @@ class Proof:
                 self._update_level(level, z0, z1, part)
                 if is_same and level % cycle == 0:
                     now = self._contents_around(z0, z1)
-                    if before is not None and _raised(before, cycle) == now:  # then all further cycles are equal
+                    # if two cycles have the same effect, all further cycles have this effect, too
+                    if before is not None and _raised(before, cycle) == now:
                         times = (last - 1 - level) // cycle
                         for ring, runs in _raised(now, times * cycle).items():
                             for first, end, content in runs:

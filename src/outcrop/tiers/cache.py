@@ -1,8 +1,8 @@
 """Keep measured figures between runs, in JSON files in $XDG_CACHE_HOME/outcrop, so that each figure is measured only
 once.
 
-The files are sealed (`outcrop.user_cache`), and each value is checked. Figures in a file that is damaged, or that other
-users can write, count as not measured.
+The files are sealed (`outcrop.user_cache`), and each value is checked. If a file is damaged, or if other users can
+write it, its figures are ignored.
 """
 
 from __future__ import annotations

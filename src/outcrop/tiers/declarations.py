@@ -5,12 +5,12 @@ Without both, the file is ~/.config/outcrop/tiers.toml if it exists:
 
     [scratch]
     directory = "/scratch/me"
-    capacity = "200GiB"       a quota for all files in the directory; default: the capacity of the file system
-    persistence = "job"       process, reboot, job or permanent; default: that of the file system
-    read = "2GB/s"            likewise write, random_read and random_write; measured if left out
-    read_latency = 1e-4       seconds; likewise write_latency and flush_latency
+    capacity = "200GiB"       A quota for all files in the directory. The default is the capacity of the file system.
+    persistence = "job"       process, reboot, job or permanent. The default is the persistence of the file system.
+    read = "2GB/s"            Likewise write, random_read and random_write. Missing rates are measured.
+    read_latency = 1e-4       In seconds. Likewise write_latency and flush_latency.
 
-A machine, for `outcrop plan --machine`:
+A file for `outcrop plan --machine` declares a machine:
 
     cores = 24
     [memory]                 size = "128GiB"  usable = "120GiB" (optional)  bandwidth = "100GB/s"
@@ -126,7 +126,7 @@ def _directory(table: Table) -> Path:
     named = table.text("directory", 'a directory such as "/scratch/me"')
     if not named.isprintable():
         raise table.wrong("directory", "a path without control characters")
-    folder = Path(os.path.expanduser(named))  # does not change the ~ of an unknown user
+    folder = Path(os.path.expanduser(named))  # `expanduser` does not replace the ~ of an unknown user
     if not folder.is_absolute():
         raise table.wrong("directory", "an absolute path")
     return folder
@@ -231,10 +231,11 @@ def _device(storage: Table, name: str) -> StorageRates:
 
 
 def read_text(path: Path, what: str, max_bytes: int = MAX_TEXT_BYTES) -> str:
-    """Return the text of a file. `what` is its name in messages. Raises InputError if the file cannot be read. Raises
-    InputError also if it is not a regular file, because a read of a device or FIFO may never end."""
+    """Return the text of a file. `what` is its name in messages. Raises InputError if the file cannot be read, or if it
+    is not a regular file. Other files are refused, because a read of a device or FIFO may never end."""
     try:
-        if not stat.S_ISREG(os.stat(path).st_mode):  # checked before the file is opened, which affects some devices
+        # check before the file is opened, because opening has an effect on some devices
+        if not stat.S_ISREG(os.stat(path).st_mode):
             raise InputError(f"{what} is no regular file; name a TOML file")
         with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
             data = file.read(max_bytes + 1)
@@ -260,7 +261,7 @@ def parse_table(text: str, name: str) -> Table:
         return Table(name, "", tomllib.loads(text))
     except RecursionError:
         raise InputError(f"{name} is not TOML that Outcrop reads: its values are nested too deeply") from None
-    except ValueError as error:  # also whole numbers with more digits than Python reads
+    except ValueError as error:  # Python also raises this error for whole numbers with too many digits
         raise InputError(f"{name} is not TOML: {error}") from None
 
 
@@ -380,6 +381,6 @@ def _shown(value: object) -> str:
     """Return a value as one short line for a message."""
     try:
         text = repr(value)
-    except (ValueError, RecursionError):  # a number with more digits than Python writes
+    except (ValueError, RecursionError):  # Python refuses to write numbers with too many digits
         return "a value too large to be shown"
     return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}..."

@@ -21,14 +21,15 @@ from outcrop.paths import nearest_existing
 
 PROC, SYS = Path("/proc"), Path("/sys")
 MAX_BYTES = 1 << 62
-"""No machine has more memory. A larger number means "no limit", or is wrong."""
+"""The largest number of bytes that is accepted. A larger number means "no limit", or is wrong."""
 _CPUS = SYS / "devices" / "system" / "cpu"
 _NODES = SYS / "devices" / "system" / "node"
 UNLIMITED = 1 << 60
 CGROUP_FILE, CGROUP_ROOT = PROC / "self" / "cgroup", SYS / "fs" / "cgroup"
 
 BINDS = ("auto", "cores", "none")
-"""When threads are bound to cores: "auto" only on machines with several NUMA nodes, "cores" always, "none" never."""
+"""Choices of when to bind threads to cores. "auto" binds them only on machines with several NUMA nodes, "cores" always,
+and "none" never."""
 
 
 def read(path: Path) -> str:
@@ -214,7 +215,8 @@ class NumaNode:
 
 @dataclass(frozen=True)
 class ThreadLayout:
-    """The number of threads on each node that has threads. `note` says why threads are not on several nodes."""
+    """The numbers of threads on the nodes that have threads. If threads are not on several nodes although they could
+    be, `note` gives the reason."""
 
     threads_on_nodes: tuple[int, ...]
     note: str = ""
@@ -246,8 +248,8 @@ def lay_out(threads: int, bind: str) -> ThreadLayout:
 
 
 def layout_of(threads_on_nodes: tuple[int, ...], bind: str, nodes: int, obstacle: str) -> ThreadLayout:
-    """Return the layout on a machine with `nodes` nodes. If threads should be on several nodes but are not, a note
-    names the obstacle."""
+    """Return the layout on a machine with `nodes` nodes. If threads should be on several nodes but are not, the layout
+    has a note with the `obstacle`."""
     if bind == "none" or sum(threads_on_nodes) == 1 or nodes == 1 or len(threads_on_nodes) > 1:
         return ThreadLayout(threads_on_nodes)
     return ThreadLayout(threads_on_nodes, f"not placed on the {nodes} NUMA nodes: {obstacle}")

@@ -7,11 +7,12 @@ memory is short, the three arrays together take a quarter of the free memory.
 A storage tier is measured with the store that runs use, without the page cache if possible. The measurement uses up to
 1 GiB of scratch space and takes about ten seconds:
 
-    fill            the first write allocates blocks, as no run does: it only tells how large the span can be
-    sequential      requests of the size and number in flight that runs have
-    random          4 KiB, many in flight
-    latency         4 KiB, one in flight
-    flush           4 KiB, written and made durable
+    fill            The first write only shows how large the span can be. Its rate does not count, because it allocates
+                    blocks, and runs do not.
+    sequential      Requests have the same size as in runs. The same number of them is in flight.
+    random          Many requests of 4 KiB are in flight.
+    latency         One request of 4 KiB is in flight.
+    flush           A page of 4 KiB is written and made durable.
 
 The storage of a run is measured with the executor. The executor makes the transfers of a run, without updates. It
 writes a scratch file, then reads it, then reads and writes it at the same time. These rates are cached for each device
@@ -168,7 +169,7 @@ def scratch_store(folder: Path, size_bytes: int, io: str) -> Iterator[_core.Stor
         _core.create_file(name, size_bytes)
         store = _core.Store([name], backend=io, direct=True, writable=True)
     finally:
-        Path(name).unlink(missing_ok=True)  # the open file stays usable
+        Path(name).unlink(missing_ok=True)  # the file stays usable, because it is still open
     try:
         yield store
     finally:
@@ -195,11 +196,11 @@ class _Transfer:
 
 
 def device(directories: Sequence[Path], io: str, may_write: bool, problem: Problem) -> StorageRates:
-    """Return the bandwidths of all `directories` together. They are cached, or measured if `may_write` is true and the
-    problem is large. Otherwise they are assumed."""
+    """Return the bandwidths of all `directories` together. Cached bandwidths are used if they exist. Otherwise the
+    bandwidths are measured if `may_write` is true and the problem is large. In all other cases they are assumed."""
     may_measure = may_write and problem.grid_bytes >= MIN_GRID_BYTES
     every = [_one_device(folder, io, may_measure) for folder in directories]
-    # Folders on one source share its bandwidth. A raw device has no mount.
+    # Folders with the same source share the bandwidth of this source. A raw device has no mount, so its path is used.
     sources = [mount_of(folder).source if folder.is_dir() else str(folder) for folder in directories]
     found = list(dict(zip(sources, every, strict=True)).values())
     return replace(
@@ -213,7 +214,7 @@ def device(directories: Sequence[Path], io: str, may_write: bool, problem: Probl
 
 
 def why_assumed(directories: Sequence[Path], may_write: bool, problem: Problem) -> str:
-    """Return the text of the reason why `device` has assumed the rates."""
+    """Return a text with the reason why `device` returned assumed rates."""
     if not all(folder.is_dir() for folder in directories):
         return "a raw device is not measured"
     if problem.grid_bytes < MIN_GRID_BYTES:
@@ -223,7 +224,8 @@ def why_assumed(directories: Sequence[Path], may_write: bool, problem: Problem) 
 
 def _one_device(folder: Path, io: str, may_measure: bool) -> StorageRates:
     if not folder.is_dir():
-        return ASSUMED  # a raw device has no room for a scratch file, and may hold a run
+        # a raw device cannot be measured: it has no file system for a scratch file, and it may hold a run
+        return ASSUMED
     known = cache.load(CACHE, StorageRates).get(_key(folder, io))
     if known is not None:
         return replace(known, origin="cached")
@@ -269,16 +271,17 @@ def measure_device(folder: Path, io: str) -> StorageRates:
             return time.perf_counter() - start
 
         ring = min(RING_RECORDS, records)
-        noise = _core.aligned_array(RECORD_BYTES)  # devices may be faster with zeros
+        noise = _core.aligned_array(RECORD_BYTES)  # noise, because some devices are faster with zeros
         noise[:] = np.random.default_rng(0).integers(0, 256, RECORD_BYTES, np.uint8)
-        for z in range(ring):  # the ring reads these records, and all writes write them
+        for z in range(ring):  # these records are read into the ring, and all writes write them
             store.write_from(0, z * RECORD_BYTES, noise)
         fill: list[Action] = [Read(0, ring, WHOLE)]
         total = records * RECORD_BYTES
-        seconds([*fill, Write(0, records, 0, WHOLE)])  # not measured: the first write also allocates blocks
+        seconds([*fill, Write(0, records, 0, WHOLE)])  # this write is not timed, because it also allocates blocks
         write = min(seconds([*fill, Write(0, records, 0, WHOLE)]) for _ in range(2))
         read = min(seconds([Read(0, records, WHOLE)]) for _ in range(2))
-        first = records // 2 + (ring // 2 - records // 2) % ring  # half a ring away from the simultaneous reads
+        # writes use slots half a ring away from those of simultaneous reads
+        first = records // 2 + (ring // 2 - records // 2) % ring
         both: list[Action] = []
         for z in range(records - first):
             both += [Read(z, z + 1, WHOLE), Write(first + z, first + z + 1, 0, WHOLE)]

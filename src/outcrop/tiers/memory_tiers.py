@@ -1,8 +1,9 @@
 """Find tiers that are NUMA nodes. All memory that is local to processors is one tier, and all HBM is one tier. Other
 memory (CXL, non-volatile memory used as plain memory) is one tier for each node.
 
-hwloc or the driver names the kind of a node. A node of unknown kind is DRAM if it is local to processors. Other memory
-of unknown kind is HBM if it is much faster than local memory. The rates come from the firmware or from measurements.
+The kind of a node comes from hwloc or from the driver. A node of unknown kind is DRAM if it is local to processors.
+Other memory of unknown kind is HBM if it is much faster than local memory. The rates come from the firmware or from
+measurements.
 """
 
 from __future__ import annotations
@@ -81,7 +82,7 @@ def believable_nodes(nodes: Sequence[MemoryNode], machine_bytes: int, nodes_of_m
 def bytes_on(tier: Tier, nbytes: int) -> NDArray[np.uint8]:
     """Return an array of zeros in the memory of the tier's nodes. Raises InputError if the system does not allow this
     choice of nodes."""
-    if not _core.is_this_system():  # here hwloc binds no memory and reports no error
+    if not _core.is_this_system():  # hwloc describes another machine, so it binds no memory and reports no error
         raise InputError(f"{tier.name} is memory of another machine, by hwloc's variables: it is there for plans only")
     return _core.memory_on_nodes(nbytes, tier.nodes)
 
@@ -109,7 +110,8 @@ def _name(node: MemoryNode, kind: str, groups: dict[str, list[MemoryNode]], node
     if kind in ("hbm", "dram"):
         return kind
     if node.kind not in KINDS_BY_WORD and node.read_bytes_per_second == 0:
-        return f"node{node.number}"  # a measurement may change its kind, but not its name
+        # the name has no kind, because a later measurement may change the kind but not the name
+        return f"node{node.number}"
     return f"{kind}{sum(name.startswith(kind) for name in groups)}"
 
 

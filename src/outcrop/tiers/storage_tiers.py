@@ -45,8 +45,8 @@ BY_WRITE_BACK, BY_FLUSH, BY_NOTHING = "MAP_SYNC + cache-line write-back", "msync
 
 
 def storage_tiers(directories: Sequence[Path] = ()) -> list[Tier]:
-    """Return one tier for each file system on which this user may write. The tier uses one of `directories` if one is
-    on that file system."""
+    """Return one tier for each file system on which this user may write. If one of `directories` is on a file system,
+    its tier uses this directory."""
     every = all_mounts()
     mounts = storage_mounts(every)
     known = {mount.device for mount in mounts}
@@ -144,7 +144,7 @@ def _parse_all(text: str) -> tuple[Mount, ...]:
 
 def _parse(line: str) -> Mount | None:
     """Return the mount that a line describes, or None if the line has another format."""
-    words = line.split(" ")  # a source may be an empty word
+    words = line.split(" ")  # split at single spaces, because a source may be an empty word
     end = words.index("-") if "-" in words[6:] else len(words)
     if len(words) < end + 4:
         return None
@@ -216,7 +216,7 @@ def kind_of(mount: Mount) -> str:
     """Return one of KINDS in tier.py, or "" for a file system in which users keep no files."""
     if mount.type in IN_MEMORY:
         return "" if _is_below(mount.point, PSEUDO_FOLDERS) and not _is_below(mount.point, USERS_FOLDERS) else "tmpfs"
-    if mount.type in NETWORK or ":/" in mount.source:  # an export of a server, with any protocol
+    if mount.type in NETWORK or ":/" in mount.source:  # a source with ":/" is an export of a server, with any protocol
         return "pfs"
     if mount.type not in WITHOUT_BLOCK_DEVICE and not mount.source.startswith("/dev/"):
         return ""

@@ -80,12 +80,13 @@ def memory_of_this_machine() -> list[Tier]:
 
 
 def _with_known(tier: Tier, known: Mapping[str, Figures]) -> Tier:
-    """Return the tier with the figures that an earlier process has measured on this machine."""
+    """Return the tier with the figures that an earlier process has measured on this machine. If the cache has no
+    figures, return the tier unchanged."""
     if tier.is_memory and not _core.is_this_system():
         return tier
     try:
         figures = known[_key(tier)]
-    except (KeyError, OSError):  # not measured, or a directory that this machine does not have
+    except (KeyError, OSError):  # the tier is not measured, or its directory does not exist on this machine
         return tier
     return with_figures(tier, replace(figures, origin="cached"))
 

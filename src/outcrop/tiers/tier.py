@@ -3,7 +3,7 @@
     persistence     stored bytes last until                primitive that makes them durable
     PROCESS         the process ends (DRAM, HBM, CXL)      none
     REBOOT          the machine goes down (tmpfs)          none
-    JOB             the batch job ends (its scratch)       that of the file system
+    JOB             the batch job ends (job scratch)       the primitive of the file system
     PERMANENT       a user removes them                    MAP_SYNC + cache-line write-back (DAX), else msync, fdatasync
 """
 
@@ -50,7 +50,7 @@ class Figures:
     random_read_bytes_per_second: float | None = None
     random_write_bytes_per_second: float | None = None
     triad_bytes_per_second: float | None = None
-    """The bandwidth of STREAM's triad with all threads; only for memory."""
+    """The bandwidth of STREAM's triad with all threads. None for a file system."""
     latency_seconds_read: float | None = None
     latency_seconds_write: float | None = None
     """The latency of a write that bypasses the page cache and need not be durable. None for memory."""
@@ -70,8 +70,8 @@ class Tier(Figures):
     where: str
     """The tier's directory. For memory, its NUMA nodes: "node 2" or "nodes 0,1"."""
     capacity_bytes: int
-    """The size of the tier. For memory, at most the limit of the control group. At most the declared quota, if there is
-    one."""
+    """The size of the tier. For memory, it is at most the limit of the control group. If the user declared a quota, the
+    size is at most this quota."""
     free_bytes: int
     """The bytes that are free now."""
     persistence: Persistence
@@ -103,7 +103,8 @@ class Tier(Figures):
 
 
 def with_figures(tier: Tier, figures: Figures) -> Tier:
-    """Return the tier with those of `figures` that are not None. Figures that the user declared do not change."""
+    """Return a copy of the tier. All `figures` that are not None replace the figures of the tier, except those that the
+    user declared."""
     known = {name: value for name, value in asdict(figures).items() if value is not None}
     if tier.origin == "declared":
         known = {name: value for name, value in known.items() if getattr(tier, name) is None}

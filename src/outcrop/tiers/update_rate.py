@@ -18,9 +18,10 @@ from outcrop.plan.tuner import with_tiles
 
 LEVELS_MEASURED = 48
 WINDOW_BYTES = 1 << 30
-"""The size of the window for measurements: much larger than the caches, and quickly allocated."""
+"""The size of the window for measurements. It is much larger than the caches, and can be allocated quickly."""
 UPDATES_PER_MEASUREMENT = 1_200_000_000
-"""The number of cell updates for a heat equation. Stencils with slower updates are measured with fewer updates."""
+"""The number of cell updates in a measurement of a heat equation. Stencils with slower updates are measured with fewer
+updates."""
 MIN_SECONDS, MAX_SECONDS = 2.0, 6.0
 SHARE_OF_RUN = 0.05
 MIN_REPEATS, MAX_REPEATS = 2, 40
@@ -52,7 +53,8 @@ class UpdateRateMeter:
         bind: str = "none",
         work: float = 1.0,
     ) -> None:
-        """`work` is the time of an update relative to a heat equation. If it is larger, fewer updates are measured."""
+        """Make a meter. `work` is the time of an update relative to an update of a heat equation. If `work` is larger,
+        fewer updates are measured."""
         self._problem, self._calls, self._scalars, self._threads = problem, calls, scalars, threads
         self._bind = bind
         self._ring_planes = (
@@ -93,7 +95,7 @@ class UpdateRateMeter:
         problem = self._problem
         frame, _ = _block(problem, sizes)
         planes = self._ring_planes * problem.record_bytes // slot_bytes(problem, frame)
-        bands = 4 * sizes.diamond * self._threads if sizes.chunk else 0  # levels of two for each thread
+        bands = 4 * sizes.diamond * self._threads if sizes.chunk else 0  # enough levels for two bands for each thread
         levels = min(sizes.levels, max(LEVELS_MEASURED, bands))
         slab = min(sizes.slab, max(8, self._updates_per_measurement // (levels * frame.cells)))
         while slab > 1 and _core.UpdateMeter.planes_needed(problem, levels, slab) > planes:

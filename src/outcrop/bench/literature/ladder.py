@@ -339,9 +339,9 @@ def _shares_table(figures: dict[str, Any]) -> Iterator[str]:
 
 IN_CORE, OUT_OF_CORE = "#7f9db9", "#e07b39"
 COLORS = ("#e07b39", "#4c8c6b", "#7f9db9", "#c9b458", "#8e6c8a", "#333333")
-"""One for each of COMPONENTS."""
+"""One color for each of COMPONENTS."""
 BAR = 0.38
-"""The width of a bar. Two bars stand beside each other."""
+"""The width of a bar. Each column has two bars."""
 
 
 def draw(figures: dict[str, Any], output: Path) -> None:

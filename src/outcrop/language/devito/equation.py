@@ -2,9 +2,9 @@
 fields and parameters.
 
 Devito executes the equations of a step one after another, in their order. Outcrop computes all updates of a stage from
-the values before the stage. So an update that reads a value at t + dt must be in a later stage than the update that
-computes this value. An update that overwrites a value at t - dt must not be in an earlier stage than the updates that
-read this value.
+the values that exist before the stage. So an update that reads a value at t + dt must be in a later stage than the
+update that computes this value. An update that overwrites a value at t - dt must not be in an earlier stage than the
+updates that read this value.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ class Access:
 
 @dataclass(frozen=True)
 class FieldUpdate:
-    """The update of `function` at t + dt to `expression`. `reads` describes each Indexed of the expression. `earlier`
-    is an earlier update of the same field, or None. This update continues the earlier update, which means that it reads
-    the earlier result in the same cell."""
+    """An update that sets `function` at t + dt to `expression`. `reads` describes each Indexed of the expression.
+    `earlier` is an earlier update of the same field, or None. This update continues the earlier update, which means
+    that it reads the earlier result in the same cell."""
 
     where: str
     position: int
@@ -66,7 +66,8 @@ class FieldUpdate:
 
     @property
     def accesses(self) -> tuple[Access, ...]:
-        """All values that this update reads, and all values that the updates read that it continues."""
+        """The values that this update reads. If this update continues earlier updates, the values that they read are
+        included."""
         own = [one for one in self.reads.values() if not self.continues(one)]
         return (*own, *(self.earlier.accesses if self.earlier else ()))
 
@@ -148,7 +149,7 @@ def access_of(where: str, indexed: Any, grid: Any) -> Access:
 
 
 def _distance(index: Any, dimension: Any) -> int | None:
-    """Return the number that an index adds to its dimension, or None if the index has another form."""
+    """Return the number that an index adds to its dimension: 2 for x + 2. Return None if the index has another form."""
     rest = sympy.Add(*(term for term in sympy.Add.make_args(index) if term != dimension))
     has_it = dimension in sympy.Add.make_args(index)
     return int(rest) if has_it and rest.is_Integer else None
@@ -200,7 +201,7 @@ def merge(updates: Sequence[FieldUpdate]) -> list[FieldUpdate]:
                 read_since[access.field] = update.where
         if name in found and name in read_since:
             raise InputError(f"{update.where}: writes {name}(t + dt) again after {read_since[name]} has read it")
-        found[name] = replace(update, earlier=found.pop(name, None))  # pop moves the field to the end
+        found[name] = replace(update, earlier=found.pop(name, None))  # `pop` moves the field to the end of the dict
     return list(found.values())
 
 
@@ -291,8 +292,8 @@ def number(value: Any) -> sympy.Expr:
 
 
 def convert(where: str, node: Any, values: SymbolValues, leaf: Callable[[Any], sympy.Expr]) -> sympy.Expr:
-    """Convert `node`, with the result of `leaf` in place of each Indexed. Raises InputError if no kernel can compute a
-    term. The message has this term."""
+    """Convert the expression `node`. The result of `leaf` replaces each Indexed. Raises InputError if no kernel can
+    compute a term. The message has this term."""
     if isinstance(node, Indexed):
         return leaf(node)
     if node.is_Number or node.is_NumberSymbol:

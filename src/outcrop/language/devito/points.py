@@ -2,8 +2,8 @@
 
 Devito executes each step in the order of the user's list. Outcrop's order is fixed. Sources act right after the last
 update of their field. Receivers of u.forward read at the end of the step. Receivers of u read before the first stage.
-Lists for which this order gives another result are refused. A list is refused if an equation between an update and its
-source reads the field. A list is also refused if a receiver of u.forward comes before a source.
+If this order gives another result than the user's list, the list is refused. This is the case if an equation between an
+update and its source reads the field. It is also the case if a receiver of u.forward comes before a source.
 """
 
 from __future__ import annotations
@@ -187,8 +187,8 @@ def _lowered(where: str, expression: Any, target: Any) -> Any:
 
 
 def _precomputed(sparse: Any) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Return the corners of a precomputed function, which lie around the points' own cells. Weights are products of the
-    coefficients along each axis."""
+    """Return the corners of a precomputed sparse function. The corners of a point lie around the point's own cell.
+    Their weights are products of the coefficients along each axis."""
     points = np.asarray(sparse.gridpoints_data, np.int64)
     coefficients = np.asarray(sparse.interpolation_coeffs.data, np.float64)  # (points, axes, 2 r)
     axes = points.shape[1]

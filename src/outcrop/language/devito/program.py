@@ -1,4 +1,4 @@
-"""Turn a list of Devito objects, which is the program of a time step, into a Lowered. A Lowered has a stencil and
+"""Turn a list of Devito objects into a Lowered. The list is the program of one time step. A Lowered has a stencil and
 everything that a run needs.
 
 Devito reads sources, coordinates, Constants and functions of time each time an operator is applied. Outcrop reads them
@@ -36,7 +36,7 @@ from outcrop.language.symbols import Signal
 _MAX_DEPTH = 20
 _MAX_TIME = 2**40
 _MAX_TEXT = 1000
-"""The maximum number of characters in a stencil's text of equations, which only people read."""
+"""The maximum number of characters in the text of a stencil's equations. The text is only for people."""
 
 
 class ReadValues:
@@ -139,7 +139,7 @@ class Lowered:
 
     def initial(self, name: str) -> NDArray[np.floating] | None:
         """Return the values in a Function's `.data`, with its halo, as an array of `shape`. Return None if the user has
-        not accessed `.data`, which means zeros in Devito.
+        not accessed `.data`. In Devito, the values are then 0.
 
         `name` is one of `state_names`. Raises InputError if the halo differs between the times of a field. Devito
         stores a halo for each time, but the cells of a fixed rim have only one value.
@@ -180,7 +180,7 @@ class Lowered:
 def from_devito(
     equations: Sequence[Any], dt: float, name: str = "devito", boundary: object = None, first_time: int | None = None
 ) -> Lowered:
-    """Lower the step that Devito's Operator of `equations` computes, with the time step `dt`.
+    """Lower the time step that Devito's `Operator(equations)` computes. `dt` is the length of the step.
 
     `equations` are `Eq`, `Inc`, and the results of `SparseTimeFunction.inject` and `.interpolate`, also in nested
     lists. Without `boundary`, the grid has Devito's boundary, which is a halo (see Lowered). `first_time` is Devito's

@@ -1,7 +1,8 @@
-"""Built-in stencils. To add one, write a function in a file, a line in the table (`table.py`), and its name below.
+"""Built-in stencils. To add a stencil, write its function in a file of this package. Then add a line to the table
+(`table.py`) and the function's name below.
 
-Functions are loaded on first use. To make a stencil, SymPy is needed. To read a stencil from the cache, SymPy is not
-needed.
+Functions are loaded when they are first used. A process needs SymPy to make a stencil, but not to read a stencil from
+the cache.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ def box27() -> Stencil:
 
 
 REACH = 8
-"""Pixels d to each side: the filter has (2d + 1)^2 = 289 taps."""
+"""The reach d of the filter in pixels. The filter has (2d + 1)^2 = 289 taps."""
 
 
 def sharpen() -> Stencil:

@@ -101,7 +101,8 @@ def _carried(axis: int, flows: Mapping[Vector, sympy.Expr]) -> sympy.Expr:
 
 
 def _along(c: Vector, vector: Sequence[sympy.Expr]) -> sympy.Expr:
-    """Return the scalar product of a lattice velocity, whose first step is positive, with a vector."""
+    """Return the scalar product of a lattice velocity and a vector. The first component of the velocity that is not 0
+    must be positive."""
     terms = [one if step > 0 else _times(sympy.Integer(step), one) for step, one in zip(c, vector, strict=True) if step]
     return as_one(*terms) if len(terms) > 1 else terms[0]
 

@@ -86,7 +86,7 @@ def _squared_speed(planes: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
 
 
 def _near_rest(directions: int) -> Limit:
-    """Return the limit of a lattice Boltzmann equation near rest: the smallest tau."""
+    """Return the limit of a lattice Boltzmann equation near rest. The limit is the smallest stable tau."""
     return Limit("tau", is_minimum=True, state={f"f{i}": 0.0 for i in range(directions)})
 
 
@@ -113,7 +113,8 @@ STENCILS: dict[str, Callable[[], Stencil]] = {name: family.make for name, family
 
 
 def find_stencil(name: str) -> Stencil:
-    """Make the built-in stencil with this name. Raises InputError that lists the names."""
+    """Make the built-in stencil with this name. Raises InputError for an unknown name. The message lists the known
+    names."""
     found = split_name(name) if isinstance(name, str) else None
     if found is None:
         raise InputError(f"stencil {shown(name)} is unknown; there are: {', '.join(map(_described, FAMILIES))}")
@@ -166,7 +167,8 @@ def _keep(name: str, stencil: Stencil) -> None:
 
 @lru_cache
 def _language() -> str:
-    """Return a digest of everything, except its function and arguments, that affects a stencil."""
+    """Return a digest of everything that affects a stencil, except the function that makes it and the function's
+    arguments."""
     package = Path(__file__).parent.parent
     files = [*sorted(package.glob("*.py")), *sorted(package.glob("library/*.py")), package.parent / "axes.py"]
     spec = find_spec("sympy")  # finds the file without loading SymPy

@@ -22,7 +22,7 @@ def heat7() -> Stencil:
 def heat13() -> Stencil:
     """Make the heat equation, fourth order in space, explicit Euler. The weights along each axis are -1/12, 4/3, -5/2,
     4/3, -1/12. u' = c0 u + c1 (sum of the six neighbours at distance 1) + c2 (sum of the six at distance 2). Here a =
-    alpha dt / h^2, c0 = 1 - 15/2 a, c1 = 4/3 a and c2 = -a/12. Stable for 0 <= a <= 1/8. The defaults are those for a =
+    alpha dt / h^2, c0 = 1 - 15/2 a, c1 = 4/3 a and c2 = -a/12. Stable for 0 <= a <= 1/8. The defaults belong to a =
     0.1."""
     u = Field("u")
     c0, c1, c2 = Parameter("c0", 0.25), Parameter("c1", 0.4 / 3), Parameter("c2", -0.1 / 12)

@@ -1,5 +1,5 @@
 """The table of schemes. A scheme divides space and time and generates the actions of a pass. To add a scheme, write one
-file and one line of `SCHEMES`. Published schemes, which serve for comparison, have their line in `LITERATURE`."""
+file and one line of `SCHEMES`. A published scheme, which serves for comparison, has its line in `LITERATURE`."""
 
 from outcrop.plan.schemes import wavefront
 from outcrop.plan.schemes.literature import LITERATURE

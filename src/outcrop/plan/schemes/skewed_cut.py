@@ -1,7 +1,7 @@
-"""Divide one axis into blocks that lean back with the level, for skewed schemes.
+"""Divide one axis into blocks for skewed schemes. With each level, both ends of a block move towards lower cells.
 
-Cut number j lies at eta[j] at level 1 and `reach` cells lower at every further level (eta = y + reach (level - 1)),
-so a block needs no cells of later blocks:
+At level 1, cut number j lies at eta[j]. At each further level it lies `reach` cells lower (eta = y + reach (level -
+1)). So a block needs no cells of later blocks:
 
     level L  |    \\         \\         |
        :     | 0   \\    1    \\    2   |      Beside cut j both rings hold the latest two levels, by steps of
@@ -29,7 +29,7 @@ Range: TypeAlias = tuple[int, int]
 
 @dataclass(frozen=True)
 class SkewedCut:
-    """The blocks of one axis with `extent` cells, for passes of `levels` levels.
+    """The blocks of one axis with `extent` cells, in a pass of `levels` levels.
 
     `starts` are eta[0], eta[1], ... The first block begins with the grid, and the last one ends with it. All ranges of
     a block are half open. They begin and end at multiples of `group` cells or at an end of the grid. With `joint`, a
@@ -140,8 +140,8 @@ def cut_axis(
     lead: int = 0,
     joint: bool = False,
 ) -> SkewedCut:
-    """Divide an axis into blocks of `size` cells each at level 1. With `size` 0, the axis is one block. The first block
-    begins at cell `first`.
+    """Divide an axis into blocks that have `size` cells at level 1. With `size` 0, the axis is one block. The first
+    block begins at cell `first`.
 
     The first block has `lead` cells more than the other blocks. It has no fringe below, so its frame is not larger than
     the other frames if `lead` is at most reach (levels - 1).

@@ -6,9 +6,9 @@
       1  |      \\___________\\___________\\____ z
          written ◄──┘                └──► read ahead while slab s is updated
 
-While the slab [zeta0, zeta1) of b planes is updated, the window holds the planes listed below. The highest level reads
-the lowest of these planes. The highest of these planes is read ahead for the next slab. A plane that is being written
-keeps its slot until a read needs that slot:
+While the slab [zeta0, zeta1) of b planes is updated, the window holds the planes of the table below. The highest level
+needs the lowest of these planes. The highest of these planes is read ahead for the next slab. A plane that is being
+written keeps its slot until a read needs that slot:
 
     even ring   zeta0 - r(L-1) [- r, L odd]  ..  zeta1 + b + r - 1         2b + rL  [+ r, L odd]
     odd ring    zeta0 - rL                   ..  zeta1 - 1                  b + rL  [+ b - r, L odd: written from here]
@@ -24,11 +24,12 @@ This ring holds at least the lower rim and the first two slabs. With these sizes
 exactly one write of the previous slab. Both transfers overlap the update of the current slab. Each plane is read once
 and written once, which makes 2/L words per cell and step.
 
-If memory does not hold enough planes, y is divided into k blocks that lean back by r per level (skewed_cut.py), and the
-grid is streamed once for each block. A block writes the fringes, the rows from which the next block continues, to the
-array `fringes`. With blocks, 4r/by words more are moved per cell and step, but memory can hold about k times the number
-of planes. The odd ring then also reads fringes ahead and needs as many planes as the even ring. For the rings, plane z
-of block i has the number z + i nz. So while one block ends, planes of the next block are already read.
+If memory does not hold enough planes, y is divided into k skewed blocks, which move by r rows per level
+(skewed_cut.py). The grid is then streamed once for each block. A block writes the rows from which the next
+block continues to the array `fringes`. With blocks, 4r/by words more are moved per cell and step, but memory can hold
+about k times the number of planes. The odd ring then also reads fringes ahead and needs as many planes as the even
+ring. For the rings, plane z of block i has the number z + i nz. So while one block ends, planes of the next block are
+already read.
 
 The naive scheme serves for comparison. It is a wavefront of one step, like a program without temporal blocking.
 """
@@ -70,8 +71,8 @@ def blocks_in_y(problem: Problem, levels: int, sizes: Sizes) -> SkewedCut:
 
 
 def _lead(problem: Problem, levels: int) -> int:
-    """Return the number of rows by which the first block may be larger than the other blocks. It may be larger because
-    it takes over no fringe."""
+    """Return the number of rows by which the first block may be larger than the other blocks. The first block may be
+    larger, because it takes over no fringe."""
     return problem.radius_y * (levels - 1)
 
 

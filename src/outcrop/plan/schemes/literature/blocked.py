@@ -18,7 +18,7 @@ Transfer = TypeVar("Transfer", Read, Write, Copy)
 
 
 class InStep(Generic[Transfer]):
-    """Actions on ranges of planes. They are divided into parts, which are issued between the updates."""
+    """Actions on ranges of planes. The actions are divided into parts, and the parts are issued between the updates."""
 
     def __init__(self, whole: Sequence[Transfer], first: int) -> None:
         self._whole: list[Transfer] = [one for one in whole if isinstance(one, Copy) or one.area.cells]
@@ -51,7 +51,7 @@ WindowOf: TypeAlias = Callable[[Problem, int, Sizes], Window]
 
 
 def candidates(window: WindowOf, problem: Problem, budget_bytes: int, given: GivenSizes = FREE) -> Iterable[Sizes]:
-    """Yield the best sizes for each number of levels that is worth trying: blocks in y and z that fit the budget and
+    """For each number of levels that is worth trying, yield the best sizes. Their blocks in y and z fit the budget and
     move the fewest bytes."""
     for levels in given.levels(problem, levels_worth_trying(problem)):
         fitting: list[tuple[float, Sizes]] = []
@@ -95,8 +95,8 @@ def exposed(problem: Problem, sizes: Sizes) -> tuple[float, int, float]:
 
 
 def smallest_window(window: WindowOf, problem: Problem, given: GivenSizes = FREE) -> Window:
-    """Return the smallest window, for one step and for blocks of one plane and a share of its rows. Sizes that are
-    `given` replace these sizes."""
+    """Return the smallest window. Its passes have one step, and its blocks have a share of the rows of one plane. Sizes
+    that are `given` replace these sizes."""
     (levels,), shares = given.levels(problem, (problem.stages,)), given.or_any("by", _shares(problem))
     whole = Sizes(levels, 1, diamond=0, block_x=given.bx or 0, block_z=given.bz or 1)
     sizes = (replace(whole, block_y=block_y) for block_y in shares)
@@ -115,8 +115,8 @@ def _share(extent: int, count: int) -> int:
 
 
 def _largest_block_z(problem: Problem, sizes: Sizes, budget_bytes: int, window: WindowOf, given: GivenSizes) -> int:
-    """Return the size of the fewest equal blocks along z that fit the budget, or the size `given`. Return 0 if no size
-    fits."""
+    """Return the number of planes of a block along z: the size `given`, or the largest size of equal blocks that fit
+    the budget. Return 0 if no size fits."""
 
     def fits(block_z: int) -> bool:
         return window(problem, sizes.levels, replace(sizes, block_z=block_z)).bytes <= budget_bytes
@@ -130,4 +130,5 @@ def _largest_block_z(problem: Problem, sizes: Sizes, budget_bytes: int, window: 
         middle = (low + high) // 2
         low, high = (middle, high) if fits(middle) else (low, middle)
     equal = _share(problem.planes, -(-problem.planes // low)) or problem.planes
-    return equal if fits(equal) else low  # equal blocks may not fit, because a longer last block reads more planes
+    # equal blocks sometimes do not fit: their last block is longer, and thus reads more planes
+    return equal if fits(equal) else low

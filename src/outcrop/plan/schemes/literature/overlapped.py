@@ -98,7 +98,7 @@ def window(problem: Problem, levels: int, sizes: Sizes) -> Window:
 
 
 def _max_frame(blocks: _Blocks) -> int:
-    """Return the number of cells that is sufficient for every frame."""
+    """Return a number of cells that is sufficient for the frame of every block."""
     if blocks.size >= blocks.extent:
         return blocks.extent
     cells = blocks.size + 2 * blocks.reach * blocks.levels + 2 * (blocks.group - 1)
@@ -123,7 +123,7 @@ def _block(problem: Problem, levels: int, slab: int, z: _Range, y: _Range, x: _R
     region = UpdateRegion(z_low, z_high, y_low, y_high, x_low, x_high)
     reads = [Read(first, last, frame), *blocked.static_reads(problem, first, last, frame)]
     incoming = blocked.InStep(reads, first)
-    beside = skew * (levels - 1)  # no plane farther from the block is updated
+    beside = skew * (levels - 1)  # updates reach no farther beyond the block than this
     rims = blocked.InStep([Copy(max(first, z.low - beside), min(last, z.high + beside), frame, own)], first)
     outgoing = blocked.InStep([Write(z.low, z.high, levels, own)], first)
     zeta_first = max(problem.first_plane, z_low.at(1))

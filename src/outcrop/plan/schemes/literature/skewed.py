@@ -1,5 +1,5 @@
-"""Blocks in z, y and x that lean back with the level. They are processed one after another (AL-NR of Midorikawa and
-Tan).
+"""Skewed blocks in z, y and x: each level of a block lies a little lower than the level before. Blocks are processed
+one after another (AL-NR of Midorikawa and Tan).
 
     z-blocks              A block takes over the fringe that its lower neighbours left beside the cuts: the latest two
       └─ x-blocks         levels of each cell there, one in each ring (skewed_cut.py). No cell is computed twice.
@@ -7,14 +7,16 @@ Tan).
 
 Three variants move different data between disk and memory:
 
-    full (aio)   all cells of the block in both arrays, in and out            4 (1 + r bt/by) (1 + r bt/bz) / bt words
-    3y           the fringe in y stays in memory: copied to the next block    4 (1 + r bt/bz) / bt
-    5y           of the array for levels of the other parity than the last
-                 only the fringe in z (and x), in and out                     2/bt + 4r/bz
+    full (aio)   All cells of the block in both arrays are read and written.
+                 4 (1 + r bt/by) (1 + r bt/bz) / bt words per cell and step
+    3y           The fringe in y stays in memory and is copied to the next block.
+                 4 (1 + r bt/bz) / bt words per cell and step
+    5y           Like 3y. Of the array `other` (see below), only the fringe in z and x is read and written.
+                 2/bt + 4r/bz words per cell and step
 
-The paper has two arrays. The array for the parity of the last level is called `target` in this file, and the other one
-is called `other`. Level 0 is read from `source`, which does not change, so a pass is a transaction. If a run works in
-place, source and target are the same array.
+The paper has two arrays. In this file, the array for levels of the same parity as the last level is called `target`.
+The other array is called `other`. Level 0 is read from `source`, which does not change, so a pass is a transaction. If
+a run works in place, source and target are the same array.
 
 Each part of a block, by its position along (z, y), is read as follows:
 
@@ -194,7 +196,8 @@ def _variant(name: Variant) -> Scheme:
         lambda problem, sizes: volume(name, problem, sizes),
         blocked.SIZES,
         single=True,
-        checks_all=False,  # unfinished levels are written and read in different parts, so they have no checksums
+        # unfinished levels have no checksums, because they are written in other parts than they are read
+        checks_all=False,
     )
 
 
