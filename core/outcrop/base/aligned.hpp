@@ -1,9 +1,9 @@
 // Rounds byte counts to an alignment, and allocates memory for planes. The memory is aligned to 2 MiB, and the system
 // is asked to use huge pages.
 //
-// The pages come directly from the system, and this file does not touch them. The thread that will use a page can
-// therefore be the first to touch the page. Freed memory returns to the system. The size is rounded up to a multiple of
-// 4 KiB. Rounding to a multiple of a huge page could exceed the budget.
+// The pages come directly from the system, and this code does not touch them. So the thread that will use a page can be
+// the first thread that touches the page. Freed memory returns to the system. The size is rounded up to a multiple of 4
+// KiB. Rounding to a multiple of a huge page could exceed the budget.
 #pragma once
 
 #include <sys/mman.h>
@@ -46,7 +46,7 @@ class AlignedMemory {
     data_ = static_cast<std::byte *>(start) + before;
     if (before > 0) munmap(start, before);
     if (before < huge_bytes) munmap(data_ + mapped_, huge_bytes - before);
-    madvise(data_, mapped_, MADV_HUGEPAGE);  // a failure is ignored: small pages work, too
+    madvise(data_, mapped_, MADV_HUGEPAGE);  // a failure is ignored, because small pages also work
   }
   AlignedMemory(AlignedMemory &&other) noexcept { swap(other); }
   AlignedMemory &operator=(AlignedMemory &&other) noexcept {

@@ -1,5 +1,5 @@
-// The errors that files, devices, memory, other processes and input can cause. Assertions, not these errors, detect
-// bugs.
+// The errors that files, devices, memory, other processes and input can cause. Bugs are detected by assertions and not
+// by these errors.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,7 @@ struct StorageError : std::runtime_error {
         length(length_),
         error(error_) {}
 
-  /// Makes an error whose message contains the text `reason`. Used when the system reports no error, or only a number.
+  /// Makes an error whose message contains the text `reason`. Used if the system reports no error, or only a number.
   StorageError(const std::string &doing, const std::string &path_, const std::string &reason, int error_)
       : std::runtime_error(doing + " failed: " + path_ + ": " + reason), path(path_), error(error_) {}
 

@@ -13,7 +13,7 @@
 // points in these rows:
 //
 //     position      0   1   2   3   4
-//     first         0   0   3   3   5   5        a number equals the next one: the plane has no point
+//     first         0   0   3   3   5   5        if a number equals the next one, the plane has no points
 //     points        y: 2 2 7     1 9             sorted by row in each plane; points in the same cell keep their order
 //
 // No locks are needed. Only one thread updates a row, and other threads wait for the tile of the row before they read
@@ -68,7 +68,7 @@ struct AcquisitionRequests {
   bool empty() const { return injections.empty() && samples.empty() && sums.empty() && snapshots.empty(); }
 };
 
-/// All results except the samples. The order is that of the requests.
+/// The results except the samples, in the order of the requests.
 struct AcquisitionResults {
   std::vector<FieldSum> sums;
   std::vector<std::uint32_t> snapshot_sums;  ///< for each snapshot, the CRC32C of the bytes in its box
@@ -122,7 +122,7 @@ class Injections {
   const Stages &stages_;
   std::vector<PointInjection> lists_;
   std::vector<PointTable> tables_;               // by stage
-  std::vector<std::vector<std::size_t>> rings_;  // [call of Stages][list]: the ring to which the call writes
+  std::vector<std::vector<std::size_t>> rings_;  // index: [call of Stages][list]; the ring to which the call writes
 };
 
 /// Samples the receivers of a pass. All arguments must outlive this object.

@@ -13,7 +13,7 @@
 namespace outcrop {
 namespace {
 
-// Measures how long this object lives, and adds the time to a counter of seconds.
+// Measures the lifetime of this object, and adds it to a counter of seconds.
 class Timer {
  public:
   explicit Timer(std::atomic<double> &seconds) : seconds_(seconds) {}
@@ -39,7 +39,7 @@ Executor::Executor(const Grid &grid, const ExecutorOptions &options, const Field
       store_(store),
       transfers_(grid_, window_, fields_, store) {
   assert(window_.rings() == fields_.rings());
-  // page faults and refusals happen here, before the first pass
+  // here, so that page faults and refusals of memory come before the first pass
   if (options.memory == nullptr) place_memory(window_, team_);
   if (options.lock) lock_memory(window_.data(), window_.size());
   if (!options.checksum || store_ == nullptr) return;
@@ -164,8 +164,8 @@ void Executor::perform(const CopyAction &action) {
 
 void Executor::perform(const UpdateAction &action) {
   const long reach = grid_.skew_z * action.levels;
-  // For each slab, the state is read before the static fields. An update that waits for a static plane it does not need
-  // also waits for the whole state of the next slab.
+  // Wait only for the static planes that this update needs. For each slab, the state is read before the static fields.
+  // So a longer wait for static planes includes a wait for the whole state of the next slab.
   wait_for_reads(std::max(0L, action.zeta0 - reach), std::min(grid_.nz, action.zeta1 + grid_.skew_z),
                  std::min(grid_.nz, action.zeta1 + grid_.statics_z));
   {
@@ -252,7 +252,7 @@ void Executor::check_planes(long z0, long z1) {
 }
 
 // Copies the rim from the first to the second copies. Kernels write the rim in x. No update changes the rows of the rim
-// in y or the planes of the rim in z. So these rows and planes are copied only once. Their checksums are valid for
+// in y or the planes of the rim in z. So these rows and planes are copied only once, and their checksums are valid for
 // every level.
 void Executor::copy_rim(long z, const CopyAction &action) {
   Rectangle low = action.cells, high = action.cells;  // the rows of the rim at both ends

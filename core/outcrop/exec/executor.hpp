@@ -9,11 +9,11 @@
 //       Update ──► CRC32C ──► Write z ──► slot.writing ──► the I/O thread starts the next Read of that slot afterwards
 //                                                     └──► the executor waits before it copies to that slot
 //
-// An action applies to all fields. Each field has rings and arrays of its own (problem.hpp). The update computes
-// checksums while rows are in a cache (transfers.hpp). So a damaged plane is detected only after all its rows have been
-// used. This is early enough, because the result of a pass becomes valid only with the commit.
+// An action applies to all fields. Each field has its own rings and arrays (problem.hpp). The update computes checksums
+// while rows are in a cache (transfers.hpp). So a damaged plane is detected only after all its rows have been used.
+// This detection is early enough, because the result of a pass becomes valid only with the commit.
 //
-// The executor makes no decisions. The plan says when each plane is read, and into which ring.
+// The executor makes no decisions. The plan determines when each plane is read, and into which ring.
 #pragma once
 
 #include <atomic>
@@ -33,7 +33,7 @@
 
 namespace outcrop {
 
-// The actions of a plan. plan/actions.py has the same list, and explains each action in full. plan/validate.py proves
+// The actions of a plan. plan/actions.py has the same list and explains each action in detail. plan/validate.py proves
 // that a list of actions is legal before the executor gets the list.
 
 /// Starts a block. The actions that follow apply to this block. Slots hold the cells `frame` of their planes, and plane

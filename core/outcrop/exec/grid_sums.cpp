@@ -26,8 +26,9 @@ inline __attribute__((always_inline)) Bits largest_of(const double *values, std:
   return largest;
 }
 
-// Subtracts its high part from each number, and returns the sum of the high parts. Adding and then subtracting `unit`
-// rounds a number to a multiple of a power of two. This power depends only on `unit`. No other operation here rounds.
+// Splits each number into a high part and a low part. Replaces the numbers by their low parts, and returns the sum of
+// the high parts. To get the high part, `unit` is added and then subtracted. This rounds the number to a multiple of a
+// power of two that depends only on `unit`. No other operation here rounds.
 inline __attribute__((always_inline)) double take_high_parts(double *values, std::size_t count, double unit) {
   constexpr std::size_t width = 8;
   double sums[width] = {};
@@ -115,7 +116,7 @@ struct RegisterOf {
 template <typename Value, std::size_t count>
 using Register = typename RegisterOf<Value, count>::Type;
 
-// Adds the two halves of a group repeatedly until one register of doubles remains. Does this for the values and for
+// Adds the two halves of a group repeatedly until one register of doubles remains. This is done for the values and for
 // their squares.
 template <std::size_t width, typename Value>
 OUTCROP_INLINE void add_to_width(const Value *cells, Register<double, width> &sum, Register<double, width> &square) {
@@ -166,7 +167,7 @@ OUTCROP_INLINE void add_groups(const Value *cells, GroupSums &groups) {
   groups.count += width;
 }
 
-// Updates minimum and maximum. Comparisons with NaN are false, so NaNs change neither.
+// Updates the minimum and the maximum. Comparisons with NaN are false, so a NaN changes neither of them.
 template <std::size_t width, typename Value>
 OUTCROP_INLINE void extend(const Value *row, long x0, long x1, FieldSum &total) {
   constexpr long count = width * sizeof(double) / sizeof(Value);
@@ -273,7 +274,7 @@ void ExactSum::add(double value) {
 
 void ExactSum::add(double *values, std::size_t count) {
   assert(count <= at_once);
-  constexpr int lowest = -900, highest = 1023 - carry_bits;  // so that no high part is subnormal and no sum overflows
+  constexpr int lowest = -900, highest = 1023 - carry_bits;  // limits that avoid subnormal high parts and overflow
   static const Steps steps = find_steps();
   while (const Bits largest = steps.largest(values, count)) {
     const int above = static_cast<int>(largest >> mantissa_bits) - 1022;  // all absolute values are below 2^above

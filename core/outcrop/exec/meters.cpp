@@ -21,7 +21,7 @@ using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
-// Returns the grid with a streaming axis so long that no slab reaches its end.
+// Returns this grid with a longer streaming axis. No slab reaches the end of the longer axis.
 Grid endless(Grid grid) {
   grid.nz = std::numeric_limits<int>::max();
   grid.periodic_z = false;
@@ -89,7 +89,7 @@ namespace {
 constexpr double stream_scalar = 3.0;
 
 // Copies one cache line at a time. The assembler statement keeps the compiler from replacing the loop by memcpy() of
-// the C library. For such long arrays, that memcpy() bypasses the caches.
+// the C library. For such long arrays, memcpy() bypasses the caches.
 [[gnu::always_inline]] inline void copy(const double *__restrict first, const double *, double *__restrict result,
                                         std::size_t count) {
   std::array<double, 8> line;
@@ -125,7 +125,7 @@ void plain(Read first, Read second, Written result) {
   loop(first.data(), second.data(), result.data(), result.size());
 }
 
-// With stores of 16 bytes, the core limits the speed instead of the memory. Stores of more than 32 bytes are not
+// With stores of 16 bytes, the speed is limited by the core and not by the memory. Stores of more than 32 bytes are not
 // faster.
 #if defined(__x86_64__)
 template <auto loop>
@@ -182,7 +182,7 @@ struct ThreadArrays {
 };
 
 // Reads eight streams at once, because a single stream has too few cache lines in flight to use the full bandwidth.
-// Adds integers. Doubles must be added in order, which is slower.
+// Adds integers, because doubles must be added in order, which is slower.
 void read(const ThreadArrays &arrays) {
   constexpr std::size_t streams = 8;
   const double *const a = arrays.a.data();

@@ -33,20 +33,20 @@
 
 namespace outcrop {
 
-/// Measures updates of slabs in a grid without end whose rows are those of `grid`. The window is allocated only once,
-/// because the first touch of its memory takes longer than a measurement.
+/// Measures updates of slabs. The grid has the rows of `grid` and a streaming axis without end. The window is allocated
+/// only once, because the first touch of its memory takes longer than a measurement.
 class UpdateMeter {
  public:
   /// Allocates and touches `rings` rings of `ring_planes` planes.
   UpdateMeter(const Grid &grid, Stages stages, ThreadPlacement placement, std::size_t rings, long ring_planes);
 
-  /// Updates `repeats` slabs of `slab_planes` planes and `levels` levels, after one slab to warm up. Returns the cell
-  /// updates per second of each slab. The slots of the block hold `frame`, and the block updates `region`. Throws
-  /// InputError if the slabs need more memory than the window has.
+  /// Updates `repeats` slabs of `slab_planes` planes and `levels` levels. Before them, one slab is updated without a
+  /// measurement, to warm up. Returns the cell updates per second of each slab. The slots of the block hold `frame`,
+  /// and the block updates `region`. Throws InputError if the slabs need more memory than the window has.
   std::vector<double> measure(const Tiling &tiling, long levels, long slab_planes, const Rectangle &frame,
                               const UpdateRegion &region, int repeats);
 
-  /// Returns the number of planes that each ring must have for such slabs.
+  /// Returns the number of planes that each ring needs for slabs of `slab_planes` planes and `levels` levels.
   static long planes_needed(const Grid &grid, long levels, long slab_planes);
 
  private:
@@ -75,7 +75,8 @@ class MemoryMeter {
   MemoryMeter(ThreadPlacement placement, std::size_t array_bytes, const std::vector<unsigned> &nodes);
 
   /// Runs the loop "read" (the sum of a), "write" (a = s) or a loop of STREAM on all threads. Returns the bytes per
-  /// second of the fastest of `repeats` measurements, after one to warm up. Throws InputError for an unknown name.
+  /// second of the fastest of `repeats` measurements. Before them, the loop runs once to warm up. Throws InputError for
+  /// an unknown name.
   double bandwidth(const std::string &loop, int repeats);
 
   /// Returns the bytes per second of all threads together for independent reads or writes of random cache lines.

@@ -2,8 +2,8 @@
 // the kernels that a level calls.
 //
 // The window moves along positions. Position p is plane p unless the axis is periodic. On a periodic axis, successive
-// positions are planes from both ends in turn. So the first and the last plane, which are neighbours on this axis, are
-// near each other, and no plane is read twice:
+// positions are planes from both ends in turn. The first and the last plane are neighbours on this axis. In this order
+// they are near each other, so no plane is read twice:
 //
 //     position   0   1    2   3    4   5   ...       a stencil of radius r then reaches 2r positions,
 //     plane      0  n-1   1  n-2   2  n-3  ...       and the skew is 2r positions per level
@@ -104,7 +104,7 @@ struct Field {
   bool read_only = false;  ///< no stage updates this field
   bool two_copies = false;
   bool has_previous = false;  ///< both copies are arrays on disk
-  bool flips = false;         ///< each step changes which copy holds the newest value
+  bool flips = false;         ///< after each step, the other copy holds the newest value
 };
 
 /// A value of a field. The value has a ring in memory and an array on disk.

@@ -42,12 +42,12 @@ struct DamagedTile {
 
 class SlotFile {
  public:
-  /// How tiles are written: `best` chooses the fastest way. `mapping` uses a mapping even if the file is not in
-  /// persistent memory, for tests.
+  /// Says how tiles are written. `best` chooses the fastest way. `mapping` is for tests: it uses a mapping even if the
+  /// file is not in persistent memory.
   enum class Way { best, mapping };
 
-  /// Opens an existing file that is not a link. The file has room for the slots 0, or for the slots 0 and the slots 1.
-  /// Throws StorageError.
+  /// Opens an existing file that is not a link. The file has room for the slots 0 alone, or for the slots 0 and the
+  /// slots 1. Throws StorageError.
   SlotFile(const std::string &path, std::uint64_t array_bytes, std::size_t tile_bytes, bool writable, unsigned threads,
            Way way = Way::best, Files &files = Files::system());
 
@@ -56,8 +56,8 @@ class SlotFile {
 
   std::size_t tiles() const { return tiles_; }
 
-  /// Reads a commit into `memory`. If `memory` is null, only checks the commit. Makes this commit the last commit.
-  /// Returns the damaged tiles.
+  /// Reads a commit into `memory`. If `memory` is null, only checks the commit. In both cases, this commit becomes the
+  /// last commit. Returns the damaged tiles.
   std::vector<DamagedTile> load(const CommittedTiles &commit, std::byte *memory);
 
   /// Maps the last commit into memory for reading. Throws StorageError.

@@ -66,8 +66,9 @@ std::byte *StagingBuffer::take(std::uint32_t file, ByteRange bytes) {
   return slot.data + bytes.begin % sizes_.slot_bytes;
 }
 
-// Opens a free slot. A slot may be opened a second time after it was sent early. Such a slot never becomes complete. It
-// is sent when it is the open slot that has been unused for the longest time, or at the end.
+// Opens a slot of a file in free memory. If a slot was sent early, it may be opened a second time for its remaining
+// bytes. Then the slot never becomes complete. It is sent at the end, or when it is the open slot that has been unused
+// for the longest time.
 StagingBuffer::StagingSlot &StagingBuffer::open(Key key) {
   const ByteRange &range = ranges_[key.first].range;
   const std::uint64_t begin = key.second * sizes_.slot_bytes;
@@ -197,7 +198,7 @@ Snapshots::Snapshots(const Grid &grid, const Window &window, const Fields &field
 }
 
 // Writes the rows of the rim together with the updated rows next to them. Rows of the rim are complete long before the
-// updated rows. Writing them at that time opens slots for all planes that are read ahead.
+// updated rows. If they were written at that time, a slot would be open for each plane that is read ahead.
 void Snapshots::write(long done, long position, const Rectangle &cells) {
   Rectangle part = cells;
   if (part.y0 == grid_.first_row()) part.y0 = 0;

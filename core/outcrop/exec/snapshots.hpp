@@ -9,8 +9,8 @@
 // The page cache is used in two cases. First, the pages at both ends of the box may also contain other bytes of the
 // file. These pages are written through the page cache. Second, some boxes cannot or should not be written directly.
 //
-// The staging buffer collects bytes, and keeps them until they are written. So the threads that computed the bytes do
-// not wait:
+// The staging buffer collects bytes, and keeps them until they are written. So the threads that have computed the bytes
+// do not wait for the device:
 //
 //     file     | slot 6         | slot 7         | slot 8         |     slots of a file, at multiples of their size
 //     tile 1        ▒▒▒▒▒▒▒▒
@@ -23,15 +23,15 @@
 // if each write is short.
 //
 // Direct I/O writes whole pages. Pages at both ends of the range, and pages of a slot that was sent early, may be
-// incomplete. All bytes of an incomplete page go through the page cache, also the bytes that come later. So no page is
-// written in both ways.
+// incomplete. All bytes of an incomplete page go through the page cache, including the bytes that come later. So no
+// page is written both directly and through the page cache.
 //
 // The checksum of a slot is computed when the slot is sent, because the bytes of the slot are still in a cache at this
 // time.
 //
 // plan/memory.py decides how much memory the staging buffer gets from the budget. A quarter of the slots is reserved
-// for transfers. This quarter takes about ten milliseconds to write. If all processors are busy with updates, the I/O
-// thread may have to wait about ten milliseconds for one of them.
+// for transfers. It takes about ten milliseconds to write these slots. If all processors are busy with updates, the I/O
+// thread may also wait about ten milliseconds for a processor.
 #pragma once
 
 #include <atomic>
@@ -68,8 +68,8 @@ struct ByteRange {
 
 class StagingBuffer {
  public:
-  /// Makes a buffer for the bytes `ranges[i]` of each file i of the store. The store must outlive the buffer. No other
-  /// code may use the store meanwhile.
+  /// Makes a buffer for the bytes `ranges[i]` of each file i of the store. The store must outlive the buffer. While the
+  /// buffer exists, no other code may use the store.
   StagingBuffer(Store &store, const std::vector<ByteRange> &ranges, StagingSizes sizes);
 
   std::size_t slot_bytes() const { return sizes_.slot_bytes; }

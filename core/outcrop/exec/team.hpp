@@ -16,12 +16,12 @@
 //                           rows of the frame; the owner of a row depends only on the place of the row in its slot
 //
 // Two methods place the memory, because containers often forbid the first method. First, each part is bound to its
-// node. Second, a thread of the node is the first to touch the pages of the part. The system takes a page from the node
-// of the thread that touches the page first.
+// node. Second, a thread of the node is the first thread that touches the pages of the part. The system takes a page
+// from the node of the thread that touches the page first.
 //
 // A page belongs to one node, and the pages of the window are huge (2 MiB). So parts begin at multiples of 2 MiB, and a
-// part loses or gains up to 1 MiB at each edge. Small pages avoid this, but make every access slower. If the parts are
-// smaller than a huge page, pages come from all nodes in turn, and only the tiles have nodes.
+// part loses or gains up to 1 MiB at each edge. Small pages avoid this difference, but make every access slower. If the
+// parts are smaller than a huge page, pages come from all nodes in turn, and only the tiles have nodes.
 #pragma once
 
 #include <atomic>

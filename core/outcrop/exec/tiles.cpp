@@ -56,8 +56,8 @@ struct BandChunk {
   long band, chunk;
 };
 
-// Returns the bands and chunks in the order in which threads take them. The start of a strip of bands is delayed, so
-// that none of its bands overtakes the last band of the strip before it.
+// Returns the bands and chunks in the order in which threads take them. A strip of bands starts late enough that none
+// of its bands overtakes the last band of the previous strip.
 std::vector<BandChunk> bands_in_order(long bands, const Chunks &chunks, unsigned threads) {
   const long strip = std::min(bands, 2 * static_cast<long>(threads));
   const long stagger = std::max(strip, chunks.at_once);
@@ -120,7 +120,7 @@ std::vector<Tile> band_tiles(long levels, long rows, long height, const Chunks &
 
 std::vector<Tile> chunk_sweep_tiles(long levels, long rows, long skew, const Chunks &chunks) {
   assert(levels >= 1 && rows >= 1 && skew >= 1 && chunks.count >= 1 && chunks.zetas >= 1);
-  // In zeta, plane z - skew of the level below lies 2 * skew before plane z.
+  // Plane z of a level needs plane z - skew of the level below. In zeta, this plane lies 2 * skew before plane z.
   const long reach = (2 * skew + chunks.zetas - 1) / chunks.zetas;
   std::vector<Tile> tiles;
   for (long level = 1; level <= levels; ++level)

@@ -6,7 +6,7 @@
 //
 //     level
 //      2D   |\    /\    /\    /|     q = 2     a tile needs only the two tiles below that touch it.
-//           | \  /  \  /  \  / |               It waits only for these two. No barrier is needed
+//           | \  /  \  /  \  / |               It waits only for these two tiles. No barrier is needed
 //       D   |  \/    \/    \/  |     q = 1     between the rows of tiles
 //           |  /\    /\    /\  |
 //       0   | /  \  /  \  /  \ |     q = 0
@@ -41,10 +41,10 @@
 //               chunks     zeta      strip before it ends.
 //
 // Sweeps (D = 0) update the levels one after another. Each level is divided into blocks of rows, or into chunks of zeta
-// if the grid has few rows. The blocks of a level do not wait for each other. Sweeps work like plain code, and exist
-// for comparison.
+// if the grid has few rows. The blocks of a level do not wait for each other. Sweeps update cells in the order of plain
+// code, and exist only for comparison.
 //
-// Every tile is a pair of trapezoids. At each level, it has the rows [y_low + slope*|level - centre|, y_high -
+// Every tile is a pair of trapezoids. At each level, the tile has the rows [y_low + slope*|level - centre|, y_high -
 // slope*|level - centre|) at zeta_low <= zeta < zeta_high. Here zeta is counted from the beginning of the slab.
 #pragma once
 

@@ -88,7 +88,7 @@ MemoryNode memory_node(hwloc_topology_t topology, hwloc_obj_t memory) {
   return node;
 }
 
-// Lists one processor of each core first, then the second processors of all cores, and so on.
+// Lists first one processor of each core, then a second processor of each core, and so on.
 void list_processors(NumaNode &node, hwloc_topology_t topology, hwloc_const_bitmap_t cpuset) {
   std::map<unsigned, unsigned> listed;  // for each core, the number of its processors that are already in the list
   std::vector<std::pair<unsigned, unsigned>> ranked;
@@ -240,8 +240,7 @@ namespace outcrop {
 namespace {
 
 // Returns the number of threads of each node. Each thread goes to a node with a free core, otherwise to a node with a
-// free processor. If several nodes are equal in this, the thread goes to the node where the number of threads per core
-// is lowest.
+// free processor. If several nodes have one, the thread goes to the node with the fewest threads per core.
 std::vector<unsigned> threads_of_nodes(const std::vector<NumaNode> &nodes, unsigned threads) {
   std::vector<unsigned> counts(nodes.size(), 0);
   // 0: a core is free; 1: a core in use has a free processor; 2: no processor is free

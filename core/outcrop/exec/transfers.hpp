@@ -13,9 +13,9 @@
 //
 // PlaneSums computes the checksums of planes in parts, while the rows are in a cache. The update of level 1 reads rows
 // as they came from the disk. The update of the last level writes rows as they go back to the disk. At the time of
-// these updates, the rows are in the caches nearest to the core. There, a checksum costs a third of a checksum of rows
-// in memory. CRCs are linear. The CRC of the plane is the exclusive or of the CRCs of its parts, where each CRC is
-// shifted by the bytes that follow its part. So the parts may come in any order and from any thread:
+// these updates, the rows are in the caches nearest to the core. There, a checksum takes a third of the time that it
+// takes if the rows are in memory. CRCs are linear. The CRC of the plane is the exclusive or of the CRCs of its parts,
+// where each CRC is shifted by the bytes that follow its part. So the parts may come in any order and from any thread:
 //
 //     |..part a..|....part b....|..part c..|        CRC = CRC(a) * x^(8|bc|) + CRC(b) * x^(8|c|) + CRC(c)
 //
@@ -61,13 +61,14 @@ struct PassFiles {
 /// One array on disk, and the ring with which the array exchanges planes.
 struct ArrayRing {
   Array array = Array::source;
-  std::size_t index = 0;  ///< number among the arrays of the same kind; for fringes, the place of the ring in the array
+  /// the number of this array among the arrays of its kind; for fringes, the place of the ring in the array
+  std::size_t index = 0;
   std::size_t ring = 0;
 };
 
 class Transfers {
  public:
-  /// Prepares transfers through `store`. If `store` is null, nothing is transferred and no function waits. All
+  /// Prepares transfers through `store`. If `store` is null, the functions transfer nothing and do not wait. All
   /// arguments must outlive this object.
   Transfers(const Grid &grid, const Window &window, const Fields &fields, Store *store);
 

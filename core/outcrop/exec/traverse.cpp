@@ -66,8 +66,8 @@ Traverse::Schedule Traverse::make_schedule(const Chunks &chunks) const {
   return {window_.frame(), chunks.count, std::move(tiles), NodeQueues(nodes, owners)};
 }
 
-// Returns the schedule of a slab. Frames and thicknesses of slabs may change with every call, but only a few different
-// ones occur. Their schedules are kept until the next pass.
+// Returns the schedule of a slab. The frame and the thickness of the slab may change with every call, but only a few
+// different pairs of them occur. Their schedules are kept until the next pass.
 Traverse::Schedule &Traverse::schedule(const Slab &slab) {
   const bool any_frame = team_.placement().nodes() == 1;
   const Chunks chunks = chunks_of(slab);
@@ -125,7 +125,7 @@ void Traverse::update_tile(const Tile &tile, const Slab &slab, long down) {
     const long zeta_end = std::min(zeta + tiling_.planes, end);
     for (long level = tile.level_first; level <= tile.level_last; ++level) {
       // Clip: compute the part of the tile at this level that lies inside the grid and inside the region of the block.
-      if (zeta_end - r * (level - 1) <= grid_.first_plane()) break;  // the planes of higher levels are even lower
+      if (zeta_end - r * (level - 1) <= grid_.first_plane()) break;  // at higher levels, the planes are even lower
       const long z0 = std::max({grid_.first_plane(), zeta - r * (level - 1), region.z_low.at(level)});
       const long z1 = std::min({grid_.end_plane(), zeta_end - r * (level - 1), region.z_high.at(level)});
       const long inset = tile.slope * std::labs(level - tile.centre);

@@ -13,7 +13,7 @@
 //
 // Kernels load some bytes before and behind a plane. Guards before the first slot and behind the last slot keep these
 // bytes readable. With more than 8 rings, each ring begins 512 bytes further into its page than the ring before it.
-// Without these 512 bytes, the same cell of all rings competes for the 8 lines of one set of the first-level cache.
+// Without this offset, the same cell of all rings competes for the 8 lines of one set of the first-level cache.
 #pragma once
 
 #include <algorithm>

@@ -208,7 +208,7 @@ std::span<const Crc32cVariant> crc32c_variants() {
 std::uint32_t crc32c_factor(std::uint64_t length_bytes) { return power_of_x(8 * length_bytes); }
 
 // Returns the CRC of both parts together. Appending n zero bits multiplies the polynomial of a message by x^n. The bit
-// complements of the register before and after the message cancel out.
+// complements of the register before and after each message cancel out.
 std::uint32_t crc32c_join(std::uint32_t first, std::uint32_t second, std::uint32_t second_factor) {
   return multiply(first, second_factor) ^ second;
 }
@@ -241,7 +241,7 @@ std::string plane_damage(long z, bool is_whole, const std::string &path, std::ui
 namespace {
 
 constexpr std::uint64_t golden_ratio = 0x9E3779B97F4A7C15;
-// several words are processed at once, because each step of a chain waits for the step before it
+// several chains run at once, because each step of a chain waits for the step before it
 constexpr std::size_t chains = 8;
 
 // Mixes a word into the state. If one argument is fixed, different values of the other argument give different results.

@@ -2,9 +2,9 @@
 // file system supports it.
 //
 // A direct file also has a second, buffered descriptor. The buffered descriptor is used if a transfer does not consist
-// of whole pages (the tail of a short transfer, an index at the end of a file, some rows of a plane). It is also used
-// if the memory is not aligned. Direct and buffered transfers never write to the same page, because the system does not
-// keep the order of such writes.
+// of whole pages (the tail of a short transfer, an index at the end of a file, some rows of a plane). The buffered
+// descriptor is also used if the memory is not aligned. Direct and buffered transfers never write to the same page,
+// because the system does not keep the order of such writes.
 //
 // A file may be restricted to a part of itself. A raw block device has no file names, so each shard is a part of the
 // device.
@@ -71,9 +71,9 @@ class File {
   /// can be read or written.
   void narrow(std::uint64_t begin, std::uint64_t size);
 
-  /// Returns the path or the label. If this is a part of a file, the first byte of the part follows.
+  /// Returns the path or the label. If this is a part of a file, the text also names the first byte of the part.
   const std::string &path() const { return path_; }
-  /// Returns the path or the label alone.
+  /// Returns the path or the label without the first byte of a part.
   const std::string &whole_path() const { return whole_path_; }
 
   /// Marks this as a scratch file. A store does not flush a scratch file, because the content of the file is not needed
@@ -103,7 +103,7 @@ class File {
 
   /// Transfer all `length` bytes and wait until they are transferred. If the file is direct and the memory is aligned,
   /// whole pages bypass the page cache. The bytes before and after these pages go through the page cache. Throw
-  /// StorageError. Its error is 0 if the file ends too early.
+  /// StorageError. If the file ends too early, the error number in it is 0.
   void read(std::uint64_t offset, std::byte *data, std::size_t length) const;
   void write(std::uint64_t offset, const std::byte *data, std::size_t length) const;
 

@@ -5,8 +5,8 @@
 //     Files ──► open Folder ──► OpenFile          a name is the plain name of a file in the folder, never a path
 //
 // The content of a folder may be untrusted. Only regular files in the folder are opened, and no links, pipes or
-// devices. create() only makes new files. Names are removed and renamed in the folder that was opened, even if the path
-// of the folder changes meanwhile.
+// devices. create() makes only new files, and never replaces a file. Names are removed and renamed in the folder that
+// was opened, even if the path of the folder has changed since then.
 #pragma once
 
 #include <cstddef>

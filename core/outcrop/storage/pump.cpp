@@ -90,8 +90,8 @@ void Pump::cancel() {
 
 // --- with the lock held --------------------------------------------------------------------------------------------
 
-// Returns whether a request is complete. If its entry contains a later request, the request is complete, because an
-// entry is reused only then.
+// Returns whether a request is complete. A request whose entry contains a later request is complete, because an entry
+// is reused only after its request is complete.
 bool Pump::complete(Ticket ticket) const {
   if (ticket == no_ticket) return true;
   const QueuedRequest &found = queued(ticket);

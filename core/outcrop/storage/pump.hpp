@@ -14,8 +14,8 @@
 // pump starts no new transfer and reaps the transfers in flight. Every thread that waits gets the error. The pump
 // allocates no memory after its construction.
 //
-// Request number t is in entry t mod capacity. An entry is reused only after its previous request is complete. So the
-// request t - capacity is complete when request t is in the entry.
+// Request number t is in entry t mod capacity. An entry is reused only after its previous request is complete. So if
+// request t is in the entry, request t - capacity is complete.
 #pragma once
 
 #include <array>

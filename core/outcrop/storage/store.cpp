@@ -98,7 +98,8 @@ struct Backend {
   MakeStore *make;
   bool automatic;  // whether "auto" may choose this backend
   bool direct;     // whether this backend can bypass the page cache
-  // whether this backend opens the files of the FileSpecs; if not, they only give the first sizes of files in memory
+  // whether this backend opens the files of the FileSpecs; if not, files in memory take only their first size from the
+  // FileSpecs
   bool on_disk;
 };
 

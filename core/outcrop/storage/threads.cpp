@@ -188,8 +188,8 @@ class MmapStore final : public PoolStore {
   }
 
  private:
-  // Removes mapped pages from the memory of this process, because they count as its memory. Their content stays in the
-  // page cache.
+  // Removes mapped pages from the memory of this process, because they count as its memory. The content of the pages
+  // stays in the page cache.
   static void forget(std::byte *place, std::size_t length) {
     const std::size_t into_page = reinterpret_cast<std::uintptr_t>(place) % AlignedMemory::page_bytes;
     madvise(place - into_page, length + into_page, MADV_DONTNEED);

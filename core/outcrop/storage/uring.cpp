@@ -1,6 +1,6 @@
 // io_uring passes transfers to the kernel in batches, through a ring. Only the thread that has created the ring may use
-// it, because the cheaper modes SINGLE_ISSUER and DEFER_TASKRUN require this. One thread opens a store and another
-// thread uses it. So the store creates a new ring when the thread changes.
+// it, because the cheaper modes SINGLE_ISSUER and DEFER_TASKRUN require this. But one thread opens a store, and another
+// thread uses the store. So the store creates a new ring when the thread changes.
 #include "outcrop/storage/store.hpp"
 
 #ifdef OUTCROP_HAVE_URING
