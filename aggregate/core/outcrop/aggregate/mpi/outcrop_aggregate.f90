@@ -1,12 +1,12 @@
-! Aggregation for Fortran: the C interface of outcrop_aggregate.h. That header explains each function.
+! This module makes the C interface of outcrop_aggregate.h available to Fortran. The header explains each function.
 !
 !     use outcrop_aggregate
 !     type(c_ptr) :: plan = c_null_ptr
 !     code = outcrop_agg_make_plan(MPI_COMM_WORLD, declaration, MPI_INFO_NULL, plan)
 !
-! Handles are type(c_ptr). Pass variables as an array of their addresses, c_loc(...). Sizes and offsets are in bytes and of
-! type integer(c_int64_t). Variables, axes and starts count from 0. Axes are in C order: the last axis is contiguous. With
-! mpi_f08, pass communicator%MPI_VAL and info%MPI_VAL.
+! Handles are type(c_ptr). Pass variables as an array of their addresses, c_loc(...). Sizes and offsets are in bytes and
+! have the type integer(c_int64_t). Variables, axes and starts count from 0. Axes are in C order: the last axis is
+! contiguous. With mpi_f08, pass communicator%MPI_VAL and info%MPI_VAL.
 module outcrop_aggregate
   use, intrinsic :: iso_c_binding
   implicit none
@@ -205,14 +205,14 @@ contains
     text = outcrop_agg_text(outcrop_agg_notes_c(file))
   end function
 
-  ! Returns the aggregators with the reasons. Lines end with new_line('a').
+  ! Returns a text that shows the aggregators and why they were chosen. Lines end with new_line('a').
   function outcrop_agg_explain(plan) result(text)
     type(c_ptr), intent(in) :: plan
     character(:), allocatable :: text
     text = outcrop_agg_text(outcrop_agg_explain_c(plan))
   end function
 
-  ! Returns how bytes are sent between nodes: 'messages', 'rma', or 'messages, though ...' with the reason.
+  ! Returns the way in which bytes are sent between nodes: 'messages', 'rma', or 'messages, though ...' with the reason.
   function outcrop_agg_transport(plan) result(text)
     type(c_ptr), intent(in) :: plan
     character(:), allocatable :: text

@@ -16,10 +16,10 @@
        outcrop_agg_close(&file);
        outcrop_agg_free_plan(&plan);
 
-   Functions return 0 or an error code. After an error, outcrop_agg_error() returns one line with rank, file and offset. An
-   error at one rank is returned on all ranks. Collective functions are marked. All ranks of the plan call them, in the same
-   order. Only one thread of a rank may call this library at a time. If this is the main thread, MPI_THREAD_FUNNELED is
-   enough. Offsets and sizes are in bytes and have 64 bits. */
+   Functions return 0 or an error code. After an error, outcrop_agg_error() returns one line with rank, file and offset.
+   If one rank has an error, the function returns this error on all ranks. All ranks of a plan must call the functions
+   that are marked as collective, in the same order. Only one thread of a rank may call this library at a time. If this
+   is the main thread, MPI_THREAD_FUNNELED is enough. Offsets and sizes are in bytes and have 64 bits. */
 #ifndef OUTCROP_AGGREGATE_H
 #define OUTCROP_AGGREGATE_H
 
@@ -46,7 +46,7 @@ enum outcrop_agg_code {
   OUTCROP_AGG_BUG = 5            /* a bug of this library */
 };
 
-/* Returns the last error of this thread, in one line. It is valid until the thread's next call. */
+/* Returns the last error of this thread, in one line. The text is valid until this thread calls this library again. */
 OUTCROP_AGG_API const char *outcrop_agg_error(void);
 /* Returns "0.1.0". */
 OUTCROP_AGG_API const char *outcrop_agg_version(void);
@@ -58,7 +58,8 @@ typedef struct outcrop_agg_declaration outcrop_agg_declaration;
 /* Makes a declaration of `variables` variables without extents. A rank may have 0 variables. */
 OUTCROP_AGG_API int outcrop_agg_declare(size_t variables, outcrop_agg_declaration **made);
 
-/* Each call adds an extent to a variable: bytes of the file, and their place in the variable's memory. */
+/* The functions below add an extent to a variable. An extent says which bytes of the file belong to the variable, and
+   where they are in the variable's memory. This function adds one contiguous block. */
 OUTCROP_AGG_API int outcrop_agg_add_contiguous(outcrop_agg_declaration *declaration, size_t variable,
                                                uint64_t file_offset, uint64_t bytes, uint64_t memory_offset);
 /* Adds `count` blocks with a stride in the file and in memory. If memory_stride_bytes is 0, blocks are contiguous in
@@ -66,21 +67,21 @@ OUTCROP_AGG_API int outcrop_agg_add_contiguous(outcrop_agg_declaration *declarat
 OUTCROP_AGG_API int outcrop_agg_add_strided(outcrop_agg_declaration *declaration, size_t variable, uint64_t file_offset,
                                             uint64_t count, uint64_t block_bytes, uint64_t file_stride_bytes,
                                             uint64_t memory_offset, uint64_t memory_stride_bytes);
-/* Adds a part of an array in C order that begins at file_offset. The array has `sizes` items on each of its `dims` axes.
-   The part has `subsizes` items from the index `starts` on. It is contiguous in memory. */
+/* Adds a part of an array. The array is in C order and begins at file_offset. It has `sizes` items on each of its
+   `dims` axes. The part begins at the indices `starts` and has `subsizes` items. The part is contiguous in memory. */
 OUTCROP_AGG_API int outcrop_agg_add_subarray(outcrop_agg_declaration *declaration, size_t variable, int dims,
                                              const uint64_t *sizes, const uint64_t *subsizes, const uint64_t *starts,
                                              uint64_t item_bytes, uint64_t file_offset);
-/* Frees the declaration and sets it to NULL. Plans do not need it any more. */
+/* Frees the declaration and sets the handle to NULL. A plan that was made from the declaration stays valid. */
 OUTCROP_AGG_API void outcrop_agg_free_declaration(outcrop_agg_declaration **declaration);
 
 /* --- plans -------------------------------------------------------------------------------------------------------- */
 
 typedef struct outcrop_agg_plan outcrop_agg_plan;
 
-/* Collective over an intracommunicator, which is duplicated. Chooses the aggregators, their number and the tiers of their
-   buffers with the lowest predicted cost on the machine. A setting comes from a hint; without the hint it comes from an
-   environment variable.
+/* Collective over an intracommunicator, which is duplicated. Makes a plan. Chooses the aggregators, their number and
+   the tiers of their buffers such that the predicted cost is minimal. A setting comes from a hint, or from an
+   environment variable if the hint is missing.
 
    (settings: written by scripts/write_settings.py)
 
@@ -127,19 +128,21 @@ typedef struct outcrop_agg_plan outcrop_agg_plan;
 
    (end of the settings)
 
-   ROMIO's other hints have no effect. Unknown variables that begin with OUTCROP_AGG_ are errors. Settings must be equal on
-   all ranks, except for a stage's folder and bytes. */
+   Other hints of ROMIO have no effect. Unknown variables that begin with OUTCROP_AGG_ are errors. Settings must be
+   equal on all ranks, except for a stage's folder and bytes. */
 OUTCROP_AGG_API int outcrop_agg_make_plan(MPI_Comm communicator, const outcrop_agg_declaration *declaration,
                                           MPI_Info hints, outcrop_agg_plan **made);
 /* Stores the minimum size of the memory of one of this rank's variables. */
 OUTCROP_AGG_API int outcrop_agg_memory_bytes(const outcrop_agg_plan *plan, size_t variable, uint64_t *bytes);
-/* Returns a text of several lines: the aggregators with the reasons, predicted seconds, the places of buffers, and the
-   measured seconds of steps at this rank. Returns "" after an error. Valid until the next call with this plan. */
+/* Returns a text of several lines. It shows the aggregators and why they were chosen, predicted seconds, the places of
+   buffers, and the measured seconds of steps at this rank. Returns "" after an error. The text is valid until the next
+   call with this plan. */
 OUTCROP_AGG_API const char *outcrop_agg_explain(outcrop_agg_plan *plan);
-/* Returns how bytes are sent between nodes: "messages", or "rma" if you have set outcrop_agg_transport to rma and a test
-   between all ranks has succeeded. If the test has failed: "messages, though ...", with the rank and the error. */
+/* Returns the way in which bytes are sent between nodes: "messages" or "rma". It is "rma" if you have set
+   outcrop_agg_transport to rma and a test between all ranks has succeeded. If the test has failed, the text is
+   "messages, though ...", with the rank and the error. */
 OUTCROP_AGG_API const char *outcrop_agg_transport(const outcrop_agg_plan *plan);
-/* Collective: frees the plan and sets it to NULL. Close all of its files first. */
+/* Collective: frees the plan and sets the handle to NULL. Close all files of the plan first. */
 OUTCROP_AGG_API void outcrop_agg_free_plan(outcrop_agg_plan **plan);
 
 /* --- files -------------------------------------------------------------------------------------------------------- */
@@ -150,10 +153,10 @@ typedef struct outcrop_agg_operation outcrop_agg_operation;
 /* Flags, to be combined with |. */
 enum outcrop_agg_flags {
   OUTCROP_AGG_DURABLE = 1,    /* each write ends when its bytes are on the device */
-  OUTCROP_AGG_BUFFERED = 2,   /* always use the page cache; default: the faster way */
-  OUTCROP_AGG_DIRECT = 4,     /* bypass the page cache, in whole pages */
+  OUTCROP_AGG_BUFFERED = 2,   /* always use the page cache; default: the library chooses */
+  OUTCROP_AGG_DIRECT = 4,     /* whole pages bypass the page cache */
   OUTCROP_AGG_WRITABLE = 8,   /* outcrop_agg_open: open for writing, too */
-  OUTCROP_AGG_NODE_FILES = 16 /* one file for each node, and path.index; can be opened for reading only */
+  OUTCROP_AGG_NODE_FILES = 16 /* one file for each node, and path.index; outcrop_agg_open can then only read */
 };
 
 /* Collective: creates a file, or empties an existing one. */
@@ -161,29 +164,30 @@ OUTCROP_AGG_API int outcrop_agg_create(outcrop_agg_plan *plan, const char *path,
 /* Collective: opens an existing file. */
 OUTCROP_AGG_API int outcrop_agg_open(outcrop_agg_plan *plan, const char *path, int flags, outcrop_agg_file **made);
 
-/* Collective: writes or reads one step. `memory` has the address of each of this rank's variables. `base` is added to all
-   offsets of the file. */
+/* Collective. These functions write or read one step, and return when the step is done. `memory` has the address of
+   each of this rank's variables. `base` is added to all offsets of the file. */
 OUTCROP_AGG_API int outcrop_agg_write(outcrop_agg_file *file, const void *const *memory, uint64_t base);
 OUTCROP_AGG_API int outcrop_agg_read(outcrop_agg_file *file, void *const *memory, uint64_t base);
 
-/* Collective: begins to write or read one step. The memory must stay valid until the operation has ended; for a write it must
-   not change. */
+/* Collective. These functions begin to write or read one step. The memory must stay valid until the operation has
+   ended. During a write, its bytes must not change. */
 OUTCROP_AGG_API int outcrop_agg_begin_write(outcrop_agg_file *file, const void *const *memory, uint64_t base,
                                             outcrop_agg_operation **made);
 OUTCROP_AGG_API int outcrop_agg_begin_read(outcrop_agg_file *file, void *const *memory, uint64_t base,
                                            outcrop_agg_operation **made);
 /* Sets `done` to 1 if the operation has ended. You must still call outcrop_agg_wait. */
 OUTCROP_AGG_API int outcrop_agg_test(outcrop_agg_operation *operation, int *done);
-/* Returns when the operation has ended. Frees it and sets it to NULL. */
+/* Waits until the operation has ended. Then frees the operation and sets the handle to NULL. */
 OUTCROP_AGG_API int outcrop_agg_wait(outcrop_agg_operation **operation);
 
-/* Returns one line for each step that an earlier run had left in the stage: whether it is in the file now or lost. Returns
-   "" if there is none. Valid until the file is closed. */
+/* Returns one line for each step that an earlier run had left in the stage. The line says whether the step is now in
+   the file or is lost. Returns "" if the earlier run had left no step. The text is valid until the file is closed. */
 OUTCROP_AGG_API const char *outcrop_agg_notes(const outcrop_agg_file *file);
 
-/* Collective: returns when all written bytes are durable in the file. Staged bytes are drained first. */
+/* Collective: waits until all written bytes are durable in the file. Staged bytes are drained first. */
 OUTCROP_AGG_API int outcrop_agg_flush(outcrop_agg_file *file);
-/* Collective: waits for all operations, and until the stage is drained. Frees the file and sets it to NULL. */
+/* Collective: waits until all operations have ended and the stage is drained. Then frees the file and sets the handle
+   to NULL. */
 OUTCROP_AGG_API int outcrop_agg_close(outcrop_agg_file **file);
 
 /* Not collective: copies the node files that `index` lists (path.index) into one file `target`. The node files stay. */
@@ -191,7 +195,7 @@ OUTCROP_AGG_API int outcrop_agg_merge(const char *index, const char *target);
 
 /* --- for Fortran -------------------------------------------------------------------------------------------------- */
 
-/* The same as outcrop_agg_make_plan, with Fortran's handles. The module is outcrop_aggregate.f90. */
+/* Does the same as outcrop_agg_make_plan, with Fortran's handles. The Fortran module outcrop_aggregate.f90 calls it. */
 OUTCROP_AGG_API int outcrop_agg_make_plan_f(MPI_Fint communicator, const outcrop_agg_declaration *declaration,
                                             MPI_Fint hints, outcrop_agg_plan **made);
 

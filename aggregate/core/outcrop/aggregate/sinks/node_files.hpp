@@ -2,7 +2,7 @@
 // (text.hpp). The index is written last.
 //
 //     out.node-0   out.node-4   ...   bytes at their offsets in the whole file, with holes for the bytes of other nodes
-//     out.index                        for each range of a step, the node file that has it; and the bases of all steps
+//     out.index                       for each range of a step, the node file that has it; and the bases of all steps
 //
 // All steps have the same ranges, those of the plan. So each step adds only one line to the index: its base. If steps
 // overlap, the bytes of the newest step are valid.

@@ -25,7 +25,7 @@ enum class CacheMode {
   direct,     ///< whole pages bypass the page cache
 };
 
-/// The interface of all sinks. Only one thread at a time may use a sink. The functions throw StorageError or
+/// The interface of all sinks. Only one thread at a time may use a sink. The functions throw StorageError and
 /// CorruptionError.
 class Sink {
  public:
@@ -40,7 +40,8 @@ class Sink {
   virtual void write(std::uint64_t offset, const std::byte *data, std::size_t length) = 0;
   virtual void read(std::uint64_t offset, std::byte *data, std::size_t length) = 0;
 
-  /// Returns true if one read may include bytes that are not in the plan. Reading such bytes saves calls.
+  /// Returns true if a read may also include the bytes in holes of the plan. One long read is faster than several short
+  /// reads.
   virtual bool reads_holes() const { return true; }
 
   /// Makes all written bytes durable in their file.
@@ -48,36 +49,37 @@ class Sink {
   /// Returns true if a flush of one sink also flushes the bytes of the other sinks on the same node.
   virtual bool flushes_for_node() const { return true; }
 
-  /// Returns true if the next transfer uses the page cache and does not belong to a step. Then its memory needs no
-  /// alignment.
+  /// These functions return true if the next transfer uses the page cache and need not belong to a step. Such a
+  /// transfer works from or to memory at any address.
   virtual bool writes_buffered() const { return false; }
   virtual bool reads_buffered([[maybe_unused]] std::uint64_t offset, [[maybe_unused]] std::uint64_t length) const {
     return false;
   }
 
-  /// Discards bytes that the sink keeps for reading. Other sinks will write new bytes to the same places of the file.
+  /// Discards the bytes that the sink keeps for reading. The caller calls this function before other sinks write to the
+  /// same places of the file.
   virtual void forget() {}
 };
 
 // --- how a file is opened ------------------------------------------------------------------------------------------
 
-/// The way in which ranks open a file together. All ranks must agree: one rank must not bypass the page cache while
-/// another rank uses the page cache for the same file.
+/// The way in which ranks open a file together. All ranks must open it in the same way. One rank must not bypass the
+/// page cache while another rank uses the page cache for the same file.
 struct OpenMode {
   bool staged = false, node_files = false;
-  bool ample_room = false;  // the page cache has ample room for the bytes that a node transfers in a step
+  bool ample_room = false;  // true if the page cache has ample room for the bytes of a node in a step
 };
 
-/// Tests whether the page cache of this node has ample room for a step at this moment.
+/// Returns true if the page cache of this node has ample room, at this moment, for the bytes of a step.
 bool has_ample_room(std::uint64_t node_bytes);
 
-/// Collective. Returns a mode for all ranks. In this mode, `ample_room` is true only if all ranks have ample room.
-/// Throws InputError if the ranks differ in the other members.
+/// Collective. Returns the mode of all ranks. Its `ample_room` is true only if `ample_room` is true on all ranks.
+/// Throws InputError if the other members differ between ranks.
 OpenMode agree_on_open_mode(const Link &link, const OpenMode &mine);
 
 // --- the shared file -----------------------------------------------------------------------------------------------
 // A direct transfer moves whole pages between the buffer and the device without a copy. After a direct transfer, no
-// bytes must be flushed, and no pages are in the cache. Parts of pages always use the cache; file.hpp of storage gives
+// bytes wait for a flush, and no pages are in the cache. Parts of pages always use the cache; file.hpp of storage gives
 // the reason. CacheMode::automatic chooses as follows:
 //
 //     writing, each rank performs its own I/O,   buffered, from the rank's memory, because a direct write needs a copy;
@@ -86,32 +88,32 @@ OpenMode agree_on_open_mode(const Link &link, const OpenMode &mine);
 //     writing, not durable, all other cases      direct, if the device is as fast as copying
 //     reading                                    buffered, if the pages are in the cache, or if a step has ample room
 //
-// If direct writes to a device are slow, buffered writes are measured, too. Later writes to this device use the way
-// that was faster in its last measurement, also for other files. If ranks perform their own I/O, measurements are
-// ignored, and all ranks make the same decision about ample room. When ranks decided separately, the median time was
-// longer. A buffered read takes about as long as a direct read, because the system reads ahead. Moreover, the next
-// reader finds the pages in the cache. If the cache has no ample room for a step, the step is read directly. Through
-// the cache, such a step would displace other data in memory.
+// If direct writes to a device are slow, buffered writes to this device are measured, too. Later writes to the device,
+// also to other files, use the way that was faster when it was last measured. Ranks that perform their own I/O ignore
+// these measurements. All of these ranks use the same decision about ample room, because the median time was longer
+// when ranks decided separately. A buffered read takes about as long as a direct read, because the system reads ahead.
+// In addition, the next reader finds the pages in the cache. A step for which the cache has no ample room is read
+// directly, because it would displace other data from the cache.
 
-/// For direct and for buffered writes, the seconds per byte in the last measurement on a device. 0: none.
+/// Seconds per byte on one device, as last measured for direct writes and for buffered writes. 0: not measured yet.
 struct DeviceRates {
   std::atomic<double> direct{0}, buffered{0};
 };
 
 /// Properties of a step that are known before it begins.
 struct Traffic {
-  bool ample_room = false;  // the page caches of all nodes have ample room
+  bool ample_room = false;  // true if the page caches of all nodes have ample room
   bool own = false;         // each rank performs its own I/O
 
-  /// Returns true if writes use the page cache, whatever the measurements say.
+  /// Returns true if writes use the page cache, without regard to measurements.
   bool writes_cached() const { return own && ample_room; }
 };
 
 /// The file of all ranks. Only one thread at a time may use the object.
 class SharedFile final : public Sink {
  public:
-  /// `follows_links` is true if the user has given the path. If the path was derived from another path, it could be a
-  /// link that another user has made.
+  /// `follows_links` must be false if this library has chosen the file's name, because another user can have made a
+  /// link with this name. A path that the user has given may be a link.
   SharedFile(const std::string &path, bool writable, CacheMode mode, bool durable, const Traffic &traffic,
              const Faults &faults, bool follows_links = true);
 

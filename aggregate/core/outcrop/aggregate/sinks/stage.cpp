@@ -20,7 +20,8 @@ namespace outcrop::aggregate {
 
 namespace {
 
-// Returns the runs of a sealed step that have bytes from `begin` to `end` - 1. The runs are sorted and do not overlap.
+// Returns those runs of a sealed step that have bytes of the target from `begin` to `end` - 1. The runs are sorted and
+// do not overlap.
 std::span<const StagedRun> runs_in(const std::vector<StagedRun> &runs, std::uint64_t begin, std::uint64_t end) {
   const auto first =
       std::ranges::upper_bound(runs, begin, {}, [](const StagedRun &run) { return run.target + run.length; });
@@ -38,8 +39,8 @@ std::uint64_t covered(std::span<const StagedRun> runs, std::uint64_t begin, std:
   return bytes;
 }
 
-// Copies the bytes of a run that belong to `bytes`. The first element of `bytes` is byte `begin` of the target. The run
-// is read completely, because its checksum is for the complete run.
+// Copies to `bytes` those bytes of a run that are in the range of `bytes`. This range begins at offset `begin` of the
+// target. The complete run is read, because its checksum covers the complete run.
 void copy_from(const OpenFile &data, const StagedRun &run, std::uint64_t begin, std::span<std::byte> bytes) {
   const std::uint64_t end = begin + bytes.size();
   const std::uint64_t first = std::max(begin, run.target), last = std::min(end, run.target + run.length);
@@ -57,7 +58,7 @@ void copy_from(const OpenFile &data, const StagedRun &run, std::uint64_t begin, 
 
 Stage::Stage(StageSpec spec) : spec_(std::move(spec)) {
   if (spec_.target.find('\n') != std::string::npos) throw InputError("the target of a stage has a newline in its name");
-  spec_.files.open(spec_.target, true, false);  // this checks that the target exists and is writable
+  spec_.files.open(spec_.target, true, false);  // checks that the target exists and is writable
   folder_ = spec_.files.own_folder(spec_.folder, true);
   writer_lock_ = lock_stage(*folder_, spec_.writer);
   for (const std::string &each : folder_->names())
@@ -79,8 +80,8 @@ Stage::~Stage() {
   remove_drained();
 }
 
-// The marks of done steps must be durable before the data are removed. If a file cannot be removed now, the next
-// recovery removes it.
+// Removes the files of drained steps. The marks of done steps must be durable before their data are removed. If a file
+// cannot be removed now, the next recovery removes it.
 void Stage::remove_drained() noexcept {
   try {
     if (!steps_.empty()) folder_->flush();
@@ -103,7 +104,7 @@ void Stage::begin(std::uint64_t step, std::uint64_t bytes, std::size_t runs) {
     try {
       folder_->create(data, file_bytes);
       break;
-    } catch (const StorageError &full) {  // other programs use the same file system and may have filled it
+    } catch (const StorageError &full) {  // other programs may have filled the file system
       if (full.error != ENOSPC || steps_.empty()) throw;
     }
     evict(lock, file_bytes);
@@ -117,8 +118,7 @@ void Stage::append(std::uint64_t target, std::span<const std::byte> bytes) {
   assert(file_);
   std::vector<StagedRun> &runs = begun_.list.runs;
   const std::uint64_t end = runs.empty() ? 0 : runs.back().data + runs.back().length;
-  // A run that is shorter than a page contains no whole page. Such a run always uses the page cache, so it needs no
-  // alignment.
+  // A run that is shorter than a page always uses the page cache, so it needs no alignment.
   const bool short_run = bytes.size() < AlignedMemory::page_bytes;
   const std::uint64_t page_end = round_up(end, AlignedMemory::page_bytes);
   const std::uint64_t at = short_run ? end : page_end + target % AlignedMemory::page_bytes;
@@ -140,8 +140,8 @@ void Stage::seal() {
   changed_.notify_all();
 }
 
-// If removing a list is not durable, the list may reappear after a power cut. Recovery would then drain this old step,
-// and overwrite bytes of newer steps. So the stage fails, and no newer step is drained.
+// If the step cannot be removed durably, the stage fails, and drains no newer step. Otherwise the list of this step can
+// reappear after a power cut. Recovery then drains this old step, and overwrites bytes of newer steps.
 void Stage::drop() {
   if (!file_) return;
   file_.reset();
@@ -158,7 +158,7 @@ void Stage::drop() {
 
 bool Stage::read(std::uint64_t target, std::span<std::byte> bytes) {
   const std::uint64_t end = target + bytes.size();
-  std::unique_lock lock(mutex_);  // while the lock is held, no step can be evicted
+  std::unique_lock lock(mutex_);  // while this lock is held, no step is evicted
   for (auto step = steps_.rbegin(); step != steps_.rend(); ++step) {
     const std::span<const StagedRun> runs = runs_in(step->list.runs, target, end);
     const std::uint64_t here = covered(runs, target, end);
@@ -194,7 +194,7 @@ void Stage::wait_for_drain(std::unique_lock<std::mutex> &lock, Condition &&condi
     while (!condition() && drain_next(lock)) continue;
 }
 
-// The function of the draining thread.
+// The draining thread runs this function: it drains steps until the stage ends or draining fails.
 void Stage::drain() {
   std::unique_lock lock(mutex_);
   while (!failure_) {
@@ -209,12 +209,12 @@ bool Stage::drain_next() {
   return drain_next(lock);
 }
 
-// A step that cannot be drained stays in the stage. The later steps stay, too, because they may have newer bytes of the
-// same places.
+// Drains the oldest step that is not drained. A step that cannot be drained stays in the stage. Later steps stay, too,
+// because they can have newer bytes of the same places.
 bool Stage::drain_next(std::unique_lock<std::mutex> &lock) {
   const auto found = std::ranges::find(steps_, false, &StagedStep::drained);
   if (failure_ || found == steps_.end()) return false;
-  StagedStep &next = *found;  // the step is not drained, so it cannot be evicted during the drain
+  StagedStep &next = *found;  // this step is not evicted meanwhile, because only drained steps are evicted
   lock.unlock();
   std::exception_ptr failure;
   try {
@@ -231,14 +231,15 @@ bool Stage::drain_next(std::unique_lock<std::mutex> &lock) {
   return !failure;
 }
 
-// Makes room for `bytes`: waits until the oldest step is drained, and then removes this step.
+// Makes room in the stage: waits until the oldest step is drained, and then removes this step. If the stage has no
+// steps, throws an error that names `bytes`.
 void Stage::evict(std::unique_lock<std::mutex> &lock, std::uint64_t bytes) {
   if (steps_.empty()) throw StorageError("stage", spec_.folder, 0, bytes, ENOSPC);
   wait_for_drain(lock, [this] { return steps_.front().drained; });
   if (failure_) std::rethrow_exception(failure_);
   folder_->flush();  // the mark of the step must be durable before its data are removed
   remove_step(*folder_, steps_.front().list.step, spec_.writer);
-  last_read_.reset();  // as long as a file of this step is open, its room on the file system is not free
+  last_read_.reset();  // the file system frees the room of a removed file only when the file is closed
   used_bytes_ -= steps_.front().file_bytes;
   steps_.pop_front();
 }

@@ -1,5 +1,5 @@
-// A stage keeps the steps of one writer on a fast tier of its node. A drain copies the steps to the file that they
-// belong to. This file is called the target.
+// A stage keeps the steps of one writer on a fast tier of its node. A drain later copies the steps to their file, which
+// is called the target.
 //
 //     begin ──► append, append, ... ──► seal ─────────────► drained in the background ──► evicted when room is needed
 //               step-7.writer-3.data    step-7.writer-3.list  step-7.writer-3.done
@@ -9,10 +9,10 @@
 //     evict   makes the folder durable, then removes the data, then the list
 //
 // The process may be killed at any moment. If a step has no list, its bytes are lost, and recovery reports the step. If
-// a step has a list, recovery drains the step again. Draining a step twice is harmless, because steps are drained in
-// order. After a power cut, a later step may be done while an earlier step is not done. In this case, recovery drains
-// the later step again, too. A lock on a file of the folder tells whether a writer is alive. recover_stage() drains the
-// steps of dead writers.
+// a step has a list, recovery drains the step again. Draining a step twice is harmless if the later steps are drained
+// again after it. After a power cut, the mark of an earlier step can be lost while a later step is still marked as
+// done. In this case, recovery drains the later step again, too. A lock on a file of the folder tells whether a writer
+// is alive. recover_stage() drains the steps of dead writers.
 #pragma once
 
 #include <condition_variable>
@@ -38,8 +38,8 @@ namespace outcrop::aggregate {
 
 // --- the files of a stage (drain.cpp) ------------------------------------------------------------------------------
 
-/// A run of `length` bytes. `data` is its offset in the data file, and `target` is its offset in the target. `checksum`
-/// is the CRC32C of its bytes.
+/// A run of `length` bytes. It begins at offset `data` of the data file and at offset `target` of the target.
+/// `checksum` is the CRC32C of its bytes.
 struct StagedRun {
   std::uint64_t target = 0;
   std::uint64_t length = 0;
@@ -76,36 +76,37 @@ struct StageName {
   static std::optional<StageName> of(const std::string &text);
 };
 
-/// Reads the list with this name in `folder`. Throws CorruptionError, StorageError.
+/// Reads the list that has this name in `folder`. Throws CorruptionError, StorageError.
 StageList read_list(outcrop::Folder &folder, const StageName &name);
 
-/// Reads a run from the data file to `bytes`, and checks its checksum. Throws CorruptionError, StorageError.
+/// Reads a run from the data file to `bytes`, checks its checksum, and returns the bytes that were read. Throws
+/// CorruptionError, StorageError.
 std::span<const std::byte> read_run(const OpenFile &data, const StagedRun &run, std::byte *bytes);
 
-/// Returns an address in `memory` for the run. There, the run has the same offset within a page as in the data file, so
-/// that whole pages can bypass the page cache. `memory` must be one page longer than the run.
+/// Returns an address in `memory` for the run. The run has the same offset within a page at this address as in the data
+/// file, so that whole pages can bypass the page cache. `memory` must be one page longer than the run.
 std::byte *place_of(const StagedRun &run, const AlignedMemory &memory);
 
 /// Removes the files of a step that is done. The data are removed first, because a `done` file without data is
 /// harmless.
 void remove_step(outcrop::Folder &folder, std::uint64_t step, std::uint32_t writer);
 
-/// Removes the files of a step that must not be drained. The list is removed first, and durably. Without its list, the
-/// step is not staged.
+/// Removes the files of a step that must not be drained. The list is removed first, and its removal is made durable. A
+/// step without a list does not count as staged.
 void drop_step(outcrop::Folder &folder, std::uint64_t step, std::uint32_t writer);
 
-/// Returns the maximum number of bytes that a step occupies in the folder. `runs` is the number of the step's runs of
-/// at least a page.
+/// Returns the maximum number of bytes that a step occupies in the folder. `bytes` is the number of the step's bytes,
+/// and `runs` is the number of its runs that have at least one page.
 std::uint64_t room_of_step(std::uint64_t bytes, std::size_t runs);
 
-/// Locks `folder` for `writer`. Throws InputError if another process holds this lock.
+/// Locks the part of `folder` that belongs to `writer`. Throws InputError if another process holds this lock.
 std::unique_ptr<FolderLock> lock_stage(outcrop::Folder &folder, std::uint32_t writer);
 
 // --- draining and recovery (drain.cpp) -----------------------------------------------------------------------------
 
 /// Drains one step. Copies each run to `target` after checking its checksum, makes the target durable, and marks the
 /// step in `folder` as done. Throws InputError if the list belongs to another file. Throws CorruptionError,
-/// StorageError. After an error, the function may be called again.
+/// StorageError. After an error, the caller may try again.
 void drain_step(Files &files, outcrop::Folder &folder, const StageList &list, const std::string &target);
 
 inline constexpr double wait_for_ever = std::numeric_limits<double>::infinity();
@@ -119,16 +120,16 @@ struct Recovery {
 };
 
 /// Drains the steps of dead writers in `folder` into `target`, in the order of steps. Removes lost steps and
-/// unnecessary files. If a step fails, the later steps of its writer are not drained, because they may have newer bytes
-/// of the same places. A list that belongs to a file other than `target` fails. If the folder does not exist, the
-/// result is empty. Only one caller at a time recovers a folder. Throws StorageError if the folder cannot be read.
-/// Throws InputError if the folder belongs to another user, or if another caller is still recovering the folder after
-/// `seconds`.
+/// unnecessary files. If a step fails, the later steps of its writer are not drained, because they can have newer bytes
+/// of the same places. A step whose list belongs to a file other than `target` fails. If the folder does not exist, the
+/// result is empty. If another caller is recovering the folder, this function waits for it. Throws StorageError if the
+/// folder cannot be read. Throws InputError if the folder belongs to another user, or if the other caller has not
+/// finished after `seconds`.
 Recovery recover_stage(const std::string &folder, const std::string &target, double seconds = wait_for_ever,
                        Files &files = Files::system());
 
-/// Removes the steps of dead writers in `folder`. This function is called when the target is created anew. In the
-/// result, `lost` also lists staged steps.
+/// Removes the steps of dead writers in `folder`, because their target is created anew. In the result, `lost` also
+/// lists steps that were completely staged.
 Recovery discard_stage(const std::string &folder, double seconds = wait_for_ever, Files &files = Files::system());
 
 // --- a writer's stage ----------------------------------------------------------------------------------------------
@@ -138,7 +139,7 @@ struct StageSpec {
   std::string target;            ///< the file that the bytes belong to; its name must already be durable
   std::uint32_t writer = 0;      ///< the number of this writer; no other writer to this folder may have the same number
   std::uint64_t room_bytes = 0;  ///< the maximum size of all data; 0: only the file system limits the size
-  /// true: a separate thread drains; false: callers drain while they wait
+  /// True: a separate thread drains. False: the thread that waits for the drain performs it.
   bool has_thread = true;
   Files &files = Files::system();
 };
@@ -155,35 +156,35 @@ class Stage {
   Stage(const Stage &) = delete;
   Stage &operator=(const Stage &) = delete;
 
-  /// Begins a step with at most `bytes` bytes and at most `runs` runs of at least a page. To make room, evicts drained
-  /// steps, and waits until other steps are drained. `step` must be higher than the number of the previous step. Throws
-  /// StorageError if the stage has no room, or if draining has failed.
+  /// Begins a step with at most `bytes` bytes and at most `runs` runs of at least a page. If the stage has too little
+  /// room, waits until its oldest steps are drained, and evicts them. `step` must be higher than the number of the
+  /// previous step. Throws StorageError if the stage has no room, or if draining has failed.
   void begin(std::uint64_t step, std::uint64_t bytes, std::size_t runs);
 
   /// Adds a run to the current step. Throws StorageError.
   void append(std::uint64_t target, std::span<const std::byte> bytes);
 
-  /// Makes the current step durable. From then on, the step counts as staged. If this throws StorageError, the step is
-  /// not staged.
+  /// Makes the current step durable. From then on, the step counts as staged. If this function throws StorageError, the
+  /// step is not staged.
   void seal();
 
-  /// Removes the current step if a step has begun.
+  /// Removes the current step. Does nothing if no step has begun.
   void drop();
 
   /// Reads bytes of the target from the stage. Uses the newest step that has any of these bytes. Returns false if this
   /// step does not have all of these bytes. Throws CorruptionError, StorageError.
   bool read(std::uint64_t target, std::span<std::byte> bytes);
 
-  /// Waits until all sealed steps are durable in the target. If draining has failed, throws the error again, and the
-  /// steps stay in the stage.
+  /// Waits until all sealed steps are durable in the target. If draining has failed, throws its error, and the steps
+  /// stay in the stage.
   void finish();
 
-  /// For a stage without a thread. Drains the oldest step that is not drained. Returns false if all steps are drained,
-  /// or if draining has failed.
+  /// Drains the oldest step that is not drained. Only for stages without a thread. Returns false if all steps were
+  /// already drained, or if draining has failed.
   bool drain_next();
 
-  /// Does the same as finish(). Then removes the data that read() uses. Afterwards other writers may write to the
-  /// target.
+  /// Waits as finish() does, and then removes all steps from the stage. Afterwards other writers may write to the
+  /// target, because read() finds no old bytes.
   void forget();
 
  private:
@@ -219,12 +220,12 @@ class Stage {
 
 // --- the sink ------------------------------------------------------------------------------------------------------
 
-/// A sink that consists of the shared file and a stage. Writes go to the stage. If the stage has the bytes that are to
-/// be read, they are read from the stage. Otherwise the sink waits until all steps are drained, and reads from the
-/// file. In the stage's folder, each file has its own folder, and each domain is a writer in this folder.
+/// A sink that consists of the shared file and a stage. It writes to the stage. It reads from the stage if the stage
+/// has all bytes of the read. Otherwise it waits until all steps are drained, and reads from the file. In the stage's
+/// folder, each file has its own folder, and each domain is a writer in this folder.
 class StagedFile final : public Sink {
  public:
-  /// `step` has the totals of a step's runs in this domain. Throws InputError and StorageError, as Stage does.
+  /// `step` has the totals of a step's runs in this domain. Throws the same errors as the constructor of Stage.
   StagedFile(StageSpec spec, const RunTotals &step, CacheMode mode, bool ample_room);
 
   void begin_step(std::uint64_t step, std::uint64_t base) override;
@@ -246,13 +247,14 @@ class StagedFile final : public Sink {
 /// Returns the folder in `stage_folder` that contains the staged steps of `file`.
 std::string stage_of_file(const std::string &stage_folder, const std::string &file);
 
-/// Handles the steps of an earlier run in `folder`: drains them into `file`, or discards them. One rank of each node
-/// calls this before it uses the stage. Returns one line about each step. Throws InputError if a step cannot be
-/// drained, if a writer is alive, or if another rank is still recovering the folder after `seconds`. Throws
-/// StorageError.
+/// Drains the steps of an earlier run in `folder` into `file`, or discards these steps if `discard` is true. One rank
+/// of each node calls this function before it uses the stage. Returns one line about each step. Throws InputError if a
+/// step cannot be drained, if a writer is alive, or if another rank is still recovering the folder after `seconds`.
+/// Throws StorageError.
 std::vector<std::string> settle_stage(const std::string &folder, const std::string &file, bool discard, double seconds);
 
-/// Throws InputError if one step needs more than `room_bytes`, which is the room of this writer. 0 means no limit.
+/// Throws InputError if one step needs more room than this writer has in the stage. `room_bytes` is this room; 0 means
+/// no limit.
 void check_room(std::uint64_t room_bytes, const RunTotals &step);
 
 }  // namespace outcrop::aggregate

@@ -25,7 +25,7 @@ TaskThread::~TaskThread() {
 void TaskThread::post(std::function<void()> task) {
   {
     const std::lock_guard lock(mutex_);
-    // the thread is started before the push, because starting a thread may throw
+    // The thread starts before the task is added, because the start can throw an exception.
     if (!thread_.joinable()) thread_ = std::thread([this] { loop(); });
     tasks_.push_back(std::move(task));
   }
@@ -72,7 +72,7 @@ void Aggregator::run(const Job &job) {
     else
       read_rounds(job);
     job.done(failure_, seconds_, bytes_);
-  } catch (const CommunicationError &error) {  // a process of this node has ended or has given up
+  } catch (const CommunicationError &error) {  // another process of this node has ended, or a rank has given up
     broken_ = true;
     node_.give_up(error.what());
   } catch (const std::exception &error) {
@@ -95,7 +95,7 @@ void Aggregator::wait_for_parts(std::uint64_t number) {
   }
 }
 
-// Runs act(), and adds its running time to the total. After a failure, does nothing.
+// Runs act(), and adds its running time to `seconds_`. If the job has already failed, does nothing.
 template <typename Act>
 void Aggregator::use_sink(const Job &job, Act &&act) {
   using Clock = std::chrono::steady_clock;
@@ -130,8 +130,8 @@ void Aggregator::read_rounds(const Job &job) {
 }
 
 void Aggregator::move(const Job &job, std::size_t round) {
-  // The start of the data in the buffer depends on the base. So a byte has the same offset within a page in the buffer
-  // and in the file (domains.hpp).
+  // The data begin in the buffer at the base's offset within a page. So each byte has the same offset within a page in
+  // the buffer and in the file (domains.hpp).
   std::byte *buffer = node_.buffer(work_.domain(), job.first_round + round) + job.base % AlignedMemory::page_bytes;
   const bool whole = !job.write && job.sink->reads_holes();
   use_sink(job, [&] {
@@ -152,15 +152,15 @@ void Engine::begin(const std::shared_ptr<Step> &step, bool beside) {
   under_way.push_back(step);
   try {
     step->start(beside);
-  } catch (const std::exception &error) {  // the system cannot provide a thread or memory
+  } catch (const std::exception &error) {  // for example, the system has no thread or no memory left
     const std::string reason = "rank " + std::to_string(link.rank()) + " cannot begin: " + error.what();
     break_off(reason);
     throw CommunicationError(reason);
   }
 }
 
-// The messages of a step begin only after the messages of the previous step have ended. All ranks keep this order, so
-// the right messages meet.
+// Advances only the oldest step until it has ended, and then the next step. All ranks begin the messages of steps in
+// this order. So a rank never receives a message of a different step than it expects.
 void Engine::advance() {
   while (!under_way.empty() && under_way.front()->advance()) {
     const std::shared_ptr<Step> first = under_way.front();
@@ -174,7 +174,7 @@ bool Engine::sends() const {
 }
 
 void Engine::settle_oldest() {
-  const std::shared_ptr<Step> oldest = under_way.front();  // advance() drops it
+  const std::shared_ptr<Step> oldest = under_way.front();  // advance() removes the step from `under_way`
   oldest->settle();
 }
 
@@ -185,7 +185,7 @@ void Engine::settle_all() {
 void Engine::break_off(const std::string &reason) {
   node->give_up(reason);
   copier.drain();
-  // Messages use the memory of steps. If the transport may still use this memory, this memory is never freed.
+  // Messages use the memory of steps. If the transport may still use this memory, the steps are kept for ever.
   if (!link.abandon()) {
     new std::deque<std::shared_ptr<Step>>(under_way);
     node->keep_memory();

@@ -1,5 +1,5 @@
-// The engine has the data of a plan at one rank: the rank's parts of domains, its I/O threads (aggregators), and the
-// operations under way.
+// The engine has the data of a plan at one rank: the rank's parts of domains, its aggregators, and the operations under
+// way.
 //
 // An aggregator is the I/O thread of one domain. In a write, ranks fill buffers, and the aggregator writes the buffers.
 // In a read, the aggregator reads data into buffers, and ranks empty the buffers. With k buffers:
@@ -7,8 +7,8 @@
 //     write     open rounds r .. r+k-1 ─► wait until round r is filled ─► write it ─► open round r+k
 //     read      read round r into its buffer (waiting until round r-k has been emptied) ─► open it
 //
-// An aggregator never calls the transport, so MPI_THREAD_FUNNELED is enough. After a failure, an aggregator still takes
-// all rounds and drops their bytes, so that no rank waits for the aggregator. All ranks learn the failure from the
+// An aggregator never calls the transport, so MPI_THREAD_FUNNELED is enough. After a failure of storage, an aggregator
+// still opens all rounds and drops their bytes, so that no rank waits for ever. All ranks learn the failure from the
 // outcome of the operation.
 #pragma once
 
@@ -31,8 +31,8 @@ namespace outcrop::aggregate {
 
 class Step;
 
-/// A thread that runs tasks one after the other. The thread starts with its first task. The destructor waits for the
-/// last task.
+/// A thread that runs tasks one after the other. The first call of post() starts the thread. The destructor waits until
+/// the last task has ended.
 class TaskThread {
  public:
   TaskThread() = default;
@@ -60,7 +60,7 @@ struct Job {
   std::uint64_t base = 0;
   std::uint64_t step = 0;  ///< the number of steps that were written to the file before this operation
   Sink *sink = nullptr;
-  /// called by the thread when the job has ended
+  /// The aggregator's thread calls this function when the job has ended.
   std::function<void(const Failure &failure, double seconds, std::uint64_t bytes)> done;
 };
 
@@ -69,7 +69,7 @@ class Aggregator {
   Aggregator(Node &node, DomainWork work, int rank);
   void post(Job job);
 
-  /// Functions that are not const may be called only while no job is under way.
+  /// Returns the work of this aggregator. While a job is under way, only const functions of the work may be called.
   DomainWork &work() { return work_; }
 
  private:
@@ -91,8 +91,8 @@ class Aggregator {
   double seconds_ = 0;
   std::uint64_t bytes_ = 0;
 
-  bool broken_ = false;  // true after the ranks of this node have given up; all further jobs are dropped
-  TaskThread thread_;    // the last member, because its tasks use the members above
+  bool broken_ = false;  // true if this node has given up; then further jobs are dropped
+  TaskThread thread_;    // must be the last member, because its tasks use the others
 };
 
 // --- the engine ----------------------------------------------------------------------------------------------------
@@ -106,7 +106,7 @@ struct Contribution {
   Rounds rounds;
   std::vector<std::uint32_t> mine;   ///< the numbers of the rounds in which this rank has bytes
   std::vector<std::uint64_t> bytes;  ///< the number of this rank's bytes in each of these rounds
-  /// with a relay: for each of these rounds, the start of this rank's bytes in the slot
+  /// If this rank sends by a relay: for each of these rounds, the offset of this rank's bytes in the slot.
   std::vector<std::uint64_t> offsets;
 
   bool sent_by_rank() const { return !local && relay == nullptr; }
@@ -117,7 +117,7 @@ struct RelayWork {
   struct RoundMessage {
     std::uint32_t round = 0;
     std::uint64_t bytes = 0;
-    std::vector<std::uint32_t> parts;  ///< the ranks whose bytes are in the message, by their index on this node
+    std::vector<std::uint32_t> parts;  ///< the indices, on this node, of the ranks whose bytes are in the message
   };
   const Relay *relay = nullptr;
   int aggregator = 0;
@@ -129,17 +129,19 @@ class Engine {
  public:
   Engine(outcrop_transport &transport, Pattern own) : link(transport), pattern(std::move(own)) {}
 
-  /// Starts an operation. If the maximum number of operations is under way, first waits until the oldest has ended.
+  /// Starts an operation. If too many operations are under way, first waits until the oldest of them has ended.
   void begin(const std::shared_ptr<Step> &step, bool beside);
-  /// Advances the steps under way. The oldest comes first. Throws CommunicationError.
+  /// Advances the steps under way, in their order, without waiting. Throws CommunicationError.
   void advance();
   /// Returns true if a step has messages under way. These messages advance only when this rank calls advance().
   bool sends() const;
-  /// Waits for the oldest step under way. If the step fails, this function does not throw. The step keeps the error.
+  /// Waits for the oldest step under way. If the step fails, the step keeps the error, and this function does not throw
+  /// it.
   void settle_oldest();
-  /// Waits for all steps under way. If a step fails, this function does not throw.
+  /// Waits for all steps under way. The steps keep their errors, and this function does not throw them.
   void settle_all();
-  /// Ends all operations at this rank. Afterwards the rank cannot begin operations, and callers may free their memory.
+  /// Ends all operations at this rank after a failure. Afterwards the rank cannot begin operations, and callers may
+  /// free the memory that they have passed.
   void break_off(const std::string &reason);
   /// Returns true if the ranks are on several nodes.
   bool has_messages() const { return node->leaders().size() > 1; }
@@ -154,11 +156,11 @@ class Engine {
   std::vector<std::unique_ptr<Aggregator>> aggregators;  ///< of this rank
   std::uint32_t writers = 0;                             ///< the number of domains whose aggregator is on this node
   bool flushes = false;                                  ///< true if this rank performs the flush for its node
-  /// a thread that copies this rank's bytes while the rank computes
+  /// The copy thread: it copies this rank's bytes while the rank computes.
   TaskThread copier;
   std::deque<std::shared_ptr<Step>> under_way;
   std::uint64_t operations = 0;       ///< begun so far
-  std::uint64_t data_operations = 0;  ///< the number of operations that move data; only these operations use rounds
+  std::uint64_t data_operations = 0;  ///< the operations that move data; only these use rounds
 };
 
 }  // namespace outcrop::aggregate

@@ -11,9 +11,9 @@ namespace outcrop::aggregate {
 
 namespace {
 
-// Ranges are copied in pieces of this size. In each piece, one variable is copied after the other. If variables
-// interleave (an array of structures), a piece of the buffer therefore stays in the cache. The pieces also determine
-// the order of bytes in a message, so sender and receiver use the same size.
+// Ranges are copied in pieces of this size, which fit into a cache. In each piece, one variable is copied after the
+// other. So a piece of the buffer stays in the cache even if the variables interleave, as in an array of structures.
+// Sender and receiver must use the same size, because the pieces determine the order of bytes in a message.
 constexpr std::uint64_t piece_bytes = std::uint64_t{256} << 10;
 
 template <std::size_t block>
@@ -24,7 +24,7 @@ void copy_small(std::byte *target, std::uint64_t target_stride, const std::byte 
 
 void copy_rows(std::byte *target, std::uint64_t target_stride, const std::byte *source, std::uint64_t source_stride,
                std::uint64_t count, std::uint64_t block) {
-  switch (block) {  // for a constant length, the compiler makes a single move
+  switch (block) {  // the compiler copies a block of constant length in one instruction
     case 1:
       return copy_small<1>(target, target_stride, source, source_stride, count);
     case 2:
@@ -51,7 +51,7 @@ void by_pieces(const Pattern &pattern, const Range &range, Copy &&copy) {
   }
 }
 
-// Calls copy() with the position of each batch in the message. Returns the length of the message.
+// Calls copy() for each batch, with the batch's position in the message. Returns the length of the message.
 template <typename Copy>
 std::uint64_t in_order(const Pattern &pattern, const Range &range, Copy &&copy) {
   std::uint64_t position = 0;
@@ -158,7 +158,7 @@ std::span<std::byte> Messages::RelaySlots::bytes(std::size_t item) const {
   return {node.buffer(work.relay->domain, number(item)), work.messages[item].bytes};
 }
 
-// Returns true if no message uses the slot, and all ranks have copied the previous content of the slot.
+// Returns true if no message uses the slot, and all ranks have finished copying to or from the slot.
 bool Messages::RelaySlots::free(std::size_t item) const {
   return user[slot(item)] == 0 && node.pending(work.relay->domain, number(item)).load() == 0;
 }
@@ -168,8 +168,9 @@ void Messages::RelaySlots::open(std::size_t item) const {
   node.open_round(work.relay->domain, number(item), static_cast<std::uint32_t>(parts.size()), parts);
 }
 
-// In a write, the relay opens a round when its slot is free, and sends the round when all ranks have filled the slot.
-// In a read, the relay opens a round when this round and all earlier rounds have arrived.
+// Adds the messages that this rank exchanges as a relay. In a write, the relay opens a round when the round's slot is
+// free. It sends the round when all ranks have filled the slot. In a read, the relay opens a round when this round and
+// all earlier rounds have arrived.
 void Messages::add_relay(const RelayWork &work) {
   Flow &flow = flows_.emplace_back();
   flow.items = work.messages.size();

@@ -35,7 +35,7 @@ std::uint64_t room_of_writer(const Opened &opened) {
   return bytes == 0 ? 0 : std::max<std::uint64_t>(1, bytes / std::max(1U, opened.engine->writers));
 }
 
-// Collective. Returns the lines of all ranks.
+// Collective. Returns the lines of all ranks, in the order of ranks.
 std::vector<std::string> gather_lines(const Link &link, const std::vector<std::string> &mine) {
   std::string text;
   for (const std::string &line : mine) text += line + '\n';
@@ -67,7 +67,7 @@ void settle_stages(Opened &opened, bool create) {
   opened.notes = gather_lines(engine.link, opened.notes);
 }
 
-// Creates the file at the user's path. If steps must be durable, the file's name must be durable, too.
+// Creates the file at the user's path. If steps must be durable, also makes the file's name durable.
 void create_empty(const std::string &path, std::uint64_t size_bytes, bool durable) {
   const Descriptor file(::open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0666));
   if (file.get() < 0) throw StorageError("create", path, 0, 0, errno);
@@ -78,14 +78,14 @@ void create_empty(const std::string &path, std::uint64_t size_bytes, bool durabl
   Files::system().folder(folder_of(path))->flush();
 }
 
-// Creates a file whose name this library has chosen. If a file with this name exists, it is removed first.
+// Creates a file whose name this library has chosen. First removes an existing file with this name.
 void create_anew(const std::string &path) {
   const std::unique_ptr<Folder> folder = Files::system().folder(folder_of(path));
   folder->remove(name_in_folder(path));
   folder->create(name_in_folder(path), 0);
 }
 
-// Removes an index. This must happen before the files of the index are emptied.
+// Removes an index durably. Callers do this before they empty the node files of the index.
 void remove_index(const std::string &path) {
   const std::unique_ptr<Folder> folder = Files::system().folder(folder_of(path));
   if (folder->remove(name_in_folder(index_of(path)))) folder->flush();
@@ -106,7 +106,8 @@ void create_files(Opened &opened) {
         !makes ? Failure{} : attempt(Failure::create, rank, [&] { create_anew(node_file_of(opened.path, rank)); }));
 }
 
-// Collective. Makes the index. For each byte of a step, the index tells the node whose file contains the byte.
+// Collective. Returns the index of a file that has no steps yet. For each range of a step, the index names the node
+// file that will contain the range.
 NodeIndex make_index(const Opened &opened) {
   Engine &engine = *opened.engine;
   std::set<int> nodes;  // the nodes that have an aggregator

@@ -1,5 +1,5 @@
-// An open file at one rank, and the functions by which all ranks open a file together. The functions are the same for
-// all kinds of sinks (sink.hpp).
+// An open file at one rank, and the functions by which all ranks open a file together. These functions work for all
+// kinds of sinks (sink.hpp).
 //
 //     agree on the mode ─► settle stages of earlier runs ─► rank 0 creates the file ─► each aggregator opens its sink
 //                          (one rank of each node)          (node files: one rank of each node)
@@ -24,16 +24,17 @@ struct FileOptions {
   bool durable = false;  ///< a write ends when its bytes are on the device
   CacheMode cache_mode = CacheMode::automatic;
   std::uint64_t size_bytes = 0;  ///< for create: the fixed size of the file; 0: the file grows
-  /// A folder on a tier of this node. Nodes may have different folders. A write ends when its bytes are durable in the
-  /// folder. The bytes are copied to the file in the background. Empty: bytes are written directly to the file.
+  /// The folder of the stage, on a tier of this node. Nodes may have different folders. A write ends when its bytes are
+  /// durable in the folder. Later they are copied to the file in the background. If this is empty, bytes are written
+  /// directly to the file.
   std::string stage_folder = {};
-  /// The maximum bytes of the stage on a node. The aggregators of the node share these bytes. The value 0 means all
-  /// free bytes.
+  /// The maximum size of the stage on a node, in bytes. The aggregators of the node share this room. The value 0 means
+  /// that a stage may use all free bytes.
   std::uint64_t stage_bytes = 0;
-  /// Other folders in which an earlier run may have staged steps of this file. Their steps are drained or discarded,
-  /// like those in stage_folder.
+  /// Other stage folders of this node. If an earlier run has staged steps of this file in these folders, its steps are
+  /// drained or discarded, as in stage_folder.
   std::vector<std::string> settle_folders = {};
-  /// one file for each node, and an index `path`.index for reading and merging (node_files.hpp)
+  /// If true, each node has its own file, and an index `path`.index lists these files (node_files.hpp).
   bool node_files = false;
   Faults faults = {};  ///< simulated errors of storage at aggregators, for tests
 };
@@ -47,21 +48,22 @@ struct Opened {
   std::vector<std::shared_ptr<Sink>> sinks{};  // one for each domain of this rank
   std::vector<std::string> notes{};
   std::uint64_t steps = 0;           // the number of writes that have begun
-  std::set<std::uint64_t> staged{};  // the bases of the steps that may be in a stage
+  std::set<std::uint64_t> staged{};  // the bases of steps that may still be in a stage
   NodeIndex index{};                 // used only with node files
 
   bool is_staged() const { return !options.stage_folder.empty(); }
 };
 
-/// Collective. If a rank has a failure, throws the failure on all ranks.
+/// Collective. If any rank passes a failure, throws this failure on all ranks.
 void agree(const std::shared_ptr<Engine> &engine, const Failure &failure);
 
 /// Collective. These functions do the work of File::create and File::open.
 std::unique_ptr<Opened> open_file(std::shared_ptr<Engine> of_plan, const std::string &path, bool writable, bool create,
                                   const FileOptions &options);
 
-/// Collective. Called before a step at `base`. If the step may overlap a staged step at another base, first empties all
-/// stages. The reason is that different aggregators may have the overlapping bytes.
+/// Collective. Prepares the stages for a step at `base`. If the step can overlap a staged step that has another base,
+/// empties all stages. The reason is that different aggregators can have the overlapping bytes, and then their order is
+/// lost.
 void meet_staged(Opened &opened, bool write, std::uint64_t base);
 
 /// Collective. Makes all written bytes durable in the file.

@@ -8,8 +8,8 @@
 namespace outcrop::aggregate {
 namespace {
 
-// A waiting rank sleeps until an event of its node. Messages cause no such event. So with messages under way, the rank
-// wakes after this time to test them.
+// A waiting rank sleeps until an event of its node occurs. Messages from other nodes cause no such event. So, while
+// messages are under way, the rank wakes after this time and tests them.
 constexpr std::uint32_t poll_microseconds = 100;
 
 double seconds_since(std::chrono::steady_clock::time_point begin) {
@@ -32,7 +32,7 @@ void Step::start(bool beside) {
   messages_over_ = !data || !messages_->any();
   parts_ = 1 + (data ? static_cast<std::uint32_t>(engine_.aggregators.size()) : 0) + (messages_over_ ? 0 : 1);
   if (!data) return part_done();
-  // The tasks of threads own the step. So the step exists until its last part is done.
+  // The tasks of threads hold a pointer to the step. So the step exists until its last part is done.
   helped_ = beside || engine_.has_messages();
   own_moved_ = !helped_ && move_own();
   if (!own_moved_) post_jobs();
@@ -56,7 +56,8 @@ void Step::post_jobs() {
 
 void Step::job_done(Sink &sink, Failure failure, double seconds, std::uint64_t bytes) {
   const Clock::time_point begin = Clock::now();
-  // One flush for each node is enough, because all ranks of a node write through the same operating system.
+  // The last aggregator of this node flushes the file. One flush for each node is enough, because one operating system
+  // performs all writes of the node.
   if (task_.kind == Task::write && task_.durable && outcome_->wrote(engine_.writers)) {
     const Failure flushing = attempt(Failure::flush, engine_.link.rank(), [&] { sink.flush(); });
     if (!failure.happened()) failure = flushing;
@@ -86,13 +87,13 @@ void Step::run_local() {
   part_done();
 }
 
-// Copies this rank's bytes of one round. `index` counts only the rounds in which this rank has bytes.
+// Copies this rank's bytes of one round. `index` is the round's index among the rounds in which this rank has bytes.
 void Step::copy_round(const Contribution &contribution, std::size_t index) {
   if (task_.memory.empty()) return;
   const bool write = task_.kind == Task::write;
   const std::uint32_t round = contribution.mine[index];
   std::byte *buffer = engine_.node->buffer(contribution.domain, data_number_ * contribution.rounds.count() + round);
-  if (contribution.relay != nullptr) {  // the place of this rank's bytes in the relay's message
+  if (contribution.relay != nullptr) {  // the buffer is the slot of a relay
     std::byte *position = buffer + contribution.offsets[index];
     for (const BufferedRange &range : contribution.rounds.of(round))
       position += write ? pack(engine_.pattern, range.file, task_.memory, position)
@@ -107,7 +108,7 @@ void Step::copy_round(const Contribution &contribution, std::size_t index) {
       empty(engine_.pattern, range.file, task_.memory, buffer + range.position);
 }
 
-// If all parts of a round have been copied, wakes the rank that has opened the round.
+// Wakes the aggregator or relay that has opened a round.
 void Step::notify_opener(const Contribution &contribution) {
   const Node &node = *engine_.node;
   if (contribution.relay != nullptr)
@@ -116,7 +117,7 @@ void Step::notify_opener(const Contribution &contribution) {
     node.round_state(contribution.domain).event.notify();
 }
 
-// Copies rounds in the order in which they are opened, so that no aggregator waits for another aggregator.
+// Copies rounds of all domains as soon as they are opened, so that no aggregator has to wait for another aggregator.
 void Step::copy_rounds() {
   if (own_moved_) return;
   struct Cursor {
@@ -153,12 +154,12 @@ void Step::copy_rounds() {
   }
 }
 
-// Moves the bytes of a rank that performs its own I/O, without a buffer. Returns false if the bytes must not go through
-// the page cache. Each rank begins to read at a different extent. Ranks that read neighbouring extents at the same time
-// slow each other down in the page cache.
+// If this rank performs its own I/O through the page cache, moves its bytes between file and memory without a buffer.
+// Otherwise returns false. In a read, each rank of a node begins at a different extent. Ranks that read neighbouring
+// extents at the same time slow each other down in the page cache.
 bool Step::move_own() {
   if (!engine_.summary.own || task_.memory.empty() || engine_.aggregators.size() != 1) return false;
-  if (engine_.under_way.size() > 1) return false;  // the I/O thread may be using the file
+  if (engine_.under_way.size() > 1) return false;  // the I/O thread may be using the sink
   const std::shared_ptr<Sink> &sink = task_.sinks.front();
   const bool write = task_.kind == Task::write;
   const Range &hull = engine_.summary.hull;
@@ -189,12 +190,12 @@ bool Step::advance() {
 
 void Step::finish() {
   failure_ = outcome_->failure();
-  task_.sinks.clear();  // a caller may keep the step, but this must not keep the file open
+  task_.sinks.clear();  // a caller may keep the step, but must not keep the file open by it
   seconds_ = seconds_since(begun_);
   over_ = true;
 }
 
-// Runs act(). After an error, this rank cannot perform any more operations.
+// Runs act(). If act() throws an exception, ends all operations of this rank and throws a CommunicationError.
 template <typename Act>
 auto Step::or_break_off(Act &&act) {
   try {
@@ -202,7 +203,7 @@ auto Step::or_break_off(Act &&act) {
   } catch (const CommunicationError &error) {
     engine_.break_off(error.what());
     throw;
-  } catch (const std::exception &error) {  // no memory was available for a message
+  } catch (const std::exception &error) {  // for example, too little memory for a message
     const std::string reason = who() + error.what();
     engine_.break_off(reason);
     throw CommunicationError(reason);
@@ -227,9 +228,9 @@ void Step::wait() {
   failure_.raise();
 }
 
-// Returns the maximum time that a rank may sleep if it has been waiting since `begin`. Throws an error if the rank has
-// waited longer than the limit. The user sets the limit, because a rank cannot find out whether ranks of other nodes
-// hang or have ended.
+// Returns how long a rank may sleep if it has been waiting since `begin`. Throws an error if the rank has waited longer
+// than the limit. Only the user can set this limit, because a rank cannot find out whether a rank on another node is
+// slow, hangs or has ended.
 std::uint32_t Step::microseconds_left(Clock::time_point begin) const {
   const double limit = engine_.link.seconds_most();
   if (limit == 0) return Node::check_after_microseconds;

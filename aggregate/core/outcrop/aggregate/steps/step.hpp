@@ -1,14 +1,14 @@
-// A step is one operation at one rank. It copies this rank's parts of rounds, gives jobs to this rank's aggregators,
-// exchanges messages with other nodes, and finds out the outcome.
+// A step is one operation at one rank. The step copies this rank's parts of rounds, gives jobs to this rank's
+// aggregators, exchanges messages with other nodes, and finds out the outcome.
 //
 //     begin ─┬─► copy: this rank's parts of its node's rounds     (the caller, or the copy thread beside it) ─┐
 //            ├─► a job for each domain of this rank               (its I/O thread)                           ├─► the last arrives
 //            └─► messages                                         (the caller, in test and wait)             ─┘     │
 //     over ◄── outcome settled ◄── all ranks have arrived ◄─────────────────────────────────────────────────────────┘
 //
-// The setting seconds_most limits the time that a caller waits. A caller waits in wait(), and also when it copies and
-// no round is open. A rank that exceeds the limit gives up for its whole node. This also ends the copy threads and I/O
-// threads. These threads have no time limits, because a caller may compute for any time between begin and wait.
+// The setting seconds_most limits how long a caller waits. A caller waits in wait(), and also while it copies and no
+// round is open. If a rank exceeds the limit, its whole node gives up, and the copy threads and I/O threads of the node
+// end. These threads have no time limit of their own, because a caller may compute for any time between begin and wait.
 #pragma once
 
 #include <array>
@@ -38,20 +38,20 @@ struct Timing {
   double seconds_messages = 0;  ///< from the start of the operation until its last message has ended
   std::uint64_t bytes_storage = 0;
 
-  /// Returns the time in which copying and storage overlapped, divided by the shorter of the two times. The result is
-  /// from 0 to 1. Returns no value if one of the times is 0.
+  /// Returns which part of the shorter of the times seconds_copying and seconds_storage overlapped with the other time:
+  /// a number from 0 to 1. Returns no value if one of the times is 0.
   std::optional<double> overlap() const;
 };
 
 // --- copying (messages.cpp) ----------------------------------------------------------------------------------------
 // These functions copy the bytes of a pattern between a rank's memory, a buffer and a message. In a buffer, the bytes
-// have the same order and the same gaps as in a range of the file. In a message, the bytes have no gaps.
+// have the same order and the same gaps as in the file. A message has no gaps.
 //
 //     memory ──fill──► buffer        a rank of the same node, writing      (empty: the opposite direction, reading)
 //     memory ──pack──► message       a rank of another node, writing       (unpack)
 //     message ──lay──► buffer        its aggregator                        (lift)
 //
-// `memory` holds the address of each variable. `buffer` is the address of the first byte of the range.
+// `memory` has the address of each variable. `buffer` is the address at which the range begins in the buffer.
 
 void fill(const Pattern &pattern, const Range &range, std::span<std::byte *const> memory, std::byte *buffer);
 void empty(const Pattern &pattern, const Range &range, std::span<std::byte *const> memory, const std::byte *buffer);
@@ -63,9 +63,8 @@ std::uint64_t unpack(const Pattern &pattern, const Range &range, std::span<std::
 std::uint64_t lay(const Pattern &pattern, const Range &range, const std::byte *message, std::byte *buffer);
 std::uint64_t lift(const Pattern &pattern, const Range &range, const std::byte *buffer, std::byte *message);
 
-/// Calls move(offset in the file, data, length) for each contiguous run. Begins with the extent of number `first`,
-/// continues to the last extent, and then from the first extent to the extent before `first`. Within an extent, runs
-/// have the order of the file.
+/// Calls move(offset in the file, data, length) for each contiguous run. Begins with extent `first`, and continues with
+/// extent 0 after the last extent. Within an extent, the runs have the order of the file.
 template <typename Move>
 void move_runs(const Pattern &pattern, std::span<std::byte *const> memory, std::uint64_t base, std::size_t first,
                Move &&move) {
@@ -82,11 +81,11 @@ void move_runs(const Pattern &pattern, std::span<std::byte *const> memory, std::
 
 // --- messages between nodes (messages.cpp) -------------------------------------------------------------------------
 
-/// The messages of an operation. The aggregator of a domain is one end of each message. The other end is a rank of
-/// another node that has bytes in the round, or a relay (node.hpp). Each round has one message for each such rank or
-/// relay. In a write, ranks pack and send their bytes. When a round's buffer is open, the aggregator copies each
-/// received message to its places in the buffer. A read works in the opposite direction. Each domain has a few messages
-/// under way at a time, in the order of rounds.
+/// The messages of an operation between ranks of different nodes. One end of each message is the aggregator of a
+/// domain. The other end is a rank that has bytes in a round of the domain, or a relay of several such ranks
+/// (node.hpp). In a write, ranks pack and send their bytes. When a round's buffer is open, the aggregator copies each
+/// received message to its places in the buffer. A read works in the opposite direction. Of each domain, a few messages
+/// are under way at a time, in the order of rounds.
 class Messages {
  public:
   /// `memory` has the addresses of this rank's variables. If the variables are invalid, `memory` is empty. In this
@@ -94,7 +93,7 @@ class Messages {
   Messages(Engine &engine, bool write, std::uint64_t base, std::uint64_t operation_of_data,
            std::span<std::byte *const> memory);
 
-  /// Does all work that is possible without waiting. Returns true if all messages have ended. Throws
+  /// Advances the messages as far as possible without waiting. Returns true if all messages have ended. Throws
   /// CommunicationError.
   bool advance();
   bool any() const { return !flows_.empty(); }
@@ -123,7 +122,7 @@ class Messages {
     const Node &node;
     std::uint64_t first = 0;  // the number of the operation's first round
     std::size_t next_open = 0;
-    // for each slot, the number of its message, plus 1; 0: the slot has no message
+    // For each slot, the index of the message that uses the slot, plus 1. 0: no message uses the slot.
     std::array<std::size_t, max_buffers> user{};
     std::array<bool, max_buffers> arrived{};
 
@@ -148,8 +147,8 @@ class Messages {
 
 // --- the step ------------------------------------------------------------------------------------------------------
 
-/// The work of an operation. An operation of the kind `none` moves no data. Such an operation only tells all ranks
-/// whether a rank has failed.
+/// The input of an operation. An operation of the kind `none` moves no data, and only tells all ranks whether a rank
+/// has failed.
 struct Task {
   enum Kind { none, write, read } kind = none;
   std::uint64_t base = 0;
@@ -161,17 +160,17 @@ struct Task {
   std::vector<std::shared_ptr<Sink>> sinks;  ///< one for each domain of this rank
 };
 
-/// The owner of a step must also keep the engine. The engine's threads keep only steps.
+/// An operation at this rank. The owner of a step must keep the engine, too, because a step does not own its engine.
 class Step : public std::enable_shared_from_this<Step> {
  public:
   Step(Engine &engine, Task task);
 
-  /// Collective. Begins the operation. If `beside`, the copy thread copies this rank's bytes. Otherwise this function
-  /// copies them.
+  /// Collective. Begins the operation. If `beside` is true, the copy thread copies this rank's bytes. Otherwise this
+  /// function copies them, unless the plan has several nodes.
   void start(bool beside);
   bool test();
   void wait();
-  /// Returns when the outcome is known. Does not throw if the operation has failed.
+  /// Waits until the outcome is known. Does not throw if the operation has failed.
   void settle();
   Timing timing() const;
 
@@ -200,8 +199,8 @@ class Step : public std::enable_shared_from_this<Step> {
   Engine &engine_;
   Task task_;
   std::uint64_t data_number_ = 0;
-  bool own_moved_ = false;  // the bytes of this rank's domain were moved directly from or to the rank's memory
-  bool helped_ = false;     // the copy thread copies; in this case only the caller's waiting has a time limit
+  bool own_moved_ = false;  // true if move_own() has moved this rank's bytes
+  bool helped_ = false;     // true if the copy thread copies; it has no time limit
   std::optional<Outcome> outcome_;
   std::optional<Messages> messages_;
   std::atomic<std::uint32_t> parts_{0};

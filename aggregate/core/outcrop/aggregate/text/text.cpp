@@ -110,7 +110,7 @@ std::string read_text(Folder &folder, const std::string &name) { return content_
 
 void write_durably(Folder &folder, const std::string &name, const std::string &text) {
   const std::string temporary = name + unfinished;
-  folder.remove(temporary);  // a writer that was killed may have left this file
+  folder.remove(temporary);  // left if an earlier writer was killed
   folder.create(temporary, text.size());
   const std::unique_ptr<OpenFile> file = folder.open(temporary, true, false);
   file->write(0, std::as_bytes(std::span(text)).data(), text.size());
@@ -123,7 +123,7 @@ void write_durably(Folder &folder, const std::string &name, const std::string &t
 
 namespace {
 
-// A line that is being parsed. `rest_` never begins with a blank.
+// Parses one line of a table. `rest_` is the part that is not parsed yet; it never begins with a blank.
 class Line {
  public:
   Line(std::string_view rest, std::string place) : rest_(rest), place_(std::move(place)) { take(0); }
@@ -164,7 +164,8 @@ class Line {
   [[noreturn]] void fail(const std::string &why) const { throw InputError(place_ + ": " + why); }
 
  private:
-  // Removes the first `length` characters and the blanks after them. Returns the removed characters without the blanks.
+  // Removes the first `length` characters of the rest and the blanks after them. Returns these characters without the
+  // blanks.
   std::string take(std::size_t length) {
     std::string taken(rest_.substr(0, length));
     rest_.remove_prefix(std::min(rest_.find_first_not_of(" \t\r", length), rest_.size()));

@@ -1,5 +1,5 @@
-// Functions that format figures for people, that read and write small text files about the places of data, and that
-// parse the tables that users write.
+// Functions for texts. They format figures for people, read and write listings (small files with a checksum), and parse
+// the tables of machine files.
 #pragma once
 
 #include <charconv>
@@ -17,19 +17,19 @@ namespace outcrop::aggregate {
 
 // --- figures -------------------------------------------------------------------------------------------------------
 
-std::string format_bytes(std::uint64_t bytes);                      ///< in the largest binary unit that fits: "1.5 KiB"
+std::string format_bytes(std::uint64_t bytes);                      ///< in a binary unit: "1.5 KiB"
 std::string format_seconds(double seconds);                         ///< with four digits and a unit: "12.35 ms"
 std::string format_rate(double bytes_per_second);                   ///< decimal: "12.5 GB/s"
 std::string format_number(double value);                            ///< four digits
 std::string counted(std::uint64_t count, const std::string &what);  ///< "1 rank", "2 ranks"
 
-/// Parses a number of bytes: "64MiB", "64M", "1.5GB" (decimal) or a plain number. Throws InputError with a text that
+/// Parses a number of bytes such as "64MiB", "64M", "1.5GB" (decimal) or a plain number. Throws InputError; its text
 /// begins with `name`.
 std::uint64_t parse_bytes(const std::string &text, const std::string &name);
 
 // --- listings ------------------------------------------------------------------------------------------------------
-// A listing is a small text file. Its last line is the checksum of the other lines. If the last line is not valid, the
-// file counts as damaged. This happens if the machine stops while the file is being written.
+// A listing is a small text file. Its last line is the checksum of the other lines. A file without a valid last line
+// counts as damaged. Such a file is left if the machine stops during a write.
 
 /// While a listing is being written, its name has this suffix.
 inline constexpr const char *unfinished = ".tmp";
@@ -37,12 +37,12 @@ inline constexpr const char *unfinished = ".tmp";
 /// Returns the lines, followed by a line with their checksum.
 std::string with_checksum(const std::string &lines);
 
-/// Returns the lines in `text` without the checksum. `text` is the content of file `path`. Throws CorruptionError if
+/// Returns `text` without its last line, the checksum. `text` is the content of file `path`. Throws CorruptionError if
 /// the checksum does not match.
 std::string_view checked_lines(std::string_view text, const std::string &path);
 
-/// Return the content of a file that the user has named, and of a file in a folder. Throw StorageError. Throw
-/// CorruptionError if the file is longer than any listing.
+/// These functions return the content of a file that the user has named, or of a file in a folder. They throw
+/// StorageError. They throw CorruptionError if the file is longer than any listing.
 std::string read_text(const std::string &path);
 std::string read_text(outcrop::Folder &folder, const std::string &name);
 
@@ -68,7 +68,7 @@ bool take_number(std::string_view &text, Number &number) {
   return true;
 }
 
-/// Removes the rest of the line and its newline from the start of `text`. Returns false if `text` has no newline.
+/// Moves the first line of `text` to `rest`, and removes its newline. Returns false if `text` has no newline.
 inline bool take_rest(std::string_view &text, std::string &rest) {
   const std::size_t end = text.find('\n');
   if (end == std::string_view::npos) return false;
@@ -87,7 +87,8 @@ inline bool take_rest(std::string_view &text, std::string &rest) {
 // The parser is strict. The parser refuses invalid values and unknown keys. The error names the file, the line and a
 // remedy.
 
-/// The values of one table by their keys. All functions except has() throw InputError if a value is missing or invalid.
+/// One table. The functions below return the value of a key. All functions except has() throw InputError if the value
+/// is missing or invalid.
 class TextTable {
  public:
   TextTable(std::string file, std::string name) : file_(std::move(file)), name_(std::move(name)) {}
@@ -120,7 +121,7 @@ class TextTable {
   std::set<std::string> asked_;
 };
 
-/// Returns the tables of a text in their order. `file` is the name of the text in messages.
+/// Returns the tables of a text, in their order. Messages about errors call the text `file`.
 std::vector<TextTable> parse_tables(std::string_view text, const std::string &file);
 
 }  // namespace outcrop::aggregate

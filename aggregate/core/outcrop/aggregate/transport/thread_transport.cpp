@@ -1,4 +1,4 @@
-// The transport between ranks that are threads of one process: ThreadRanks of transport.hpp.
+// This file defines ThreadRanks (transport.hpp): the transport between ranks that are threads of one process.
 #include <chrono>
 #include <condition_variable>
 #include <cstring>
@@ -25,8 +25,8 @@ struct Receive {
   std::optional<Message> message = {};
 };
 
-// The messages between two ranks with one tag. A message waits for a receive, or a receive waits for a message. So one
-// of the two queues is always empty.
+// The messages from one rank to another with one tag. Either messages wait for receives, or receives wait for messages.
+// So one of the two queues is always empty.
 struct Channel {
   std::deque<Message> messages;
   std::deque<Receive *> receives;
@@ -41,10 +41,11 @@ struct Channel {
 
 }  // namespace
 
-// One mutex guards all members. This is slow, but tests check order and content, not speed.
+// All ranks and their messages. One mutex guards all members. This is slow, but tests check order and content, not
+// speed.
 class ThreadWorld {
  public:
-  // The functions in the table of one rank. These functions throw std::runtime_error.
+  // The functions that the table of one rank calls. They throw std::runtime_error.
   class Rank {
    public:
     void set_up(ThreadWorld &world, int rank, int node);
@@ -60,7 +61,7 @@ class ThreadWorld {
     bool abandon();
     void fail(const std::string &text) { error_ = "rank " + std::to_string(table.rank) + ": " + text; }
     const char *failure() const { return error_.c_str(); }
-    void close() {}  // ThreadRanks frees all ranks together
+    void close() {}  // does nothing: ThreadRanks owns all ranks
 
     outcrop_transport table{};
 
@@ -87,7 +88,8 @@ class ThreadWorld {
   bool failed = false;
   std::vector<Rank> ranks;
   std::map<std::tuple<int, int, int>, Channel> channels;  // from, to, tag
-  // The collective call in progress: the number of ranks that have arrived, and the number of ranks that have not left.
+  // The collective call in progress. `arrived` ranks have begun the call, and `left` ranks have not yet returned from
+  // it.
   std::vector<Message> gathered;
   std::size_t arrived = 0, left = 0;
   std::uint64_t round = 0;
@@ -95,7 +97,7 @@ class ThreadWorld {
 
 using Rank = ThreadWorld::Rank;
 
-// The caller holds the mutex.
+// Throws an error if the connection is lost or the other rank does not exist. The caller must hold the mutex.
 void Rank::check(int other) const {
   if (world_->failed) throw std::runtime_error("the connection is lost");
   if (other < 0 || other >= table.size) throw std::runtime_error("there is no rank " + std::to_string(other));
@@ -121,7 +123,8 @@ outcrop_request Rank::receive(std::byte *data, std::size_t bytes, int from, int 
   return last_;
 }
 
-// If the message of this request has arrived, copies it to the request's memory and sets the request to 0.
+// If the message of this request has arrived, copies the message to the request's memory, sets the request to 0, and
+// returns true.
 bool Rank::take(outcrop_request &request) {
   if (request == 0) return true;
   check(0);
@@ -166,7 +169,7 @@ void Rank::gather_all_sizes(const void *mine, const std::uint64_t *sizes, void *
     check(0);
   };
   const auto number = static_cast<std::size_t>(table.rank);
-  wait_until([&] { return world_->left == 0; });  // waits until all ranks have left the previous collective call
+  wait_until([&] { return world_->left == 0; });  // all ranks have returned from the previous call
   const auto *begin = static_cast<const std::byte *>(mine);
   world_->gathered[number].assign(begin, begin + sizes[number]);
   const std::uint64_t round = world_->round;
@@ -188,8 +191,8 @@ void Rank::gather_all(const void *mine, std::size_t bytes, void *all) {
   gather_all_sizes(mine, sizes.data(), all);
 }
 
-// Only take() and the collective calls of this rank write to the rank's memory. So no transfer uses the memory after
-// this call.
+// Always returns true: after this call, no transfer uses memory of this rank. The reason is that only calls of this
+// rank itself copy messages to its memory.
 bool Rank::abandon() {
   const std::lock_guard lock(world_->mutex);
   for (auto &[key, channel] : world_->channels)

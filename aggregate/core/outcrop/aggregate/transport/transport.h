@@ -3,13 +3,14 @@
        aggregation ──► struct outcrop_transport ──► MPI (mpi_transport.cpp; only files mpi_* include mpi.h)
                                                └──► threads of one process (thread_transport.cpp), for tests
 
-   The interface is a table of functions and not a class, because each MPI library has its own binary interface. Only the
-   files that include mpi.h are compiled against the MPI library in use. This file includes nothing else of the project, so
-   those files can be compiled alone.
+   The interface is a table of functions and not a class, because each MPI library has its own binary interface. Only
+   the files that include mpi.h are compiled against the MPI library in use. These files can be compiled alone, because
+   this header includes no other header of the project.
 
-   Functions return 0, or another number when the transport has failed; then `error` describes the failure in one line. After
-   a failure only `error`, `abandon` and `free` may be called. Only one thread at a time may call the functions. All ranks
-   must call the collective functions (marked so) in the same order. Sizes are in bytes and may exceed 2 GiB. */
+   Functions return 0. If the transport has failed, they return another number, and `error` describes the failure in one
+   line. After a failure, the caller may call only `error`, `abandon` and `free`. Only one thread at a time may call the
+   functions. All ranks must call the functions that are marked as collective, in the same order. Sizes are in bytes and
+   may exceed 2 GiB. */
 #ifndef OUTCROP_AGGREGATE_TRANSPORT_H
 #define OUTCROP_AGGREGATE_TRANSPORT_H
 
@@ -25,39 +26,42 @@ typedef uint64_t outcrop_request;
 
 struct outcrop_transport {
   void *self;
-  int rank;       /* of this process */
+  int rank;       /* the rank of this process */
   int size;       /* number of ranks */
   int node;       /* the lowest rank on this rank's node */
-  char host[256]; /* name of the node, ended by 0 */
+  char host[256]; /* the name of the node, with a 0 at its end */
   char name[128]; /* name and version of the library that carries the bytes: "Open MPI v4.1.4", "threads" */
 
-  /* Begin to send or receive. Messages between two ranks with the same tag (0 to 32767) arrive in the order in which they
-     were sent. The receiver must pass the same size as the sender. */
+  /* These functions begin to send or receive a message. Messages from one rank to another with the same tag (0 to
+     32767) arrive in the order in which they were sent. The receiver must pass the same size as the sender. */
   int (*send)(void *self, const void *data, size_t bytes, int to, int tag, outcrop_request *request);
   int (*receive)(void *self, void *data, size_t bytes, int from, int tag, outcrop_request *request);
 
-  /* `wait` returns when all of `count` requests are finished. `test` returns at once and sets `done` to 1 if all of them are
-     finished. Both set finished requests to 0. */
+  /* `wait` returns when all `count` requests are finished. `test` returns at once, and sets `done` to 1 if all requests
+     are finished. Both functions set finished requests to 0. */
   int (*wait)(void *self, outcrop_request *requests, size_t count);
   int (*test)(void *self, outcrop_request *requests, size_t count, int *done);
 
-  /* Collective. `all` receives `bytes` bytes of each rank, in the order of ranks. */
+  /* Collective. Each rank passes `bytes` bytes in `mine`. Stores the bytes of all ranks in `all`, in the order of
+     ranks. */
   int (*gather_all)(void *self, const void *mine, size_t bytes, void *all);
-  /* Collective. As gather_all, with one size for each rank. All ranks pass the same `sizes`. */
+  /* Collective. Does the same as gather_all, but rank r passes `sizes[r]` bytes. All ranks pass the same `sizes`. */
   int (*gather_all_sizes)(void *self, const void *mine, const uint64_t *sizes, void *all);
-  /* Collective. Returns when all ranks have called it. */
+  /* Collective. Returns when all ranks have called this function. */
   int (*barrier)(void *self);
 
-  /* Not collective. Ends the part of this rank after a failure. Transfers in progress get a moment to finish. Returns 1 if one
-     of them may still use the memory that it was given. That memory must then never be freed. */
+  /* Not collective. Ends all transfers of this rank after a failure. Waits a short time for transfers in progress.
+     Returns 1 if a transfer may still use the memory that the caller has passed. In this case, the caller must never
+     free this memory. */
   int (*abandon)(void *self);
 
   /* Describes the last failure in one line, with the rank. The text is valid until the next call. */
   const char *(*error)(void *self);
-  /* Frees all resources. It is collective if the transport requires that. No transfer may be in progress. */
+  /* Frees all resources of the transport. With MPI, this function is collective. No transfer may be in progress. */
   void (*free)(void *self);
 
-  /* The caller may set this: calls that wait for other ranks fail after this time. 0, the default, means no limit. */
+  /* The caller may set this limit, in seconds. A call that waits longer for other ranks fails. 0 (the default): no
+     limit. */
   double seconds_most;
 };
 
@@ -70,9 +74,9 @@ struct outcrop_transport {
 
 namespace outcrop::aggregate {
 
-/// Fills the table with functions. Each function calls the member function of an object with the same name. If a member
-/// function throws, the transport has failed. `fail` then stores the text of the exception, and `failure` returns this
-/// text. `free` calls `close`.
+/// Fills the table with functions. Each function calls the member function of `ranks` that has the same name. If a
+/// member function throws an exception, the transport has failed. The table's function then passes the text of the
+/// exception to `fail`, and returns 1. `error` calls `failure`, which returns this text. `free` calls `close`.
 template <typename Ranks>
 void fill_table(outcrop_transport &table, Ranks *ranks) {
   static constexpr auto guard = []<typename Call>(void *self, Call call) noexcept {

@@ -1,5 +1,5 @@
-// The C++ side of the transport. Link calls the functions of the table in transport.h, and throws if a function fails.
-// ThreadRanks makes such tables for ranks that are threads of one process. Such tables are for tests and for programs
+// The C++ side of the transport. Link calls the functions of the table in transport.h, and throws an exception if a
+// function fails. ThreadRanks makes such tables for ranks that are threads of one process, in tests and in programs
 // with their own threads.
 //
 //     ThreadRanks ranks(16, 4);                 16 ranks on 4 simulated nodes of 4 ranks each
@@ -18,7 +18,7 @@
 namespace outcrop::aggregate {
 
 /// Calls the functions of a transport. All functions that move bytes or wait throw CommunicationError. rank(), size()
-/// and node() also work after the transport has been freed: a closed plan can still be explained.
+/// and node() also work after the transport was freed, so that a closed plan can still be explained.
 class Link {
  public:
   explicit Link(outcrop_transport &transport)
@@ -28,7 +28,7 @@ class Link {
   int size() const { return size_; }
   int node() const { return node_; }
   std::string host() const { return table_->host; }
-  /// Returns the maximum time to wait for other ranks. 0 means no limit.
+  /// Returns how many seconds a call may wait for other ranks. 0 means no limit.
   double seconds_most() const { return table_->seconds_most; }
 
   outcrop_request send(std::span<const std::byte> data, int to, int tag) const {
@@ -51,10 +51,10 @@ class Link {
   }
   void barrier() const { check(table_->barrier(table_->self)); }
 
-  /// Ends all transfers of this rank. Returns false if a transfer may still use its memory at a later time.
+  /// Ends all transfers of this rank after a failure. Returns false if a transfer may still use its memory later.
   bool abandon() const { return table_->abandon(table_->self) == 0; }
 
-  /// Collective. Returns the values of all ranks.
+  /// Collective. Returns the values of all ranks, in the order of ranks.
   template <typename T>
   std::vector<T> gather(const T &mine) const {
     std::vector<T> all(static_cast<std::size_t>(size()));
@@ -85,10 +85,10 @@ class Link {
 
 class ThreadWorld;
 
-/// Ranks that are threads of one process. When a message is sent, it is copied into a queue.
+/// Makes transports for ranks that are threads of one process. send() copies the message into a queue.
 class ThreadRanks {
  public:
-  /// If `per_node` is 0, all ranks are on one node.
+  /// Makes `size` ranks. Each simulated node has `per_node` ranks. If `per_node` is 0, all ranks are on one node.
   explicit ThreadRanks(int size, int per_node = 0);
   ~ThreadRanks();
   ThreadRanks(const ThreadRanks &) = delete;
@@ -98,7 +98,7 @@ class ThreadRanks {
   /// table's function `free` does nothing.
   outcrop_transport &transport(int rank);
 
-  /// Simulates a lost connection. From now on, all calls of all ranks fail, and calls that wait return.
+  /// Simulates a lost connection: all later calls of all ranks fail, and so do calls that are waiting now.
   void fail();
 
  private:
