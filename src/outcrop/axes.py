@@ -22,7 +22,7 @@ PLACES: dict[int, tuple[int, ...]] = {1: (2,), 2: (0, 2), 3: (0, 1, 2)}
 """The engine's axes that a grid uses, by the number of axes."""
 
 ORDERS = {1: "(nx,)", 2: "(ny, nx)", 3: "(nz, ny, nx)"}
-"""Shapes in messages, by the number of axes."""
+"""The texts for shapes in messages, by the number of axes."""
 
 T = TypeVar("T")
 

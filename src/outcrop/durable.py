@@ -1,14 +1,14 @@
 """Durable files in an untrusted directory: they survive a power cut, and no link in the directory is followed.
 
-A `Directory` keeps the directory open by a descriptor. Every name below it is opened from there, folder by folder,
-without following links. Therefore a link that an attacker has prepared cannot lead outside the directory, even if the
-path changes in the meantime.
+A `Directory` keeps the directory open by a descriptor. Every name below the directory is opened from this descriptor,
+folder by folder, without following links. Therefore a link that an attacker has prepared cannot lead outside the
+directory, even if the path changes in the meantime.
 
     replace     write a temporary file ──► fsync ──► rename ──► fsync folder    a reader sees the old or the new content
     create      O_EXCL, all bytes allocated                                     no existing file is overwritten
     hold        a lock on the directory itself, which is released when its descriptor is closed
 
-`SYSTEM` has the system calls. Tests replace it by a model that loses everything that was not flushed.
+`SYSTEM` has the system calls. Tests replace `SYSTEM` by a model that loses all data that was not flushed.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ MAX_TEXT_BYTES = 256 << 20
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _INSIDE = os.O_NOFOLLOW | os.O_CLOEXEC
 _ATTEMPTS, _PAUSE_SECONDS = 20, 0.01
-"""`hold` retries for 0.2 s, because a process that only checks whether a directory is held holds it for a moment."""
+"""`hold` repeats its attempt for 0.2 s. Another process may hold the directory for a moment, only to check whether it
+is in use."""
 
 
 class System:
@@ -74,9 +75,9 @@ SYSTEM = System()
 
 
 class Directory:
-    """An open directory. `path` is the path that the user gave. Messages show it, and `Directory` uses it to detect
-    that the directory was moved. Names are relative to the directory, with "/" between folders. Methods raise OSError
-    that contains the whole path.
+    """An open directory. `path` is the path that the user gave. This path is used in messages, and to detect that the
+    directory was moved. Names are relative to the directory, with "/" between folders. If a method raises OSError, the
+    error contains the whole path.
     """
 
     def __init__(self, path: Path, handle: int) -> None:
@@ -128,7 +129,7 @@ class Directory:
             return None
 
     def names(self, name: str = "") -> list[str]:
-        """Return the names in the folder `name`, sorted. The default is the directory itself."""
+        """Return the names in the folder `name`, sorted. By default, the folder is the directory itself."""
         with self._folder(name) as folder:
             return sorted(self._system.listdir(folder))
 
@@ -242,7 +243,7 @@ class Directory:
         self.create(name, *parts, flush=True)
 
     def write(self, name: str, offset: int, content: Buffer) -> None:
-        """Write into an existing file, and make the change durable."""
+        """Write `content` into an existing file at `offset`, and make the change durable."""
         with self.opened(name, os.O_RDWR) as handle:
             self.write_to(handle, offset, content)
             self._system.fsync(handle)
@@ -393,7 +394,8 @@ def sealed(content: Mapping[str, Any]) -> bytes:
 
 
 def unsealed(data: bytes, path: object) -> dict[str, Any]:
-    """Return the content of JSON that `sealed` has made. Raises CorruptionError for any other input."""
+    """Return the content of `data`, which must be JSON that `sealed` has made. Raises CorruptionError for any other
+    data."""
     try:
         content: dict[str, Any] = msgspec.json.decode(data)
         expected = content.pop("crc32c")

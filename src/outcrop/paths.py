@@ -34,7 +34,7 @@ _KINDS = {
 
 def as_path(given: object, name: str) -> Path:
     """Convert text or an os.PathLike to a Path. Raises InputError for text that is empty, contains a NUL, or is not
-    UTF-8, because manifests and storage backends cannot hold it."""
+    UTF-8, because manifests and storage backends cannot store such text."""
     text = os.fspath(given) if isinstance(given, (str, os.PathLike)) else given
     if not isinstance(text, str) or not text:
         raise InputError(f"{name} {shown(given)} is not a path")
@@ -91,9 +91,9 @@ def require_regular(path: str | os.PathLike[str]) -> None:
 def require_output(path: Path, name: str) -> None:
     """Raise InputError unless a file can be written at `path` later. This check creates and changes nothing.
 
-    Accepted are a regular file, a new file in a directory that exists or can be made, /dev/null, a terminal, and a pipe
-    that this process already holds, such as /dev/stdout or a shell's >(command). Other pipes might have no reader, and
-    writing to other devices might do harm.
+    These files are accepted: a regular file, a new file in a directory that exists or can be made, /dev/null, a
+    terminal, and a pipe. This process must already have the pipe open, as for /dev/stdout or a shell's >(command).
+    Other pipes might have no reader, and writing to other devices might do harm.
     """
     try:
         found = os.stat(path)

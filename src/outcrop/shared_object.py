@@ -91,7 +91,8 @@ def _machine() -> list[str]:
 
 
 def run_compiler(command: Sequence[str], what: str) -> None:
-    """Run a compiler. Raises InputError with the first line of its output that reports an error in `what`."""
+    """Run a compiler on `what`. If the compiler fails, raises InputError with the first line of its output that has the
+    word "error"."""
     done = _run(command)
     if done.returncode != 0:
         first = next((line for line in done.stderr.splitlines() if "error" in line), done.stderr)
@@ -108,8 +109,8 @@ VARIABLES = ("CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH", "C
 
 @lru_cache
 def find_compiler(language: str) -> tuple[str, ...]:
-    """Return the command of a compiler for "C" or "C++". The first that exists of these is used: $CC or $CXX, a usual
-    command, the `ziglang` package. Raises InputError if none exists.
+    """Return the command of a compiler for "C" or "C++". These commands are tried in this order: $CC or $CXX, usual
+    commands such as `cc`, and the `ziglang` package. Raises InputError if none exists.
     """
     variable, names, in_zig = COMPILERS[language]
     try:
@@ -146,7 +147,7 @@ def _program(compiler: tuple[str, ...]) -> tuple[str, ...]:
 
 def _run(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
     """Run a command without input and return its result. Other users cannot change the files that the command makes.
-    Raises InputError."""
+    Raises InputError if the command cannot be run, or takes too long."""
     try:
         return subprocess.run(
             command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", umask=0o077,

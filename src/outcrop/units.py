@@ -13,7 +13,7 @@ _SIZE = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*(?:([kmgt]?)(i?b)?|(%))\s*", re.
 _MAX_DIGITS = 40
 
 ADDRESSABLE_BYTES = 1 << 63
-"""File offsets and memory sizes stay below this, because the system counts bytes in signed numbers of 64 bits."""
+"""File offsets and memory sizes are below this limit, because the system counts bytes in signed numbers of 64 bits."""
 
 
 def parse_bytes(text: str | int, whole_bytes: int | None = None) -> int:

@@ -42,7 +42,7 @@ def _forwarded(name: str) -> Callable[..., Any]:
 
 
 class NumpyLike(np.lib.mixins.NDArrayOperatorsMixin):
-    """Mix-in that makes a class with `values` behave like a NumPy array."""
+    """A mix-in for classes with a NumPy array `values`. Objects of such a class behave like this array."""
 
     @property
     @abstractmethod
@@ -86,7 +86,7 @@ class NumpyLike(np.lib.mixins.NDArrayOperatorsMixin):
     __dlpack_device__ = _forwarded("__dlpack_device__")
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        return self.values.__reduce_ex__(protocol)  # copies and pickles are plain arrays
+        return self.values.__reduce_ex__(protocol)  # a copy or a pickle is a plain array
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name.startswith("_"):
@@ -103,8 +103,8 @@ class NumpyLike(np.lib.mixins.NDArrayOperatorsMixin):
 
 
 def _plain(value: Any) -> Any:
-    """Return the value after replacing every NumpyLike by its plain array. NumpyLikes in tuples, lists and mappings are
-    replaced, too."""
+    """Return `value` after replacing each NumpyLike by its plain array. NumpyLikes inside tuples, lists and mappings
+    are also replaced."""
     if isinstance(value, NumpyLike):
         return value.values
     if type(value) in (tuple, list):
@@ -127,9 +127,9 @@ class Array(NumpyLike):
     """An array on a tier, made by `oc.array`, `oc.open_array` or `oc.place(...).make()`.
 
     An `Array` behaves like the NumPy array `values`. Values are committed by `step()` at the requested interval, by
-    `flush()` and `close()`. The end of a `with` block calls `close()`. Values are not committed if the block ends with
-    an exception. If the array is deleted without `close()`, the values since the last commit are lost, and Python shows
-    a RuntimeWarning. No other thread may change the values during a commit.
+    `flush()`, and by `close()`. The end of a `with` block calls `close()`. Values are not committed if the block ends
+    with an exception. If the array is deleted without `close()`, the values since the last commit are lost, and Python
+    shows a RuntimeWarning. No other thread may change the values during a commit.
     """
 
     def __init__(self, spec: ArraySpec, tier: Tier, storage: ArrayStorage) -> None:
@@ -193,7 +193,8 @@ class Array(NumpyLike):
         return None
 
     def flush(self) -> Flush:
-        """Make the values durable now. An array with commits makes a commit. An array in a .npy file flushes the file.
+        """Make the values durable now. For an array with commits, this makes a commit. For an array in a .npy file,
+        this flushes the file.
 
         After a flush, an array with access "read" refuses writes. Raises StorageError. After this error the last commit
         is still intact.
@@ -325,7 +326,8 @@ def _check_file(path: Path, spec: ArraySpec) -> bool:
 
 
 def stored_bytes(path: Path | None) -> int:
-    """Return the bytes that the file `tiles` occupies in the folder `path`, or 0 if the file does not exist."""
+    """Return the number of bytes that the file `tiles` occupies in the folder `path`, or 0 if the file does not
+    exist."""
     try:
         return os.lstat(path / TILES).st_blocks * 512 if path is not None else 0
     except OSError:

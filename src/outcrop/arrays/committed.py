@@ -149,7 +149,7 @@ class Committed(ArrayStorage):
         except OSError as error:
             raise StorageError(f"cannot commit to {self.path / name}: {error.strerror}") from error
         with storage_errors(self.path, "used"):
-            self._check_here()  # checked again, because a reader must be able to find this commit
+            self._check_here()  # check again, because a reader must be able to find this commit
         self._file.accept()
         self._record = record
         if record.access == "read":
@@ -448,7 +448,8 @@ def no_commit_left(path: Path, problems: list[str]) -> CorruptionError:
 def _read_record(folder: Directory, name: str, number: int, tiles_bytes: int) -> Record | None:
     """Read and check the record in the file `name`. Return None if the file does not exist."""
     path = folder.path / name
-    # A record that lists more tiles than the file `tiles` can hold is damaged. It is refused before it is read.
+    # A record that lists more tiles than the file `tiles` can hold is damaged. Such a record is refused before it is
+    # read.
     max_bytes = min(MAX_RECORD_BYTES, _record_bytes(tiles_bytes))
     try:
         status = folder.status(name)

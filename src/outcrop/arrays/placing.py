@@ -104,7 +104,7 @@ def _make(spec: ArraySpec, seconds_per_step: float) -> Array:
 @dataclass(frozen=True)
 class PlacedArray:
     """The place of one array. `takes` has the names of the tiers that the array uses, with the bytes on each tier.
-    `transfer_seconds` is the time of its transfers in one step."""
+    `transfer_seconds` is the time of the array's transfers in one step."""
 
     name: str
     spec: ArraySpec
@@ -117,7 +117,7 @@ class PlacedArray:
 
 @dataclass(frozen=True)
 class Placement:
-    """The planned places of arrays. `print` shows them as a table, and `make()` makes the arrays."""
+    """The planned places of arrays. `print` shows the places as a table, and `make()` makes the arrays."""
 
     arrays: tuple[PlacedArray, ...]
     tiers: tuple[Tier, ...]
@@ -177,11 +177,11 @@ def place(
     """Plan the places of arrays. This makes and changes no files.
 
     `seconds_per_step` is the computing time of a step with all data in memory. Transfers that take at most this time
-    cost nothing. With the default, 0, each array goes to the fastest tier with room. `capacities` limits the bytes that
-    arrays may take on a tier, by the name of the tier ("2GiB", or 0). The default is all free bytes. `tiers` defaults
-    to the tiers of this machine. If several tiers are possible and one was never measured, all tiers are measured
-    first, which takes some seconds. An array with commits but without a path gets a folder in the directory of its
-    tier. The folder has the name of the array.
+    cost nothing. With the default, 0, each array goes to the fastest tier with room. `capacities` maps the name of a
+    tier to the maximum number of bytes that arrays may take there, such as "2GiB" or 0. By default, arrays may take all
+    free bytes. `tiers` defaults to the tiers of this machine. If several tiers are possible and one was never measured,
+    all tiers are measured first, which takes some seconds. An array with commits but without a path gets a folder in
+    the directory of its tier. The folder has the name of the array.
 
     Raises InputError if no tier is possible for an array, or if the arrays do not fit.
     """
@@ -215,8 +215,8 @@ def place(
 
 
 def _with_shared(demand: Demand, shared: Sequence[SharedRoom]) -> Demand:
-    """Return the demand with more entries in `takes` of each choice. An entry gives the bytes that the choice takes of
-    a room that several tiers share."""
+    """Return `demand` with more entries in `takes` of each choice. Several tiers can share one room. For each shared
+    room that a choice uses, a new entry gives the number of bytes that the choice takes."""
 
     def takes(one: Choice) -> tuple[tuple[str, int], ...]:
         sums = ((room.name, sum(count for place, count in one.takes if place in room.tiers)) for room in shared)
@@ -394,8 +394,8 @@ def _objections(
 
 
 def no_room(demands: Sequence[Demand], free_bytes: Mapping[str, int]) -> str:
-    """Return the error message with the free bytes. The message says that one array fits on no tier, or that the arrays
-    do not fit together."""
+    """Return the text of an error message. The text says that one array fits on no tier, or that the arrays do not fit
+    together. It also says how many bytes are free."""
     for demand in demands:
         if not any(fits([one], free_bytes) for one in demand.choices):
             needs = "; ".join(_lacks(one, free_bytes) for one in demand.choices)

@@ -38,7 +38,7 @@ class ArraySpec:
     """An array of `shape` and `dtype` (booleans, integers, real or complex numbers), in C order.
 
     `tier` is the name or kind of a tier, or "auto". An array with access "read" is filled once, before the first step.
-    Later it refuses writes. An array with access "update" changes at each step. `persist` says when values are
+    Later the array refuses writes. An array with access "update" changes at each step. `persist` says when values are
     committed: "never", "end" (when the array is closed), "step", or an interval in steps. A later process finds
     committed values at `path`, even after a crash. The program works on a copy of an array with commits. By default the
     copy is in a file on the same tier, which needs little memory. With `working="dram"` the copy is in DRAM, which is
@@ -149,10 +149,10 @@ def _whole(size: object, shape: object) -> int:
 
 
 def parse_dtype(dtype: Any) -> np.dtype[Any]:
-    """Return `dtype` as a dtype of NumPy. Raises InputError unless it is a dtype of plain numbers."""
+    """Return `dtype` as a dtype of NumPy. Raises InputError unless the dtype is for plain numbers."""
     try:
         kind: np.dtype[Any] = np.dtype(dtype)
-    except Exception:  # NumPy raises errors of many types
+    except Exception:  # NumPy raises many types of errors
         raise InputError(f"dtype {shown(dtype)} is not known to NumPy; give for example 'float32'") from None
     if kind.kind not in "biufc":
         raise InputError(f"dtype {shown(kind)} cannot be kept as plain bytes; give numbers or booleans")
@@ -160,7 +160,7 @@ def parse_dtype(dtype: Any) -> np.dtype[Any]:
 
 
 def parse_persist(persist: object) -> Persist:
-    """Check that `persist` is "never", "end", "step" or a positive number. Raises InputError."""
+    """Return `persist`. Raises InputError unless it is "never", "end", "step" or a positive number."""
     if isinstance(persist, str) and persist in ("never", "end", "step"):
         return persist
     if isinstance(persist, int | np.integer) and not isinstance(persist, bool) and 1 <= persist < ADDRESSABLE_BYTES:
@@ -169,7 +169,7 @@ def parse_persist(persist: object) -> Persist:
 
 
 def amount(name: str, value: object) -> float:
-    """Convert a finite number of at least 0 to a float. Raises InputError."""
+    """Return `value` as a float. Raises InputError unless it is a finite number of at least 0."""
     try:
         number = float(value) if isinstance(value, Real) and not isinstance(value, bool) else math.nan
     except OverflowError:

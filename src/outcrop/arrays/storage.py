@@ -158,8 +158,8 @@ def _memory_of(tier: Tier) -> str:
 
 
 def subtract_reserved(tiers: Sequence[Tier]) -> list[Tier]:
-    """Return the tiers with fewer free bytes. The memory that arrays of this process have reserved but not touched is
-    subtracted."""
+    """Return the tiers with corrected free bytes. Memory that arrays of this process have reserved but not yet touched
+    is not counted as free."""
     reserved = {memory: sum(map(untouched_bytes, list(arrays.values()))) for memory, arrays in _IN_USE.items()}
     return [replace(tier, free_bytes=max(0, tier.free_bytes - reserved.get(_memory_of(tier), 0))) for tier in tiers]
 
@@ -213,8 +213,9 @@ class NpyFile(ArrayStorage):
 
 
 def create_npy(path: Path, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
-    """Make a .npy file of zeros with its space allocated, and the missing folders above it. If this fails, no file and
-    no folder remains. Raises InputError if another process has just made the file. Raises StorageError."""
+    """Make a .npy file of zeros, and the missing folders above it. The space of the file is allocated. If this fails,
+    no new file and no new folder remains. Raises InputError if another process has just made the file. Raises
+    StorageError."""
     size = HEADER_BYTES + math.prod(shape) * dtype.itemsize
     made = make_directory(path.absolute().parent)
     try:
@@ -245,8 +246,8 @@ def read_npy_header(path: Path) -> Header:
 
 @contextmanager
 def _opened(path: Path, flags: int) -> Iterator[tuple[Directory, int]]:
-    """Open a file and its folder, and close both when the `with` ends. Raises InputError if the file is not regular or
-    cannot be opened."""
+    """Open a file and its folder, and close both when the `with` ends. Raises InputError if `path` is not a regular
+    file or cannot be opened."""
     if not os.path.isfile(path):
         raise InputError(f"{path} is neither a file nor a folder; give another path")
     place = Path(os.path.realpath(path))

@@ -1,1 +1,1 @@
-"""The command line: one file for each command. It only reads options, calls the package and prints."""
+"""The command line: one file for each command. This package only reads options, calls other packages and prints."""

@@ -1,4 +1,4 @@
-"""`outcrop agg`: aggregation, many ranks writing one file."""
+"""`outcrop agg`: commands for aggregation, in which many ranks write one file."""
 
 from __future__ import annotations
 

@@ -22,8 +22,9 @@ BENCHMARKS = {
     "table2": ("literature.table2", "blocks and traffic of a published table, planned only"),
     "tuner": ("tuner", "the plan of the tuner beside a sweep over plans"),
 }
-"""The module of each benchmark in `outcrop.bench`, and the help. The module has a function `bench(directory, small,
-...) -> dict`, which prints its figures. It takes those of OPTIONS for which it has a parameter."""
+"""For each benchmark: its module in `outcrop.bench`, and its help. The module has a function `bench(directory, small,
+...) -> dict`, which prints its figures. A benchmark accepts an option in OPTIONS if this function has a parameter with
+the option's name."""
 OPTIONS = {
     "size": "-n",
     "memory": "--memory",

@@ -1,7 +1,7 @@
 """`outcrop`: runs a command, and turns every error into one line and an exit code.
 
-Exit codes: 0 done, 2 refused or failed (one line on standard error says what and why), 130 interrupted. When the
-reader of standard output closes it, as in `outcrop info run.oc | head -1`, commands end by SIGPIPE like other programs.
+Exit codes: 0 done, 2 refused or failed (one line on standard error says what and why), 130 interrupted. When the reader
+of standard output closes the pipe, as in `outcrop info run.oc | head -1`, commands end by SIGPIPE like other programs.
 `run` and `resume` continue without output (`RunOutput`).
 """
 
@@ -129,7 +129,7 @@ def _printable(word: str) -> str:
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
-    """Handle SIGTERM, which batch systems send, like Ctrl-C, even if the process ignores Ctrl-C."""
+    """Handle SIGTERM in the same way as Ctrl-C, even if the process ignores Ctrl-C. Batch systems send SIGTERM."""
     raise KeyboardInterrupt
 
 

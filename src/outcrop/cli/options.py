@@ -1,4 +1,4 @@
-"""The options of commands: those of a run, made from `RunOptions`, and those that several commands share."""
+"""The options of commands: the options of a run, made from `RunOptions`, and options that several commands share."""
 
 from __future__ import annotations
 
@@ -47,7 +47,8 @@ _TYPES: dict[str, Any] = {
     "init": list[str],
     "steps": int,
 }
-"""How the command line reads an option; the others are text, or a flag where the default is False."""
+"""The Python types of options on the command line. An option that is not in this table is a flag if its default is
+False, and a text otherwise."""
 
 _FIRST = ("stencil", "shape", "steps", "directory", "memory")
 """The options that nearly every run needs. The help shows them first."""

@@ -1,4 +1,4 @@
-"""`outcrop plan`: show what `run` would do, and its predicted cost."""
+"""`outcrop plan`: show the plan of a run and its predicted cost, without running it."""
 
 from __future__ import annotations
 

@@ -3,9 +3,9 @@
 The tables show the best candidates of the tuner, and the place of each field that is only read. Each row has a reason.
 
 The advice predicts the time of the same run with the longest axis of the grid as the streaming axis. The advice is
-shown only if this order of axes saves much time. A longer streaming axis has smaller planes. Each level keeps a fixed
-number of planes in memory, so more levels fit, and fewer passes read and write the grid. A new plan is computed to
-predict how much time this saves.
+shown only if this order of axes saves much time. If the streaming axis is longer, the planes are smaller. Each level
+keeps a fixed number of planes in memory, so more levels fit, and fewer passes read and write the grid. A new plan is
+computed to predict how much time this saves.
 """
 
 from __future__ import annotations
@@ -33,9 +33,10 @@ SHOWN = 10
 HEAD = ("scheme", "passes", "steps", "slab", "blocks", "D", "read", "written", "memory", "only read in", "time", "")
 
 WAITING = 1.2
-"""Another order of the axes is tried only for plans that take WAITING times as long as their updates."""
+"""Another order of the axes is tried only if the time of the plan is more than WAITING times the time of its
+updates."""
 WORTH_SAYING = 0.8
-"""Another order is mentioned only if it takes at most this share of the time."""
+"""Another order of the axes is mentioned only if its time is at most this fraction of the plan's time."""
 
 
 def show_candidates(planned: Planned) -> None:
@@ -71,7 +72,8 @@ def _candidate_row(one: Candidate, chosen: Candidate, stages: int) -> tuple[str,
 
 
 def _why_not_chosen(one: Candidate, chosen: Candidate) -> str:
-    """Return the main reason why a candidate was not chosen. Of equally fast candidates the smallest is chosen."""
+    """Return the main reason why a candidate was not chosen. If several candidates are equally fast, the smallest is
+    chosen."""
     if one is chosen:
         return "chosen"
     more = one.predicted.seconds - chosen.predicted.seconds

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from outcrop.run.user_values import Coordinates
 
 MAX_PIXELS = 2048
-"""The maximum length of a side. Of longer sides, every second, third, ... cell is drawn."""
+"""The maximum number of cells along a side of the picture. If a side is longer, only every second, third, ... cell is
+drawn."""
 
 
 def plot(

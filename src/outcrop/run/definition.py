@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from outcrop.language.devito import Lowered
 
 MAX_PLANES = 1 << 27
-"""The maximum number of planes. The limit is needed because a plan lists actions for each slab. Even with one cell in
-each plane, this number of planes takes half a terabyte on disk."""
+"""The maximum number of planes. The limit is needed because a plan lists actions for each slab. The limit is no problem
+in practice: even with one cell in each plane, this number of planes takes half a terabyte on disk."""
 
 MAX_VALUES_BYTES = 1 << 30
 """The maximum size of a .npy file with points or with values for each step."""
@@ -279,7 +279,8 @@ def initial_planes(lowered: Lowered | None, manifest: Description, filled: Colle
     functions.
 
     If the user has assigned a field, `.data` of the field's function is ignored, also for the previous values. A
-    function has one array for each time; raises InputError when these arrays have different halos.
+    function of Devito has one array for each time. Raises InputError when the arrays of one function have different
+    halos.
     """
 
     def planes_of(array: NDArray[Any]) -> PlaneSource:

@@ -51,8 +51,8 @@ HEAT_OPERATIONS = 8
 class Scalars:
     """The parameters and signals of a stencil, rounded to `dtype`, in the order in which kernels read them.
 
-    `parameters` has the values that differ from the defaults. `signals` has a sequence with a value for each step, for
-    each signal.
+    `parameters` has the values that differ from the defaults. For each signal, `signals` has a sequence with a value
+    for each step.
     """
 
     def __init__(

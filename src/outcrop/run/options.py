@@ -46,8 +46,8 @@ GROUPS = {
 class Source:
     """Adds values to `field` at the end of its update in each step.
 
-    `values` have the shape (steps,) for one point, or (steps, points). After the last value, the source adds nothing.
-    The value of a point is spread over the cells around it by the weights of linear interpolation.
+    `values` has the shape (steps,) for one point, or (steps, points). After the last value, the source adds nothing.
+    The value of a point is distributed over the cells around the point, with the weights of linear interpolation.
 
     `scale` multiplies the values. `scale` is a number or an expression, such as dt**2 * v[0, 0, 0] ** 2. An expression
     may use the stencil's parameters and, at offset 0, fields that are only read. The expression is evaluated at each
@@ -62,8 +62,8 @@ class Source:
 
 @dataclass(frozen=True, eq=False)
 class Receivers:
-    """Records `field` at `points` at the end of each step. With `before`, it records at the beginning of each step. The
-    result is `sim.traces[name]`."""
+    """Records `field` at `points` at the end of each step. With `before`, the field is recorded at the beginning of
+    each step. The result is `sim.traces[name]`."""
 
     name: str
     field: str
@@ -76,10 +76,10 @@ class Snapshots:
     """Keeps the values of `fields` after steps 0, every, 2 * every, ... The results are `sim.snapshots[field]` and the
     Zarr group snapshots.zarr.
 
-    Without `fields`, all updated fields are kept. Step 0 means the initial values, which the first pass keeps.
-    `initial=False` leaves them out. `box` is a slice, in cells, for each axis. Without `box`, the whole grid is kept.
-    `time_units` are the units of the coordinate `time`, such as "s". This coordinate exists when the stencil has a
-    parameter dt.
+    Without `fields`, all updated fields are kept. Step 0 means the initial values, which the first pass keeps. With
+    `initial=False`, the initial values are not kept. `box` is a slice, in cells, for each axis. Without `box`, the
+    whole grid is kept. `time_units` are the units of the coordinate `time`, such as "s". This coordinate exists when
+    the stencil has a parameter dt.
 
     A run may have a list of several `Snapshots`, each with a different `name`. The results for the name "side" are
     `sim.snapshots["side/u"]` and the group snapshots.zarr/side.
@@ -98,7 +98,7 @@ class Norms:
     """Computes the norms of `fields` after steps 0, every, 2 * every, ... The results are `sim.norms[field]`.
 
     Without `fields`, the norms of all updated fields are computed. Step 0 means the initial values, whose norms the
-    first pass computes. `initial=False` leaves them out.
+    first pass computes. With `initial=False`, these norms are not computed.
     """
 
     every: int
@@ -127,7 +127,7 @@ class Option:
 
 @dataclass(frozen=True, eq=False)
 class RunOptions:
-    """All options of a run, as the user gave them. The values are not checked yet.
+    """All options of a run, with the values that the user has given. The values are not checked yet.
 
     Shapes, coordinates and points have the order of the stencil's axes: (z, y, x), (y, x) or (x,).
     """
@@ -342,10 +342,10 @@ T = TypeVar("T")
 def takes_options(
     _: Callable[P, RunOptions], *whole: type
 ) -> Callable[[Callable[[T, Any], None]], Callable[Concatenate[T, P], None]]:
-    """Make a constructor that takes a `RunOptions` accept the keywords of `RunOptions`. Type checkers and `help` then
-    show these keywords.
+    """Return a decorator for a constructor that takes a `RunOptions`. The decorated constructor takes the keywords of
+    `RunOptions` instead. Type checkers and `help` show these keywords.
 
-    A single positional argument whose type is in `whole` is passed on unchanged.
+    If the only argument has a type in `whole`, it is passed to the constructor unchanged.
     """
 
     def decorate(init: Callable[[T, Any], None]) -> Callable[Concatenate[T, P], None]:

@@ -52,7 +52,7 @@ def created_state(
     """Create the directories and files of a run without values. The caller commits the first values inside the `with`.
     This process holds the run until the `with` ends.
 
-    With `raw_device`, the places are block devices. `definitions` are the points and values of the acquisition in the
+    With `raw_device`, the places are block devices. `definitions` has the points and values of the acquisition in the
     manifest. With `force`, an older run in the same place is replaced.
 
     If InputError is raised, nothing was changed. If the `with` ends before the first commit, all created files and

@@ -297,9 +297,9 @@ def plan_elsewhere(declared: DeclaredMachine, options: RunOptions) -> Planned:
     """Return the plan of a run with these options on the machine `declared`, with its predicted cost.
 
     Options about directories, storage and the binding of threads have no effect. `memory` is a size, or a percentage of
-    the declared memory. The default of `memory` is the memory that is declared usable. The maximum and the default of
-    `threads` is the number of declared cores. Raises InputError for wrong options, and BudgetError with the smallest
-    budget that works.
+    the declared memory. The default of `memory` is the memory that is declared usable. `threads` is at most the number
+    of declared cores. This number is also the default. Raises InputError for wrong options, and BudgetError with the
+    smallest budget that works.
     """
     as_flag(options.in_place, "in_place")
     threads = declared.cores if options.threads is None else as_threads(options.threads)

@@ -1,4 +1,5 @@
-"""`Simulation`: a run of a stencil. It joins the state on disk, initial values, engine, progress and report.
+"""`Simulation`: a run of a stencil. A `Simulation` connects the state on disk, initial values, engine, progress and
+report.
 
 This list shows what each call does:
 
@@ -44,11 +45,11 @@ from outcrop.run.user_values import Coordinates, decode_signals, require_mapping
 class Simulation:
     """A run of a stencil on a grid. The run is kept in a directory or on a raw block device.
 
-    The arguments are the keywords of `RunOptions`, in their order, or one `RunOptions`. All arguments are checked when
-    the object is made. Directories are created when values are assigned, or by `run`. An updated field that is not
-    assigned starts from `init`, or from zeros. The previous values of such a field are the same as its values. Fields
-    that are only read must get values. Sources, receivers, snapshots and norms are kept with the run, so that `oc.open`
-    continues with them.
+    The arguments are those of `RunOptions`, in the same order, or a single `RunOptions` object. All arguments are
+    checked when the object is made. Directories are created when values are assigned, or by `run`. An updated field
+    that is not assigned starts from `init`, or from zeros. The previous values of such a field are the same as its
+    values. Fields that are only read must get values. Sources, receivers, snapshots and norms are stored with the run,
+    so that `oc.open` continues with them.
 
     Raises InputError for wrong options, and BudgetError with the smallest budget that works.
     """
@@ -102,7 +103,7 @@ class Simulation:
 
     def _reader(self) -> State | None:
         """Return a `State` for reading only, or None if the run does not exist yet. The new `State` has its own
-        descriptors, because another thread may be executing a pass with the first."""
+        descriptors, because another thread may be executing a pass with the original `State`."""
         return self._state.reader() if self._state else None
 
     def require_fields(self, given: Iterable[str] = ()) -> None:

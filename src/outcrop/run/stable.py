@@ -93,8 +93,8 @@ def watched(
     name: str, planes: PlaneSource, manifest: Description, ranges: Ranges, done: Callable[[], None]
 ) -> PlaneSource:
     """Return a function that returns the same planes as `planes`. The function also updates `ranges` with the minimum
-    and maximum of these planes, without the padding. When the function has returned the last plane of the array, it has
-    called `done`."""
+    and maximum of these planes, without the padding. The function calls `done` just before it returns the last plane of
+    the array."""
     pads = dict(zip(PLACES[len(manifest.shape)], manifest.padding, strict=True))
     (z_first, z_end), rows, cells = (
         (pads.get(axis, 0), n - pads.get(axis, 0)) for axis, n in enumerate(manifest.layout.shape)

@@ -234,8 +234,8 @@ def _check_rim(grid: Grid, number: int, source: Injection) -> None:
 
 
 def _all_snapshots(grid: Grid, given: Sequence[Any]) -> tuple[SnapshotsEntry, ...]:
-    """Return the entries of all snapshots. Raises InputError if two entries have the same name, or if a name is the
-    name of an array in the group."""
+    """Return the entries of all snapshots. Raises InputError if two entries have the same name, or if a name is also
+    the name of an array in snapshots.zarr."""
     found: dict[str, SnapshotsEntry] = {}
     for one in given:
         entry = _snapshots(grid, one)
@@ -287,7 +287,8 @@ def _fields(grid: Grid, what: str, names: Any) -> tuple[str, ...]:
 
 
 def _box(grid: Grid, box: Any) -> tuple[tuple[int, int], ...]:
-    """Return the first and the last cell + 1 of the box along each axis. Cells are counted in the arrays on disk."""
+    """Return the range (first, end) of the box along each axis, in cells of the arrays on disk. The cell `end` is
+    outside the box."""
     given = box if isinstance(box, Sequence) else [box]
     slices = [slice(None)] * len(grid.shape) if box is None else list(islice(given, 4))
     if len(slices) != len(grid.shape) or not all(isinstance(one, slice) for one in slices):

@@ -1,6 +1,6 @@
-"""The acquisition of one pass in the form of the core (core/outcrop/exec/acquisition.hpp).
+"""The acquisition of one pass, in the form that the core reads (core/outcrop/exec/acquisition.hpp).
 
-Steps count from 0. Each step has this order:
+Steps are counted from 0. Each step has this order:
 
     samples with `before`  ►  stages; a field's injections come right after the last stage that updates it  ►
     samples, sums and snapshots
@@ -192,8 +192,8 @@ class _Summed:
 
 @dataclass(frozen=True, eq=False)
 class PassAcquisition:
-    """The part of `acquisition` for one pass, in the form of the core. Steps are counted from the beginning of the
-    pass."""
+    """The part of `acquisition` for one pass, in the form that the core reads. Steps are counted from the beginning of
+    the pass."""
 
     acquisition: Acquisition
     first_step: int

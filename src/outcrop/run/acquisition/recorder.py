@@ -1,4 +1,4 @@
-"""`Recorder` prepares the acquisition before each pass, and writes its results before the commit.
+"""`Recorder` prepares the acquisition before each pass, and writes the results before the pass is committed.
 
 Each pass has these steps:
 

@@ -18,8 +18,8 @@ from outcrop.run.disk.state import State
 
 
 class Records(Mapping[str, NDArray[Any]], ABC):
-    """A mapping from names to arrays with the values up to the last commit. `view[name]` reads an array. This raises
-    KeyError for unknown names."""
+    """A mapping from names to arrays with the values up to the last commit. `view[name]` reads an array, and raises
+    KeyError for an unknown name."""
 
     def __init__(self, state: State | None, manifest: Description) -> None:
         self._state, self._manifest = state, manifest
@@ -57,7 +57,7 @@ class Records(Mapping[str, NDArray[Any]], ABC):
 
 
 class Traces(Records):
-    """The traces of receivers by name. Each is a float64 array of shape (committed steps, points)."""
+    """The traces of receivers by name. Each trace is a float64 array of shape (committed steps, points)."""
 
     @staticmethod
     def _known(manifest: Description) -> tuple[str, ...]:
@@ -121,8 +121,8 @@ class SnapshotView:
         return self._entry.count(self._state.manifest.step)
 
     def __getitem__(self, index: Any) -> NDArray[Any]:
-        """Return the values that a NumPy array returns for the same index. Raises IndexError. Raises StorageError when
-        a file is missing."""
+        """Return the values that a NumPy array returns for the same index. Raises IndexError for an index outside the
+        array, and StorageError when a file is missing."""
         first, *rest = index if isinstance(index, tuple) else (index,)
         if first is Ellipsis:
             first, rest = slice(None), [Ellipsis, *rest]

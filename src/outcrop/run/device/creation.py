@@ -6,15 +6,15 @@ Writing the superblock of the first device replaces an older run by the new run,
 a process that finds a run without values can replace this run. The zeros at both ends of the device remove signatures
 that other programs could recognise. The checks change nothing on the devices.
 
-A run on block devices keeps its acquisition (points, traces, norms and snapshots) in a folder beside them:
+A run on block devices stores its acquisition (points, traces, norms and snapshots) in a folder of a file system:
 
     records/
-      outcrop-member.json    the run of the folder
+      outcrop-member.json    names the run that owns the folder
       .taps/                 the same as in a run's own directory
       snapshots.zarr/
 
-The manifest on the first device names the folder, and its step says which rows and snapshots are valid. A process that
-holds the devices may also change this folder.
+The manifest on the first device names the folder. The step in this manifest says which rows and snapshots are valid. A
+process that holds the devices may also change this folder.
 """
 
 from __future__ import annotations
@@ -198,8 +198,8 @@ def _run_at(device: Path, identity: object) -> Manifest | None:
 def created_on_devices(
     devices: list[Path], manifest: Manifest, force: bool, definitions: Definitions
 ) -> Iterator[State]:
-    """Create a run without values on the devices, and a folder of records for its acquisition. `definitions` are the
-    points and values of its sources and receivers, which are written to this folder. The caller commits the first
+    """Create a run without values on the devices, and a folder of records for its acquisition. `definitions` has the
+    points and values of the run's sources and receivers, which are written to this folder. The caller commits the first
     values inside the `with`.
 
     The devices are held until the `with` ends. If InputError is raised, the devices are unchanged. If the `with` ends
@@ -233,7 +233,7 @@ def _write_header(device: Path, header: Header) -> None:
     with _errors_named(device), opened(device, os.O_RDWR) as handle:
         try:
             old = read_header(handle, device)
-        except InputError:  # the old header is damaged or of another version; it is replaced
+        except InputError:  # the old header, which is damaged or of another version, is replaced
             old = None
         new = replace(header, sequence=old.sequence + 1 if old else 0)
         write_slot(handle, new)
@@ -287,8 +287,8 @@ def _errors_named(device: Path) -> Iterator[None]:
 
 def check_records_folder(devices: list[Path], manifest: Description, force: bool) -> None:
     """Check the folder of records. Raises InputError if the run needs such a folder and has none, or does not need the
-    folder that is given. The folder must be new or empty. With `force`, it may also be the folder of a run that no
-    longer exists, or of the run on these devices."""
+    folder that is given. The folder must be new or empty. With `force`, the folder may also belong to a run that no
+    longer exists, or to the run on these devices."""
     if bool(manifest.taps) != bool(manifest.records):
         raise InputError(
             f"{devices[0]}: block devices hold arrays only; give records=DIRECTORY for the files of sources, "

@@ -10,11 +10,11 @@ copies alternately.
      2 MiB   slot 1:     the same
      4 MiB   the shards
 
-On the first device of a run, the text is the manifest. On the other devices, it names the run. A slot is intact if its
-checksum and identity are right. If both slots are intact, the slot with the higher sequence number is valid. A commit
-writes the slot that is not valid, so a torn commit leaves the earlier manifest intact. The superblock is in the first
-sector. Nearly every program that formats a disk overwrites this sector, so Outcrop does not find a run on a disk that
-was formatted later. Writing a superblock with another identity replaces a run in one step.
+On the first device of a run, the text is the manifest. On the other devices, the text names the run. A slot is intact
+if its checksum and identity are right. If both slots are intact, the slot with the higher sequence number is valid. A
+commit writes the other slot, so an interrupted commit leaves the earlier manifest intact. The superblock is in the
+first sector. Nearly every program that formats a disk overwrites this sector, so Outcrop does not find a run on a disk
+that was formatted later. Writing a superblock with another identity replaces a run in one step.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ class Device(RunStorage):
 
     def hold(self, shared: bool = False) -> list[int]:
         """Lock the devices and return their descriptors. The lock is exclusive, even if `shared` is True. Raises
-        InputError if a device is in use, or if another program has written its content to a device."""
+        InputError if a device is in use, or if another program has written its own data to a device."""
         handles: list[int] = []
         self._found.clear()
         try:

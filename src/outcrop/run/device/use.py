@@ -1,8 +1,8 @@
 """Find out which program uses a block device, and whether the device holds content that other programs recognise.
 
 The kernel grants O_EXCL on a device to one user at a time: a file system, swap, a volume manager or a program. If a
-partition is in use, the whole disk counts as in use. If the whole disk is in use, so are its partitions. O_EXCL decides
-whether a device is free. The other checks only find the name of the user for messages.
+partition is in use, the whole disk counts as in use. If the whole disk is in use, its partitions also count as in use.
+O_EXCL decides whether a device is free. The other checks only find the name of the user for messages.
 
 File systems, partition tables, swap and arrays of disks are recognised by their signatures. `blkid` knows nearly all
 signatures. The most common signatures are also listed here, for machines without blkid.
@@ -83,7 +83,7 @@ def claim(path: Path) -> int:
     Raises InputError when the device is in use or cannot be opened.
     """
     number = _number(path)
-    # O_EXCL does not detect that a loop device uses this device as its file. `find_use` does.
+    # O_EXCL does not detect that a loop device uses this device as its file. `find_use` detects this.
     if number and not (SYS / "dev" / "block").is_dir():
         raise InputError(f"{path} may be in use: nothing says who uses it while {SYS} is not mounted; mount it first")
     if number and (use := find_use(number)):
@@ -91,7 +91,7 @@ def claim(path: Path) -> int:
     handle = open_device(path, os.O_RDONLY | os.O_EXCL)
     try:
         # This lock prevents udev from reading the device; O_EXCL does not. If udev is reading the device now, the lock
-        # fails. This is ignored for block devices.
+        # fails. This failure is ignored for block devices.
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         if not number:

@@ -52,7 +52,7 @@ SCRATCH = ".scratch-"
 
 TIMES_PER_CHUNK = 1024
 """The number of entries of `time` and `step` in one chunk. The entries depend only on the number of the chunk.
-Therefore a chunk is written once."""
+Therefore each chunk is written only once."""
 
 RESERVED = {ndim: ("time", "step", *names) for ndim, names in NAMES.items()}
 """For each number of axes, the names that fields in snapshots cannot have."""
@@ -101,8 +101,8 @@ def top_names(manifest: Description) -> set[str]:
 
 
 def files_of_run(directory: Directory, manifest: Manifest) -> tuple[list[str], list[str]]:
-    """Search the own directory of a run. Return two lists: the files and links of the run, without the manifest, and
-    the other files in the run's folders.
+    """Search the run's own directory. Return two lists: the files and links of the run, without the manifest, and the
+    other files in the run's folders.
 
     Raises OSError.
     """
@@ -207,7 +207,7 @@ def _snapshot_metadata(manifest: Manifest, entry: SnapshotsEntry) -> dict[str, d
     arrays."""
     count, axes, box = entry.count(manifest.step), NAMES[len(manifest.shape)], entry.shape
     inner = (1, 1, *box[1:]) if len(box) == 3 else None
-    # Because of the attribute "coordinates", xarray treats step as a coordinate, as it does time.
+    # The attribute "coordinates" tells xarray that step is a coordinate, like time.
     belongs = {"coordinates": "step"}
     found = {
         name: plain_metadata((count, *box), (1, *box), manifest.dtype, ("time", *axes), belongs, inner)

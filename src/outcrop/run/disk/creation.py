@@ -1,4 +1,4 @@
-"""Create the directories and files of a new run. If the creation fails, none of them remains.
+"""Create the directories and files of a new run. If the creation fails, no new directory or file remains.
 
     check ──► make directories ──► hold ──► check again ──► manifest ──► clear the old run ──► files ──► first values
                                    └───────────────── locked until the `with` of the caller ends ─────────────────┘
@@ -8,9 +8,9 @@
     clear     remove the files of an older run, by their names (contents)
 
 A directory is locked before any file in the directory is changed. A process that fails to get the lock removes no
-files. The first change is to write a manifest without values. This replaces the manifest of an older run in one step. A
-process that finds the new manifest after a crash knows that the run has no values to lose. Files are created with their
-full size and are never extended.
+files. The first change is to write a manifest without values. This replaces the manifest of an older run in one step.
+If a process finds the new manifest after a crash, it can replace the run, because the run has no values yet. Files are
+created with their full size and are never extended.
 """
 
 from __future__ import annotations
@@ -58,16 +58,16 @@ _BEGUN = (f"{MANIFEST}.tmp", f"{MEMBER}.tmp")
 """Files that a process may leave if it is killed while it creates a run."""
 
 _ATTEMPTS = 10
-"""The maximum number of attempts to make a directory that other processes remove."""
+"""The maximum number of attempts to make a directory, because other processes may remove it at the same time."""
 
 
 @contextlib.contextmanager
 def created_in(
     directories: list[Path], manifest: Manifest, force: bool, definitions: Definitions
 ) -> Iterator[State]:
-    """Create the directories and files of a run without values. `definitions` are the points and values of its sources
-    and receivers. The caller commits the first values inside the `with`. This process holds the run until the `with`
-    ends.
+    """Create the directories and files of a run without values. `definitions` has the points and values of the run's
+    sources and receivers. The caller commits the first values inside the `with`. This process holds the run until the
+    `with` ends.
 
     This function checks only the contents of the directories. With `force`, an older run is replaced. If InputError is
     raised, nothing was changed. If the `with` ends before the first commit, all created files and directories are
@@ -248,8 +248,8 @@ def seal_member(member: Member) -> bytes:
 
 
 def clear(directory: Directory, old: Manifest) -> None:
-    """Remove the files of the run `old`, except its manifest, from its own directory. The calling process must hold the
-    directory."""
+    """Remove the files of the run `old` from the run's own directory. The manifest is kept. The calling process must
+    hold the directory."""
     directory.remove_files(files_of_run(directory, old)[0])
     for name in sorted(top_names(old)):
         directory.remove_empty(name)
@@ -313,8 +313,8 @@ def what_is_there(place: Path, old: Manifest) -> str:
 
 
 def _freed_bytes(there: dict[int, Directory]) -> dict[int, int]:
-    """Return the number of bytes that become free when the files in these directories are replaced. The keys are
-    numbers of devices."""
+    """Return the number of bytes that become free when the files in these directories are replaced. The keys are device
+    numbers of file systems (st_dev)."""
     total: dict[int, int] = {}
     for index, directory in there.items():
         member = read_member(directory)

@@ -137,8 +137,8 @@ class SnapshotsEntry:
         return tuple(end - begin for begin, end in self.box)
 
     def count(self, step: int) -> int:
-        """Return the number of snapshots of a field after `step` steps. Initial values count only after the first pass,
-        which keeps them."""
+        """Return the number of snapshots of a field after `step` steps. A snapshot of the initial values is counted
+        only after the first pass, which writes it."""
         return step // self.every + self.initial if step > 0 else 0
 
     def step_of(self, number: int) -> int:
@@ -155,8 +155,8 @@ class NormsEntry:
     initial: bool = False
 
     def count(self, step: int) -> int:
-        """Return the number of rows of norms of a field after `step` steps. Initial values count only after the first
-        pass, which computes their norms."""
+        """Return the number of rows of norms of a field after `step` steps. The row for the initial values is counted
+        only after the first pass, which computes it."""
         return step // self.every + self.initial if step > 0 else 0
 
     def steps(self, last: int) -> range:
@@ -195,8 +195,8 @@ class AcquisitionEntries:
         return found | {f"receivers-{i}": _points_bytes(one) for i, one in enumerate(self.samplings)}
 
     def records(self, step: int) -> dict[str, tuple[int, int]]:
-        """Return (bytes of a row, number of valid rows) for each file that grows with the run. The number of rows is
-        that after `step` steps. The keys are the names of the files.
+        """Return (bytes of a row, number of valid rows) for each file that grows with the run. Rows are counted after
+        `step` steps. The keys are the names of the files.
 
         In a file for snapshots, a row is the checksum of one snapshot.
         """
@@ -217,5 +217,6 @@ NO_ENTRIES = AcquisitionEntries()
 
 
 def _points_bytes(one: SourceEntry | SamplingEntry) -> int:
-    """Return the bytes that the points need in a file. Each corner has three numbers for its cell, and one weight."""
+    """Return the number of bytes that the points need in a file. Each corner of a point has three numbers for its cell,
+    and one weight."""
     return (3 + 1) * 8 * one.points * one.corners

@@ -1,8 +1,9 @@
-"""The manifest of a run, manifest.json. It describes the run and its last commit; the values of cells are in other
-files.
+"""The manifest of a run, manifest.json. The manifest describes the run and its last commit. The values of cells are in
+other files.
 
-A manifest may come from an untrusted source. Its types, ranges and names are checked against the annotations here
-before any other file of the run is opened. Values that follow from other values are compared with the derived values.
+A manifest may come from an untrusted source. The types, ranges and names in the manifest are checked against the
+annotations in this module before any other file of the run is opened. Values that can be computed from other values are
+compared with the computed values.
 """
 
 from __future__ import annotations

@@ -8,8 +8,8 @@
       m/                 an array that is only read: one copy
 
 The state has one array for each updated field, and a second array for the previous values if steps need them. Each
-array has two copies, 0 and 1. A pass is a transaction. It reads generation g from the current copies of all arrays, and
-writes generation g+1 into the other copies:
+array has two copies, 0 and 1. A pass is a transaction. The pass reads generation g from the current copies of all
+arrays, and writes generation g+1 into the other copies:
 
     engine:  read .u.0 ──► update ──► write .u.1 ──► fdatasync .u.1      killed here: still generation g
     commit:  manifest.json.tmp ──► fsync ──► rename ──► fsync folder     the rename commits all arrays at once
@@ -121,8 +121,8 @@ class State:
         )
 
     def scratch(self, count: int) -> contextlib.AbstractContextManager[Sequence[ShardFile]]:
-        """Return a context manager that yields temporary space of `count` bytes for a pass. It raises StorageError when
-        the storage has less free space."""
+        """Return a context manager that yields temporary space of `count` bytes for a pass. The context manager raises
+        StorageError when the storage has less free space."""
         return self._storage.scratch(self.manifest, count)
 
     def require_whole(self) -> None:
@@ -130,15 +130,15 @@ class State:
         process is executing a pass in place now."""
         if self.manifest.phase == IN_FLIGHT:
             if self._lock_depth == 0:
-                release(self._storage.hold(shared=True))  # InputError if a process executes a pass
+                release(self._storage.hold(shared=True))  # raises InputError if another process executes a pass
             raise StorageError(
                 f"{self.path}: the state was lost when a pass in place was interrupted after step "
                 f"{self.manifest.step}; start the run again with --force"
             )
 
     def begin_writing(self) -> None:
-        """Prepare the first write of a pass. This makes a new stamp. For a run in place, it also marks the manifest "in
-        flight"."""
+        """Prepare the first write of a pass. This makes a new stamp. For a run in place, this also marks the manifest
+        "in flight"."""
         self.stamp = new_stamp()
         if self.manifest.in_place and self.has_values:
             self._store(replace(self.manifest, phase=IN_FLIGHT))
@@ -150,7 +150,8 @@ class State:
         lost: Iterable[str] = (),
         sums: Mapping[str, int] | None = None,
     ) -> None:
-        """Commit the written copies as the next generation, after `step` steps. The copies must be flushed before.
+        """Commit the written copies as the next generation, after `step` steps. The caller must have flushed the
+        copies.
 
         `written` has the names of the arrays that were written, by default those of the whole state. Arrays in `lost`
         have no values after the commit. All other arrays keep their values. `sums` has the new checksums of records, if
@@ -182,12 +183,12 @@ class State:
             self.change(filled=left)
 
     def end_filling(self, names: Sequence[str]) -> None:
-        """Commit the values of these arrays. The values must be flushed before."""
+        """Commit the values of these arrays. The caller must have flushed the values."""
         self.change(filled=_in_order(self.manifest, self.manifest.filled | dict.fromkeys(names, self.stamp)))
         self._storage.tidy(self.manifest)
 
     def change(self, **values: object) -> None:
-        """Commit the manifest with these changed entries."""
+        """Commit the manifest with these new values of entries."""
         self._store(replace(self.manifest, **values))  # type: ignore[arg-type]
 
     def refresh(self) -> None:

@@ -56,8 +56,8 @@ class RunStorage(ABC):
 
     @abstractmethod
     def store(self, manifest: Manifest) -> None:
-        """Commit a manifest. After a crash at any moment, a reader finds either the old or the new manifest, complete.
-        Raises StorageError."""
+        """Commit a manifest. After a crash at any moment, a reader finds either the complete old manifest or the
+        complete new manifest. Raises StorageError."""
 
     @abstractmethod
     def files(self, manifest: Manifest, entry: ArrayEntry, copy: int) -> Sequence[ShardFile]:
@@ -82,8 +82,8 @@ class RunStorage(ABC):
 
     @abstractmethod
     def scratch(self, manifest: Manifest, count: int) -> AbstractContextManager[Sequence[ShardFile]]:
-        """Return a context manager that yields temporary space of `count` bytes. It raises StorageError when the
-        storage has less free space."""
+        """Return a context manager that yields temporary space of `count` bytes. The context manager raises
+        StorageError when the storage has less free space."""
 
     @abstractmethod
     def tidy(self, manifest: Manifest) -> None:
@@ -228,7 +228,8 @@ class RunFolder(RunStorage):
 
     @property
     def _directory(self) -> Directory:
-        """The run's own directory, opened at its first use. Raises InputError when the directory does not exist."""
+        """The run's own directory. The directory is opened when this property is first used. Raises InputError when the
+        directory does not exist."""
         if self._opened is None:
             try:
                 self._opened = Directory.open(self.path)

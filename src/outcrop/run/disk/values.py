@@ -71,8 +71,8 @@ def assign(state: State, values: Mapping[str, PlaneSource], io: str = "auto") ->
 
 
 def complete(state: State, io: str = "auto") -> None:
-    """Give values to the arrays of the state that have none. A field gets zeros. Previous values become equal to the
-    values of their field."""
+    """Write values to the arrays of the state that have no values yet. A field gets zeros. Previous values become equal
+    to the values of their field."""
     with state.locked():
         state.require_whole()
         manifest = state.manifest
@@ -106,8 +106,8 @@ def padded(planes: PlaneSource, manifest: Description) -> PlaneSource:
 
 
 def _begin(state: State, values: Mapping[str, PlaneSource], static: Sequence[str], io: str) -> None:
-    """Write the first values, or new values after the state was lost. Arrays of the state that are not in `values` have
-    no values after this."""
+    """Write the first values, or new values after the state was lost. After this call, arrays of the state that are not
+    in `values` have no values."""
     manifest = state.manifest
     needed = {entry.field for entry in manifest.state}
     if manifest.phase != NEW and not needed <= values.keys():
@@ -121,7 +121,7 @@ def _begin(state: State, values: Mapping[str, PlaneSource], static: Sequence[str
 
 
 def _fill(state: State, values: Mapping[str, PlaneSource], io: str) -> None:
-    """Write arrays in place. Until all of them are written, the manifest lists them as arrays without values."""
+    """Write arrays in place. Until all these arrays are written, the manifest lists them as arrays without values."""
     if not values:
         return
     state.begin_filling(list(values))

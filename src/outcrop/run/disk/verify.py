@@ -42,8 +42,8 @@ def find_damage(state: State) -> Findings:
 
 
 def repair(state: State) -> list[str]:
-    """Write the derived files again, and accept the content of damaged records. Return a line of text for each change.
-    Raises the errors of `find_damage`."""
+    """Write wrong derived files again. Accept the content of damaged records, and commit new checksums for them. Return
+    a line of text for each change. Raises the errors of `find_damage`."""
     _require_values(state)
     with state.locked(check=False):
         done = [f"{line}: mended" for line in state.untidy()]

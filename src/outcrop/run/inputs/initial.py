@@ -1,6 +1,6 @@
 """Initial values as `InputArray`s, from texts of `--init` and from values that users assign.
 
-On grids of two axes, each row counts as a plane.
+On a grid of two axes, the word plane means a row here.
 """
 
 from __future__ import annotations

@@ -65,8 +65,8 @@ def resample(
     Without spacings, the first samples of both grids are at the same place, and so are the last samples. With spacings,
     sample i along an axis is at i * `spacing` in the input and at `origin` + i * `new_spacing` in the result. All
     lengths have the same unit. A length is one number for all axes, or one number for each axis, in the order of
-    `shape`. For samples outside the input, InputError is raised. With `outside="nearest"`, they get the nearest value
-    of the input instead.
+    `shape`. For samples outside the input, InputError is raised. With `outside="nearest"`, such a sample gets the
+    nearest value of the input instead.
 
     `resample` has no anti-alias filter. Smooth the values before you bring them onto a coarser grid. Two planes of the
     input are cached. If an input is not stored plane by plane, up to `cache_bytes` are cached in addition. Raises
@@ -238,8 +238,8 @@ def axis_map(size: int, count: int, origin: Fraction, step: Fraction) -> AxisMap
 
 
 class Interpolator:
-    """Interpolates planes of an input array of three axes. The object keeps the two planes of the input that the latest
-    plane of the result needed."""
+    """Interpolates planes of an input array of three axes. For each plane of the result, two planes of the input are
+    needed. The latest two planes are kept in memory."""
 
     def __init__(self, array: InputArray, maps: tuple[AxisMap, AxisMap, AxisMap]) -> None:
         self._array, self._maps = array, maps
@@ -317,8 +317,8 @@ def _interpolate(block: Array, axis_map: AxisMap, axis: int) -> Array:
 
 
 def _blend(a: Array, b: Array, weight: Any) -> Array:
-    """Return a + weight (b - a). The result is clipped to the range from a to b, because rounding could leave this
-    range. If the weight is 0, the result is exactly a."""
+    """Return a + weight (b - a). The result is clipped to the range from a to b, because rounding could give a value
+    outside this range. If the weight is 0, the result is exactly a."""
     weight = np.asarray(weight, a.dtype)
     with np.errstate(invalid="ignore", over="ignore"):
         result = b - a

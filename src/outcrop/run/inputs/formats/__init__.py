@@ -23,8 +23,8 @@ has in the file."""
 
 @dataclass(frozen=True)
 class Format:
-    """A file format. Its files end in one of `suffixes`. `form` is a text that shows users how to write the name of a
-    file. If a file can hold several arrays, `form` contains NAME."""
+    """A file format. The names of its files end in one of `suffixes`. `form` is a text that shows users how to write
+    the name of a file. If a file can hold several arrays, `form` contains NAME."""
 
     form: str
     suffixes: tuple[str, ...]
