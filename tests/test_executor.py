@@ -38,7 +38,7 @@ MACHINES = ["numa:2 core:4 pu:1", "numa:4 core:1 pu:2", "numa:3 core:2 pu:1", "p
 def runs(draw: st.DrawFn) -> tuple[Stencil, Problem, Plan]:
     """Draw a stencil of the library or of a user on a small grid of irregular shape, with any legal plan."""
     stencil = draw(st.sampled_from(sorted({**PLAIN, **USERS}.items())))[1]()
-    few_rows = st.integers(1, 3)  # as on grids of two axes
+    few_rows = st.integers(1, 3)  # grids of two axes have one row per plane
     shape = draw(st.tuples(st.integers(1, 30), few_rows | st.integers(1, 24), st.integers(1, 90)))
     layout = make_layout(shape, draw(st.sampled_from(["float32", "float64"])), draw(st.none() | st.integers(1, 5)))
     problem = as_problem(stencil, layout, draw(st.integers(1, 12)), FIXED, in_place=draw(st.booleans()))
@@ -66,9 +66,8 @@ def test_executor_gives_the_oracles_bits(
 def test_several_nodes_give_the_oracles_bits(
     run: tuple[Stencil, Problem, Plan], threads: int, topology: str, seed: int
 ) -> None:
-    """Checks that the bits are the same on several NUMA nodes, each with its own rows and tiles.
-
-    The nodes are simulated, and threads are not bound to these nodes.
+    """Checks that the bits are the same on several NUMA nodes. Each node has its own rows and tiles. The nodes are
+    simulated, and threads are not bound to these nodes.
     """
     stencil, problem, plan = run
     initial = np.random.default_rng(seed).random(problem.shape).astype(problem.dtype)
@@ -81,7 +80,8 @@ def test_several_nodes_give_the_oracles_bits(
 @settings(max_examples=examples(60), deadline=None)
 @given(runs(), st.integers(0, 2**32 - 1))
 def test_rehearsal_gives_the_oracles_bits(run: tuple[Stencil, Problem, Plan], seed: int) -> None:
-    """Checks the definition of the actions: performing the actions with NumPy gives the same result as plain steps."""
+    """Checks the meaning of the actions. If NumPy performs the actions of a plan, the result is the same as of plain
+    steps."""
     stencil, problem, plan = run
     initial = np.random.default_rng(seed).random(problem.shape).astype(problem.dtype)
     assert np.array_equal(rehearse(plan, stencil, {}, initial), advance(stencil, initial, {}, problem.steps))
@@ -89,7 +89,8 @@ def test_rehearsal_gives_the_oracles_bits(run: tuple[Stencil, Problem, Plan], se
 
 @st.composite
 def linked_runs(draw: st.DrawFn) -> tuple[Stencil, Problem, Sizes]:
-    """Draw a wavefront in blocks on a deep grid, on which a block reads ahead into the next block."""
+    """Draw a wavefront in blocks on a deep grid. On such a grid, the first planes of the next block are read before a
+    block ends."""
     stencil = draw(st.sampled_from(sorted({**PLAIN, **USERS}.items())))[1]()
     skew = max(1, *stencil.radii)
     levels, slab = draw(st.integers(1, 6)), draw(st.integers(1, 5))
@@ -105,7 +106,7 @@ def linked_runs(draw: st.DrawFn) -> tuple[Stencil, Problem, Sizes]:
 def test_blocks_that_follow_each_other_give_the_oracles_bits(
     run: tuple[Stencil, Problem, Sizes], threads: int, backend: str, seed: int
 ) -> None:
-    """Checks the bits when the first planes of a block are read while the block before is still computed."""
+    """Checks the bits if the first planes of a block are read while the previous block is still being computed."""
     stencil, problem, sizes = run
     plan = build(problem, SCHEMES["wavefront"], sizes, MACHINE, assumed_rate)
     validate(plan)
@@ -119,7 +120,7 @@ def test_blocks_that_follow_each_other_give_the_oracles_bits(
 
 
 def test_a_flipped_bit_is_named(tmp_path: Path) -> None:
-    """Checks that a byte that changed on disk stops the run. The error names the file, the offset and the plane."""
+    """Checks that a changed byte on disk stops the run. The error names the file, the offset and the plane."""
     stencil, problem, plan = small_run()
     initial = np.ones(problem.shape, problem.dtype)
 
@@ -134,10 +135,8 @@ def test_a_flipped_bit_is_named(tmp_path: Path) -> None:
 
 
 def test_no_flipped_bit_goes_unnoticed_in_blocks(tmp_path: Path) -> None:
-    """Checks each stored byte of a pass in blocks, also the files that the pass keeps only for itself.
-
-    A flipped bit must stop the run. Only a flipped bit of padding may stay unnoticed, because padding does not change
-    the result."""
+    """Checks that a flipped bit in any stored byte of a pass in blocks stops the run. This includes temporary files of
+    the pass. Only a flipped bit of padding may stay undetected, because padding does not change the result."""
     stencil, problem, _ = small_run()
     plan = build(problem, SCHEMES["wavefront"], Sizes(4, 3, 2, block_y=12), MACHINE, assumed_rate)
     assert plan.fringe_rows > 0

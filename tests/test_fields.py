@@ -33,7 +33,8 @@ from strategies import examples
 def test_plans_of_several_fields_are_legal_and_mean_the_oracles_steps(
     run: tuple[Stencil, Boundary, Plan], seed: int
 ) -> None:
-    """Checks plans for several fields, stages and boundaries. Plans are validated without data and executed by NumPy.
+    """Checks plans for several fields, stages and boundaries. The plans are validated without data, and NumPy executes
+    them.
     """
     stencil, boundary, plan = run
     problem = plan.problem
@@ -75,10 +76,8 @@ def test_executor_gives_the_oracles_bits_of_several_fields(
 def test_rings_one_plane_smaller_are_rejected_or_mean_the_same(
     run: tuple[Stencil, Boundary, Plan], seed: int, data: st.DataObject
 ) -> None:
-    """Checks the validator with a ring that is one plane smaller. A plan that the validator accepts must still give the
-    oracle's values.
-
-    Some passes leave a slot unused, so that the smaller ring is sufficient."""
+    """Checks the validator with a ring that is one plane smaller. If the validator accepts such a plan, the plan must
+    still give the oracle's values. This is possible because some passes leave a slot unused."""
     stencil, boundary, plan = run
     problem, planes = plan.problem, list(plan.window.ring_planes)
     several = [ring for ring, copies in enumerate(plan.window.copies) if copies and planes[ring] > 1]
@@ -102,7 +101,7 @@ def test_rings_one_plane_smaller_are_rejected_or_mean_the_same(
 
 @pytest.mark.parametrize("name", sorted(STENCILS))
 def test_a_scheme_that_keeps_unfinished_levels_refuses_several_fields(name: str) -> None:
-    """Checks that skewed schemes refuse several fields, because skewed schemes support only one field with one stage.
+    """Checks that skewed schemes refuse several fields, because these schemes support only one field with one stage.
     """
     stencil = STENCILS[name]([(0, 0, 1), (1, 0, 0)])
     problem = as_problem(stencil, make_layout((9, 9, 9), "float32"), 2, Boundary(), in_place=False)

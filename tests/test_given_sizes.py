@@ -53,7 +53,7 @@ def requests(draw: st.DrawFn) -> tuple[Problem, str, GivenSizes]:
 
 
 def as_planned(sizes: Sizes) -> dict[str, int]:
-    """Return the sizes of a plan, by the names that users give."""
+    """Return the sizes of a plan as a dictionary. The keys are the names that users write."""
     return {
         "bt": sizes.levels, "bx": sizes.block_x, "by": sizes.block_y, "bz": sizes.block_z, "slab": sizes.slab,
         "diamond": sizes.diamond,
@@ -63,9 +63,8 @@ def as_planned(sizes: Sizes) -> dict[str, int]:
 @settings(max_examples=examples(60))
 @given(requests(), st.integers(0, 40))
 def test_plans_keep_to_the_sizes_given(request: tuple[Problem, str, GivenSizes], extra_planes: int) -> None:
-    """Checks that each budget from the smallest one on has a legal plan with all given sizes.
-
-    A pass never has more steps than the run."""
+    """Checks that a legal plan with all given sizes exists for the minimum budget and each larger one. Only the number
+    of steps of a pass may be smaller than given, if the run has fewer steps."""
     problem, name, sizes = request
     budget = smallest_budget_bytes(problem, name, sizes) + extra_planes * problem.record_bytes
     choice = choose(problem, MACHINE, budget, name, assumed_rate, sizes)
@@ -101,7 +100,7 @@ def test_one_byte_less_is_refused_with_what_works(request: tuple[Problem, str, G
 
 
 def test_sizes_that_are_not_given_are_still_chosen() -> None:
-    """Checks that one given size leaves several candidates, which differ in the other sizes."""
+    """Checks that the tuner still chooses the sizes that are not given: the candidates differ in these sizes."""
     problem = make_problem((400, 128, 128), (1, 1, 1), 60)
     choice = choose(problem, MACHINE, 4 << 20, "wavefront", assumed_rate, GivenSizes(by=32))
     assert len({(one.sizes.levels, one.sizes.slab) for one in choice.considered}) > 2
@@ -150,9 +149,8 @@ def test_sizes_that_cannot_be_are_one_line(
 
 
 def test_rows_of_a_block_are_those_direct_transfers_can_begin_at(tmp_path: Path) -> None:
-    """Checks that the rows of a block are aligned for direct transfers. The error names the nearest valid sizes.
-
-    Rows of 1536 bytes reach a multiple of 4096 bytes only after each 8 rows.
+    """Checks that a block must begin at a row that is aligned for direct transfers. The error names the nearest valid
+    sizes. With rows of 1536 bytes, only each eighth row begins at a multiple of 4096 bytes.
     """
     shape = (20, 128, 384)
     with pytest.raises(InputError, match=r"by 20 must be a multiple of 8 rows.*16 or 24"):
@@ -179,8 +177,8 @@ GIVEN = {
 
 @pytest.mark.parametrize("scheme", sorted(GIVEN))
 def test_runs_with_given_sizes_have_the_same_bits(scheme: str, tmp_path: Path) -> None:
-    """Checks that given sizes do not change the bits. The manifest stores the sizes, and a run that is opened uses the
-    stored sizes.
+    """Checks that given sizes do not change the bits. The manifest stores the sizes, and the run uses them again after
+    it is opened.
     """
     shape, where = (40, 48, 80), tmp_path / "run.oc"
     start = np.random.default_rng(3).random(shape, dtype="float32")
@@ -197,9 +195,8 @@ def test_runs_with_given_sizes_have_the_same_bits(scheme: str, tmp_path: Path) -
 
 
 def test_an_open_run_may_be_given_other_sizes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Checks that new sizes replace all old sizes, and that an empty set removes all sizes. `info` shows the sizes.
-
-    A different scheme begins without sizes.
+    """Checks that new sizes replace all old sizes, and that an empty dictionary removes all sizes. `info` shows the
+    sizes. If the user chooses another scheme, the sizes are removed too.
     """
     where = tmp_path / "run.oc"
     oc.Simulation("heat7", (40, 48, 80), directory=where, memory="8MiB", sizes={"bt": 3})["u"] = 1.0

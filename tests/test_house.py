@@ -1,4 +1,4 @@
-"""Check the rules of the project: allowed imports, the length of files, docstrings, and names in the README."""
+"""Check the rules of the source code: allowed imports, the length of files, docstrings, and names in the README."""
 
 import ast
 import inspect
@@ -38,7 +38,7 @@ PYTHON_ARROWS = {
         *("_core", "_aggregate", ""),
     },
     "cli": {"axes", "errors", "units", "paths", "language", "plan", "tiers", "run", "arrays", "aggregate", "bench", ""},
-    "": {"errors", "units", "language", "plan", "run", "arrays", "aggregate", "_core"},  # the __init__ of the package
+    "": {"errors", "units", "language", "plan", "run", "arrays", "aggregate", "_core"},  # __init__ of the package
     "_core": set(),
     "_aggregate": set(),
 }
@@ -73,7 +73,8 @@ AGGREGATE_ARROWS = {
 
 
 def python_files() -> list[Path]:
-    """Return the Python files of the package. The folder for aggregation is a link, which rglob does not follow."""
+    """Return the Python files of the package. The folder of aggregation is a link, which `glob` follows
+    and `rglob` does not."""
     return sorted(Path(name) for name in glob(str(PACKAGE / "**" / "*.py"), recursive=True))
 
 
@@ -93,7 +94,8 @@ def text_files() -> list[Path]:
 
 
 def folder_of(module: str) -> str:
-    """Return the folder of `outcrop.folder.module`, or "" for the package itself."""
+    """Return the folder of a module of the package, for example "run" for `outcrop.run.engine`. Return "" for the
+    package itself."""
     parts = module.split(".")
     return parts[1] if len(parts) > 1 else ""
 
@@ -117,7 +119,8 @@ def imported_modules(path: Path) -> Iterator[str]:
 
 @pytest.mark.parametrize("path", python_files(), ids=lambda path: str(path.relative_to(PACKAGE)))
 def test_python_folders_use_only_what_they_may(path: Path) -> None:
-    """Checks which folders a Python file imports from. Planning stays pure, and nothing imports the command line."""
+    """Checks that a Python file imports only from folders that its own folder may use. For example, no other folder may
+    import the command line."""
     relative = path.relative_to(PACKAGE)
     own = relative.parts[0] if len(relative.parts) > 1 else relative.stem.replace("__init__", "")
     if own == "__main__":
@@ -201,7 +204,7 @@ def test_modules_do_not_need_each_other_to_be_imported() -> None:
     ],
 )
 def test_imports_that_count_are_told_from_those_that_do_not(source: str, needs: set[str]) -> None:
-    """Checks that `needed_on_import` finds imports. Otherwise the test above always passes."""
+    """Checks that `needed_on_import` finds imports. If it finds nothing, the test above always passes."""
     assert needed_on_import(source, {"outcrop", "outcrop.a", "outcrop.c"}) == needs
 
 
@@ -215,7 +218,7 @@ WORLDLY_CALLS = {"open", "print", "input", "exec", "eval", "__import__"}
 
 
 def impure(source: str) -> set[str]:
-    """Return the modules and builtin functions in a source that give access to files, threads or a clock."""
+    """Return the modules and builtin functions that a source uses and that give access to files, threads or a clock."""
     found = set()
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
@@ -238,7 +241,7 @@ def pure_files() -> list[Path]:
 
 @pytest.mark.parametrize("path", pure_files(), ids=lambda path: str(path.relative_to(PACKAGE)))
 def test_planning_and_language_know_no_files_or_threads(path: Path) -> None:
-    """Checks that planning and language use no files and no threads, so that tests need no disk."""
+    """Checks that planning and language use no files, no threads and no clock, so that their tests need no disk."""
     assert not impure(path.read_text()), f"{path.relative_to(ROOT)} uses {impure(path.read_text())}"
 
 
@@ -254,7 +257,7 @@ def test_planning_and_language_know_no_files_or_threads(path: Path) -> None:
     ],
 )
 def test_what_is_not_pure_is_found(source: str, found: set[str]) -> None:
-    """Checks that `impure` finds imports and calls. Otherwise the test above always passes."""
+    """Checks that `impure` finds imports and calls. If it finds nothing, the test above always passes."""
     assert impure(source) == found
 
 
@@ -294,7 +297,7 @@ def test_only_files_named_mpi_include_mpi(path: Path) -> None:
 
 @pytest.mark.parametrize("path", text_files(), ids=lambda path: str(path.relative_to(ROOT)))
 def test_files_stay_short(path: Path) -> None:
-    """Checks that each file is short enough to be read at once."""
+    """Checks that no file has more lines than LINES_MOST, so that a reader can understand a file as a whole."""
     count = len(path.read_text().splitlines())
     assert count <= LINES_MOST, f"{path.relative_to(ROOT)} has {count} lines, at most {LINES_MOST}"
 
@@ -310,7 +313,8 @@ def test_no_flag_may_change_the_bits() -> None:
 
 
 def test_only_the_two_error_files_define_exceptions() -> None:
-    """Checks that exceptions are defined only in files named errors.py. All errors except bugs have a documented type.
+    """Checks that exceptions are defined only in files named errors.py, so that the type of each expected error is
+    documented.
     """
     for path in python_files():
         if path.name == "errors.py":
@@ -353,7 +357,7 @@ def is_of_aggregation(path: Path) -> bool:
 
 
 def classes_in(sources: Mapping[str, str]) -> dict[str, list[str]]:
-    """Return for each class the names of the files that define it."""
+    """Return a dictionary from each class name to the files that define a class with this name."""
     found: dict[str, list[str]] = {}
     for name, source in sources.items():
         for node in ast.walk(ast.parse(source)):
@@ -364,7 +368,7 @@ def classes_in(sources: Mapping[str, str]) -> dict[str, list[str]]:
 
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_a_class_name_is_defined_once(library: str) -> None:
-    """Checks that each class name has one meaning in a library."""
+    """Checks that each library defines a class name only once, so that the name has one meaning."""
     mine = [path for path in python_files() if LIBRARIES[library](path)]
     assert len(mine) > 10
     classes = classes_in({str(path.relative_to(ROOT)): path.read_text() for path in mine})
@@ -377,7 +381,7 @@ def test_a_class_that_is_defined_twice_is_found() -> None:
 
 
 def files_of_tests() -> list[Path]:
-    """Return the Python files of the tests, with helpers."""
+    """Return the Python files of the tests and of their helpers."""
     return sorted(path for folder in TESTS for path in folder.rglob("*.py"))
 
 
@@ -466,7 +470,7 @@ def test_every_test_compares_something() -> None:
     ],
 )
 def test_tests_that_compare_nothing_are_found(body: str, is_idle: bool) -> None:
-    """Checks that `idle_tests` finds tests that compare nothing. Otherwise the test above always passes."""
+    """Checks that `idle_tests` finds tests that compare nothing. If it finds none, the test above always passes."""
     modules = {
         "test_a": f"from helpers import other as run, same_for\ndef same():\n    assert 1\ndef test_it():\n    {body}",
         "helpers": "def same():\n    assert run()\ndef same_for(one):\n    same()\ndef other(): pass",

@@ -1,4 +1,5 @@
-"""Check initial values: the bits do not depend on the size of a group of planes, and wrong values give a clear error.
+"""Check initial values. The bits do not depend on how many planes are read at a time, and wrong values give a clear
+error.
 """
 
 from collections.abc import Callable
@@ -43,8 +44,8 @@ def collect(source: InputArray, group: int) -> np.ndarray:
 
 @pytest.mark.parametrize("text", ["zeros", "gaussian", "random:7", "random"])
 def test_built_in_values_do_not_depend_on_the_grouping_of_planes(text: str) -> None:
-    """Checks that initial values do not depend on the size of the groups of planes. This size depends on the plane size
-    and on the shards.
+    """Checks that initial values do not depend on how many planes are read at a time. In a run, this number follows
+    from the size of a plane and from the shards.
     """
     source = parse_source(text, SHAPE)
     whole = collect(source, SHAPE[0])
@@ -76,7 +77,7 @@ def test_npy_of_every_real_dtype_and_order(tmp_path: Path, dtype: str, order: st
 @pytest.mark.parametrize("chunks", [(1, 6, 5), (4, 3, 2), (11, 6, 5), (100, 100, 100)])
 @pytest.mark.parametrize("zarr_format", [2, 3])
 def test_zarr_of_any_chunks(tmp_path: Path, chunks: tuple[int, int, int], zarr_format: int) -> None:
-    """Checks that each plane has its place when a chunk covers several planes and is decoded only once."""
+    """Checks that each plane gets the right values if a chunk covers several planes and is decoded only once."""
     values = np.arange(330, dtype="int16").reshape(SHAPE)
     path = tmp_path / "a.zarr"
     zarr.create_array(path, data=values, chunks=tuple(map(min, chunks, SHAPE)), zarr_format=zarr_format)  # type: ignore[arg-type]
@@ -197,7 +198,8 @@ def test_files_that_are_no_arrays_are_refused(tmp_path: Path, save: Callable[[Pa
 
 
 def test_values_that_are_not_finite_are_found_and_named() -> None:
-    """Checks that infinite values are found, also values that overflow only after conversion to the dtype of the run.
+    """Checks that infinite values are detected, also values that become infinite only when they are converted to the
+    dtype of the run.
     """
     for bad, dtype in [(np.nan, "float64"), (-np.inf, "float64"), (1e300, "float32")]:
         values = np.ones(SHAPE)
@@ -217,7 +219,8 @@ def test_a_function_of_the_wrong_shape_is_refused() -> None:
 @pytest.mark.parametrize("shard_planes", [1, 4, 11])
 @pytest.mark.parametrize("shape", [SHAPE, (11, 1, 1), (11, 300, 600)])
 def test_planes_come_back_as_they_were_written(tmp_path: Path, shard_planes: int, shape: tuple[int, int, int]) -> None:
-    """Checks writing and reading across the borders of shards and groups, for planes smaller and larger than a group.
+    """Checks writing and reading across the borders of shards and of groups of planes, for planes smaller and larger
+    than a group may be.
     """
     values = np.random.default_rng(1).random(shape, dtype=np.float32)
     state = make_state(tmp_path / "run.oc", shard_planes, shape)
@@ -231,7 +234,8 @@ def test_planes_come_back_as_they_were_written(tmp_path: Path, shard_planes: int
 
 @pytest.mark.parametrize("place", [0, 119, 6 * 64 - 1, 6 * 64 + 2])
 def test_a_flipped_bit_anywhere_in_a_plane_is_named(tmp_path: Path, place: int) -> None:
-    """Checks that a flipped bit in cells, padding or checksum is found. The other planes can still be read."""
+    """Checks that a flipped bit in the cells, the padding or the checksum of a plane is detected. The other planes can
+    still be read."""
     layout = make_layout(SHAPE, "float32", 4)
     assert layout.plane_bytes == 6 * 64
     state = make_state(tmp_path / "run.oc")

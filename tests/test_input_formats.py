@@ -1,4 +1,5 @@
-"""Check values from files: each format gives the array that was written, in the right order and with little memory."""
+"""Check values from files. Each format gives the array that was written, with its axes in the right order, and needs
+little memory."""
 
 import lzma
 import subprocess
@@ -31,7 +32,8 @@ from saves import (
 def test_every_format_gives_back_what_was_written(
     tmp_path: Path, save: Callable[[Path, np.ndarray], str], array: np.ndarray
 ) -> None:
-    """Checks grids of one to three axes in groups of any size, also with a cache much smaller than the file."""
+    """Checks grids of one to three axes that are read in groups of any number of planes. The cache may be much smaller
+    than the file."""
     text = save(tmp_path, array)
     for group, cache_bytes in [(1, 300), (3, 1 << 20), (11, 1)]:
         source = parse_source(text, array.shape, cache_bytes)
@@ -55,7 +57,7 @@ def test_a_file_cut_short_is_refused(tmp_path: Path, save: Callable[[Path, np.nd
 
 
 def test_a_compressed_file_with_too_few_cells_is_refused(tmp_path: Path) -> None:
-    """Checks a complete compressed file whose content is shorter than its header says."""
+    """Checks the error for a compressed file that is complete, but whose content is shorter than its header says."""
     np.save(tmp_path / "a.npy", VOLUME)
     (tmp_path / "a.npy.xz").write_bytes(lzma.compress((tmp_path / "a.npy").read_bytes()[:-4]))
     with pytest.raises(InputError, match=r"a\.npy\.xz is cut short"):
@@ -76,7 +78,8 @@ def test_a_flipped_bit_in_a_compressed_file_is_found(tmp_path: Path, save: Calla
 
 
 def test_netcdf_values_are_scaled_and_groups_are_found(tmp_path: Path) -> None:
-    """Checks that packed integers are scaled to their real values, and that GROUP/NAME finds a variable in a group."""
+    """Checks that packed integers are scaled to their real values, and that the text GROUP/NAME selects a variable in a
+    group."""
     pytest.importorskip("h5netcdf")
     xarray = pytest.importorskip("xarray")
     values = np.arange(30.0).reshape(6, 5)
@@ -88,7 +91,8 @@ def test_netcdf_values_are_scaled_and_groups_are_found(tmp_path: Path) -> None:
 
 
 def test_classic_netcdf(tmp_path: Path) -> None:
-    """Checks classic NetCDF, which has no checksum and no length. A truncated file must not give zeros."""
+    """Checks the classic format of NetCDF, which stores no checksum and no length of the file. A truncated file must
+    not give zeros."""
     pytest.importorskip("scipy")
     xarray = pytest.importorskip("xarray")
     path = tmp_path / "a.nc"
@@ -100,7 +104,7 @@ def test_classic_netcdf(tmp_path: Path) -> None:
 
 
 def test_segy_volumes_sorted_by_crosslines_are_put_in_order(tmp_path: Path) -> None:
-    """Checks that the order of traces in a file does not change the axes of the volume."""
+    """Checks that the axes of a SEG-Y volume do not depend on the order of the traces in the file."""
     segyio = pytest.importorskip("segyio")
     spec = segyio.spec()
     spec.sorting, spec.format = segyio.TraceSortingFormat.CROSSLINE_SORTING, 5
@@ -114,7 +118,7 @@ def test_segy_volumes_sorted_by_crosslines_are_put_in_order(tmp_path: Path) -> N
 
 
 def test_segy_with_several_offsets_is_refused(tmp_path: Path) -> None:
-    """Checks that a file with several offsets is refused, because unstacked traces are no model."""
+    """Checks that a SEG-Y file with several offsets is refused, because unstacked traces are not a model."""
     segyio = pytest.importorskip("segyio")
     segyio.tools.from_array4D(str(tmp_path / "a.sgy"), np.ones((3, 4, 2, 8), "f4"))
     with pytest.raises(InputError, match="2 offsets at each place"):
@@ -151,7 +155,7 @@ print((peak_kib() - before) << 10)
 def test_files_are_never_whole_in_memory(
     tmp_path: Path, save: Callable[[Path, np.ndarray], str], suffix: str, packages: list[str]
 ) -> None:
-    """Checks that reading a file needs less memory than half of the file, for each layout of its planes.
+    """Checks that a reader needs less memory than half the size of its file, for each layout of planes in the file.
 
     The kernel measures the memory of a separate process.
     """

@@ -1,4 +1,4 @@
-"""Check values from objects: arrays of xarray and dask, functions, and views of such objects."""
+"""Check values from Python objects: arrays of xarray and dask, functions, and views of such objects."""
 
 import threading
 from pathlib import Path
@@ -39,7 +39,7 @@ def test_xarray_objects_that_are_not_one_array_are_refused() -> None:
 
 
 def test_dask_arrays_are_computed_piece_by_piece() -> None:
-    """Checks that each chunk is computed once, and that only the requested chunks are computed at a time."""
+    """Checks that each chunk of a dask array is computed only once, and only when its values are requested."""
     dask_array = pytest.importorskip("dask.array")
     xarray = pytest.importorskip("xarray")
     computed: list[int] = []
@@ -72,14 +72,15 @@ def test_dask_arrays_of_unknown_size_are_refused() -> None:
 
 
 def test_functions_on_grids_of_fewer_axes() -> None:
-    """Checks functions on fewer axes. On two axes a function is called for rows, on one axis for cells."""
+    """Checks functions that give values on grids of one and two axes. On two axes, a function is called for a range of
+    rows, on one axis for a range of cells."""
     for array in (SECTION, VOLUME[0, 0]):
         source = make_source(lambda a, b, array=array: array[a:b], array.shape)
         assert np.array_equal(collect(source), array)
 
 
 def test_files_of_one_axis_are_viewed_in_every_direction(tmp_path: Path) -> None:
-    """Checks views of a file of one axis. All cells are read at once, and the view selects the requested ones."""
+    """Checks views of a file of one axis. Outcrop reads all cells, and the view selects the requested cells."""
     view = InputView(parse_source(save_npy(tmp_path, VOLUME[:, 0, 0]), None))
     for index in (3, -1, slice(None), slice(9, 2, -3), slice(2, 2), slice(None, None, -1)):
         assert np.array_equal(view[index], VOLUME[:, 0, 0][index])

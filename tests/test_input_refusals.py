@@ -1,5 +1,5 @@
-"""Check the errors for wrong files. Each error is one line that names the file, and the variables of the file or a
-package to install.
+"""Check the errors for wrong files. Each error is one line that names the file. If possible, it also names the
+variables of the file or the package to install.
 """
 
 import os
@@ -31,7 +31,7 @@ from saves import SECTION, SHAPE, VOLUME, collect, save_netcdf, save_npy, save_n
 def test_a_variable_that_is_not_there_is_refused(
     tmp_path: Path, save: Callable[[Path, np.ndarray], str], suffix: str, words: str
 ) -> None:
-    """Checks that the message names the variables of the file."""
+    """Checks that the error for a missing variable names the variables of the file."""
     path = save(tmp_path, VOLUME).partition(".n")[0]
     with pytest.raises(InputError, match=words):
         parse_source(f"{path}.{save.__name__[5:].replace('netcdf', 'nc')}{suffix}", SHAPE)
@@ -94,7 +94,7 @@ def test_a_package_that_is_not_installed_is_named(
 def test_without_a_reader_of_hdf5_the_message_says_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Checks the error without a reader for NetCDF: xarray alone reads neither version of NetCDF."""
+    """Checks the error if no reader for NetCDF is installed. xarray alone can read neither version of NetCDF."""
     text = save_netcdf(tmp_path, VOLUME)
     classic = tmp_path / "classic.nc"
     classic.write_bytes(b"CDF\x01" + bytes(28))
@@ -119,9 +119,8 @@ def test_h5netcdf_without_h5py_is_named(tmp_path: Path, monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize("array", [SECTION, VOLUME[0, 0]], ids=["2-D", "1-D"])
 def test_a_file_of_fewer_axes_alone_is_no_grid(tmp_path: Path, array: np.ndarray) -> None:
-    """Checks that a section of two axes does not become a grid of one row for a stencil of three axes.
-
-    A section needs -n or @resample.
+    """Checks that a section of two axes is refused for a stencil of three axes. It must not become a grid of one row.
+    The user must give `-n` or `@resample`.
     """
     text, stencil = save_npy(tmp_path, array), find_stencil("heat7")
     with pytest.raises(InputError, match=rf"{array.shape[-1]},?\); heat7.*three axes.*-n NX NY NZ, and write FILE@res"):
@@ -138,9 +137,8 @@ def test_a_file_of_fewer_axes_alone_is_no_grid(tmp_path: Path, array: np.ndarray
 def test_files_of_zarr_are_regular_and_no_larger_than_the_array_says(
     tmp_path: Path, name: str, change: str, words: str
 ) -> None:
-    """Checks that a pipe and an oversized file in a Zarr array are refused.
-
-    Otherwise the reader waits for the pipe, and a sparse file of 1 TB needs 1 TB of memory.
+    """Checks that a pipe and an oversized file in a Zarr array are refused. Otherwise the reader waits for the pipe, or
+    reads a sparse file of 1 TB into memory.
     """
     text = save_zarr(tmp_path, VOLUME)
     file = Path(text, name)

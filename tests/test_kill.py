@@ -1,8 +1,7 @@
-"""Check that SIGKILL at any moment loses nothing: a resumed run has the same bits as a run without kills.
+"""Check that SIGKILL at any moment loses no data. A run that is resumed has the same bits as a run without kills.
 
-Child processes are forked from a server that has imported all modules. Therefore a child spends most of its time in the
-critical parts: creating the directory, writing planes, flushing, renaming the manifest. OUTCROP_KILLS sets the number
-of kills.
+Child processes are forked from a server that has imported all modules. Therefore most kills hit the critical work:
+creating the directory, writing planes, flushing, renaming the manifest. OUTCROP_KILLS sets the number of kills.
 """
 
 import multiprocessing
@@ -22,7 +21,7 @@ from outcrop.run.places import open_state
 KILLS = int(os.environ.get("OUTCROP_KILLS", "60"))
 SHAPE = (61, 70, 83)
 STEPS = 96
-MEMORY = 1 << 20  # a fifth of both arrays: many passes, so that many kills fall near a commit
+MEMORY = 1 << 20  # a fifth of both arrays, so that the run has many passes and many kills hit a commit
 
 SPAWN = multiprocessing.get_context("forkserver")
 SPAWN.set_forkserver_preload(["numpy", "outcrop.run.simulation", "outcrop.language.library", "test_kill"])
@@ -38,7 +37,7 @@ def run_from_start(where: Path) -> None:
     simulation = oc.Simulation(
         oc.stencils.heat(ndim=3), shape=SHAPE, dtype="float32", directory=where, memory=MEMORY, force=True
     )
-    simulation.prepare(STEPS)  # as the command line does
+    simulation.prepare(STEPS)  # before the values are assigned, as on the command line
     simulation["u"] = initial_values()
     simulation.run(steps=STEPS, progress="none")
 

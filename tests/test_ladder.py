@@ -1,4 +1,5 @@
-"""Check the ladder: each column gives the oracle's bits and keeps its memory limit, and its report is correct."""
+"""Check the benchmark `ladder`. Each of its columns gives the oracle's bits within its memory limit, and the report is
+correct."""
 
 from __future__ import annotations
 
@@ -60,9 +61,8 @@ def right_digest(shape: tuple[int, int, int], steps: int) -> int:
 def test_every_column_gives_the_oracles_bits(
     column: Column, shape: tuple[int, int, int], steps: int, share: float
 ) -> None:
-    """Checks that all columns compute the same bits in any memory, and move the predicted number of bytes.
-
-    Columns use swap, mmap or direct I/O, one layer or two, with or without padding."""
+    """Checks that all columns of the ladder compute the same bits with any amount of memory, and move the predicted
+    number of bytes. Columns use swap, mmap or direct I/O, one layer or two, with or without padding."""
     layout = make_layout(shape, "float32")
     whole = Window((shape[0], shape[0], 0), layout.record_bytes).bytes
     with tempfile.TemporaryDirectory() as folder:
@@ -78,7 +78,8 @@ def test_every_column_gives_the_oracles_bits(
 
 
 def test_small_ladder_measures_every_column(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Checks that each bar has a figure or a reason, that the bits are the oracle's, and that no files remain."""
+    """Checks that each bar of the ladder has a figure or a reason why the figure is missing. The bits are the oracle's,
+    and no files remain."""
     figures_file, picture = tmp_path / "figures.json", tmp_path / "picture.png"
     where = str(tmp_path / "new" / "below")
     arguments = ["bench", "ladder", "--small", "-d", where, "--json", str(figures_file), "--png", str(picture)]
@@ -142,15 +143,15 @@ def test_what_cannot_be_is_refused_in_one_line(
 
 
 def measured(steps: int, seconds: float, digest: int = 7, swapped_out: int = 0) -> ColumnRun:
-    """Return an invented measurement."""
+    """Return a measurement with invented figures."""
     components = {name: seconds / 10 for name in COMPONENTS}
     zeros = 0, 0, 0, 0.0, 0, 0, 0, 0, 0
     return ColumnRun(steps, seconds, components, 1000, "swap", (1, 1, 1), 1, 1, *zeros, swapped_out, 0, digest)
 
 
 def test_scaled_and_unlimited_bars_say_so() -> None:
-    """Checks that a bar has a note if the time is scaled, if the memory was not limited, or if a column for swap did
-    not swap.
+    """Checks the notes of a bar. A note says that the time is scaled, that the memory was not limited, or that a column
+    for swap did not swap.
     """
     column = find_column(1)
     runs = [LimitedRun(measured(2, seconds, swapped_out=1), 10 * MIB, None) for seconds in (4.0, 1.0, 2.0)]
@@ -171,13 +172,13 @@ def test_scaled_and_unlimited_bars_say_so() -> None:
 
 
 def can_limit() -> bool:
-    """Return whether this machine allows memory groups."""
+    """Return whether this machine allows the limits of memory that control groups set."""
     return memory.run_limited(["-c", "pass"], 100 * MIB).is_limited
 
 
 def test_a_memory_group_limits_and_goes() -> None:
-    """Checks that a group limits memory and page cache. The kernel kills a process beyond the limit, and the group is
-    removed.
+    """Checks that a control group limits memory and page cache. The kernel kills a process that exceeds the limit, and
+    the group is removed.
     """
     if not can_limit():
         pytest.skip("no memory group can be made here")
@@ -191,13 +192,14 @@ def test_a_memory_group_limits_and_goes() -> None:
 
 @pytest.mark.parametrize(("number", "swap_limit"), [(1, str(60 * MIB)), (2, "0")])
 def test_both_versions_of_groups_forbid_swap(tmp_path: Path, number: int, swap_limit: str) -> None:
-    """Checks that both versions of groups can forbid swap, and that a folder that is no group is not used."""
+    """Checks that both versions of control groups can forbid swap, and that a folder that is not a control group gives
+    an error."""
     group = memory.Group(tmp_path, memory.GROUP_FILES[number])
     with pytest.raises(FileNotFoundError):
         group.limit(60 * MIB, may_swap=False)
     limit, swap = tmp_path / group.files.limit, tmp_path / group.files.swap_limit
     limit.touch()
-    group.limit(60 * MIB, may_swap=False)  # a kernel that does not count swap
+    group.limit(60 * MIB, may_swap=False)  # as on a kernel that does not count swap
     assert limit.read_text() == str(60 * MIB) and not swap.exists()
     swap.write_text("max")
     group.limit(60 * MIB, may_swap=True)
@@ -217,7 +219,7 @@ def test_a_failing_or_slow_child_is_told_in_one_line() -> None:
 
 
 def test_swap_is_for_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Checks the message for users who are not root. No file is made."""
+    """Checks that a swap file is refused for users who are not root. No file is made."""
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     with pytest.raises(InputError, match="needs root"), memory.swap_file(tmp_path, MIB):
         pass

@@ -1,5 +1,5 @@
-"""Check equations of users. Equations become the intended stencil, a manifest preserves the stencil, and each mistake
-gives one line.
+"""Check equations of users. An equation becomes the intended stencil, a manifest preserves the stencil, and each
+mistake gives an error of one line.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ CENTRE = U[0, 0, 0]
 
 
 def test_radii_are_read_off_the_equation() -> None:
-    """Checks that the radii come from the equation. Planning uses only these radii."""
+    """Checks that the radii of a stencil follow from its equation. Planning knows only the radii, not the equation."""
     stencil = Stencil("far", {U: U[-3, 0, 0] + U[0, 1, 4] + U[0, 0, -2]})
     assert stencil.radii == (3, 1, 4)
     assert stencil.radius == 4
@@ -51,7 +51,7 @@ def test_a_stencil_survives_the_manifest(name: str) -> None:
 
 @pytest.mark.parametrize("damage", ["stages", "fields", "parameters", "name"])
 def test_a_damaged_manifest_is_refused(damage: str) -> None:
-    """Checks that a manifest that somebody has edited is refused."""
+    """Checks that a stencil is refused if somebody has edited it in the manifest."""
     data = find_stencil("heat7").to_json()
     del data[damage]
     with pytest.raises(InputError, match="not the description of a stencil"):
@@ -80,7 +80,7 @@ def test_a_program_that_is_none_is_refused(row: list[Any]) -> None:
 
 
 def doubled(times: int) -> sympy.Expr:
-    """Return a small expression that becomes huge when it is written out."""
+    """Return a small expression whose expanded form is huge."""
     term = CENTRE
     for _ in range(times):
         term = (term + 1) * (term + 2)
@@ -165,7 +165,8 @@ def test_a_mistake_ends_in_one_line_that_names_it(mistake: str) -> None:
 
 
 def test_equal_names_in_two_stencils_keep_their_own_defaults() -> None:
-    """Checks that parameters with equal names keep their own defaults. SymPy's cache may return an older equal object.
+    """Checks that parameters of two stencils keep their own defaults even if their names are equal. SymPy's cache may
+    confuse equal objects.
     """
     first = Stencil("first", {U: Parameter("c", 0.4) * CENTRE})
     other = Stencil("other", {U: Parameter("c", 0.25) * CENTRE})
@@ -173,14 +174,15 @@ def test_equal_names_in_two_stencils_keep_their_own_defaults() -> None:
 
 
 def test_numbers_are_not_multiplied_into_sums() -> None:
-    """Checks that a factor of a sum stays one product, and does not become a product for each term."""
+    """Checks that the product of a number and a sum stays one product. SymPy may turn it into one product for each
+    term."""
     stencil = Stencil("mean", {U: Parameter("c", 0.5) * (U[0, 0, 1] + U[0, 0, -1])})
     operators = [row[0] for row in stencil.stages[0].program.to_json()["operations"]]
     assert operators.count("mul") == 1
 
 
 def test_stability_is_reported_not_refused() -> None:
-    """Checks that an unstable linear stencil is reported, and that a stable or nonlinear stencil is not."""
+    """Checks that `stability` reports an unstable linear stencil, and does not report a stable or nonlinear one."""
     heat7 = find_stencil("heat7")
     assert stability(heat7, {}) is None
     assert "factor 2.2" in (stability(heat7, {"c0": 1 - 6 * 4 / 15, "c1": 4 / 15}) or "")
@@ -188,13 +190,14 @@ def test_stability_is_reported_not_refused() -> None:
     skewed = Stencil("upwind", {U: CENTRE - Parameter("a", 0.5) * (CENTRE - U[0, 0, -1])})
     assert stability(skewed, {}) is None
     assert stability(skewed, {"a": 1.5}) is not None
-    # A cross derivative: the fastest growing wave has phases of opposite signs along y and x.
+    # The next stencil has a cross derivative. Its fastest growing wave has phases of opposite signs along y and x.
     near, cross = U[0, 1, 0] + U[0, -1, 0] + U[0, 0, 1] + U[0, 0, -1], U[0, 1, -1] + U[0, -1, 1]
     assert "factor 1.06" in (stability(Stencil("cross", {U: CENTRE / 2 + near / 8 - cross / 4}), {}) or "")
 
 
 def test_a_kernel_is_compiled_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Checks that a kernel with the same content is loaded from its file, without the compiler."""
+    """Checks that a kernel is compiled only once. An equal kernel is later loaded from the file, without the
+    compiler."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     stencil = find_stencil("heat7")
     first = compiling.compile_kernel(stencil, "float32", "plain")
@@ -251,7 +254,7 @@ def test_text_in_an_equation_cannot_break_out_of_the_comment(tmp_path: Path, mon
 
 
 def test_terms_with_one_coefficient_are_multiplied_once() -> None:
-    """Checks that an expanded difference formula has one product for each coefficient, not for each neighbour."""
+    """Checks that an expanded difference formula needs one product for each coefficient, not one for each neighbour."""
     c = Parameter("c", 0.5)
     stencil = Stencil("mean", {U: c * U[0, 0, 1] + c * U[0, 0, -1] - c * U[0, 1, 0] + CENTRE / 3 - U[1, 0, 0] / 3})
     operators = [row[0] for row in stencil.stages[0].program.to_json()["operations"]]

@@ -23,8 +23,8 @@ U = Field("u")
 K = Parameter("k", 0.3)
 CENTRE = U[0, 0, 0]
 
-# Stencils for each branch of the generator: one axis only, offsets beyond one and two vectors, one-sided offsets, and
-# each operator. One update does not read its own cell, and one reads no cell.
+# Stencils for each branch of the generator: offsets along one axis only, offsets larger than one or two vectors,
+# one-sided offsets, and each operator. One stencil does not read the updated cell, and one reads no cell.
 SPECIAL: dict[str, Any] = {
     "x_far": (U[0, 0, -4] + U[0, 0, 4]) * K - CENTRE,
     "x_beyond_vectors": U[0, 0, -17] + U[0, 0, 33] + U[0, 0, 16] - U[0, 0, -32],
@@ -50,9 +50,8 @@ def grid(shape: tuple[int, int, int], dtype: str, seed: int) -> NDArray[np.float
 
 
 def check(stencil: Stencil, dtype: str, isa: str, planes: int, rows: int, nx: int, seed: int = 1) -> None:
-    """Compare one call with the oracle on a grid with `planes` planes and `rows` rows to update.
-
-    The comparison covers whole planes with their padding.
+    """Compare one call of a kernel with the oracle. The call updates `planes` planes and `rows` rows. The comparison
+    covers whole planes with their padding.
     """
     rz, ry, _ = stencil.radii
     array = grid((planes + 2 * rz, rows + 2 * ry, nx), dtype, seed)
@@ -78,7 +77,7 @@ def test_built_in_kernels_equal_the_oracle(name: str, isa: str, dtype: str) -> N
 @pytest.mark.parametrize("isa", available_isas())
 @pytest.mark.parametrize("name", sorted(SPECIAL))
 def test_special_kernels_equal_the_oracle(name: str, isa: str, dtype: str) -> None:
-    """Checks each branch of the generator."""
+    """Checks the kernels of SPECIAL, which use each branch of the generator."""
     stencil = Stencil(name, {U: SPECIAL[name]})
     for planes, rows, nx in ((1, 1, 7), (2, 3, 70), (3, 4, 65), (4, 7, 48)):
         check(stencil, dtype, isa, planes, rows, nx)
@@ -106,8 +105,8 @@ leaves = st.one_of(
 
 
 def join(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-    """Draw expressions that are one level deeper. No divisor is near zero, so that no NaN arises. The bits of a NaN may
-    differ.
+    """Draw expressions that combine the given ones. No divisor is near zero, because a division by zero may give NaN,
+    and the bits of NaN may differ.
     """
     return st.one_of(
         st.lists(inner, min_size=2, max_size=6).map(lambda terms: sum(terms, sympy.S.Zero)),
@@ -134,14 +133,15 @@ def join(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
 def test_random_kernels_equal_the_oracle(
     expression: Any, dtype: str, isa: str, planes: int, rows: int, nx: int, seed: int
 ) -> None:
-    """Checks that a kernel of any expression rounds in the same places as the oracle."""
+    """Checks random expressions. The kernel and the oracle must round after the same operations, so that the bits are
+    equal."""
     check(Stencil("random", {U: expression}), dtype, isa, planes, rows, nx, seed)
 
 
 @pytest.mark.parametrize("isa", available_isas())
 def test_products_and_sums_are_not_fused(isa: str) -> None:
-    """Checks that the compiler does not fuse products and sums. With a fused operation, the rounding error of the
-    product remains in the result.
+    """Checks that the compiler does not fuse a product and a sum into one operation. A fused operation does not round
+    the product, so its result has other bits.
     """
     stencil = Stencil("fuse", {U: CENTRE * U[0, 0, 1] + U[0, 1, 0]})
     a = np.float32(1 + 2**-12)

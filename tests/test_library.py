@@ -35,7 +35,7 @@ NAMES = [
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_name_finds_the_stencil_of_that_name(name: str) -> None:
-    """Checks that the name of a stencil finds this stencil, and that its axes are those in the name."""
+    """Checks that each name finds the stencil with this name, and that the stencil has the axes that the name says."""
     stencil = library.find_stencil(name)
     assert stencil.name == name
     axes = [axis for axis, radius in zip("zyx", stencil.radii, strict=True) if radius]
@@ -76,7 +76,7 @@ def test_the_help_of_the_command_line_names_stencils_that_there_are() -> None:
 
 
 def test_a_family_alone_has_its_defaults() -> None:
-    """Checks that a name without order and axes has the defaults of the Python function."""
+    """Checks that a name without order and axes gives the stencil that the Python function makes by default."""
     assert {name: make().name for name, make in library.STENCILS.items() if make().name != name} == {
         "heat": "heat2",
         "acoustic": "acoustic8",
@@ -90,7 +90,7 @@ def test_a_family_alone_has_its_defaults() -> None:
     ["heat3", "heat18", "heat2_4d", "acoustic8_lossy", "elastic4_1d", "d2q9_2d", "heat2_", "acoustic_8", "", "("],
 )
 def test_an_unknown_name_lists_what_there_is(name: str) -> None:
-    """Checks that a misspelt name is refused with a list of names, so that no other stencil runs."""
+    """Checks that a misspelt name is refused with a list of names, and does not select another stencil."""
     with pytest.raises(InputError, match=r"there are: heat7, heat13, box27, heat\[2,4..16\]\[_1d\]\[_2d\], acoustic"):
         library.find_stencil(name)
 
@@ -137,18 +137,19 @@ def cell_operations(name: str) -> dict[str, int]:
 @pytest.mark.parametrize(
     ("name", "mul", "add", "div"),
     [
-        ("heat8", 5, 28, 0),  # one product per distance, and 6u
-        ("acoustic8", 9, 26, 0),  # centre and 4 distances, 2u, v v, and two scale factors
+        ("heat8", 5, 28, 0),  # one product for each distance and one for 6 u
+        ("acoustic8", 9, 26, 0),  # products for the centre, 4 distances, 2 u, v v, and two scale factors
         ("elastic4", 58, 88, 0),
         ("maxwell", 9, 27, 3),
         ("gray_scott", 7, 15, 0),
-        ("sharpen", 44, 288, 0),  # one product per distance of 289 taps
+        ("sharpen", 44, 288, 0),  # one product for each distance; 289 taps
         ("d2q9", 27, 44, 1),
-        ("d3q19", 54, 101, 1),  # equilibria share momentum, energy and one reciprocal
+        ("d3q19", 54, 101, 1),  # all equilibria share the momentum, the energy and one reciprocal
     ],
 )
 def test_kernels_cost_no_more_operations_than_they_should(name: str, mul: int, add: int, div: int) -> None:
-    """Checks the costs of kernels. Expressions must keep the form in which directions and species share common terms.
+    """Checks that kernels do not need more operations than the given numbers. Expressions must keep the form in which
+    directions and species share common terms.
     """
     counts = cell_operations(name)
     assert counts["mul"] <= mul
@@ -157,7 +158,8 @@ def test_kernels_cost_no_more_operations_than_they_should(name: str, mul: int, a
 
 
 def test_weights_of_differences_are_those_of_the_literature() -> None:
-    """Checks weights of several orders against Fornberg 1988 (second derivative) and Levander 1988 (staggered)."""
+    """Checks the weights of differences of several orders against Fornberg 1988 (second derivative) and Levander 1988
+    (staggered derivative)."""
     assert [str(w) for w in second_derivative(2)] == ["-2", "1"]
     assert [str(w) for w in second_derivative(8)] == ["-205/72", "8/5", "-1/5", "8/315", "-1/560"]
     assert [str(w) for w in staggered_derivative(4)] == ["9/8", "-1/24"]
@@ -193,7 +195,8 @@ def test_equal_spacings_are_the_same_as_given_one_by_one(name: str) -> None:
 
 
 def test_sharpen_is_the_convolution_that_it_says() -> None:
-    """Checks the 289 taps against windows of NumPy, with a second copy of the formula of the weights."""
+    """Checks the sharpening filter with 289 taps against a sum by NumPy. The test has its own copy of the formula of
+    the weights."""
     rng = np.random.default_rng(5)
     image = rng.random((30, 1, 40))
     i, j = np.meshgrid(np.arange(-8, 9), np.arange(-8, 9), indexing="ij")
@@ -208,8 +211,8 @@ def test_sharpen_is_the_convolution_that_it_says() -> None:
 
 
 def test_lattice_directions_come_in_opposite_pairs() -> None:
-    """Checks the order of lattice directions: direction i + 1 is opposite to direction i for odd i. The weights are
-    Qian's.
+    """Checks the order of lattice directions: for odd i, the directions i and i + 1 are opposite. The weights are those
+    of Qian.
     """
     for ndim, count in ((2, 9), (3, 19)):
         directions, weights = np.array(library.lattice_directions(ndim)), np.array(library.lattice_weights(ndim))
@@ -220,7 +223,8 @@ def test_lattice_directions_come_in_opposite_pairs() -> None:
 
 
 def test_a_sponge_is_made_plane_by_plane() -> None:
-    """Checks that parts of a sponge equal the whole. A sponge is 0 inside, and largest at absorbing faces."""
+    """Checks that planes of a sponge are the same, however many are computed at a time. A sponge is 0 inside the grid,
+    and largest at absorbing sides."""
     shape = (30, 24, 26)
     planes = library.sponge(shape, 8, velocity=2000, spacing=10, sides=("z1", "y0", "y1", "x0", "x1"))
     whole = planes(0, 30)
@@ -261,7 +265,7 @@ def test_a_sponge_has_the_axes_of_the_grid() -> None:
     ],
 )
 def test_a_sponge_that_cannot_be_is_refused(changes: dict[str, object], message: str) -> None:
-    """Checks that a sponge whose layers overlap or have no effect is refused."""
+    """Checks that a sponge is refused if its layers overlap or have no effect, or if a side is unknown."""
     arguments = {"shape": (30, 24, 26), "width": 8, "velocity": 2000.0, "spacing": 10.0, **changes}
     with pytest.raises(InputError, match=message):
         library.sponge(**arguments)  # type: ignore[arg-type]
@@ -292,7 +296,8 @@ def test_a_stencil_that_is_known_needs_no_sympy(tmp_path: Path) -> None:
 
 
 def test_a_stencil_of_another_language_is_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Checks that a cached stencil is not used after an update of Outcrop, SymPy or Python, so that the bits are right.
+    """Checks that a cached stencil is not used after an update of Outcrop, SymPy or Python, because the new versions
+    may give other bits.
     """
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     wanted = library.find_stencil("heat2_1d")
@@ -313,7 +318,8 @@ NO_STEP_IS_TOO_LARGE = {"heat7", "heat13", "box27", "stream_function", "sharpen"
 
 @pytest.mark.parametrize("name", library.FAMILIES)
 def test_no_part_of_a_family_is_forgotten(name: str) -> None:
-    """Checks the parts that a new family of stencils needs besides its function. Each message says what is missing."""
+    """Checks that each family of stencils has a limit of its step and a stencil in the tests. The messages tell the
+    author of a new family what is missing."""
     assert any(re.fullmatch(rf"{name}\d*(_\w+)?", one) for one in NAMES), f"{name}: add a stencil to NAMES above"
     stencil = library.FAMILIES[name].make()
     if name not in NO_STEP_IS_TOO_LARGE:
@@ -336,7 +342,8 @@ def test_every_function_that_makes_a_stencil_is_public() -> None:
 
 
 def test_the_manual_has_every_family_and_tells_the_truth() -> None:
-    """Checks that the page has each family in its table, and that the message on the page is the printed one."""
+    """Checks that the page docs/reference/stencils.md has each family in its table, and that the message on the page is
+    the one that Outcrop prints."""
     page = (Path(__file__).parent.parent / "docs" / "reference" / "stencils.md").read_text()
     table = page[: page.index("## Names and options")]
     for name in library.FAMILIES:

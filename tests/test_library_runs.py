@@ -36,7 +36,7 @@ BOUNDARIES = ["fixed", "periodic", "x=mirror", "y=mirror:fixed,x=periodic"]
 
 
 def shapes(stencil: Stencil) -> st.SearchStrategy[tuple[int, int, int]]:
-    """Return small grids on the axes of the stencil. Some are thinner than the stencil's reach."""
+    """Return small grids with the axes of the stencil. Some grids are thinner than the reach of the stencil."""
     along = {1: (st.integers(1, 90),), 2: (st.integers(1, 40), st.integers(1, 40))}
     own = along.get(stencil.ndim, (st.integers(1, 22), st.integers(1, 14), st.integers(1, 36)))
     return st.tuples(*own).map(grid_shape)

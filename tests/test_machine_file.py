@@ -1,6 +1,5 @@
-"""Check plans for other machines. A file of a machine is read exactly or refused in one line.
-
-No property of this machine enters the plan."""
+"""Check plans for other machines. A machine file is read exactly as it is written, or refused in one line. The plan
+does not depend on the machine that runs the tests."""
 
 import json
 import os
@@ -175,7 +174,8 @@ ARGUMENTS = {
 def test_arguments_that_cannot_be_are_one_line(
     words: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Checks that options of this machine and missing files are refused in one line. Nothing else is printed."""
+    """Checks that options that apply only to this machine are refused in one line, and also missing machine files.
+    Nothing else is printed."""
     Path("folder").mkdir()
     Path("picture.toml").write_bytes(b"\xff\xfe\x00")
     Path("mine.toml").write_text(GOOD)
@@ -241,9 +241,8 @@ def test_what_a_plan_may_take_unless_told() -> None:
 
 
 def test_rates_follow_cores_and_memory() -> None:
-    """Checks that half the threads update half as fast, and that memory limits plain sweeps.
-
-    Faster storage never makes a plan slower.
+    """Checks the predicted speeds. Half the threads update half as fast, and the bandwidth of memory limits plain
+    sweeps. Faster storage never makes a plan slower.
     """
     declared = parse_machine(GOOD.replace("20GB/s", "12GB/s"), "mine")
     problem = make_problem((512, 512, 512), (1, 1, 1), 8)

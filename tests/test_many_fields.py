@@ -1,5 +1,5 @@
 """Check runs with more fields than a cache set has lines. The rings of these fields begin at different places in a
-page.
+page, to avoid conflicts in the cache.
 """
 
 from pathlib import Path

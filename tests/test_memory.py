@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import zarr
 
-SHAPE = (256, 256, 256)  # 128 MiB in the files below, so that a run with a whole file in memory exceeds the limit
+SHAPE = (256, 256, 256)  # 128 MiB in the files below: a run that holds a whole file in memory exceeds the limit
 BUDGET_BYTES = 8 << 20
 FIXED_BYTES = 150 << 20
 

@@ -42,9 +42,8 @@ def test_drivers_words_decide() -> None:
 
 @needs_hwloc
 def test_firmware_decides_where_drivers_are_silent() -> None:
-    """Checks nodes without a driver's name: faster than ordinary memory means HBM, slower means CXL.
-
-    The figures come from the firmware.
+    """Checks nodes without a name from a driver. Memory that is faster than ordinary memory is HBM, and slower memory
+    is CXL. The figures come from the firmware.
     """
     found = tiers_of(
         machine(
@@ -65,7 +64,8 @@ def test_firmware_decides_where_drivers_are_silent() -> None:
 
 @needs_hwloc
 def test_measuring_decides_where_all_are_silent() -> None:
-    """Checks memory without any information. A measurement decides the kind of the memory, and the name stays the same.
+    """Checks a memory about which neither driver nor firmware says anything. A measurement decides its kind. Its name
+    stays the same.
     """
     dram, other = tiers_of(machine(Node(64 * GIB), Node(16 * GIB)))
     assert (dram.name, other.name, other.kind) == ("dram", "node1", "cxl")
@@ -87,8 +87,8 @@ def test_measuring_decides_where_all_are_silent() -> None:
     ],
 )
 def test_ordinary_memory_of_all_processors_is_one_tier(topology: str, expected: dict[str, tuple[int, ...]]) -> None:
-    """Checks that the first memories of all sockets are one tier, DRAM. A second memory of a socket, and memory that
-    belongs to no socket alone, are separate tiers.
+    """Checks that the first memories of all sockets together are one tier, DRAM. A second memory of a socket is a
+    separate tier, and so is memory that several sockets share.
     """
     assert {tier.name: tier.nodes for tier in tiers_of(topology)} == expected
 
@@ -151,7 +151,8 @@ def told(*sizes_gib: float) -> list[MemoryNode]:
 
 
 MACHINES: dict[str, tuple[list[MemoryNode], str, dict[int, str], str, tuple[float, float]]] = {
-    # sizes from hwloc, /proc/meminfo, meminfo of each node, has_memory ──► capacity and free bytes of DRAM in GiB
+    # Input: sizes from hwloc, /proc/meminfo, meminfo of each node, has_memory. Result: capacity and free bytes of DRAM
+    # in GiB.
     "one node that says half": (told(13), MEMINFO, {0: node_file(13, 2)}, "0", (24, 16)),
     "one node that says more": (told(100), MEMINFO, {0: node_file(100, 90)}, "0", (24, 16)),
     "one node that says nothing": (told(0), MEMINFO, {}, "", (24, 16)),
@@ -172,9 +173,8 @@ MACHINES: dict[str, tuple[list[MemoryNode], str, dict[int, str], str, tuple[floa
 
 @pytest.mark.parametrize("name", MACHINES)
 def test_memory_is_what_can_be_true(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Checks the source of the memory size: /proc/meminfo on a machine with one node, otherwise the sizes of the nodes.
-
-    If the sizes of the nodes are impossible, /proc/meminfo is used.
+    """Checks where the size of the memory comes from. With one node, it comes from /proc/meminfo, otherwise from the
+    sizes of the nodes. If the sizes of the nodes are impossible, it also comes from /proc/meminfo.
     """
     nodes, meminfo, files, has_memory, expected = MACHINES[name]
     for path, text in {

@@ -1,4 +1,5 @@
-"""Check which mounts become tiers: only mounts that hold files, one for each device, with the right kind."""
+"""Check which mounts become tiers. Only mounts that hold files become tiers. Each device is one tier, and the tier has
+the right kind."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -30,7 +31,7 @@ PARTS = (
 
 @pytest.fixture
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
-    """Return a function that takes a text of mountinfo and returns all mounts of a simulated machine.
+    """Return a function that takes the text of a file mountinfo, and returns all mounts of a simulated machine.
 
     "@" in the text stands for the test folder. sda is a hard disk, nvme0n1 has a partition, md0 is a RAID of flash
     disks and hard disks, and vda belongs to a virtual machine.
@@ -69,13 +70,14 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
 
 
 def kinds(every: list[mounts.Mount]) -> dict[str, str]:
-    """Return the kind of each mount by the name that its tier gets."""
+    """Return a dictionary from the name of each tier to the kind of its mount."""
     return {mounts.name_of(mount).replace(str(every[0].point).strip("/").replace("/", "-"), "@"): mounts.kind_of(mount)
             for mount in mounts.storage_mounts(every)}  # fmt: skip
 
 
 def test_kinds_of_disks(machine: Machine) -> None:
-    """Checks flash, hard disks, a RAID (as slow as its slowest part), a virtual disk of unknown kind, and DAX."""
+    """Checks the kinds of flash, hard disks, a RAID (as slow as its slowest part), a virtual disk of unknown kind, and
+    DAX."""
     found = kinds(
         machine(
             "20 1 254:0 / @/ rw - ext4 /dev/vda rw\n"
@@ -125,7 +127,7 @@ def test_one_tier_for_each_device(machine: Machine) -> None:
 
 
 def test_an_overlay_of_something_unseen_is_a_tier(machine: Machine) -> None:
-    """Checks that an overlay of invisible folders is a tier, because a container has no other tier."""
+    """Checks that an overlay whose folders are invisible is a tier, because a container may have no other tier."""
     found = kinds(machine("20 1 0:40 / @/ rw - overlay overlay rw,lowerdir=/x,upperdir=/not/here,workdir=/y\n"))
     assert found == {"overlay-@": "disk"}
 
@@ -140,7 +142,8 @@ def test_no_system_that_tells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_figures_keep_their_names(machine: Machine) -> None:
-    """Checks that figures of earlier versions are found by source, place and type of the innermost and last mount."""
+    """Checks the key of cached figures, so that figures of earlier versions are found. The key has the source, the
+    place and the type of the mount. If a path has several mounts, the last one counts."""
     found = machine(
         "20 1 98:0 / / rw - ext4 /dev/root rw\n21 20 98:1 / @/net\\040here rw - ext4 /dev/hidden rw\n"
         "22 20 98:2 / @/net\\040here rw - xfs /dev/sdb1 rw\n"
@@ -152,7 +155,7 @@ def test_figures_keep_their_names(machine: Machine) -> None:
 
 
 def test_directories_are_found_where_one_may_write(tmp_path: Path) -> None:
-    """Checks that the first candidate that is a directory on the file system is used."""
+    """Checks that `writable_directory` returns the first candidate that is a directory on this file system."""
     mount = mounts.mount_of(tmp_path)
     file = tmp_path / "file"
     file.write_text("")
@@ -179,7 +182,7 @@ def test_mounts_that_nobody_may_look_at_are_left_out(machine: Machine, monkeypat
 
 
 def test_a_mount_without_a_source_is_read(machine: Machine) -> None:
-    """Checks a mount without a source, for which the kernel writes an empty word."""
+    """Checks that a mount without a source is read correctly. The kernel writes an empty word for the source."""
     (mount,) = machine("20 1 0:50 / @/dev/shm rw - tmpfs  rw,size=10k\n")
     assert (mount.type, mount.source) == ("tmpfs", "") and "size=10k" in mount.options and mounts.kind_of(mount)
 
@@ -191,14 +194,14 @@ def test_names_that_begin_like_the_systems_own_are_no_reason(machine: Machine) -
 
 
 def test_what_comes_from_a_server_is_of_the_network(machine: Machine) -> None:
-    """Checks that a mount from a server counts as network storage, also with an unknown file system."""
+    """Checks that a mount from a server counts as network storage, even if the type of its file system is unknown."""
     every = machine("20 1 0:50 / @/scratch rw - newfs node7:/export rw\n21 1 0:51 / @/home rw - fuse.gcsfuse b rw\n")
     assert [mounts.kind_of(mount) for mount in every] == ["pfs", "pfs"]
 
 
 def test_subvolumes_share_one_file_system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Checks that btrfs subvolumes share one tier: each subvolume has its own device number, but the mount has only one
-    number.
+    """Checks that subvolumes of btrfs share one tier. Each subvolume has its own device number, but all their mounts
+    have the same number.
     """
     other = Path("/dev/shm")
     if not other.is_dir() or other.stat().st_dev == tmp_path.stat().st_dev:

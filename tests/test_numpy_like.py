@@ -73,7 +73,8 @@ def test_behaves_as_the_plain_array(array: oc.Array) -> None:
 
 
 def test_changes_in_place(array: oc.Array) -> None:
-    """Checks that operators, outputs and views change the array in place, and that the same object is returned."""
+    """Checks that in-place operators, `out` arguments and views change the array itself, and that operations return the
+    same object."""
     before = array
     array += 1
     array[1] *= 2
@@ -158,7 +159,8 @@ def test_npy_files_are_numpys_own(tmp_path: Path) -> None:
 
 
 def test_says_what_makes_it_durable(tmp_path: Path) -> None:
-    """Checks the reported primitive: MAP_SYNC only if the kernel granted it, and "none" for memory."""
+    """Checks which flush primitive an array reports: MAP_SYNC only if the kernel has granted it, and "none" for
+    memory."""
     with oc.array(10, tier="dram") as memory, oc.array(10, path=tmp_path / "a.npy") as mapped:
         assert memory.primitive == "none" and memory.flush().bytes_written == 0
         if mapped.tier.kind not in ("dax", "tmpfs"):

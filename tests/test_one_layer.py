@@ -27,13 +27,13 @@ from outcrop.run.engine import pack_scalars
 from rehearsal import rehearse_one_layer
 from strategies import MACHINE, PLAIN, USERS, assumed_rate, examples, make_problem, problems, sizes_for
 
-# Only stencils whose field has two copies are used here: each level reads one copy and writes the other copy.
+# Only stencils whose field has two copies can run in one layer: each level reads one copy and writes the other.
 FOR_ALL = sorted((name, make) for name, make in {**PLAIN, **USERS}.items() if make().storage[0].is_double)
 
 
 @st.composite
 def plans(draw: st.DrawFn, problem: Problem | None = None) -> Plan:
-    """Draw a plan with any sizes, with or without padding, for the given problem or for any problem."""
+    """Draw a plan with any sizes, with or without padding. The problem is the given one, or any problem."""
     problem = one_layer.in_memory(problem or draw(problems()), draw(st.booleans()))
     return one_layer.make_plan(problem, draw(sizes_for(problem)), MACHINE, assumed_rate)
 
@@ -58,13 +58,13 @@ def test_every_plan_is_legal(plan: Plan) -> None:
 
 @given(plans(make_problem((19, 17, 20), (1, 2, 1), 6)), st.data())
 def test_a_dropped_or_late_update_is_rejected(plan: Plan, data: st.DataObject) -> None:
-    """Checks that the validator rejects a plan if an update is missing or comes last."""
+    """Checks that the validator rejects a plan if an update is missing or is moved to the end."""
     one = plan.passes[0]
     index = data.draw(st.integers(0, len(one.actions) - 1))
     rest = one.actions[:index] + one.actions[index + 1 :]
     with pytest.raises(IllegalPlan):
         validate_one_layer(plan.problem, replace(one, actions=rest), plan.window)
-    if one.levels > 1 and index + 1 < len(one.actions):  # all blocks but the last are needed later
+    if one.levels > 1 and index + 1 < len(one.actions):  # only the last block is not needed later
         with pytest.raises(IllegalPlan):
             late = replace(one, actions=(*rest, one.actions[index]))
             validate_one_layer(plan.problem, late, plan.window)
@@ -73,7 +73,8 @@ def test_a_dropped_or_late_update_is_rejected(plan: Plan, data: st.DataObject) -
 @settings(max_examples=examples(60), deadline=None)
 @given(runs(), st.integers(0, 2**32 - 1))
 def test_rehearsal_gives_the_oracles_bits(run: tuple[Stencil, Plan], seed: int) -> None:
-    """Checks the meaning of a plan: performing its actions with NumPy gives the same result as plain steps."""
+    """Checks the meaning of a plan. If NumPy performs the actions of the plan, the result is the same as of plain
+    steps."""
     stencil, plan = run
     initial = np.random.default_rng(seed).random(plan.problem.shape).astype(plan.problem.dtype)
     rehearsed = rehearse_one_layer(plan, stencil, {}, initial)

@@ -1,4 +1,5 @@
-"""Check where fields that are only read are stored. No other place is better, and users see the reason."""
+"""Check where the fields that are only read are kept: in memory or on disk. The chosen place is the best one, and users
+see the reason."""
 
 import json
 import re
@@ -28,7 +29,7 @@ SHARES = (0.3, 0.7, 0.95, 1.0)
 
 
 def machine(bytes_per_second: float) -> Machine:
-    """Return a machine whose disk reads and writes at this rate."""
+    """Return a machine whose disk reads and writes this number of bytes per second."""
     device = StorageRates(bytes_per_second, bytes_per_second, bytes_per_second, 0.001, "declared")
     return Machine(2, 1 << 30, 1 << 20, 1 << 24, 1e10, device)
 
@@ -44,13 +45,15 @@ def problem_of(stencil: str, steps: int = 100) -> Problem:
 
 
 def planned(problem: Problem, share: float, on: Machine, scheme: str = "auto") -> TunedPlan:
-    """Return the plan for a share of the useful memory."""
+    """Return the plan for a budget. `share` gives its place between the minimum budget (0) and the largest useful
+    budget (1)."""
     low, high = smallest_budget_bytes(problem, scheme), largest_useful_bytes(problem)
     return choose(problem, on, int(low + share * (high - low)), scheme, assumed_rate)
 
 
 def only(scheme: Scheme, keeps: bool) -> Scheme:
-    """Return the scheme restricted to one place for fields that are only read."""
+    """Return the scheme with only one place for fields that are only read: memory if `keeps` is true, otherwise the
+    disk."""
 
     def candidates(problem: Problem, budget_bytes: int, given: GivenSizes = FREE) -> Iterable[Sizes]:
         return (one for one in scheme.candidates(problem, budget_bytes, given) if one.keeps_statics == keeps)
@@ -59,7 +62,8 @@ def only(scheme: Scheme, keeps: bool) -> Scheme:
 
 
 def why(problem: Problem, choice: TunedPlan, on: Machine) -> str:
-    """Return the reason that users see, which must be the same for all these fields."""
+    """Return the reason that users see for the place of the fields that are only read. It must be the same for all
+    these fields."""
     may_stay = any(SCHEMES[one.scheme].keeps_statics for one in choice.considered)
     rows = only_read.explained(choice.plan, choice.considered, on, may_stay)
     assert len(rows) == problem.statics
@@ -71,9 +75,8 @@ def why(problem: Problem, choice: TunedPlan, on: Machine) -> str:
 @pytest.mark.parametrize("on", [SLOW, LATE, FAST], ids=["slow", "late", "fast"])
 @pytest.mark.parametrize("stencil", ["acoustic4_sponge", "maxwell"])
 def test_no_other_place_is_better(stencil: str, on: Machine) -> None:
-    """Checks that no other place makes the run faster by more than the tolerance.
-
-    The fields are in memory or on disk. The tuner must predict the costs of both places if memory has room."""
+    """Checks that the other place does not make the run faster by more than the tolerance. If memory has room for the
+    fields, the tuner must predict the costs of both places."""
     problem = problem_of(stencil)
     places = set()
     for share in SHARES[:-1]:
@@ -91,9 +94,8 @@ def test_no_other_place_is_better(stencil: str, on: Machine) -> None:
 
 
 def test_what_costs_nothing_is_the_slowest_place() -> None:
-    """Checks that the slowest place that does not delay the run is chosen. A disk is such a place if updates hide it.
-
-    A slower disk is used only if memory has no room.
+    """Checks that the fields stay on disk if their transfers do not delay the run. If they delay the run, the disk is
+    used only if memory has no room, or if memory makes the run longer.
     """
     problem = problem_of("acoustic4_sponge")
     for on in (SLOW, LATE):
@@ -108,8 +110,8 @@ def test_what_costs_nothing_is_the_slowest_place() -> None:
 
 
 def test_what_is_told_is_what_the_plan_does() -> None:
-    """Checks the reported bytes and seconds. Bytes are those of the window. Seconds are those of one read of the
-    fields, or of one read per pass.
+    """Checks the reported bytes and seconds. The bytes are those that the fields take in memory. The seconds are those
+    of reading the fields once, or once in each pass.
     """
     problem = problem_of("acoustic4_sponge")
     for share in SHARES:
@@ -127,7 +129,8 @@ def test_what_is_told_is_what_the_plan_does() -> None:
 
 
 def test_a_scheme_that_keeps_nothing_says_so() -> None:
-    """Checks that the reason names a scheme that keeps no fields in memory, and not a lack of memory."""
+    """Checks the reason for a scheme that cannot keep fields in memory. The reason names the scheme and does not say
+    that memory is too small."""
     problem = problem_of("acoustic4")
     for share in SHARES[:2]:
         choice = planned(problem, share, FAST, "overlapped")
@@ -145,7 +148,7 @@ def test_there_is_nothing_to_place_where_all_is_updated() -> None:
 
 
 def test_memory_too_small_for_them_is_not_tried() -> None:
-    """Checks that keeping fields in memory is considered only if they fit."""
+    """Checks that fields are considered for memory only if they fit there."""
     problem = problem_of("acoustic4_sponge")
     needed = 2 * problem.grid_bytes
     assert only_read.possible(problem, needed - 1) == (False,)
@@ -153,7 +156,7 @@ def test_memory_too_small_for_them_is_not_tried() -> None:
 
 
 def test_users_see_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Checks that --explain and the JSON show the place, in the same words as oc.place."""
+    """Checks that `--explain` and the JSON show the place of the fields, in the same words as `oc.place`."""
     words = ["plan", "acoustic4_sponge", "-n", "60", "40", "90", "-t", "40", "--memory", "1MiB", "--machine", "crest10"]
     assert call([*words, "--explain", "--json", str(tmp_path / "plan.json")]) == 0
     lines = capsys.readouterr().out.splitlines()

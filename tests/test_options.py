@@ -1,4 +1,5 @@
-"""Check the options of a run: keywords, the command line, files and existing runs have the same meaning."""
+"""Check the options of a run. An option has the same meaning as a keyword, on the command line, in a file and in an
+existing run."""
 
 import inspect
 import json
@@ -163,7 +164,8 @@ def test_options_without_a_file_form_are_refused_by_save(tmp_path: Path) -> None
 
 
 def test_options_survive_their_file() -> None:
-    """Checks that options with texts, numbers and tables are equal after they are written to a file and read."""
+    """Checks that options with texts, numbers and tables are the same after they are written to a file and read
+    again."""
     options = RunOptions(
         "acoustic2",
         [6, 8, 10],
@@ -191,7 +193,7 @@ def test_options_survive_their_file() -> None:
 
 
 def test_each_option_is_told_everywhere(capsys: pytest.CaptureFixture[str]) -> None:
-    """Checks that the help, Python's signature and the groups follow from the one table of options."""
+    """Checks that the help text, the Python signature and the groups of options follow from one table of options."""
     table = option_table()
     assert set(SIZES) == set(NAMES)
     assert {one.group for one in table.values()} == set(GROUPS)
@@ -206,8 +208,8 @@ def test_each_option_is_told_everywhere(capsys: pytest.CaptureFixture[str]) -> N
 
 
 def test_a_run_that_is_opened_goes_on_without_being_told_how_far() -> None:
-    """Checks that `run()` does the steps of the options or the missing steps. If neither is known, `run()` asks for a
-    number.
+    """Checks how many steps `run()` computes: the number in the options, or the steps that are missing. If neither is
+    known, the error asks for a number.
     """
     sim = oc.Simulation("heat7", (6, 8, 10), directory="run.oc", steps=3, init=1.0, memory="16MiB")
     assert sim.run().step == 3

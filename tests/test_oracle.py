@@ -28,7 +28,8 @@ def test_heat7_is_the_formula_written_by_hand() -> None:
 @pytest.mark.parametrize("name", ["heat7", "heat13", "box27"])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_a_constant_stays_and_the_rim_never_moves(name: str, dtype: str) -> None:
-    """Checks the built-in weights, whose sum is 1, and the fixed boundary."""
+    """Checks that a constant field stays constant, because the sum of the built-in weights is 1. The rim of a fixed
+    boundary must not change."""
     stencil = library.STENCILS[name]()
     constant = np.full((7, 8, 9), 3.0, dtype)
     np.testing.assert_allclose(advance(stencil, constant, {}, 3), constant, rtol=1e-6)
@@ -53,7 +54,7 @@ def test_heat_decays_at_the_rate_of_its_order(order: int, rate: float) -> None:
         wave = np.broadcast_to(np.cos(k * x), (2 * radius + 1,) * 3).copy()
         growth = float(advance(stencil, wave, {}, 1)[radius, radius, radius])
         centre = np.zeros((2 * radius + 1,) * 3)
-        centre[radius, radius, :] = x**2 / 2  # second derivative 1, so the update equals the coefficient
+        centre[radius, radius, :] = x**2 / 2  # the second derivative is 1, so the update equals the coefficient
         coefficient = float(advance(stencil, centre, {}, 1)[radius, radius, radius])
         return abs((growth - 1) / (coefficient * k**2) + 1)
 

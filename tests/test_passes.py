@@ -1,4 +1,4 @@
-"""Check a run that is stopped. The run must not hang, lose committed steps, or continue in the background."""
+"""Check how a run stops. It must not hang, lose committed steps, or continue in the background."""
 
 import os
 import signal
@@ -27,7 +27,8 @@ WAIT_SECONDS = 20.0  # much longer than any test here
 
 
 class FakeEngine:
-    """An engine whose passes end on command or when they are cancelled, like those of the executor."""
+    """A substitute for the engine. Its passes end when the test says so, or when they are cancelled, like passes of the
+    executor."""
 
     def __init__(self) -> None:
         self.begun, self.may_end, self.cancelled = threading.Event(), threading.Event(), threading.Event()
@@ -82,7 +83,8 @@ def interrupt_when(event: threading.Event) -> None:
 
 
 class Said(StringIO):
-    """The text that a user sees on the terminal. The event is set after the answer to the first Ctrl-C."""
+    """A stream that records the text that a user sees on the terminal. The event is set when the answer to the first
+    Ctrl-C is printed."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         super().__init__()
@@ -114,8 +116,7 @@ def test_ctrl_c_cancels_and_keeps_the_last_commit(tmp_path: Path) -> None:
 
 
 def test_ctrl_c_in_place_lets_the_pass_end_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Checks Ctrl-C in place: the current pass is completed, because a cancelled pass destroys the run.
-
+    """Checks Ctrl-C during a run in place. The current pass is completed, because a cancelled pass destroys the run.
     The first Ctrl-C only prevents the next pass, and a message says so.
     """
     runner, engine, state = make_runner(tmp_path, in_place=True)
@@ -136,7 +137,7 @@ def test_ctrl_c_in_place_lets_the_pass_end_first(tmp_path: Path, monkeypatch: py
 
 
 def test_ctrl_c_twice_in_place_gives_the_run_up_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Checks that a second Ctrl-C in place stops at once, and that the message says that the run is lost."""
+    """Checks that a second Ctrl-C stops a run in place at once. The message says that the run is lost."""
     runner, engine, _ = make_runner(tmp_path, in_place=True)
     said = Said(monkeypatch)
 
@@ -155,7 +156,7 @@ def test_ctrl_c_twice_in_place_gives_the_run_up_and_says_so(tmp_path: Path, monk
 
 @pytest.mark.parametrize("kind", [StorageError, CorruptionError])
 def test_a_failing_device_says_what_is_intact(kind: type[StorageError], tmp_path: Path) -> None:
-    """Checks that the error keeps its type and text, and adds the last committed step."""
+    """Checks that an error of a pass keeps its type and text. The last committed step is added to the text."""
     runner, engine, _ = make_runner(tmp_path)
     engine.error = kind("plane 3 is gone")
     engine.may_end.set()

@@ -1,5 +1,4 @@
-"""Check the equations: each stencil of the library computes the equation of its docstring, with the stated order of
-accuracy.
+"""Check that each stencil of the library computes the equation in its docstring, with the stated order of accuracy.
 """
 
 from __future__ import annotations
@@ -14,7 +13,8 @@ from outcrop.language.stencil import PREVIOUS
 
 
 def symbol(order: int, phase: float) -> float:
-    """Return the eigenvalue of the negative second difference for a wave with this phase per cell, with spacing 1."""
+    """Return the factor by which the negative second difference multiplies a wave. `phase` is the phase of the wave per
+    cell, and the spacing is 1."""
     centre, *around = (float(w) for w in second_derivative(order))
     return -(centre + 2 * sum(w * np.cos(k * phase) for k, w in enumerate(around, 1)))
 
@@ -22,7 +22,8 @@ def symbol(order: int, phase: float) -> float:
 @pytest.mark.parametrize("ndim", [1, 2, 3])
 @pytest.mark.parametrize("order", [2, 4, 8])
 def test_a_heat_mode_decays_at_its_discrete_rate(ndim: int, order: int) -> None:
-    """Checks each weight and axis: a diagonal wave keeps its form and decays by the factor of the symbol."""
+    """Checks each weight and axis of the heat equation. A diagonal wave keeps its form, and decays by the factor that
+    follows from `symbol`."""
     stencil, cells, steps = library.heat(ndim, order), 12, 5
     values = {"kappa": 0.7, "dt": 0.04, "h": 0.9}
     shape, phase = grid_of(stencil, cells), 2 * np.pi / cells
@@ -47,7 +48,8 @@ def test_heat_converges_with_its_order_in_space(order: int) -> None:
 
 @pytest.mark.parametrize("order", [2, 4, 8])
 def test_a_standing_sound_wave_converges_with_its_order(order: int) -> None:
-    """Checks that the phase error falls as h^order if dt shrinks as h^(order/2)."""
+    """Checks the order of accuracy of the wave equation. The phase error falls as h^order if dt shrinks as
+    h^(order/2)."""
     stencil, speed, length = library.acoustic(1, order), 1500.0, 1000.0
 
     def error(cells: int, steps_per_period: int) -> float:
@@ -62,7 +64,8 @@ def test_a_standing_sound_wave_converges_with_its_order(order: int) -> None:
 
 @pytest.mark.parametrize("ndim", [2, 3])
 def test_sound_oscillates_at_its_discrete_frequency(ndim: int) -> None:
-    """Checks the acoustic update along all axes: amplitudes follow the dispersion relation up to rounding."""
+    """Checks the acoustic update along all axes. A wave oscillates with the frequency of the discrete dispersion
+    relation, up to rounding."""
     order, cells, values = 8, 10, {"dt": 1e-3, "h": 5.0}
     stencil = library.acoustic(ndim, order)
     shape, phase, speed = grid_of(stencil, cells), 2 * np.pi / cells, 2000.0
@@ -74,8 +77,8 @@ def test_sound_oscillates_at_its_discrete_frequency(ndim: int) -> None:
 
 
 def test_a_sponge_absorbs() -> None:
-    """Checks absorbing sides. A wavelet is half as long as the layer is wide. 1 % of this wavelet returns, but 100 %
-    without a sponge.
+    """Checks absorbing sides with a wavelet whose length is half the width of the layer. About 1 % of the wavelet
+    returns from the layer. Without a sponge, all of it returns.
     """
     stencil, shape, speed, width, wavelength = library.acoustic(1, 8, sponge=True), (1, 1, 200), 2000.0, 40, 20
     x = along(shape)
@@ -95,7 +98,8 @@ def test_a_sponge_absorbs() -> None:
 
 
 def speed_of(stencil_ndim: int, velocity: str, axis: str) -> float:
-    """Return the speed of a standing wave of one velocity component along one axis, from a second difference in time.
+    """Return the speed of a standing wave of one velocity component along one axis. The speed follows from a second
+    difference in time.
     """
     stencil, vp, vs, rho = library.elastic(stencil_ndim, 4), 3000.0, 1700.0, 2200.0
     cells = 40
@@ -116,16 +120,16 @@ def speed_of(stencil_ndim: int, velocity: str, axis: str) -> float:
      (3, "vz", "y", 1700), (2, "vx", "x", 3000), (2, "vy", "z", 3000), (2, "vy", "x", 1700)],
 )  # fmt: skip
 def test_elastic_waves_have_the_speeds_of_p_and_s(ndim: int, velocity: str, axis: str, speed: float) -> None:
-    """Checks each of the nine equations: P and S waves along each axis. On two axes, y and x of the stencil are z and x
-    here.
+    """Checks the speeds of P and S waves along each axis. Together the cases test all nine equations. The axes y and x
+    of a stencil with two axes are called z and x here.
     """
     assert speed_of(ndim, velocity, axis) == pytest.approx(speed, rel=1e-4)
 
 
 @pytest.mark.parametrize("ndim", [2, 3])
 def test_elastic_energy_is_conserved_in_any_medium(ndim: int) -> None:
-    """Checks that the sum of kinetic and strain energy is constant, which tests the differences and the means of b and
-    mu.
+    """Checks that the sum of kinetic and strain energy is constant. This is only true if the differences, and the means
+    of b and mu, are right.
     """
     stencil = library.elastic(ndim, 4)
     shape, rng = (8, 8, 9) if ndim == 3 else (8, 1, 9), np.random.default_rng(2)
@@ -143,7 +147,8 @@ def test_elastic_energy_is_conserved_in_any_medium(ndim: int) -> None:
         return values
 
     def energy(before: State, after: State) -> float:
-        """Return the energy of the stresses at one time and of the velocities half a step before and after."""
+        """Return the total energy: of the stresses at one time, and of the velocities half a step before and half a
+        step after this time."""
         lam, mu, b = before["lam"], before["mu"], before["b"]
         total = sum((before[f"v{a}"] * after[f"v{a}"] / ahead(b, a)).sum() for a in axes)
         trace = sum(before[f"t{a}{a}"] for a in axes)
@@ -161,7 +166,8 @@ def test_elastic_energy_is_conserved_in_any_medium(ndim: int) -> None:
 
 @pytest.mark.parametrize("name", ["maxwell", "maxwell_2d", "maxwell_2d_te", "maxwell_1d"])
 def test_electromagnetic_energy_is_conserved_in_any_medium(name: str) -> None:
-    """Checks that Yee's scheme conserves eps E^2 + H1 H2 up to rounding. H1 and H2 are H half a step before and after.
+    """Checks that Yee's scheme conserves the sum of eps E^2 + H1 H2 up to rounding. H1 is H half a step before E, and
+    H2 is H half a step after E.
     """
     stencil = library.find_stencil(name)
     shape = {3: (6, 7, 8), 2: (9, 1, 8), 1: (1, 1, 20)}[stencil.ndim]
@@ -191,7 +197,8 @@ WAVES = [("maxwell_1d_vacuum", "ez", "hy", -1, "x"), ("maxwell_2d", "ez", "hy", 
 
 @pytest.mark.parametrize(("name", "e", "h", "sign", "axis"), WAVES)
 def test_light_moves_one_cell_per_step_at_the_limit(name: str, e: str, h: str, sign: int, axis: str) -> None:
-    """Checks signs and components: with c dt = h the scheme is exact along an axis, and each pulse keeps its form."""
+    """Checks signs and components of Maxwell's equations. With c dt = h the scheme is exact along an axis, so each
+    pulse keeps its form."""
     stencil, cells = library.find_stencil(name), 12
     place = "zyx".index(axis)
     shape: tuple[int, ...] = tuple(cells if one == place else 1 for one in range(3))
@@ -199,7 +206,7 @@ def test_light_moves_one_cell_per_step_at_the_limit(name: str, e: str, h: str, s
     if "eps" in state:
         state["eps"] += 1
     state[e] = np.random.default_rng(6).random(shape)
-    state[h] = sign * state[e]  # H is half a cell ahead and half a step earlier, so that the pulse moves ahead
+    state[h] = sign * state[e]  # H is half a cell ahead and half a step earlier; so the pulse moves ahead
     values = {"c": 1.0, "dt": 0.5, "h": 0.5}
     state[h] = np.roll(state[h], -1, place)
     after = run(stencil, state, 5, values)
@@ -207,7 +214,8 @@ def test_light_moves_one_cell_per_step_at_the_limit(name: str, e: str, h: str, s
 
 
 def test_a_conductor_loses_its_field_at_the_right_rate() -> None:
-    """Checks sigma and its unit: a uniform field decays as exp(-sigma t / (eps eps0)), with second order in dt."""
+    """Checks the conductivity sigma and its unit. A uniform field decays as exp(-sigma t / (eps eps0)), and the error
+    has second order in dt."""
     stencil, sigma, eps = library.maxwell(2, medium="lossy"), 0.02, 2.5
 
     def error(steps: int) -> float:
@@ -223,7 +231,8 @@ def test_a_conductor_loses_its_field_at_the_right_rate() -> None:
 @pytest.mark.parametrize("order", [1, 2])
 @pytest.mark.parametrize("ndim", [1, 2, 3])
 def test_advection_conserves_the_sum(ndim: int, order: int) -> None:
-    """Checks that each flux leaves one cell and enters its neighbour, for velocities of both signs."""
+    """Checks that advection conserves the sum of the field, because each flux leaves one cell and enters the neighbour.
+    Velocities have both signs."""
     stencil = library.advection(ndim, order)
     speeds = list({"vx": 0.9, "vy": -0.6, "vz": 0.3}.items())
     values = {**dict(speeds[:ndim]), "dt": 0.5}
@@ -236,7 +245,8 @@ def test_advection_conserves_the_sum(ndim: int, order: int) -> None:
 
 @pytest.mark.parametrize("order", [1, 2])
 def test_advection_converges_with_its_order(order: int) -> None:
-    """Checks direction and speed: after one turn along the diagonal a wave returns, with an error of h^order."""
+    """Checks the direction and the speed of advection. A wave that travels once along the diagonal of a periodic grid
+    returns to its start, with an error of h^order."""
     stencil = library.advection(2, order)
 
     def error(cells: int) -> float:
@@ -250,7 +260,8 @@ def test_advection_converges_with_its_order(order: int) -> None:
 
 
 def test_gray_scott_makes_a_pattern() -> None:
-    """Checks the reaction: a pattern spreads from a patch in the middle, and both species stay between 0 and 1."""
+    """Checks the Gray-Scott stencil. A pattern spreads from a patch in the middle, and both species stay between 0 and
+    1."""
     stencil, shape = library.gray_scott(2), (40, 1, 40)
     state = {"u": np.ones(shape), "v": np.zeros(shape)}
     middle = (slice(16, 24), slice(None), slice(16, 24))
@@ -265,7 +276,7 @@ def test_gray_scott_makes_a_pattern() -> None:
 
 
 def test_gray_scott_without_diffusion_is_the_reaction() -> None:
-    """Checks rates and signs of one cell against a second copy of the two equations."""
+    """Checks the rates and the signs of the reaction in one cell. The test has its own copy of the two equations."""
     u, v, feed, kill, dt = 0.6, 0.3, 0.03, 0.06, 0.5
     state = {"u": np.full((4, 1, 4), u), "v": np.full((4, 1, 4), v)}
     after = run(library.gray_scott(2), state, 1, {"feed": feed, "kill": kill, "dt": dt})
@@ -274,7 +285,8 @@ def test_gray_scott_without_diffusion_is_the_reaction() -> None:
 
 
 def fluid(ndim: int, flow: dict[str, np.ndarray], shape: tuple[int, int, int]) -> State:
-    """Return equilibria at density 1, for velocities by axis up to second order, minus the equilibria at rest."""
+    """Return the fields of the equilibrium at density 1, of second order in the velocity. From each field, its value in
+    a fluid at rest is subtracted. `flow` has the velocities by axis."""
     axes = "zyx" if ndim == 3 else "yx"
     u = np.stack([np.broadcast_to(flow.get(axis, 0.0), shape) for axis in axes])
     state = {}
@@ -285,7 +297,7 @@ def fluid(ndim: int, flow: dict[str, np.ndarray], shape: tuple[int, int, int]) -
 
 
 def moments(ndim: int, state: State) -> tuple[np.ndarray, np.ndarray]:
-    """Return the density, and the momentum by axis."""
+    """Return the density and the momentum. The first axis of the momentum is its component."""
     f = np.stack([state[f"f{i}"] for i in range(len(state))])
     return 1 + f.sum(axis=0), np.tensordot(np.array(library.lattice_directions(ndim), float).T, f, axes=1)
 
@@ -307,7 +319,8 @@ def test_fluids_conserve_mass_and_momentum(ndim: int) -> None:
 
 @pytest.mark.parametrize("ndim", [2, 3])
 def test_a_uniform_flow_is_an_equilibrium(ndim: int) -> None:
-    """Checks the equilibrium of each direction: a uniform oblique flow is constant up to rounding for any tau."""
+    """Checks the equilibrium of each direction. A uniform flow that is parallel to no axis stays constant up to
+    rounding."""
     stencil = library.lattice_boltzmann(ndim)
     flow = {"x": np.array(0.05), "y": np.array(-0.03), "z": np.array(0.02)}
     state = fluid(ndim, flow, grid_of(stencil, 4))
@@ -317,8 +330,8 @@ def test_a_uniform_flow_is_an_equilibrium(ndim: int) -> None:
 
 
 def test_fluids_keep_their_mass_in_float32() -> None:
-    """Checks the mass in float32. The fields hold only the difference from a fluid at rest, so rounding errors stay
-    small.
+    """Checks that the mass is conserved in float32. The fields hold only the difference from a fluid at rest, so
+    rounding errors stay small.
     """
     stencil, shape = library.lattice_boltzmann(2), (12, 1, 16)
     sound = 1e-3 * np.cos(2 * np.pi * np.arange(16) / 16)
@@ -334,7 +347,8 @@ def test_fluids_keep_their_mass_in_float32() -> None:
 )
 @pytest.mark.parametrize("tau", [0.6, 1.1])
 def test_a_shear_wave_decays_by_the_viscosity(ndim: int, flow: str, axis: str, tau: float) -> None:
-    """Checks tau: a small sine of velocity, normal to its direction, decays as exp(-k^2 t (tau - 1/2)/3)."""
+    """Checks that tau gives the right viscosity. A weak shear flow, whose velocity is a sine across its direction,
+    decays as exp(-k^2 t (tau - 1/2)/3)."""
     stencil, cells, steps = library.lattice_boltzmann(ndim), 32, 30
     shape = tuple(cells if one == axis else 1 if ndim == 2 and one == "y" else 3 for one in "zyx")
     k = 2 * np.pi / cells
@@ -347,8 +361,8 @@ def test_a_shear_wave_decays_by_the_viscosity(ndim: int, flow: str, axis: str, t
 
 
 def test_the_stream_function_solves_laplace() -> None:
-    """Checks the flow through a box: the iteration ends at the solution of the linear system, and inflow equals
-    outflow.
+    """Checks the flow through a box. The iteration converges to the solution of the linear system, and the inflow
+    equals the outflow.
     """
     shape = (14, 18)
     initial = library.inlet_outlet(shape, inlet=(4, 8), outlet=(5, 10), flux=2.0)(0, 14)

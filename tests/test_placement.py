@@ -1,4 +1,5 @@
-"""Check the planner of placements against a search of all placements, its limits of memory, and its explanations."""
+"""Check the planner of placements: its results against a search of all placements, its limits of memory, and its
+explanations."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ GIB = 1 << 30
 
 @st.composite
 def demands(draw: st.DrawFn) -> list[Demand]:
-    """Draw up to five demands with a few places each. Some places also take bytes of a second place."""
+    """Draw up to five demands. Each of them has a few possible places, and some of these places also take bytes of a
+    second place."""
     found = []
     for number in range(draw(st.integers(0, 5))):
         places = draw(st.lists(st.sampled_from(PLACES), min_size=1, max_size=3, unique=True))
@@ -46,7 +48,7 @@ def demands(draw: st.DrawFn) -> list[Demand]:
 )
 @settings(max_examples=300)
 def test_no_other_placement_is_better(wanted: list[Demand], free: tuple[int, ...], computing: float) -> None:
-    """Checks that the search finds the best placement, and finds a placement whenever one fits."""
+    """Checks that the search finds the best placement. If any placement fits, the search finds one."""
     room = dict(zip(PLACES, free, strict=True))
     legal = [chosen for chosen in product(*(one.choices for one in wanted)) if fits(chosen, room)]
     found = assign(wanted, room, computing)
@@ -60,8 +62,8 @@ def test_no_other_placement_is_better(wanted: list[Demand], free: tuple[int, ...
 
 
 def test_many_equal_arrays_are_placed_in_time() -> None:
-    """Checks that the search ends for 40 equal arrays with 3^40 placements. The result says if the search was
-    incomplete.
+    """Checks that the search ends even for 40 equal arrays, which have 3^40 placements. The result says whether the
+    search was complete.
     """
     choices = tuple(Choice(place, ((place, 1),), 1e-3 * (number + 1)) for number, place in enumerate(PLACES))
     wanted = [Demand(str(number), choices, number % 2 == 0) for number in range(40)]
@@ -99,7 +101,8 @@ def where(placement: oc.Placement) -> dict[str, str]:
 
 
 def test_what_is_read_goes_where_it_costs_nothing(machine: list[Tier]) -> None:
-    """Checks a read of 2 GiB from disk, which takes 1 s: no delay during 1.5 s of computing, a delay during 0.5 s."""
+    """Checks a read of 2 GiB from disk, which takes 1 s. It causes no delay beside 1.5 s of computing, and a delay
+    beside 0.5 s of computing."""
     arrays = {"image": gib(2, access="read"), "result": gib(2)}
     hidden, exposed = oc.place(arrays, 1.5, tiers=machine), oc.place(arrays, 0.5, tiers=machine)
     assert where(hidden) == {"image": "disk", "result": "hbm"} and hidden.seconds_per_step == 1.5
@@ -110,7 +113,7 @@ def test_what_is_read_goes_where_it_costs_nothing(machine: list[Tier]) -> None:
 
 
 def test_what_is_updated_goes_to_the_fastest_with_room(machine: list[Tier]) -> None:
-    """Checks that updated arrays get the fastest tier with room. The array with the most transfers comes first."""
+    """Checks that updated arrays get the fastest tier with room. The array with the most transfers chooses first."""
     arrays = {"busy": gib(2, bytes_written_per_step=8 * GIB), "calm": gib(2), "large": gib(20)}
     found = oc.place(arrays, 1000.0, tiers=machine)
     assert where(found) == {"busy": "hbm", "calm": "dram", "large": "disk"}
@@ -126,9 +129,8 @@ def test_capacities_are_kept(machine: list[Tier]) -> None:
 
 
 def test_what_is_committed_goes_where_it_lasts(machine: list[Tier]) -> None:
-    """Checks arrays with commits: two slots and the working copy count, and commits cost time.
-
-    A working copy in DRAM takes memory of DRAM.
+    """Checks arrays with commits. Their bytes include two slots and the working copy, and commits cost time. A working
+    copy in DRAM takes memory of DRAM.
     """
     found = oc.place({"a": gib(1, persist=4), "b": gib(1, persist=4, working="dram")}, tiers=machine)
     assert where(found) == {"a": "disk", "b": "disk"}
@@ -171,7 +173,7 @@ def test_what_cannot_be_is_one_line(machine: list[Tier], arrays: dict[str, oc.Ar
     ],
 )
 def test_nonsense_is_one_line(machine: list[Tier], words: dict[str, Any], message: str) -> None:
-    """Checks that wrong values, also of a wrong type, give an error of one line."""
+    """Checks that wrong values and values of a wrong type give an error of one line."""
     with pytest.raises(InputError, match=message) as raised:
         oc.place(**{"arrays": {"a": oc.ArraySpec(3)}, "tiers": machine, **words})
     assert "\n" not in str(raised.value)
@@ -185,8 +187,8 @@ def test_planning_makes_nothing(machine: list[Tier]) -> None:
 
 
 def test_two_arrays_do_not_share_a_path(machine: list[Tier]) -> None:
-    """Checks that two arrays with the same path are refused. Otherwise the second array continues the commits of the
-    first.
+    """Checks that two arrays with the same path are refused. Otherwise the second array is opened as a continuation of
+    the first.
     """
     path = machine[2].where + "/same"
     with pytest.raises(InputError, match="is the path of a, too"):
@@ -195,7 +197,7 @@ def test_two_arrays_do_not_share_a_path(machine: list[Tier]) -> None:
 
 def test_memory_of_a_node_is_made_there(machine: list[Tier]) -> None:
     """Checks that arrays in HBM or CXL memory hold zeros and are bound to the nodes of this memory. If the system
-    refuses, one line says so.
+    refuses to bind them, an error of one line says so.
     """
     beside = [
         machine[0],
@@ -222,8 +224,8 @@ def test_unmeasured_tiers_are_not_chosen(machine: list[Tier]) -> None:
 
 
 def test_room_that_tiers_share_is_given_once(machine: list[Tier]) -> None:
-    """Checks that shared room is counted once: tmpfs shares memory with DRAM, and a directory with a quota shares a
-    disk.
+    """Checks that bytes that two tiers share are counted once. tmpfs shares memory with DRAM, and a directory with a
+    quota shares a disk with other directories.
     """
     _, _, disk = machine
     tiers = [
@@ -249,8 +251,8 @@ def test_memory_files_are_taken_where_there_is_nothing_else(machine: list[Tier])
 
 
 def test_memory_that_was_given_is_given_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Checks that memory of an array is counted before its pages are written, while the system still counts these pages
-    as free.
+    """Checks that the memory of an array is counted as used before its pages are written. At this time, the system
+    still reports these pages as free.
     """
     if not untouched_bytes(_core.aligned_array(1 << 20)):
         pytest.skip("the system does not say which pages have been touched")

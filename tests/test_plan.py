@@ -32,7 +32,7 @@ def plans(draw: st.DrawFn) -> Plan:
 
 @given(plans())
 def test_every_plan_of_every_scheme_is_legal(plan: Plan) -> None:
-    """Checks the ring sizes and the order of actions of each scheme, for any sizes."""
+    """Checks that the plan of each scheme is legal for any sizes: its ring sizes and the order of its actions."""
     validate(plan, budget_bytes=plan.memory_bytes)
 
 
@@ -57,7 +57,7 @@ def test_too_small_a_budget_names_one_that_works(problem: Problem) -> None:
 
 
 def test_memory_for_the_whole_grid_gives_one_slab() -> None:
-    """Checks that a grid in memory is planned like any other grid, with one slab."""
+    """Checks that a grid that fits memory is planned like any other grid, with one slab."""
     problem = make_problem((50, 40, 30), (1, 1, 1), 20)
     plan = make_plan(problem, MACHINE, Window((50, 50, 0), problem.record_bytes).bytes, "auto", assumed_rate)
     assert len(plan.passes) == 1
@@ -69,9 +69,8 @@ def test_memory_for_the_whole_grid_gives_one_slab() -> None:
 def test_memory_for_the_whole_grid_is_never_slower_than_less(
     shape: tuple[int, int, int], bytes_per_second: float
 ) -> None:
-    """Checks that memory for the whole grid is never slower than less memory.
-
-    If transfers take long, updates of slabs overlap with transfers also for a grid in memory.
+    """Checks that a plan with memory for the whole grid is never slower than a plan with less memory. If transfers take
+    long, even a grid in memory is divided into slabs, so that updates overlap with transfers.
     """
     problem = make_problem(shape, (1, 1 if shape[1] > 1 else 0, 1), 128)
     machine = replace(MACHINE, device=StorageRates(*(bytes_per_second,) * 3, 0.001, "declared"))
@@ -90,8 +89,10 @@ def test_memory_for_the_whole_grid_is_never_slower_than_less(
 
 @given(problems(), st.integers(0, 1000))
 def test_memory_for_the_whole_grid_gives_few_candidates_of_whole_planes(problem: Problem, extra_planes: int) -> None:
-    """Checks that memory for the whole grid gives few candidates, and that no window is larger than the whole grid."""
-    problem = replace(problem, record_bytes=problem.record_bytes + (16 << 20))  # so slabs of one plane are tried too
+    """Checks that the tuner considers few candidates if memory has room for the whole grid, and that no window is
+    larger than the whole grid."""
+    # with such large records, slabs of one plane are tried too
+    problem = replace(problem, record_bytes=problem.record_bytes + (16 << 20))
     whole = whole_window(problem)
     every = list(SCHEMES["wavefront"].candidates(problem, whole.bytes + extra_planes * problem.record_bytes))
     assert 1 <= len(every) <= 50
@@ -107,7 +108,8 @@ def test_unknown_scheme_is_named() -> None:
 
 @st.composite
 def streaming_plans(draw: st.DrawFn) -> Plan:
-    """Draw plans of whole planes, in which no action is superfluous. The grid has cells inside the rim in x."""
+    """Draw plans of whole planes in which no action is superfluous. For this, the grid has cells inside the rim in
+    x."""
     problem = draw(problems().filter(lambda problem: problem.shape[2] > 2 * problem.radii[2]))
     sizes = replace(draw(sizes_for(problem)), block_y=0)
     return build(problem, SCHEMES[draw(st.sampled_from(["wavefront", "naive"]))], sizes, MACHINE, assumed_rate)
@@ -133,7 +135,7 @@ def roomy_plans(draw: st.DrawFn) -> Plan:
 def test_a_dropped_action_is_rejected(plan: Plan, data: st.DataObject) -> None:
     """Checks that the validator rejects a plan without one of its actions."""
     one = data.draw(st.sampled_from(plan.passes))
-    # A plan without its first Block begins with a frame of whole planes, and small slots may have room for this frame.
+    # The first Block is not dropped: the plan then begins with a frame of whole planes, which may be legal.
     index = data.draw(st.integers(isinstance(one.actions[0], Block), len(one.actions) - 1))
     rejected(plan, replace(one, actions=one.actions[:index] + one.actions[index + 1 :]))
 
@@ -143,7 +145,8 @@ def test_a_dropped_action_is_rejected(plan: Plan, data: st.DataObject) -> None:
 def test_blocks_of_rows_that_begin_within_a_page_are_legal(
     scheme: str, levels: int, block_y: int, slab: int, radius: int
 ) -> None:
-    """Checks the checksums of the rim. Rows move in groups that fill pages, and a block may begin anywhere in a group.
+    """Checks plans whose blocks begin inside a group of rows. Rows are transferred in groups that fill pages, and the
+    checksums of the rim must still be complete.
     """
     problem = make_problem((5, 40, 500), (1, radius, 1), 2 * levels)
     assert problem.row_group == 2
@@ -153,8 +156,8 @@ def test_blocks_of_rows_that_begin_within_a_page_are_legal(
 
 @given(streaming_plans() | roomy_plans(), st.data())
 def test_a_shrunk_action_is_rejected(plan: Plan, data: st.DataObject) -> None:
-    """Checks that the validator rejects a plan whose action has one plane or row less. Schemes transfer no superfluous
-    rows.
+    """Checks that the validator rejects a plan if an action has one plane or one row less. This holds because schemes
+    transfer no superfluous rows.
     """
     one = data.draw(st.sampled_from(plan.passes))
     ranged = [index for index, action in enumerate(one.actions) if not isinstance(action, Commit | Block)]
@@ -178,7 +181,7 @@ def test_an_action_moved_across_one_it_depends_on_is_rejected(plan: Plan, data: 
 
 @given(problems(), st.integers(1, 9), st.integers(-5, 60))
 def test_updates_below_counts_what_a_loop_counts(problem: Problem, levels: int, zeta: int) -> None:
-    """Checks the closed formula of the cost model against a loop."""
+    """Checks the formula with which the cost model counts updates against a loop that counts them."""
     counted = sum(
         problem.first_plane <= z - problem.skew_z * (level - 1) < problem.end_plane
         for level in range(1, levels + 1)
@@ -190,7 +193,7 @@ def test_updates_below_counts_what_a_loop_counts(problem: Problem, levels: int, 
 @settings(max_examples=examples(30))
 @given(streaming_plans())
 def test_predicted_bytes_are_those_of_the_actions(plan: Plan) -> None:
-    """Checks that the predicted bytes equal the bytes of the actions."""
+    """Checks that the predicted bytes equal the bytes that the actions read and write."""
     moved = plan.problem.planes * plan.problem.record_bytes * len(plan.passes)
     assert plan.predicted.bytes_read == plan.predicted.bytes_written == moved
 
@@ -231,7 +234,8 @@ def depends(problem: Problem, later: Action, earlier: Action) -> bool:
 
 
 def touches(problem: Problem, later: Update, earlier: Update) -> bool:
-    """Return whether `later` updates a plane at level 2 or higher whose previous level `earlier` computes."""
+    """Return whether `later` updates a plane at level 2 or higher, and `earlier` computes this plane at the previous
+    level."""
     for zeta in range(later.zeta0, later.zeta1):
         for level in range(2, later.levels + 1):
             z = zeta - problem.skew_z * (level - 1)

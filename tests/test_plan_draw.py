@@ -1,4 +1,4 @@
-"""Check the picture of a plan against the plan, cell by cell and second by second."""
+"""Check that the picture of a plan shows the cells and the times of the plan."""
 
 from dataclasses import replace
 from itertools import pairwise
@@ -18,13 +18,14 @@ from strategies import MACHINE, assumed_rate, make_problem, problems, sizes_for
 
 
 def area(patch: Patch) -> float:
-    """Return the area inside an outline, in cells times levels (shoelace formula)."""
+    """Return the area inside an outline by the shoelace formula. The unit is one cell at one level."""
     around = zip(patch.corners, patch.corners[1:] + patch.corners[:1], strict=True)
     return sum(x0 * y1 - x1 * y0 for (x0, y0), (x1, y1) in around) / 2
 
 
 def holds(patch: Patch, x: float, y: float) -> bool:
-    """Return whether a point is inside an outline. A ray to the right then crosses the outline an odd number of times.
+    """Return whether a point is inside an outline. If it is, a ray to the right crosses the outline an odd number of
+    times.
     """
     inside = False
     for (x0, y0), (x1, y1) in zip(patch.corners, patch.corners[1:] + patch.corners[:1], strict=True):
@@ -47,7 +48,7 @@ def test_slabs_cover_every_update_once(plan: Plan) -> None:
     for one in plan.passes:
         patches = slab_patches(problem, one)
         planes = problem.end_plane - problem.first_plane
-        if problem.shape[1] <= 2 * problem.radius_y:  # all rows are rim, so no update exists
+        if problem.shape[1] <= 2 * problem.radius_y:  # all rows belong to the rim, so nothing is updated
             assert not patches
             continue
         assert sum(map(area, patches)) == planes * one.levels
@@ -89,8 +90,8 @@ def test_time_line_ends_when_the_model_says(plan: Plan) -> None:
 
 
 def test_updates_follow_each_other() -> None:
-    """Checks that the time line has one bar per slab. No bar overlaps another one or begins before its first planes are
-    read.
+    """Checks that the time line has one bar for each slab. Bars do not overlap. A bar does not begin before the first
+    planes of its slab are read.
     """
     problem = make_problem((64, 32, 32), (1, 1, 1), 8)
     sizes = Sizes(levels=4, slab=8, diamond=2)

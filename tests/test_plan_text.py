@@ -1,4 +1,5 @@
-"""Check the texts about several fields and stages: plans, reports and progress count steps and arrays correctly."""
+"""Check the texts of plans, reports and progress for several fields and stages. They must count steps and arrays
+correctly."""
 
 from __future__ import annotations
 
@@ -51,7 +52,7 @@ def test_a_plan_says_what_a_run_will_have(
 
 
 def test_a_plan_in_place_has_one_copy_of_the_state(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Checks that a field that is only read has one copy, in place or not."""
+    """Checks that a field that is only read has one copy, in a run in place and in other runs."""
     words = ["maxwell_2d", "-n", "40", "60", "-t", "2", "-d", str(tmp_path / "run.oc"), "--memory", "4MiB"]
     assert "(4 arrays)" in plan_text(*words, "--in-place", capsys=capsys)
 
@@ -122,9 +123,8 @@ float32 = 1e9
 def test_a_plan_advises_to_stream_the_longest_axis(
     stencil: str, size: list[int], memory: str, is_advised: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Checks the advice to stream the longest axis if this saves much time.
-
-    The plan for the advised sizes must promise the same time.
+    """Checks that the plan advises the user to stream along the longest axis if this saves much time. The plan of the
+    advised sizes must predict the promised time.
     """
     (tmp_path / "slow.toml").write_text(SLOW_DISK)
     words = ["-t", "20", "--machine", str(tmp_path / "slow.toml"), "--memory", memory]

@@ -1,5 +1,5 @@
-"""Check that the proof of plans by intervals gives the same verdict as the run cell by cell, for legal and damaged
-plans.
+"""Check the proof of plans, which uses intervals of cells. For legal and for damaged plans, the proof must give the
+same verdict as the symbolic run, which goes cell by cell.
 """
 
 from __future__ import annotations
@@ -93,21 +93,21 @@ def long_plans(draw: st.DrawFn) -> Plan:
 @settings(max_examples=examples(150), deadline=None)
 @given(short_plans(), st.integers(0, 2**32 - 1))
 def test_verdicts_are_those_of_the_run_cell_by_cell(plan: Plan, seed: int) -> None:
-    """Checks that the proof and the run cell by cell accept the same plans."""
+    """Checks that the proof and the symbolic run accept the same plans."""
     compare(plan, seed, turns=6)
 
 
 @settings(max_examples=examples(30), deadline=None)
 @given(long_plans(), st.integers(0, 2**32 - 1))
 def test_verdicts_on_what_repeats_are_those_of_the_run_cell_by_cell(plan: Plan, seed: int) -> None:
-    """Checks the shortcut for repeated slabs: damage is also found in periods that the proof skips."""
+    """Checks the shortcut for slabs that repeat. The proof must also find damage in the periods that it skips."""
     compare(plan, seed, turns=5)
 
 
 @settings(max_examples=examples(60), deadline=None)
 @given(problems(max_radius=2, max_extent=14), st.data())
 def test_verdicts_on_arrays_in_memory_are_those_of_the_run_cell_by_cell(plain: Problem, data: st.DataObject) -> None:
-    """Checks that the proof and the run cell by cell agree on passes that consist of updates only."""
+    """Checks that the proof and the symbolic run agree on passes that consist of updates only."""
     problem = one_layer.in_memory(plain, data.draw(st.booleans()))
     plan = one_layer.make_plan(problem, data.draw(sizes_for(problem)), MACHINE, assumed_rate)
     rng = random.Random(data.draw(st.integers(0, 2**32 - 1)))
@@ -118,7 +118,8 @@ def test_verdicts_on_arrays_in_memory_are_those_of_the_run_cell_by_cell(plain: P
 
 
 def compare(plan: Plan, seed: int, turns: int) -> None:
-    """Compare the verdicts on one pass of a plan: unchanged, with less memory, and with several kinds of damage."""
+    """Compare the verdicts of the proof and the symbolic run on one pass of a plan. The pass is unchanged, has less
+    memory, or is damaged."""
     rng, one = random.Random(seed), random.Random(seed).choice(plan.passes)
     first, second, static = (max(1, planes - rng.randint(0, 2)) for planes in plan.window.ring_planes)
     smaller = replace(plan.window, ring_planes=(first, second, static))
@@ -171,7 +172,7 @@ def damage(rng: random.Random, one: Pass) -> Pass:
 
 
 def changed(rng: random.Random, action: Action) -> Action:
-    """Return an action with one number, or one edge of its area, changed by up to two."""
+    """Return a changed action. One of its numbers, or one edge of its area, differs by one or two."""
     step = rng.choice([-2, -1, 1, 2])
     values = [(one.name, getattr(action, one.name)) for one in fields(action)]
     values = [(name, value) for name, value in values if isinstance(value, int | Rectangle)]
@@ -203,7 +204,7 @@ def test_later_passes_find_what_is_only_read_in_memory() -> None:
 
 
 def large_plan() -> Plan:
-    """Return a plan like the tuner's for a grid of 4096 x 2048 x 2048 cells in 2 GiB."""
+    """Return a plan for a grid of 4096 x 2048 x 2048 cells in 2 GiB, with sizes like those that the tuner chooses."""
     problem = make_problem((2048, 2048, 4096), (1, 1, 1), 128)
     sizes = Sizes(levels=64, slab=71, diamond=8, block_y=248)
     plan = build(problem, SCHEMES["wavefront"], sizes, MACHINE, assumed_rate)
@@ -212,7 +213,8 @@ def large_plan() -> Plan:
 
 
 def test_large_plans_are_proved() -> None:
-    """Checks that the time of the proof does not depend on the number of cells. The run cell by cell takes hours."""
+    """Checks that a large plan can be proved. The time of the proof does not depend on the number of cells. The
+    symbolic run takes hours for this plan."""
     validate(large_plan(), budget_bytes=2 << 30)
 
 
@@ -229,7 +231,8 @@ def test_one_action_in_the_middle_of_a_large_plan_is_missed(place: float) -> Non
 
 
 def test_thousands_of_levels_in_memory_are_proved_as_few_are() -> None:
-    """Checks that the proof skips most of the levels that repeat, and still finds that the last level is missing."""
+    """Checks a plan with 10 000 levels. The proof skips most of the levels, because they repeat, and still finds that
+    the last level is missing."""
     problem = make_problem((16, 16, 16), (1, 1, 1), 10_000)
     plan = build(problem, SCHEMES["wavefront"], Sizes(10_000, 20_000, 2), MACHINE, assumed_rate)
     one = plan.passes[0]
@@ -261,7 +264,7 @@ def begun(tmp_path: Path) -> Path:
 
 @pytest.fixture(params=sorted(DAMAGES))
 def faulty_planner(begun: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Damage the middle of the first pass of each new plan. The run `begun` exists already."""
+    """Let the planner damage each new plan in the middle of its first pass. The run `begun` is made before this."""
     right = engine.choose
 
     def choose(*arguments: object, **more: object) -> TunedPlan:
@@ -308,8 +311,8 @@ def test_a_run_that_goes_on_refuses_an_illegal_plan(begun: Path) -> None:
 def test_plan_says_that_it_was_proved(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Checks that `plan --check` prints one line with the seconds and writes the seconds to the JSON. Without --check,
-    this line does not appear.
+    """Checks that `plan --check` prints one line with the seconds of the proof, and writes these seconds to the JSON.
+    Without `--check`, neither appears.
     """
     monkeypatch.chdir(tmp_path)
     words = ["plan", "heat7", "-n", "12", "12", "60", "-t", "9", "-d", "run.oc", "--json", "plan.json"]

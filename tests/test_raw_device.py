@@ -1,4 +1,4 @@
-"""Check runs on real block devices, for behaviour that only the kernel shows.
+"""Check runs on real block devices. These tests cover behaviour that only the kernel shows.
 
 The tests use loop devices of their own sparse files, and no other device. Without loop devices the tests are skipped.
 """
@@ -40,13 +40,13 @@ def must(*words: str | Path) -> str:
 
 
 def refused(done: subprocess.CompletedProcess[str]) -> str:
-    """Return the line that explains why the command was refused."""
+    """Assert that a command was refused with a message of one line, and return this line."""
     assert done.returncode == 2 and done.stdout == "" and done.stderr.count("\n") == 1, (done.stdout, done.stderr)
     return done.stderr
 
 
 class Loop:
-    """Makes loop devices from new files of 64 MiB, or from given files."""
+    """Loop devices of a test. It makes them from new files of 64 MiB or from given files."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.made = folder, dict[Path, Path]()
@@ -69,7 +69,7 @@ class Loop:
         """Release the device and keep its file."""
         call("blockdev", "--setrw", device)  # this device name may be used again, for writing
         must("losetup", "--detach", device)
-        return self.made.pop(device)  # the name may now belong to another process
+        return self.made.pop(device)  # now another process may own the device with this name
 
 
 @pytest.fixture
@@ -152,8 +152,8 @@ def test_damage_is_found_where_it_is(loop: Loop) -> None:
 
 
 def test_bench_io_writes_a_device_that_holds_nothing_and_no_other(loop: Loop, tmp_path: Path) -> None:
-    """Checks that the benchmark leaves no recognisable content on a device, and that the benchmark refuses a device
-    with a run.
+    """Checks that the benchmark leaves no content on a device that other programs recognise. A device with a run is
+    refused.
     """
     device, bench = loop(), ["bench", "io", "--small", "--only", "raw", "-d", tmp_path, "--raw-device"]
     done = outcrop(*bench, device, "--write-device")
@@ -190,8 +190,8 @@ def test_a_file_system_is_kept_and_a_mounted_one_even_from_force(loop: Loop, tmp
 
 
 def test_a_device_that_someone_holds_is_refused(loop: Loop) -> None:
-    """Checks a device that is opened exclusively, as by an invisible mount, and a device behind one or two loop
-    devices.
+    """Checks that a device in use is refused. Another program has opened it exclusively, as a mount does, or the device
+    is behind one or two loop devices.
     """
     device = loop()
     run = [*RUN, "-t", "1", "-d", device, "--raw-device", "--force"]
@@ -244,7 +244,8 @@ def test_a_device_that_is_too_small_says_how_large_it_must_be(loop: Loop) -> Non
 
 
 def test_devices_are_found_under_other_names(loop: Loop) -> None:
-    """Checks that a run finds its devices by their content, because device names may change at a restart."""
+    """Checks that a run finds its devices by their content, because the names of devices may change when the machine
+    restarts."""
     devices = [loop(), loop()]
     assert outcrop(*RUN, "-t", "6", "-d", devices[0], "-d", devices[1], "--raw-device").returncode == 0
     assert "share of a run" in refused(outcrop("info", devices[1]))

@@ -1,4 +1,4 @@
-"""Check that reading a run directory of somebody else follows no links and reads only regular files."""
+"""Check that Outcrop follows no links and reads only regular files in a run directory of another user."""
 
 import os
 from collections.abc import Iterator
@@ -50,7 +50,7 @@ def test_what_leads_outside_or_is_no_file_is_refused(tmp_path: Path, folder: int
 
 
 def test_a_path_that_is_no_regular_file_is_not_read(tmp_path: Path) -> None:
-    """Checks that a path must be a regular file, because the index of a shard can also be read by path."""
+    """Checks that a read by path also requires a regular file. The index of a shard can be read in this way."""
     os.mkfifo(tmp_path / "pipe")
     for path in (tmp_path / "pipe", tmp_path, Path("/dev/zero")):
         with pytest.raises(StorageError, match="not a regular file"):
@@ -58,8 +58,8 @@ def test_a_path_that_is_no_regular_file_is_not_read(tmp_path: Path) -> None:
 
 
 def test_a_store_shows_labels_and_needs_no_descriptor_later(tmp_path: Path, folder: int) -> None:
-    """Checks that a store keeps its files open when the descriptor of the run directory is closed. The list of paths of
-    the store shows the labels of the files.
+    """Checks that a store keeps its files open after the descriptor of the run directory is closed. In its list of
+    paths, the store shows the labels of the files.
     """
     again = os.dup(folder)
     store = _core.Store([FileBeneath(again, "u/0", "run.oc/u/0"), str(tmp_path / "outside")], writable=True)

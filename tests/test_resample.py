@@ -1,4 +1,5 @@
-"""Check resampling: its accuracy, equal bits for any grouping of planes, and few reads of planes."""
+"""Check resampling. It must be accurate, give the same bits however many planes are computed at a time, and read few
+planes."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -20,7 +21,7 @@ targets = st.tuples(*[st.integers(2, 9)] * 3)
 
 
 def collect(source: InputArray, group: int | None = None) -> np.ndarray:
-    """Return all planes, read in groups of `group` planes."""
+    """Read `group` planes at a time, and return all planes."""
     count = source.shape[0]
     return np.concatenate([source.planes(z, min(z + (group or count), count)) for z in range(0, count, group or count)])
 
@@ -33,8 +34,8 @@ def values_of(shape: tuple[int, ...], dtype: str = "float64") -> np.ndarray:
 def test_planes_do_not_depend_on_their_grouping(
     shape: tuple[int, int, int], target: tuple[int, int, int], group: int, dtype: str
 ) -> None:
-    """Checks that the bits do not depend on the grouping of planes. A run chooses groups by the size of a plane and by
-    shards.
+    """Checks that the bits do not depend on how many planes are computed at a time. In a run, this number follows from
+    the size of a plane and from the shards.
     """
     values = (values_of(shape) * 100).astype(dtype)
     whole = collect(oc.resample(values, target))
@@ -48,8 +49,8 @@ def test_planes_do_not_depend_on_their_grouping(
 def test_linear_functions_are_exact(
     shape: tuple[int, int, int], target: tuple[int, int, int], slopes: tuple[int, int, int]
 ) -> None:
-    """Checks that linear functions are exact up to rounding. The ends of both grids coincide. An axis of one sample
-    gives constants.
+    """Checks that linear functions are resampled exactly up to rounding. The first and last samples of both grids
+    coincide. An axis with one sample gives a constant.
     """
 
     def plane(points: tuple[int, int, int]) -> np.ndarray:
@@ -64,8 +65,8 @@ def test_linear_functions_are_exact(
 def test_values_stay_within_their_neighbours_and_constants_stay(
     shape: tuple[int, int, int], target: tuple[int, int, int], values: st.DataObject
 ) -> None:
-    """Checks that no result exceeds the samples. With a velocity above the model's maximum, a stable time step becomes
-    unstable.
+    """Checks that results stay between the smallest and the largest sample. A velocity above the maximum of the model
+    may make a stable time step unstable.
     """
     floats = st.floats(np.float32(-1e30), np.float32(1e30), width=32)
     array = values.draw(arrays("float32", shape, elements=floats))
@@ -76,7 +77,7 @@ def test_values_stay_within_their_neighbours_and_constants_stay(
 
 
 def test_rounding_does_not_lead_beyond_a_sample() -> None:
-    """Checks the rounding just before a sample, because a + (b - a) is not b in floating-point numbers."""
+    """Checks the rounding of results just before a sample. In floating-point numbers, a + (b - a) may differ from b."""
     pairs = np.random.default_rng(0).uniform(-1, 1, (1000, 2)).astype("float32") * np.float32([9, 0.1])
     result = collect(oc.resample(pairs, (1000, 2), spacing=1, new_spacing=(1, 0.99999999)))[:, 1]
     assert (result <= pairs.max(axis=1)).all() and (result >= pairs.min(axis=1)).all()
@@ -84,8 +85,8 @@ def test_rounding_does_not_lead_beyond_a_sample() -> None:
 
 @given(shape=st.tuples(*[st.integers(2, 5)] * 3), finer=st.tuples(*[st.integers(1, 4)] * 3))
 def test_samples_that_coincide_are_kept_bit_for_bit(shape: tuple[int, int, int], finer: tuple[int, int, int]) -> None:
-    """Checks that points on samples keep their bits, also beside NaN and infinity. Refining and then coarsening gives
-    the input again.
+    """Checks that a result at the place of a sample has the bits of the sample, even beside NaN and infinity. If a
+    refined grid is coarsened again, the result equals the input.
     """
     values = values_of(shape)
     values[-1, -1, -1] = np.nan
@@ -107,7 +108,8 @@ def test_results_equal_plain_interpolation_axis_by_axis(target: tuple[int, int, 
 
 
 def test_large_planes_are_interpolated_in_blocks_of_rows() -> None:
-    """Checks that rows on both sides of a block border fit together, for finer and coarser grids."""
+    """Checks large planes, which are computed in blocks of rows. The rows on both sides of a border between blocks must
+    be right, for finer and coarser grids."""
     rows = np.arange(1500.0)[:, None] + np.arange(700.0) / 1024
     for shape in [(1, 2999, 1399), (1, 500, 234)]:
         result = collect(oc.resample(rows[None], shape))
@@ -117,7 +119,8 @@ def test_large_planes_are_interpolated_in_blocks_of_rows() -> None:
 
 @pytest.mark.parametrize(("count", "expected"), [(41, list(range(5))), (3, [0, 2, 4]), (2, [0, 4])])
 def test_only_planes_that_are_needed_are_read_and_each_once(count: int, expected: list[int]) -> None:
-    """Checks that each needed plane of the model is read once, and that a coarser grid does not read skipped planes."""
+    """Checks that each necessary plane of the model is read once. Planes that a coarser grid does not need are not
+    read."""
     asked: list[int] = []
 
     def planes(z0: int, z1: int) -> np.ndarray:
@@ -129,7 +132,8 @@ def test_only_planes_that_are_needed_are_read_and_each_once(count: int, expected
 
 
 def test_distances_between_samples() -> None:
-    """Checks the places of samples with spacings, computed in decimal: 0.1 fits into 1 exactly ten times."""
+    """Checks the places of samples if spacings are given. The places are computed in decimal, so 0.1 fits into 1
+    exactly ten times."""
     line = np.arange(11.0) ** 2
     fine = collect(oc.resample(line, (101,), spacing=1, new_spacing=0.1))
     assert fine.shape == (101,) and np.array_equal(fine[::10], line)
@@ -142,7 +146,8 @@ def test_distances_between_samples() -> None:
 
 @pytest.mark.parametrize("axis", "zyx")
 def test_sections_are_extruded_along_every_axis(axis: str) -> None:
-    """Checks that the axes of a section map to the other two axes in the order z, y, x, or in the given order."""
+    """Checks sections that are extruded along each axis. The axes of the section become the other two axes of the grid,
+    in the order z, y, x or in the given order."""
     section = values_of((3, 4), "float32")
     place, others = "zyx".index(axis), "zyx".replace(axis, "")
     expected = np.repeat(np.expand_dims(section, place), 7, place)
@@ -160,7 +165,8 @@ def test_sections_are_extruded_along_every_axis(axis: str) -> None:
 
 
 def test_whole_numbers_stay_what_they_are_when_nothing_is_interpolated() -> None:
-    """Checks that large whole numbers are not rounded to floats, because repeating needs no arithmetic."""
+    """Checks that large whole numbers keep their values if they are only repeated. They must not be converted to
+    floating-point numbers."""
     section = np.array([[2**62 + 1, 5]])
     result = collect(oc.extrude(section, "z", 2))
     assert result.dtype == section.dtype and (result == section).all()
@@ -169,7 +175,8 @@ def test_whole_numbers_stay_what_they_are_when_nothing_is_interpolated() -> None
 @pytest.mark.parametrize("axes", ["zyx", "zxy", "yzx", "yxz", "xzy", "xyz"])
 @pytest.mark.parametrize("cache_bytes", [0, 150, 1 << 20])
 def test_axes_in_any_order(axes: str, cache_bytes: int) -> None:
-    """Checks any order of axes, also if each plane needs all stored planes and the cache holds only a few."""
+    """Checks any order of axes. In some orders, each plane of the result needs all stored planes, and the cache holds
+    only a few of them."""
     values = values_of((3, 4, 5))
     by_name = [values.shape[axes.index(letter)] for letter in "zyx"]
     for array in (values, from_array("a source", values)):
@@ -179,7 +186,7 @@ def test_axes_in_any_order(axes: str, cache_bytes: int) -> None:
 
 @pytest.mark.parametrize("target", [(7,), (1,), (7, 9), (5, 1), (4, 6, 8)])
 def test_results_have_the_grid_s_own_axes(target: tuple[int, ...]) -> None:
-    """Checks grids of one to three axes, for any grouping of planes, rows or cells."""
+    """Checks grids of one to three axes. Any number of planes, rows or cells may be computed at a time."""
     values = values_of(tuple(1 if size == 1 else 4 for size in target))
     expected = values
     for axis, size in enumerate(target):
@@ -226,7 +233,7 @@ def test_axes_that_only_one_side_has(
 
 
 def test_a_file_is_fitted_by_its_name_alone(tmp_path: Path) -> None:
-    """Checks texts of --init: a section with named axes, a profile that becomes layers, and a volume."""
+    """Checks texts of the option `--init`: a section with named axes, a profile that becomes layers, and a volume."""
     section, profile, volume = values_of((5, 3)), values_of((4,)), values_of((3, 4, 5))
     for name, array in [("s", section), ("p", profile), ("v", volume)]:
         np.save(tmp_path / f"{name}.npy", array)

@@ -1,4 +1,5 @@
-"""Check the traffic of the schemes of the literature: the plans move as many bytes as the formulas give."""
+"""Check the traffic of the schemes in the literature. Plans move the number of bytes that the published formulas
+give."""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ def words(plan: Plan) -> float:
 
 
 def overlap(block: int, extent: int) -> float:
-    """Return the relative overlap r bt / b, without the first block, which has no neighbour below it."""
+    """Return the relative overlap r bt / b of the blocks. The first block has no neighbour below it and does not
+    count."""
     blocks = -(-(extent - 2) // block)
     return LEVELS / block * (blocks - 1) / blocks
 
@@ -54,7 +56,8 @@ def test_each_variant_moves_less_than_the_one_before() -> None:
 
 @pytest.mark.parametrize("scheme", sorted(SCHEMES))
 def test_ranking_formulas_are_close_to_the_plans(scheme: str) -> None:
-    """Checks that the formulas that rank sizes are within 10 % of the plan's bytes and updates."""
+    """Checks the formulas that the tuner uses to rank sizes. They differ by at most 10 % from the bytes and updates of
+    the plan."""
     plan = large_plan(scheme)
     volume = SCHEMES[scheme].volume(LARGE, plan.sizes)
     assert volume.bytes_read == pytest.approx(plan.predicted.bytes_read, rel=0.1)

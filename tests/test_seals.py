@@ -1,4 +1,4 @@
-"""Check that a run finds planes with a correct checksum that are swapped, misplaced or outdated."""
+"""Check that a run detects planes that are swapped, misplaced or outdated, although their checksums are correct."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def make_wave() -> Stencil:
 
 
 class Run(FileRun):
-    """A pass of two steps on files in `folder`. The planes have the seals that the pass expects."""
+    """A pass of two steps on files in `folder`. At first, all planes have the seals that the pass expects."""
 
     def __init__(self, folder: Path, block_y: int = 0, periodic: bool = False) -> None:
         stencil = make_wave()
@@ -59,7 +59,7 @@ class Run(FileRun):
 
 
 def record(files: list[Path], z: int, content: bytes | None = None) -> bytes:
-    """Return the record of plane z, and replace it by `content` if given."""
+    """Return the record of plane z. If `content` is given, it then replaces the record in the file."""
     shard, offset = LAYOUT.locate(z)
     with files[shard].open("r+b") as file:
         file.seek(offset)
@@ -71,7 +71,8 @@ def record(files: list[Path], z: int, content: bytes | None = None) -> bytes:
 
 
 def test_a_seal_is_what_the_documents_say() -> None:
-    """Checks the seal against its definition in the documents, so that other programs can compute it."""
+    """Checks that a seal follows its definition in the documents. With this definition, other programs can compute
+    seals."""
     expected = _core.crc32c(struct.pack("<QI", 2**40 + 5, 0xDEADBEEF), 0xFFFFFFFE)
     assert _core.plane_seal(2**40 + 5, 0xDEADBEEF, 0xFFFFFFFE) == expected
 
@@ -101,7 +102,7 @@ def swap_arrays(run: Run) -> list[Path]:
 
 
 def lose_a_write(run: Run) -> list[Path]:
-    """Replace a plane by a plane of another writing, and return the damaged files."""
+    """Replace a plane of m by a plane of another assignment to m, and return the damaged files."""
     (files,) = run.fixed
     other = make_files(run.folder, "other", LAYOUT)
     put(LAYOUT, other, run.state["m"] + 1, run.seeds.statics[0] + 1)
@@ -114,8 +115,8 @@ def lose_a_write(run: Run) -> list[Path]:
 def test_whole_planes_of_another_place_or_writing_are_found(
     tmp_path: Path, harm: Callable[[Run], list[Path]], block_y: int
 ) -> None:
-    """Checks that passes and reads find planes of another place or writing. A pass without checksums does not find such
-    planes.
+    """Checks that passes and reads detect planes that belong to another place or another assignment. A pass without
+    checksums does not detect such planes.
     """
     run = Run(tmp_path, block_y)
     files = harm(run)
@@ -133,7 +134,8 @@ def test_whole_planes_of_another_place_or_writing_are_found(
 
 @pytest.mark.parametrize("field", ["sources", "statics"])
 def test_every_array_that_is_read_is_compared(tmp_path: Path, field: str) -> None:
-    """Checks that one wrong seed stops the pass, with the name of its array. Missing seeds stop the pass too."""
+    """Checks that a wrong seed of any array stops the pass, and that the error names the array. Missing seeds stop the
+    pass too."""
     run = Run(tmp_path)
     right: tuple[int, ...] = getattr(run.seeds, field)
     for place, name in enumerate(NAMES if field == "sources" else STATICS):
@@ -149,8 +151,8 @@ def test_every_array_that_is_read_is_compared(tmp_path: Path, field: str) -> Non
 
 @pytest.mark.parametrize("place", [0, 4])
 def test_a_flipped_bit_of_the_tail_is_named_for_what_it_is(tmp_path: Path, place: int) -> None:
-    """Checks the errors for a flipped bit. In the checksum, the error is a mismatch. In the seal, the error says that
-    the plane may belong to another place.
+    """Checks the errors for a flipped bit behind a plane. If the bit is in the checksum, the error is a mismatch. If
+    the bit is in the seal, the error says that the plane may belong to another place.
     """
     run = Run(tmp_path)
     u = run.turns[0][0]
@@ -168,7 +170,8 @@ def test_a_flipped_bit_of_the_tail_is_named_for_what_it_is(tmp_path: Path, place
 
 
 def test_planes_are_filled_with_the_seals_that_passes_expect(tmp_path: Path) -> None:
-    """Checks that `Planes` writes planes with the seals that passes expect, in groups across shards or one by one."""
+    """Checks that `Planes` writes the seals that passes expect. Planes are written in groups that cross shards, or one
+    by one."""
     run = Run(tmp_path)
     for name, files, seed in zip(NAMES, run.turns[0], run.seeds.sources, strict=True):
         for file in files:
