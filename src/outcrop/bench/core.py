@@ -175,8 +175,8 @@ def share_of(memory: str) -> float:
 
 
 def budgets_of(problem: Problem, shares: tuple[float, ...]) -> dict[str, int]:
-    """Return the memory budgets of the runs in bytes, by name. The first budget holds the whole grid in memory. The
-    others are those of the shares. Each is at least the smallest budget that works.
+    """Return the memory budgets of the runs in bytes, by name. With the first budget, the whole grid is in memory. Then
+    one budget follows for each share. No budget is smaller than the minimum for the problem.
     """
     both = 2 * problem.cells * problem.item_bytes
     budgets = {"in_memory": largest_useful_bytes(problem)}

@@ -56,7 +56,8 @@ def table_row(cells: Iterable[str]) -> str:
 
 
 def table_head(heads: Iterable[str], numbers: bool = True) -> list[str]:
-    """Return the first two lines of a Markdown table. With `numbers`, all columns but the first are right-aligned."""
+    """Return the first two lines of a Markdown table. If `numbers` is true, all columns except the first are
+    right-aligned."""
     every = list(heads)
     return [table_row(every), "|---|" + ("--:|" if numbers else "---|") * (len(every) - 1)]
 

@@ -1,11 +1,12 @@
 """`outcrop bench io`: measure the rates of a device for several access sizes, queue depths and interfaces. IOR and
 Figure 7 of the out-of-core papers show such rates.
 
-    sizes     Requests of 256 B to 16 MiB, by each interface. The page cache first holds nothing of the file.
-    depths    Requests of 4 KiB without the page cache, with 1 to 64 requests in flight.
-    cached    Requests of 256 B to 16 MiB on a file in the page cache. One thread uses system calls or loads and stores.
-    raw       A file, and the device of --raw-device. The device is written only with --write-device.
-    beyond    A file that fits into memory, and a file four times as large as the memory of a control group.
+    `sizes`    Requests of 256 B to 16 MiB, by each interface. The page cache first holds nothing of the file.
+    `depths`   Requests of 4 KiB without the page cache, with 1 to 64 requests in flight.
+    `cached`   Requests of 256 B to 16 MiB on a file in the page cache. One thread uses system calls, or it loads and
+               stores.
+    `raw`      A file, and the device of --raw-device. The device is written only with --write-device.
+    `beyond`   A file that fits into memory, and a file four times as large as the memory of a control group.
 
 Each part measures sequential and random reads and writes.
 

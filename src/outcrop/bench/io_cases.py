@@ -67,7 +67,7 @@ def pattern_of(one: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True)
 class IoCase:
-    """Requests over the first `span_bytes` of a file, with `depth` requests in flight.
+    """Requests for the first `span_bytes` bytes of a file, with `depth` requests in flight.
 
     If `warm` is true, the page cache holds as much of the span as possible. Otherwise the page cache holds nothing of
     the span. If `flush` is true, the time of writes through the page cache includes their flush.

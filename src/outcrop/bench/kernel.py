@@ -1,7 +1,7 @@
 """`outcrop bench kernel`: compare generated kernels with loops written by hand.
 
-    cache    One thread updates arrays that fit into the second-level cache.
-    sweeps   All threads sweep over arrays in memory. Kernels and loops each use their best blocks of rows.
+    `cache`    One thread updates arrays that fit into the second-level cache.
+    `sweeps`   All threads sweep over arrays in memory. Kernels and loops each use their best blocks of rows.
 
 Generated kernels and hand-written loops are measured alternately, and medians are compared. The hand-written loops are
 in `handwritten/`. Their results must equal the results of generated kernels up to rounding.

@@ -1,5 +1,5 @@
-"""`outcrop bench stencils`: measure each family of stencils of the library in memory and out of core, and Devito in
-memory.
+"""`outcrop bench stencils`: measure each family of stencils in the library, in memory and out of core. Where Devito has
+the same equations, measure Devito in memory, too.
 
     sweeps       In memory, one step after another, with the best blocking in y.
     in memory    Temporal blocking for the cache. The window holds the whole grid, and only updates are timed.
@@ -59,8 +59,9 @@ Planes: TypeAlias = Callable[[int, int], NDArray[np.float32]]
 class StencilCase:
     """One stencil of the library. `plane` is (ny, nx) for grids of three axes and (nx,) for grids of two.
 
-    Fields are smooth waves around 0. A field in `means` is a wave within 10 % around its value there. These values keep
-    the simulation from growing, and keep values from becoming denormal. Denormal values would slow the processor down.
+    Fields are smooth waves around 0. If `means` has a value for a field, the field is a wave around this value with an
+    amplitude of 10 %. Such values keep the simulation from growing, and keep values from becoming denormal. Denormal
+    values would slow the processor down.
     """
 
     name: str

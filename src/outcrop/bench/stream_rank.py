@@ -1,12 +1,11 @@
 """STREAM on one rank: run the loops on arrays in DRAM or on a tier, and measure the times.
 
-    mode          reads from   writes to   and then
-    dram          DRAM         DRAM
-    none          tier         tier
-    individual    tier         tier        flushes each element, or each page if the tier needs msync
-    collective    tier         tier        flushes the whole result at once
-    read-only     tier         DRAM
-    write-only    DRAM         tier
+    `dram`         Reads from DRAM and writes to DRAM.
+    `none`         Reads from the tier and writes to the tier, without flushes.
+    `individual`   Like `none`, but each element is flushed, or each page if the tier needs msync.
+    `collective`   Like `none`, but the whole result is flushed at once.
+    `read-only`    Reads from the tier and writes to DRAM.
+    `write-only`   Reads from DRAM and writes to the tier.
 
 The names of the modes come from A. Jackson, and the loops come from McCalpin. The user names the tier, or the tier is
 the file system of a directory.

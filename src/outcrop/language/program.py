@@ -25,8 +25,8 @@ OPERATORS = {"add": 2, "sub": 2, "mul": 2, "div": 2, "neg": 1, "sqrt": 1, "abs":
 
 @dataclass(frozen=True)
 class Load:
-    """The value of field number `field` at `offset` (z, y, x). With `age` 0 it is the newest value. With `age` 1 it is
-    the value before the field's latest update."""
+    """The value of field number `field` at `offset` (z, y, x). If `age` is 0, this is the newest value. If `age` is 1,
+    this is the value before the field's latest update."""
 
     field: int
     offset: tuple[int, int, int]
@@ -127,8 +127,8 @@ class Program:
 
 def evaluate(program: Program, load: Callable[[Load], Any], scalars: Sequence[float], dtype: type) -> list[Any]:
     """Run a program with NumPy, operation by operation. The result of each operation is rounded to `dtype`. The results
-    are arrays if `load` returns arrays, otherwise NumPy scalars. `scalars` has the values of the parameters, then those
-    of the signals."""
+    are arrays if `load` returns arrays, otherwise NumPy scalars. `scalars` has the values of the parameters first, then
+    the values of the signals."""
     import numpy as np  # imported late, because `outcrop info` reads programs without NumPy
 
     functions: dict[str, Callable[..., Any]] = {

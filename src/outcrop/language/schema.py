@@ -87,7 +87,7 @@ def as_finite(value: object, what: str) -> float:
 
 
 def read_members(data: object, what: str, *names: str) -> Mapping[str, Any]:
-    """Return `data` if it is a mapping with exactly these members."""
+    """Return `data` if it is a mapping with exactly the members `names`."""
     if not isinstance(data, Mapping) or set(data) != set(names):
         there = sorted(map(shown, data)) if isinstance(data, Mapping) and len(data) < 20 else shown(data)
         raise ValueError(f"{what} needs the members {', '.join(names)}, and has {shown(there)}")
@@ -103,14 +103,14 @@ def read_list(data: object, what: str, maximum: int, minimum: int = 0) -> list[A
 
 
 def read_whole(value: object, what: str, end: int) -> int:
-    """Return a whole number from 0 to `end` - 1."""
+    """Return `value` if it is a whole number from 0 to `end` - 1."""
     if type(value) is not int or not 0 <= value < end:
         raise ValueError(f"{what} {shown(value)} must be a whole number from 0 to {end - 1}")
     return value
 
 
 def read_offset(values: list[Any]) -> Offset:
-    """Return an offset in cells along z, y and x."""
+    """Convert a list to an offset in cells along z, y and x."""
     for step in values:
         if type(step) is not int or not -MAX_OFFSET <= step <= MAX_OFFSET:
             raise ValueError(f"offset {shown(values)} must be whole numbers from {-MAX_OFFSET} to {MAX_OFFSET}")

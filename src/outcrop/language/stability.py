@@ -133,9 +133,9 @@ def _quotient(a: float, b: float) -> float:
 
 @dataclass(frozen=True)
 class Limit:
-    """The parameter that decides whether a step is stable. A stencil that is not linear is linearised at `state`. The
-    stable values of the parameter are those up to the limit. With `is_minimum`, the stable values are those from the
-    limit upwards."""
+    """The parameter that decides whether a step is stable. A stencil that is not linear is linearised at `state`.
+    Values of the parameter up to the limit are stable. If `is_minimum` is true, values from the limit upwards are
+    stable instead."""
 
     parameter: str = "dt"
     is_minimum: bool = False

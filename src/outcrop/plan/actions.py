@@ -1,8 +1,8 @@
 """The actions of a plan, and the parts of the grid that they name.
 
 An action is a small object that cannot be changed. It has the same meaning for the validator, the rehearsal, the cost
-model and the executor. Ranges are half open. y counts rows. x counts the cells of a row, including its padding, so that
-x0 and x1 can be multiples of 64 bytes. An action applies to all fields at once.
+model and the executor. Ranges are half open. The coordinate y counts rows. The coordinate x counts the cells of a row,
+including its padding, so that x0 and x1 can be multiples of 64 bytes. An action applies to all fields at once.
 
 The window has one ring of slots for the first copy of each field. It has another ring for the second copy of each field
 with two copies. Updates write the two copies alternately. For example, a single field that is updated in one stage has
@@ -11,11 +11,11 @@ size of its ring. A slot holds the frame of its plane: the whole plane, or the p
 
 A pass uses these arrays on disk. The last two are discarded when the pass ends:
 
-    source   Generation g of the fields that are updated.
-    target   Generation g + 1. During the pass, also unfinished levels of the same parity as the last level.
-    statics  The fields that nothing updates.
-    other    Unfinished levels of the other parity.
-    fringes  Rows of both copies between two blocks in y.
+    `source`    Generation g of the fields that are updated.
+    `target`    Generation g + 1. During the pass, also unfinished levels of the same parity as the last level.
+    `statics`   The fields that nothing updates.
+    `other`     Unfinished levels of the other parity.
+    `fringes`   Rows of both copies between two blocks in y.
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ class Bound:
 
 @dataclass(frozen=True, slots=True)
 class UpdateRegion:
-    """The cells of the grid that a block updates at each level: those with z_low <= z < z_high, and likewise along y
-    and x."""
+    """The cells of the grid that a block updates at each level. These cells have z_low <= z < z_high, and likewise
+    along y and x."""
 
     z_low: Bound = Bound(-FAR)
     z_high: Bound = Bound(FAR)

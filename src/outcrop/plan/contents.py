@@ -72,8 +72,8 @@ class CellLevels:
         return found
 
     def updated(self, span: PlaneSpan, centre: CellLevels, level: int) -> CellLevels:
-        """Return a copy in which a part is at `level`. Cells of this part that `centre` has as rim cells become rim
-        cells."""
+        """Return a copy in which the cells of a part are at `level`. But cells that belong to the rim in `centre` also
+        belong to the rim in the copy."""
         key = span, centre, level
         if (found := self._after.get(key)) is None:
             found = self._after[key] = self._with(span, np.where(centre.part(span) == RIM, RIM, level))
@@ -87,14 +87,14 @@ class CellLevels:
         return found
 
     def filled(self, span: PlaneSpan, level: int) -> CellLevels:
-        """Return a copy with one level in a part."""
+        """Return a copy in which all cells of a part are at `level`."""
         key = span, level
         if (found := self._after.get(key)) is None:
             found = self._after[key] = self._with(span, level)
         return found
 
     def raised(self, count: int) -> CellLevels:
-        """Return a copy with `count` added to every level that an update has written."""
+        """Return a copy in which each level that an update has written is higher by `count`."""
         levels = self.levels
         return self.shape.cells(np.where((levels > 0) & (levels != RIM), levels + count, levels).astype(np.int32))
 
@@ -180,8 +180,8 @@ class Runs(Generic[Value]):
         return self._starts[min(1, len(self._starts) - 1)], self._starts[-1]
 
     def advance(self, z0: int, z1: int, distance: int, times: int) -> None:
-        """Move the values of planes z0 <= z < z1 up by `times` distances. Each move leaves a copy of the values of the
-        `distance` planes below z0."""
+        """Move the values of planes z0 <= z < z1 up by `distance` planes, and do this `times` times. The planes that
+        become free get copies of the values of the `distance` planes below z0."""
         window, left = self.over(z0, z1), self.over(z0 - distance, z0)
         for moves in range(1, times + 1) if len(left) > 1 else ():
             for first, end, value in left:

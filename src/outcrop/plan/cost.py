@@ -296,8 +296,8 @@ def aside_seconds(problem: Problem, one: Pass, machine: Machine) -> float:
 
 
 def _requests(problem: Problem, move: Read | Write) -> int:
-    """Return the number of system calls. One call may transfer several whole planes that are adjacent in a file
-    (transfers.cpp)."""
+    """Return the number of system calls that a Read or Write needs. One call may transfer several whole planes that are
+    adjacent in a file (transfers.cpp)."""
     are_adjacent = move.area == problem.whole_plane and move.array != "fringes" and not problem.periodic[0]
     together = max(1, TOGETHER_BYTES // problem.record_bytes) if are_adjacent else 1
     return -(-(move.z1 - move.z0) // together) * arrays_moved(problem, move)

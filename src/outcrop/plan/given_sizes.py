@@ -1,10 +1,10 @@
 """Sizes that the user has given. The tuner chooses the other sizes.
 
-    bt              The number of time steps of a pass. A run with fewer steps has one pass.
-    by              The number of rows of a block at level 1.
-    bx, bz          The number of cells of a block along the other axes. Only schemes of the literature divide them.
-    slab            The number of planes that are updated together.
-    diamond         Half the height of the cache tiles, in levels.
+    `bt`         The number of time steps of a pass. A run with fewer steps has one pass.
+    `by`         The number of rows of a block at level 1.
+    `bx`, `bz`   The number of cells of a block along the other axes. Only schemes of the literature divide them.
+    `slab`       The number of planes that are updated together.
+    `diamond`    Half the height of the cache tiles, in levels.
 
 A scheme has some of these sizes (`Scheme.sizes`). If a user gives a size, the scheme lists only candidates with this
 size.

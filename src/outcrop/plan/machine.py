@@ -1,9 +1,9 @@
 """The figures of a machine that planning needs. They are measured on this machine, or declared for another machine.
 
 If cells are in its caches, a declared machine updates them at the declared rate. The bandwidth of its memory limits all
-other updates. A plain sweep moves three words for each cell: the old value, the cache line of the new value, which is
-fetched first, and the new value. A diamond of half height D moves these words once for D levels. A band of half height
-D moves them once for 2 D levels. For diamonds:
+other updates. A plain sweep moves three words for each cell. It reads the old value, fetches the cache line of the new
+value, and writes the new value. A diamond of half height D moves these words once for D levels. A band of half height D
+moves them once for 2 D levels. For diamonds:
 
     rate(D) = min(declared, memory bandwidth / (3 e / D)),  e bytes per cell, D = 1 for plain sweeps
 """
@@ -44,8 +44,8 @@ class StorageRates:
 
 @dataclass(frozen=True)
 class Machine:
-    """The figures of a machine. `checksum_bytes_per_second` is the rate of all threads together, `cache_bytes` the size
-    of one core's second-level cache, and `last_cache_bytes` the size of the last-level cache of all cores."""
+    """The figures of a machine. `checksum_bytes_per_second` is the rate of all threads together. `cache_bytes` is the
+    size of one core's second-level cache. `last_cache_bytes` is the size of the last-level cache of all cores."""
 
     threads: int
     memory_bytes: int

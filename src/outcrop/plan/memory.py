@@ -78,7 +78,7 @@ class Window:
 
 
 def make_window(problem: Problem, ring_planes: tuple[int, int, int], slot: int, keeps_statics: bool = False) -> Window:
-    """Return the window with rings of `ring_planes` slots. With `keeps_statics`, the rings of static fields are
+    """Return the window with rings of `ring_planes` slots. If `keeps_statics` is true, the rings of static fields are
     resident."""
     kept = (Ring(problem.planes, problem.record_bytes, True),) * (problem.statics if keeps_statics else 0)
     copies = len(problem.fields) - problem.statics, problem.doubles, problem.statics - len(kept)
@@ -101,7 +101,7 @@ def slots_within(problem: Problem, slot: int, budget_bytes: int) -> int:
 
 
 def gaps_bytes(rings: int) -> int:
-    """Return the bytes of a window before, between and after its rings."""
+    """Return the number of bytes that a window has before, between and after its rings."""
     return GUARD_BYTES + rings * (GUARD_BYTES + (SHIFT_BYTES if rings > RINGS_IN_STEP else 0))
 
 

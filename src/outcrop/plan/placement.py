@@ -82,9 +82,9 @@ def assign(demands: Sequence[Demand], free_bytes: Mapping[str, int], computing_s
 
 
 def cost(demands: Sequence[Demand], chosen: Sequence[Choice], places: Sequence[str], computing_seconds: float) -> Cost:
-    """Return the cost to be minimised. It has the nanoseconds of a step, the nanoseconds of transfers of updated
-    things, and the bytes of read-only things in each of `places`, with the fastest place first. Costs are compared in
-    this order."""
+    """Return the cost to be minimised. The first number is the nanoseconds of a step. The second number is the
+    nanoseconds of transfers of updated things. The other numbers are the bytes of read-only things in each of `places`,
+    with the fastest place first. Costs are compared in this order."""
     pairs = list(zip(demands, chosen, strict=True))
     step = max(round(computing_seconds * 1e9), sum(one.nanoseconds for one in chosen))
     updated = sum(one.nanoseconds for demand, one in pairs if demand.updated)
@@ -176,7 +176,8 @@ MIN_SHOWN_SECONDS = 0.001
 
 @dataclass(frozen=True)
 class PlacementRow:
-    """A row of the table. `takes` are the bytes of each place, and `why` is the reason for `place`."""
+    """A row of the table. `takes` has the bytes that the thing takes of each place. `why` is a text with the reason for
+    `place`."""
 
     name: str
     nbytes: int
@@ -202,7 +203,7 @@ def has_no_room(place: str) -> str:
 
 
 def takes_longer(place: str, what: str, seconds: float) -> str:
-    """Return the text of the objection to a place that delays `what`, such as "a step"."""
+    """Return the text of the objection that a place delays `what`, such as "a step"."""
     shown = format_seconds(max(seconds, MIN_SHOWN_SECONDS))
     longer = shown if seconds >= MIN_SHOWN_SECONDS else f"less than {shown}"
     return f"{place} makes {what} {longer} longer"

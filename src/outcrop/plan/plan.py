@@ -14,16 +14,18 @@ from outcrop.plan.problem import Problem
 class Sizes:
     """The numbers that a scheme may choose.
 
-    levels           The number of levels of a pass (L). It is the number of steps (`bt`) times the stages of a step.
-    slab             The number of planes of zeta that are updated together (b).
-    diamond          The half height D of the cache tiles, in levels. 0 means plain sweeps.
-    sweep_rows       The number of rows of a block of a plain sweep.
-    planes_per_call  The number of planes that one call of a kernel updates.
-    block_y          The number of rows of a block. 0 means that y is not divided.
-    block_x, block_z The number of cells of a block along the other axes. Only schemes of the literature divide them.
-    keeps_statics    True if all static fields stay in memory.
-    chunk            The number of planes of zeta in a tile that has all rows. Such tiles are bands instead of diamonds.
-                     They are for grids with few rows. 0 means that tiles divide y.
+    `levels`               The number of levels of a pass (L). It is the number of steps (`bt`) times the stages of a
+                           step.
+    `slab`                 The number of planes of zeta that are updated together (b).
+    `diamond`              The half height D of the cache tiles, in levels. 0 means plain sweeps.
+    `sweep_rows`           The number of rows of a block of a plain sweep.
+    `planes_per_call`      The number of planes that one call of a kernel updates.
+    `block_y`              The number of rows of a block. 0 means that y is not divided.
+    `block_x`, `block_z`   The number of cells of a block along the other axes. Only schemes of the literature divide
+                           them.
+    `keeps_statics`        True if all static fields stay in memory.
+    `chunk`                The number of planes of zeta in a tile that has all rows. Such tiles are bands instead of
+                           diamonds. They are for grids with few rows. 0 means that tiles divide y.
     """
 
     levels: int
@@ -56,8 +58,8 @@ class Pass:
 
 @dataclass(frozen=True)
 class Prediction:
-    """The predicted cost of a plan. `seconds` is wall-clock time. The other times are those of each phase alone,
-    without overlap."""
+    """The predicted cost of a plan. `seconds` is wall-clock time. Each of the other times is the time of one phase
+    alone, without overlap."""
 
     seconds: float
     bytes_read: int

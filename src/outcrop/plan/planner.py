@@ -68,7 +68,7 @@ class Planned:
 
 
 def make_plan(problem: Problem, machine: Machine, budget_bytes: int, scheme: str, update_rate: UpdateRate) -> Plan:
-    """Return only the plan that `choose` returns."""
+    """Call `choose`, and return only the plan without the other candidates."""
     return choose(problem, machine, budget_bytes, scheme, update_rate).plan
 
 

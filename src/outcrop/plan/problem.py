@@ -2,8 +2,8 @@
 which field.
 
 Planes are numbered in the order in which the window reaches them (core/outcrop/exec/problem.hpp). On a periodic axis,
-the order alternates between the two ends of the axis, so that planes which are neighbours across the ends have near
-numbers.
+the first plane and the last plane are neighbours. So the order alternates between both ends of the axis, and neighbours
+have near numbers.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ class FieldPlan:
     """The properties of a field that planning needs.
 
     `is_static`: no stage updates the field. `is_double`: the field has two copies in memory, which are written
-    alternately. `has_previous`: the previous value of the field is part of the state. `flips`: after each step, the
-    newest value is in the other copy than before. `name`: the user's name for the field.
+    alternately. `has_previous`: the previous value of the field is part of the state. `flips`: each step moves the
+    newest value from one copy to the other. `name`: the user's name for the field.
     """
 
     is_static: bool = False
@@ -38,8 +38,8 @@ class FieldPlan:
 
 @dataclass(frozen=True)
 class Operand:
-    """A value that a stage reads: the newest value of a field, or with `age` 1 its previous value. With `beside`, the
-    stage also reads the values of neighbouring cells."""
+    """A value that a stage reads: the newest value of a field, or with `age` 1 its previous value. If `beside` is true,
+    the stage also reads the values of neighbouring cells."""
 
     field: int
     age: int = 0
@@ -61,8 +61,8 @@ PLAIN_UPDATES = (StagePlan((Operand(0),), (0,)),)
 
 @dataclass(frozen=True)
 class AcquisitionDemand:
-    """The memory that sources, receivers and snapshots need: `snapshot_bytes` for the snapshots of one step,
-    `point_bytes` for the positions of sources and receivers, and `step_bytes` for their values in each step."""
+    """The memory that sources, receivers and snapshots need. `snapshot_bytes` is for the snapshots of one step.
+    `point_bytes` is for the positions of sources and receivers. `step_bytes` is for their values in each step."""
 
     snapshot_bytes: int = 0
     point_bytes: int = 0

@@ -165,8 +165,8 @@ def without_statics(one: Pass) -> Pass:
 
 
 def _slab_within(problem: Problem, scheme: Scheme, levels: int, sizes: Sizes, window: Window) -> int:
-    """Return the thickest slab, at most that of `sizes`, with which a pass of `levels` fits `window`. The slab of
-    `sizes` may be too thick, because a pass with fewer levels may need more planes in one of the rings."""
+    """Return the thickest slab with which a pass of `levels` fits `window`. It is at most the slab of `sizes`. The slab
+    of `sizes` may be too thick, because a pass with fewer levels may need more planes in one of the rings."""
     slab = sizes.slab
     while slab > 1 and not window.holds(scheme.window(problem, levels, replace(sizes, slab=slab))):
         slab -= 1

@@ -18,8 +18,8 @@ Actions that repeat are performed until two periods have the same effect:
 
 A period depends only on the planes of its own window. Assume that the windows of two successive periods have the same
 state, `distance` planes apart, and that all planes above them have equal contents. Then every later period has the same
-effect. It leaves the same contents below its window, `distance` planes further, and changes nothing else. So the state
-at the beginning of a later period is known, and the periods before it need not be performed.
+effect. It leaves the same contents below its window, but `distance` planes further up. It changes nothing else. So the
+state at the beginning of a later period is known, and the periods before it need not be performed.
 """
 
 from __future__ import annotations
@@ -92,8 +92,8 @@ def validate(plan: Plan, budget_bytes: int | None = None) -> None:
 
 def validate_pass(problem: Problem, one: Pass, window: Window, has_statics: bool = False) -> None:
     """Raise IllegalPlan unless `one` advances every cell to the last level and has written all cells to disk when it
-    commits. With `has_statics`, the window already holds the static fields when the pass begins. This is possible in
-    all passes except the first."""
+    commits. If `has_statics` is true, the window already holds the static fields when the pass begins. This is possible
+    in all passes except the first."""
     proof = Proof(problem, one, window, has_statics)
     _perform_all(proof)
     require(proof.committed, "no commit")
@@ -207,9 +207,9 @@ class _Repeats:
         return state
 
     def _parts(self, low: int, high: int) -> Iterator[tuple[Runs[Any], int, int, bool]]:
-        """Yield all rings and arrays, each with the range of a window and whether its contents stay. Contents stay
-        unless the ring has fewer slots than the grid has planes. In such a ring, plane z replaces plane z minus the
-        number of slots."""
+        """Yield all rings and arrays, each with the range of planes of a window. A flag is true if the contents of the
+        ring or array stay. Contents stay unless the ring has fewer slots than the grid has planes. In such a ring,
+        plane z replaces plane z minus the number of slots."""
         proof = self._proof
         for slots in proof.rings:
             planes, shift = slots.ring.planes, 0 if slots.ring.resident else proof.block.shift
@@ -245,8 +245,8 @@ def _distance(one: Action, other: Action) -> int | None:
 
 
 class Proof:
-    """The contents of the window and arrays during one pass. With `has_statics`, the window holds the static fields
-    when the pass begins."""
+    """The contents of the window and arrays during one pass. If `has_statics` is true, the window already holds the
+    static fields when the pass begins."""
 
     def __init__(self, problem: Problem, one: Pass, window: Window, has_statics: bool) -> None:
         self.single = problem.single
@@ -291,7 +291,7 @@ class Proof:
         self._perform[type(action)](action)  # type: ignore[operator]
 
     def fill(self, ring: int, level: int, only_rim: bool = False) -> None:
-        """Fill a ring with all planes at a level. With `only_rim`, fill only the rim of all planes."""
+        """Fill a ring with all planes at a level. If `only_rim` is true, fill only the rim of all planes."""
         for z0, z1, cells in self._stored(level, only_rim).over(0, self.problem.planes):
             self._place(ring, z0, z1, [self.whole], cells)
 
@@ -303,8 +303,7 @@ class Proof:
                 require(cells.holds((self.whole,), level), f"plane {z0} is not at the last level")
 
     def is_of_others(self, value: object) -> bool:
-        """Return whether this is the content of a slot that belongs to another block, so that the current block cannot
-        use it."""
+        """Return True if the content is in a slot of another block. The current block cannot use such a content."""
         return isinstance(value, SlotContent) and value.frame not in (self.frame, self._disk)
 
     def _shape(self, span: PlaneSpan) -> Shape:
@@ -324,8 +323,8 @@ class Proof:
         return self.rings[ring].there(self.frame, self.block.shift, z0, z1)
 
     def _stored(self, level: int, only_rim: bool = False) -> Runs[CellLevels]:
-        """Return the contents of a whole array. The rim has the level RIM. All other cells have `level`, or NOTHING
-        with `only_rim`."""
+        """Return the contents of a whole array. The rim has the level RIM. All other cells have `level`, or NOTHING if
+        `only_rim` is true."""
         problem, nx = self.problem, self.problem.shape[2]
         low, high = (problem.radii[2] if side == "fixed" else 0 for side in problem.sides[2])
         first = min(low, nx)
@@ -527,8 +526,8 @@ class Proof:
         self.committed = True
 
     def _require_statics(self, z0: int, z1: int, area: PlaneSpan, own: PlaneSpan) -> None:
-        """Raise IllegalPlan unless the static fields are in the window when their checksum is computed, together with
-        that of the source."""
+        """Raise IllegalPlan unless the static fields are in the window when their checksum is computed. It is computed
+        together with the checksum of the source."""
         part = common(area, own) if self.reads_statics else None
         for field in self.statics if part else ():
             for z, _, cells in self._there(field, z0, z1):

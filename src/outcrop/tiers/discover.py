@@ -122,8 +122,8 @@ def last_level_bytes() -> int:
 
 
 def free_memory_bytes() -> int:
-    """Return the memory that this process may still take. It is the free memory of the machine, or that of the control
-    group if that is less."""
+    """Return the memory that this process may still take. It is the free memory of the machine or of the control group,
+    whichever is less."""
     available = _meminfo().get("MemAvailable")
     if available is None:
         available = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

@@ -7,12 +7,12 @@ memory is short, the three arrays together take a quarter of the free memory.
 A storage tier is measured with the store that runs use, without the page cache if possible. The measurement uses up to
 1 GiB of scratch space and takes about ten seconds:
 
-    fill            The first write only shows how large the span can be. Its rate does not count, because it allocates
-                    blocks, and runs do not.
-    sequential      Requests have the same size as in runs. The same number of them is in flight.
-    random          Many requests of 4 KiB are in flight.
-    latency         One request of 4 KiB is in flight.
-    flush           A page of 4 KiB is written and made durable.
+    `fill`         The first write only shows how large the span can be. Its rate does not count, because it allocates
+                   blocks, and runs do not.
+    `sequential`   Requests have the same size as in runs. The same number of them is in flight.
+    `random`       Many requests of 4 KiB are in flight.
+    `latency`      One request of 4 KiB is in flight.
+    `flush`        A page of 4 KiB is written and made durable.
 
 The storage of a run is measured with the executor. The executor makes the transfers of a run, without updates. It
 writes a scratch file, then reads it, then reads and writes it at the same time. These rates are cached for each device
@@ -280,7 +280,7 @@ def measure_device(folder: Path, io: str) -> StorageRates:
         seconds([*fill, Write(0, records, 0, WHOLE)])  # this write is not timed, because it also allocates blocks
         write = min(seconds([*fill, Write(0, records, 0, WHOLE)]) for _ in range(2))
         read = min(seconds([Read(0, records, WHOLE)]) for _ in range(2))
-        # writes use slots half a ring away from those of simultaneous reads
+        # writes use slots half a ring away from the slots of simultaneous reads
         first = records // 2 + (ring // 2 - records // 2) % ring
         both: list[Action] = []
         for z in range(records - first):

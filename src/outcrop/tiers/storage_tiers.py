@@ -230,8 +230,8 @@ def _is_below(place: Path, folders: Sequence[str]) -> bool:
 
 
 def _block_device(mount: Mount) -> str:
-    """Return the number of the mount's block device. If the mount's device number is not that of a block device, return
-    the number of its source."""
+    """Return the number of the mount's block device. If the mount's device number does not belong to a block device,
+    return the number of the mount's source."""
     if (SYS / "dev" / "block" / mount.device).exists():
         return mount.device
     try:

@@ -39,9 +39,9 @@ def find_tiers(
     """Return all tiers, memory first, with unique names.
 
     On the file systems of `directories`, tiers use these directories, or their closest existing parents. `declared` is
-    a file with the user's tiers. With `measure`, unknown figures are measured. With `refresh`, cached figures count as
-    unknown. `progress` is called with a text before each measurement. Raises InputError for directories and files that
-    cannot be used.
+    a file with the user's tiers. If `measure` is true, unknown figures are measured. If `refresh` is true, cached
+    figures count as unknown. `progress` is called with a text before each measurement. Raises InputError for
+    directories and files that cannot be used.
     """
     directories = [nearest_existing(folder) for folder in directories]
     for folder in directories:

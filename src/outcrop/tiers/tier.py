@@ -1,4 +1,4 @@
-"""A tier is a place for bytes: memory or a file system, with its size, its speed, and how long stored bytes last.
+"""A tier is a memory or a file system. It has a size, a speed, and a persistence (how long stored bytes last).
 
     persistence     stored bytes last until                primitive that makes them durable
     PROCESS         the process ends (DRAM, HBM, CXL)      none
@@ -37,10 +37,10 @@ class Persistence(IntEnum):
 class Figures:
     """The measured figures of a tier. Outcrop keeps them between runs. A figure that is None is not measured.
 
-    Sequential figures are for large requests, like those of a run. In memory, all threads access at once. In files, a
-    queue holds several requests. Random figures are for many accesses at once, of 4 KiB in files, and of a cache line
-    in memory. Latencies are for one access at a time. Bandwidths of memory count each byte read once and each byte
-    written once, as STREAM does.
+    Sequential figures are for requests as large as the requests of a run. In memory, all threads access at once. In
+    files, a queue holds several requests. Random figures are for many accesses at once, of 4 KiB in files, and of a
+    cache line in memory. Latencies are for one access at a time. Bandwidths of memory count each byte read once and
+    each byte written once, as STREAM does.
     """
 
     origin: str

@@ -130,7 +130,7 @@ class Bar:
 
     @property
     def seconds(self) -> float | None:
-        """The median seconds of all steps; None without runs."""
+        """The median seconds of all steps. None without runs."""
         return None if self.typical is None else self.typical.measured.seconds * self.factor
 
     @property
@@ -296,7 +296,7 @@ def _times_table(figures: dict[str, Any]) -> Iterator[str]:
 
 
 def _moved(row: dict[str, Any]) -> list[str]:
-    """Return the bytes moved between memory and flash, the swapped bytes, and the sizes. All three are those of the
+    """Return three texts: the bytes moved between memory and flash, the swapped bytes, and the sizes. They describe the
     first run, because the other runs move the same bytes.
     """
     if not row["runs"]:

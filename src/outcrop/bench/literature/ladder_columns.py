@@ -7,7 +7,7 @@ layers = 2    The engine copies blocks, or a window, between the arrays and a se
 
 Each measurement is a separate process, so that its memory can be measured and limited separately:
 
-    python -m outcrop.bench.literature.ladder_columns JOB     prints a ColumnRun; both are JSON
+    python -m outcrop.bench.literature.ladder_columns JOB     # JOB is JSON, and so is the printed ColumnRun
 
 This process also makes the initial values, so that the pages of these values in the page cache count against the limit.
 """
@@ -329,7 +329,7 @@ def _swapped(job: ColumnJob, column: Column) -> ColumnRun:
 def _one_layer(job: ColumnJob, column: Column) -> ColumnRun:
     """Run one layer: arrays in plain or mapped memory are updated in place."""
     prepared = _simulation(job, column).plan(job.steps)
-    sizes = prepared.plan.sizes  # the blocks are those of the scheme with two layers in the same budget
+    sizes = prepared.plan.sizes  # these are the sizes of two layers in the same budget
     if column.scheme == "naive":
         sizes = replace(sizes, levels=1, slab=blocked.MIN_SLAB)
     problem = one_layer.in_memory(prepared.problem, column.padded)

@@ -3,8 +3,8 @@ read, write or copy planes.
 
 The window consists of the two arrays. Each ring has a slot for each plane. The even ring is the array of level 0, and
 the odd ring is the other array. The operating system moves pages between memory and a disk. Temporal blocking helps
-here, too. The blocks are those of AL-NR, cut as by `skewed`: each level of a block lies a little lower than the level
-before. Without temporal blocking, each step sweeps over all planes.
+here, too. The program uses the blocks of AL-NR, which `skewed` defines. Each level of a block lies a little lower than
+the level before. Without temporal blocking, each step sweeps over all planes.
 
     array of even levels   | plane 0 | plane 1 | ...            level 0, 2, ...
     array of odd levels    | plane 0 | plane 1 | ...            level 1, 3, ...; both arrays have the same rim
@@ -98,8 +98,8 @@ def make_plan(problem: Problem, sizes: Sizes, machine: Machine, rate: UpdateRate
     """Return the plan of a problem that `in_memory` has returned. Each pass has `sizes.levels` levels. The last pass
     may have fewer levels.
 
-    The prediction contains only the seconds of updates. Its bytes are 0, because it does not know which pages the
-    system moves.
+    The prediction contains only the seconds of updates. Its bytes are 0, because the number of pages that the system
+    moves is unknown.
     """
     full, rest = divmod(problem.steps, sizes.levels)
     passes = [make_pass(problem, sizes.levels, sizes)] * full if full else []

@@ -205,8 +205,8 @@ def traffic_table(one: Published, moved: Sequence[Traffic]) -> str:
 
 @dataclass(frozen=True)
 class BlkTune:
-    """The sizes of a block in cells, its number of steps `bt`, the number of `passes`, and the numbers of blocks of a
-    pass along x, y and z (`blocks`).
+    """The sizes of a block in cells, and its number of steps `bt`. `passes` is the number of passes. `blocks` are the
+    numbers of blocks of a pass along x, y and z.
 
     `block_bytes` is the memory for both arrays of the largest block. All passes together move `words` words for each
     cell of the grid.
@@ -253,7 +253,7 @@ def _best_with(problem: Problem, memory_bytes: int, count_x: int) -> BlkTune | N
 
 def _best_of(problem: Problem, memory_bytes: int, bt: int, count_x: int) -> BlkTune | None:
     """Return the sizes with the fewest blocks in z, because the number of blocks in z determines the cost. If several
-    sizes have equally few, return those with the fewest blocks in y. Return None if no sizes fit.
+    sizes have equally few blocks in z, return the sizes with the fewest blocks in y. Return None if no sizes fit.
     """
     max_blocks = _max_blocks(problem, 1, bt)
     finest = _with_blocks(problem, memory_bytes, bt, count_x, max_blocks)

@@ -122,7 +122,7 @@ def reads_of(where: str, expression: Any, grid: Any) -> dict[Any, Access]:
 
 
 def is_updatable(function: Any) -> bool:
-    """Return whether this is a TimeFunction on the grid."""
+    """Return True if `function` is a TimeFunction on the grid."""
     return bool(getattr(function, "is_TimeFunction", False)) and len(function.dimensions) > 1
 
 
@@ -186,8 +186,8 @@ def _dtype(thing: Any) -> str:
 
 def merge(updates: Sequence[FieldUpdate]) -> list[FieldUpdate]:
     """Return one update for each field. If a field has a second update, such as an Inc, this update continues the first
-    one. Raises InputError if an update reads a value at t + dt before it is computed, or if the order of the equations
-    cannot be kept."""
+    one. Raises InputError if an update reads a value at t + dt that is not computed yet, or if the order of the
+    equations cannot be kept."""
     found: dict[str, FieldUpdate] = {}
     read_since: dict[str, str] = {}
     for update in updates:
@@ -222,8 +222,8 @@ def assign(updates: Sequence[FieldUpdate]) -> dict[str, int]:
 
 
 def age(access: Access, stage: int, stages: dict[str, int]) -> int:
-    """Return the age of the value in this stage: 0 for the newest value of the field, 1 for the value before its latest
-    update."""
+    """Return the age that the value of `access` has in this stage. The age is 0 for the newest value of the field, and
+    1 for the value before the field's latest update."""
     if access.field not in stages:
         return 0
     return (stages[access.field] < stage) - access.shift
@@ -332,7 +332,8 @@ def _product(product: sympy.Expr) -> sympy.Expr:
 
 
 def _cancels(factor: sympy.Expr, term: sympy.Expr) -> bool:
-    """Return whether a base occurs in both expressions, in the numerator of one and in the denominator of the other."""
+    """Return True if a base occurs in the numerator of one expression and in the denominator of the other
+    expression."""
     powers = term.as_powers_dict()
     return any(
         not base.is_Number and exponent.could_extract_minus_sign() != powers[base].could_extract_minus_sign()

@@ -41,7 +41,7 @@ _MAX_TEXT = 1000
 
 class ReadValues:
     """Checksums of the values that were read from Constants, functions of time and sparse functions. The data of
-    receivers is not read. An object that is both a source and a receiver counts as a receiver."""
+    receivers is not included. An object that is both a source and a receiver counts as a receiver."""
 
     def __init__(
         self, constants: Mapping[str, Any], signals: Mapping[str, Any], sources: Sequence[Any], receivers: Sequence[Any]

@@ -89,7 +89,8 @@ def _times(a: sympy.Expr, b: sympy.Expr) -> sympy.Expr:
 
 
 def _whole(term: sympy.Expr) -> sympy.Expr:
-    """Return `term` in a form that a sum does not split, even if other terms have the same coefficient."""
+    """Return `term` as one factor of a product. Then a sum does not combine it with other terms that have the same
+    coefficient."""
     return _times(sympy.S.One, term)
 
 

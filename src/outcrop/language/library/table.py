@@ -5,10 +5,10 @@ A name consists of the family, the order in space, the number of axes unless it 
 the family is used.
 
 Python needs more time to load SymPy than all other modules of a run. A stencil that was lowered before does not need
-SymPy. So the description of each built-in stencil is kept in the user's cache (`outcrop.user_cache`), together with a
-digest of everything that affects it: the source text of the language, and the versions of SymPy and Python. If the
-digest has not changed, the description is read from the cache and checked like any other stencil. If the cache cannot
-be used, each process makes the stencil again.
+SymPy. So the user's cache (`outcrop.user_cache`) keeps the description of each built-in stencil. With it, the cache
+keeps a digest of everything that affects the description: the source text of the language, and the versions of SymPy
+and Python. If the digest has not changed, the description is read from the cache and checked like any other stencil. If
+the cache cannot be used, each process makes the stencil again.
 """
 
 from __future__ import annotations

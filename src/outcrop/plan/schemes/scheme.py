@@ -31,20 +31,20 @@ class Volume:
 class Scheme:
     """A method that divides space and time.
 
-    window           `window(problem, levels, sizes)` returns the memory that `make_pass` needs.
-    make_pass        `make_pass(problem, levels, sizes)` generates the actions of one pass.
-    candidates       `candidates(problem, budget_bytes, given=FREE)` lists sizes whose cost is worth a prediction. They
-                     have no cache tiling yet.
-    smallest         `smallest(problem, given=FREE)` returns the smallest window of any pass.
-    volume           `volume(problem, sizes)` estimates the work of a pass.
-    sizes            The names of the sizes that users may give.
-    in_place         True if source and target may be the same array.
-    checks_all       True if a checksum protects all bytes that are read from disk. `auto` uses only such schemes.
-    diamond          The diamond that the user gave, or 0.
-    single           True if the scheme supports only one updated field.
-    sweeps           True if the scheme updates level by level, so that cache tiles are not useful.
-    repeats_updates  True if blocks also update cells of other blocks.
-    keeps_statics    True if the scheme can keep static fields in memory when memory does not hold the whole grid.
+    `window`            A function of (problem, levels, sizes). It returns the memory that `make_pass` needs.
+    `make_pass`         A function of (problem, levels, sizes). It generates the actions of one pass.
+    `candidates`        A function of (problem, budget_bytes, given=FREE). It lists sizes whose cost is worth a
+                        prediction. They have no cache tiling yet.
+    `smallest`          A function of (problem, given=FREE). It returns the smallest window of any pass.
+    `volume`            A function of (problem, sizes). It estimates the work of a pass.
+    `sizes`             The names of the sizes that users may give.
+    `in_place`          True if source and target may be the same array.
+    `checks_all`        True if a checksum protects all bytes that are read from disk. `auto` uses only such schemes.
+    `diamond`           The diamond that the user gave, or 0.
+    `single`            True if the scheme supports only one updated field.
+    `sweeps`            True if the scheme updates level by level, so that cache tiles are not useful.
+    `repeats_updates`   True if blocks also update cells of other blocks.
+    `keeps_statics`     True if the scheme can keep static fields in memory when memory does not hold the whole grid.
     """
 
     name: str

@@ -32,8 +32,8 @@ class SkewedCut:
     """The blocks of one axis with `extent` cells, in a pass of `levels` levels.
 
     `starts` are eta[0], eta[1], ... The first block begins with the grid, and the last one ends with it. All ranges of
-    a block are half open. They begin and end at multiples of `group` cells or at an end of the grid. With `joint`, a
-    ring may hold levels of both parities, so its fringe includes the fringes of both parities.
+    a block are half open. They begin and end at multiples of `group` cells or at an end of the grid. If `joint` is
+    true, a ring may hold levels of both parities. Its fringe then includes the fringes of both parities.
     """
 
     extent: int

@@ -150,8 +150,9 @@ def linked(problem: Problem, levels: int, slab: int) -> bool:
 
 
 class _Stream:
-    """The actions of one block for all planes. With `is_linked`, planes of this block and of the next block can be in a
-    ring at the same time. With `keeps_statics`, the first block reads the static fields for all blocks."""
+    """The actions of one block for all planes. If `is_linked` is true, planes of this block and of the next block can
+    be in a ring at the same time. If `keeps_statics` is true, the first block reads the static fields for all
+    blocks."""
 
     def __init__(self, problem: Problem, levels: int, block: SkewedBlock, is_linked: bool, keeps_statics: bool) -> None:
         self.problem, self.levels, self.block, self.is_linked = problem, levels, block, is_linked
