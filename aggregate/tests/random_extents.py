@@ -49,7 +49,7 @@ def runs(random: np.random.Generator, ranks: int, offset: int) -> tuple[list[lis
 
 
 def records(random: np.random.Generator, ranks: int, offset: int) -> tuple[list[list[Variable]], int]:
-    """Make records. In every record, each rank has one block of bytes, or no bytes at all."""
+    """Make records. A rank has either one block of bytes in every record, or no bytes at all."""
     widths = random.integers(0, 40, ranks)
     stride = max(1, int(widths.sum() + random.integers(0, 9)))
     count = int(random.integers(1, 400))

@@ -93,7 +93,8 @@ def check(pattern: Pattern, owners: np.ndarray, domains: int) -> None:
 def test_s3d_is_what_a_grid_is(
     along: tuple[int, int, int], cells: tuple[int, int, int], components: int, domains: int
 ) -> None:
-    """Check the tallies of S3D for any number of domains. They must equal those of a grid that is filled rank by rank.
+    """Check the tallies of S3D for any number of domains. They must equal the tallies of a grid that is filled rank by
+    rank.
     """
     pattern = S3d(along, cells, components)
     check(pattern, owners_of_s3d(pattern), domains)

@@ -56,8 +56,8 @@ def written(plan: agg.Plan, values: np.ndarray, path: Path, **options: Any) -> a
     ("hbm", "dram", "tier"), [("1GiB", "1GiB", "hbm"), ("100KiB", "1GiB", "dram"), ("100KiB", "100KiB", "nvm")]
 )
 def test_buffers_are_where_the_ladder_of_capacities_ends(tmp_path: Path, hbm: str, dram: str, tier: str) -> None:
-    """Check that buffers that do not fit into HBM go to DRAM, and then to NVM. HBM is memory of a NUMA node, DRAM is
-    ordinary memory, and NVM is a mapped file.
+    """Check that buffers go to DRAM if they do not fit into HBM, and to NVM if they do not fit into DRAM. HBM is memory
+    of a NUMA node, DRAM is ordinary memory, and NVM is a mapped file.
     """
     nvm = tmp_path / "nvm"
     nvm.mkdir()

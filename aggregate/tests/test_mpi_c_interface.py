@@ -211,7 +211,7 @@ def placed_program(prefix: Path, tmp_path_factory: pytest.TempPathFactory) -> st
     ("ranks", "records", "unit", "room", "target", "settings"),
     [
         (2, 100, 3000, "1GiB", "1GB/s", {}),
-        (3, 4000, 1000, "9MiB", "100GB/s", {"BUFFER": "1MiB"}),  # two of three aggregators have room
+        (3, 4000, 1000, "9MiB", "100GB/s", {"BUFFER": "1MiB"}),  # the tier has room for two of three aggregators
         (4, 1000, 2000, "1GiB", "1GB/s", {"COUNT": "2", "TIER": "dram", "HOSTS": "*:2"}),
         (4, 1000, 2000, "1GiB", "1GB/s", {"STAGE": "auto", "SECONDS_BETWEEN": "1", "PERSISTENCE": "job"}),
     ],

@@ -164,8 +164,8 @@ void Executor::perform(const CopyAction &action) {
 
 void Executor::perform(const UpdateAction &action) {
   const long reach = grid_.skew_z * action.levels;
-  // Wait only for the static planes that this update needs. For each slab, the state is read before the static fields.
-  // So a longer wait for static planes includes a wait for the whole state of the next slab.
+  // Wait only for the static planes that this update needs. The state of a slab is read before its static fields. So
+  // static planes of the next slab arrive only after the whole state of that slab.
   wait_for_reads(std::max(0L, action.zeta0 - reach), std::min(grid_.nz, action.zeta1 + grid_.skew_z),
                  std::min(grid_.nz, action.zeta1 + grid_.statics_z));
   {

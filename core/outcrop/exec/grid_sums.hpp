@@ -58,7 +58,7 @@ class ExactSum {
   double special() const { return special_; }
 
  private:
-  static constexpr std::size_t limbs = 68;  // enough for 2^60 numbers of 2^1024
+  static constexpr std::size_t limbs = 68;  // enough limbs for the sum of 2^60 numbers of 2^1024
   static constexpr std::uint32_t max_adds = 1u << 29;
 
   void carry();

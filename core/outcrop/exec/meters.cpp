@@ -262,7 +262,7 @@ double MemoryMeter::random_bandwidth(bool write) {
     double *const own = a_ + member * lines * line_doubles;
     std::uint64_t state = member + 1, sum = 0;
     for (std::size_t i = 0; i < lines; ++i) {
-      // this is faster than a division
+      // a multiplication and a shift are faster than a division
       double *line = own + ((next_random(state) >> 32) * lines >> 32) * line_doubles;
       if (write) {
         for (std::size_t k = 0; k < line_doubles; ++k) line[k] = stream_scalar;

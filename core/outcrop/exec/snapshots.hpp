@@ -100,15 +100,15 @@ class StagingBuffer {
     std::byte *data = nullptr;
     Key key{};
     std::vector<ByteRange> present{};  // the bytes that the slot has: ascending ranges with gaps in between
-    std::size_t missing = 0;           // number of bytes that the slot does not have yet
-    unsigned writers = 0;              // number of threads between take() and put()
+    std::size_t missing = 0;           // number of bytes of the slot that are still missing
+    unsigned writers = 0;              // number of threads that have called take() and not yet put()
     std::uint64_t used = 0;            // the time of the last take(), counted in calls of take()
     std::vector<Ticket> tickets{};     // the transfers that write the slot
   };
   struct StagedRange {
     ByteRange range;
     std::atomic<bool> cached = false;        // true if some bytes are only in the page cache
-    std::atomic<std::uint64_t> present = 0;  // number of bytes that have been put
+    std::atomic<std::uint64_t> present = 0;  // number of bytes that put() has marked as complete
     // CRC32C of the bytes sent, each part shifted by the bytes that follow it (transfers.hpp)
     std::atomic<std::uint32_t> sum = 0;
   };

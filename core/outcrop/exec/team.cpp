@@ -118,7 +118,7 @@ std::vector<std::size_t> cut_in_proportion(std::size_t total, const std::vector<
   std::size_t so_far = 0;
   for (const unsigned weight : weights) {
     so_far += weight;
-    first.push_back(total / sum * so_far + total % sum * so_far / sum);  // total * so_far could overflow
+    first.push_back(total / sum * so_far + total % sum * so_far / sum);  // because total * so_far could overflow
   }
   return first;
 }

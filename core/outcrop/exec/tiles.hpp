@@ -78,15 +78,15 @@ struct Chunks {
   long at_once = 1;  ///< number of chunks that contain planes of the same level
 };
 
-/// Returns bands: tiles of `height` levels and all `rows` of a chunk. In the result, a tile comes after the tiles that
-/// it needs.
+/// Returns the tiles of bands. A tile has `height` levels and all `rows` rows of a chunk. In the result, a tile comes
+/// after the tiles that it needs.
 std::vector<Tile> band_tiles(long levels, long rows, long height, const Chunks &chunks, unsigned threads);
 
-/// Returns tiles of one level and all `rows` of a chunk. An update depends on values up to `skew` planes away at the
-/// level below.
+/// Returns tiles that have one level and all `rows` rows of a chunk. An update depends on values up to `skew` planes
+/// away at the level below.
 std::vector<Tile> chunk_sweep_tiles(long levels, long rows, long skew, const Chunks &chunks);
 
-/// Returns tiles of one level and `rows_per_block` rows.
+/// Returns tiles that have one level and `rows_per_block` rows.
 std::vector<Tile> sweep_tiles(long levels, long rows, long skew, long rows_per_block);
 
 }  // namespace outcrop

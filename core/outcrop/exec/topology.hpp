@@ -61,7 +61,7 @@ struct MemoryNode {
   unsigned os_index = 0;    ///< the number that the system gives the node
   std::uint64_t bytes = 0;  ///< its capacity
   std::string kind{};       ///< the name from hwloc or the driver: "HBM", "MCDRAM", "DRAM", "NVM", "CXL-DRAM", or ""
-  /// number of processors whose ordinary memory is this one; 0 for CXL and additional HBM
+  /// number of processors that have this as their ordinary memory; 0 for CXL and additional HBM
   unsigned processors = 0;
   double read_bytes_per_second = 0, write_bytes_per_second = 0;  ///< speed for the processor with the fastest access
   double latency_seconds = 0;

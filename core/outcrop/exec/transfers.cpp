@@ -91,9 +91,9 @@ Transfers::SlotState &Transfers::slot(std::size_t ring, long z) {
   return slots_[ring][static_cast<std::size_t>(window_.ring(ring).slot(window_.place(ring, z)))];
 }
 
-// Submits a request for a slot, after the transfer for which it must wait. A write waits for the write before it in the
-// slot. A read waits for the write that followed the last read into the slot. If no write has followed, the read waits
-// for the last read.
+// Submits a request for a slot. The request starts only after an earlier transfer of the slot. A write waits for the
+// last write from the slot. A read waits for the write that followed the last read into the slot. If no write has
+// followed this last read, the new read waits for the last read.
 void Transfers::submit(SlotState &state, Request request) {
   request.after = request.write || state.writing != no_ticket ? state.writing : state.reading;
   const Ticket ticket = pump_->submit(request);

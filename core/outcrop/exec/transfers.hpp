@@ -100,8 +100,8 @@ class Transfers {
   /// Returns whether a part of a plane includes the end of the record.
   bool has_tail(Array array, const Rectangle &cells) const;
 
-  /// Returns the message about a damaged plane. If `whole` is true, only the seal of the plane is wrong. Otherwise its
-  /// checksum is wrong.
+  /// Returns the message about a damaged plane. If `whole` is true, only the seal of the plane is wrong. Otherwise the
+  /// checksum of the plane is wrong.
   std::string damage(const ArrayRing &pair, long z, bool whole) const;
 
   void swap_rings() { slots_[0].swap(slots_[1]); }
@@ -115,7 +115,7 @@ class Transfers {
     long place = -1;  // the result of Window::place for the plane in the slot
     Ticket reading = no_ticket, writing = no_ticket;
     bool has_tail = false;  // whether the part that is being read ends with the checksum of the source
-    Rectangle fringe{};     // the rows of that part that are a fringe
+    Rectangle fringe{};     // rows of the part being read that belong to a fringe
   };
 
   SlotState &slot(std::size_t ring, long z);
@@ -160,7 +160,7 @@ class PlaneSums {
   const Grid grid_;
   std::vector<std::atomic<std::uint32_t>> sums_;
   std::vector<std::atomic<std::size_t>> bytes_;  // number of bytes of each plane that have been added
-  std::vector<std::uint32_t> row_factors_;       // [number of rows]: the factor that shifts a CRC by these rows
+  std::vector<std::uint32_t> row_factors_;       // index: number of rows; the factor that shifts a CRC by these rows
 };
 
 /// The checksums and seals of the arrays of a pass.
@@ -217,7 +217,7 @@ class Checks {
   const Grid &grid_;
   const Window &window_;
   const Fields &fields_;
-  std::deque<Sums> sources_;  // the arrays of the state, then the static ones
+  std::deque<Sums> sources_;  // the arrays of the state, then the static arrays
   std::deque<Sums> targets_;
   std::size_t reading_ = 0;  // number of sources that the current pass reads
 };

@@ -125,7 +125,7 @@ class Traverse {
   long levels_;
   // if only one node is used, a schedule fits every frame
   std::deque<Schedule> schedules_;
-  std::unique_ptr<std::atomic<std::uint32_t>[]> finished_;  // for each tile, the epoch in which it was last finished
+  std::unique_ptr<std::atomic<std::uint32_t>[]> finished_;  // by tile: the last epoch in which it was finished
   std::size_t max_tiles_ = 0;
   std::uint32_t epoch_ = 0;
   std::vector<RingSums> sources_, targets_;

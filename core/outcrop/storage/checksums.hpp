@@ -47,7 +47,7 @@ std::span<const Crc32cVariant> crc32c_variants();
 std::uint32_t plane_seal(std::uint64_t z, std::uint32_t crc, std::uint32_t seed);
 
 /// Returns the message about a damaged plane z at `offset` of `path`. If `is_whole` is true, only the seal of the plane
-/// is wrong. Otherwise its checksum is wrong.
+/// is wrong. Otherwise the checksum of the plane is wrong.
 std::string plane_damage(long z, bool is_whole, const std::string &path, std::uint64_t offset, std::size_t plane_bytes);
 
 // --- The fingerprint of a tile: it shows whether the tile has changed -----------------------------------------------

@@ -55,7 +55,7 @@ int allocate(int descriptor, std::uint64_t size) {
   do {
     error = fallocate(descriptor, 0, 0, static_cast<off_t>(size)) == 0 ? 0 : errno;
   } while (error == EINTR);
-  // posix_fallocate() writes to each block
+  // slower, because posix_fallocate() writes to each block
   if (error == EOPNOTSUPP) error = posix_fallocate(descriptor, 0, static_cast<off_t>(size));
   return error;
 }
@@ -81,7 +81,7 @@ File File::open(const std::string &path, bool writable, bool direct, int folder,
   Descriptor found;
   try {
     found = open_with(O_DIRECT);
-  } catch (const StorageError &) {  // the file system does not support it
+  } catch (const StorageError &) {  // the file system does not support O_DIRECT
     return file;
   }
   file.alignment_ = direct_alignment(found.get());

@@ -33,7 +33,7 @@ class OpenFile {
   virtual const File *file() const { return nullptr; }
 };
 
-/// A lock. It is released by the destructor or by the end of the process.
+/// A lock. The destructor or the end of the process releases it.
 class FolderLock {
  public:
   virtual ~FolderLock() = default;
@@ -71,8 +71,8 @@ class Files {
   /// Opens a folder that the user has named. Throws StorageError.
   virtual std::unique_ptr<Folder> folder(const std::string &path) = 0;
   /// Opens a folder that only this program uses. The folder must not be a link, must be owned by this user, and must
-  /// have no permissions for others. If the folder is missing and `make` is true, creates the folder. If it is missing
-  /// and `make` is false, returns null. Throws StorageError or InputError.
+  /// have no permissions for others. If the folder is missing and `make` is true, creates the folder. If the folder is
+  /// missing and `make` is false, returns null. Throws StorageError or InputError.
   virtual std::unique_ptr<Folder> own_folder(const std::string &path, bool make) = 0;
   /// Opens a file that the user has named (see open_named()). Throws StorageError.
   virtual std::unique_ptr<OpenFile> open(const std::string &path, bool writable, bool direct) = 0;

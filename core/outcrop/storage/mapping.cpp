@@ -84,7 +84,7 @@ namespace {
 
 constexpr std::uintptr_t line_bytes = 64;  // bytes of a cache line of x86-64
 
-// The address of the first cache line of some bytes, and the address behind their last byte.
+// The address of the first cache line of a range of bytes, and the address behind the last byte of the range.
 struct Lines {
   Lines(const std::byte *data, std::size_t length)
       : first(reinterpret_cast<std::uintptr_t>(data) / line_bytes * line_bytes),

@@ -3,7 +3,7 @@
 //     submit(transfers) ──► at most depth() in flight ──► reap(completions)
 //
 // submit() and reap() of a store never throw. A failure is reported as the result of a completion. So the caller always
-// knows to which buffers the system may still write. Transfers complete in any order. A transfer may be short, as with
+// knows which buffers the system may still use. Transfers complete in any order. A transfer may be short, as with
 // pread. Only one thread may use a store at a time. Another thread may begin to use the store while no transfer is in
 // flight.
 //
@@ -30,7 +30,7 @@ struct FileSpec {
   bool writable = false;
   std::uint64_t begin = 0;
   std::uint64_t size = 0;  ///< 0 means the whole file
-  bool scratch = false;    ///< never flushed, because its content is not needed after the run
+  bool scratch = false;    ///< never flushed, because the content of the file is not needed after the run
   bool direct = true;      ///< transfers may bypass the page cache
   int folder = -1;         ///< if not -1, the path is relative to this open folder and must not lead outside
   std::string label = "";  ///< names the file in messages instead of the path

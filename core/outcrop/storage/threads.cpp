@@ -118,7 +118,7 @@ void PoolStore::start_threads() {
   try {
     while (threads_.size() < threads_.capacity() && threads_.size() < in_flight_)
       threads_.emplace_back([this] { work(); });
-  } catch (const std::system_error &) {  // one thread is enough; without any thread, the caller tries again
+  } catch (const std::system_error &) {  // one thread is enough; if no thread has started, the caller tries again
     while (threads_.empty() && todo_.count() > 0) ready_.push(Completion{todo_.pop().tag, -EAGAIN});
   }
 }

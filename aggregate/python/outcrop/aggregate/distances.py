@@ -75,7 +75,7 @@ class PathDistances:
 
 @dataclass(frozen=True)
 class Surroundings:
-    """Facts about the nodes, in the order of their numbers, and functions to find more.
+    """Facts about the nodes, in the order of the nodes, and functions that find more facts.
 
     `environments` has environment variables of one rank of each node. `run` returns the output of a command, or None if
     it fails. `ping_pong` returns the seconds that a small message takes between every two nodes. The result has a row
@@ -111,7 +111,7 @@ class TableDistances:
 
 @dataclass(frozen=True)
 class Found:
-    """Distances, the provider that knew them, and the reasons why earlier providers did not know them."""
+    """Distances, the provider that knew these distances, and the reasons why earlier providers did not know them."""
 
     distances: Distances
     provider: str
@@ -153,8 +153,8 @@ def by_slurm(around: Surroundings) -> Distances | str:
 
 
 def by_pmix(around: Surroundings) -> Distances | str:
-    """Return distances from the coordinates of the nodes. The coordinates of a node are used as its path in a tree. The
-    first coordinate belongs to the top of the tree.
+    """Return distances from the coordinates of the nodes. The coordinates of a node are used as the path of the node in
+    a tree. The first coordinate belongs to the top of the tree.
     """
     if around.coordinates is None:
         return around.coordinates_refusal or "it gives no coordinates"

@@ -24,8 +24,8 @@ LARGEST = 2**64 - 1
 
 
 def contiguous(offset: int, nbytes: int, *, memory_offset: int = 0) -> Extent:
-    """Return an extent of `nbytes` bytes. It begins at byte `offset` of the file and at byte `memory_offset` of the
-    variable's memory.
+    """Return an extent of `nbytes` bytes. The extent begins at byte `offset` of the file and at byte `memory_offset` of
+    the variable's memory.
 
     Raises InputError for impossible numbers.
     """

@@ -110,8 +110,8 @@ def _checked(path: str | os.PathLike[str], plan: Plan, way: str, size_bytes: int
 
 
 def merge(index: str | os.PathLike[str], target: str | os.PathLike[str]) -> int:
-    """Join the files of all nodes into the file `target`. `index` is the path of the index of these files. Only one
-    process may call this. Returns the number of bytes.
+    """Join the files of all nodes into the file `target`. `index` is the path of the file that lists these files. Only
+    one process may call this. Returns the number of bytes.
 
     The new file gets the name `target` only after its bytes have been read back and compared. The files of the nodes
     are kept. Raises InputError, CorruptionError and StorageError.
@@ -146,8 +146,8 @@ class Request:
         return has_ended
 
     def wait(self) -> Timing:
-        """Wait until the request has ended, and return its timing. All ranks get the same kind of error. It is
-        StorageError with rank, file and offset, InputError for unsuitable arrays, or CommunicationError.
+        """Wait until the request has ended, and return its timing. An error is raised on all ranks: StorageError with
+        rank, file and offset, InputError for unsuitable arrays, or CommunicationError.
         """
         self._check()
         self._core.wait()
@@ -166,7 +166,7 @@ class Request:
 
 
 class File:
-    """A file that all ranks share. `create` and `open` return it.
+    """A file that all ranks share. Use `create` or `open` to make this object.
 
     Pass one array for each declared variable, as a list or as a mapping from the names of variables to arrays. The
     arrays must be contiguous NumPy arrays with the declared numbers of bytes. `base`, in bytes, is added to all offsets

@@ -119,7 +119,8 @@ def loaded_library(mpi: Any) -> MpiLibrary:
 
 
 def find_headers(library: MpiLibrary, compiler: tuple[str, ...]) -> MpiHeaders:
-    """Return the headers of this library. Headers of the same version are preferred to others with the same interface.
+    """Return the headers of this library. Headers of the same version have priority over other headers with the same
+    interface.
 
     Raises InputError if there are no headers, or only headers of other MPIs.
     """

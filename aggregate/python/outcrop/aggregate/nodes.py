@@ -119,9 +119,9 @@ def _node_text(file: Path | None, target: Path) -> str:
 
 
 def text_of_this_node(file: Path | None, target: Path) -> str:
-    """Return the text of the machine file `file`. If it is None, return a text that describes the tiers of this node.
-    The core adds the tiers that cannot be used here, and adds a target if the text has none. Raises InputError for an
-    invalid file.
+    """Return the text of the machine file `file`. If `file` is None, return a text that describes the tiers of this
+    node. The core adds the tiers that cannot be used here, and adds a target if the text has none. Raises InputError
+    for an invalid file.
     """
     name = "this machine" if file is None else str(file)
     return _aggregate.text_of_this_node(_node_text(file, target), name, str(target))
@@ -190,8 +190,8 @@ def parse_node_tiers(text: str, file: str) -> tuple[tuple[NodeTier, ...], Target
 
 
 def node_tier(tier: Tier) -> NodeTier:
-    """Return this tier as a tier for buffers. Unknown figures are replaced by those in `TYPICAL` for the kind of the
-    tier.
+    """Return a description of `tier` as a tier for buffers. If a figure is unknown, use the figure in `TYPICAL` for the
+    kind of the tier.
     """
     typical = TYPICAL[tier.kind]
     read, write, latency = tier.read_bytes_per_second, tier.write_bytes_per_second, tier.latency_seconds_write

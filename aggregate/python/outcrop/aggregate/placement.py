@@ -1,11 +1,11 @@
-"""Choose the aggregator of each domain and the tier of its buffers, for a described machine. The core makes this
-choice.
+"""Choose the aggregator of each domain, and the tier for the buffers of the domain, on a described machine. The core
+makes this choice.
 
     Machine (network, tiers of nodes, target, ranks), Tallies (the bytes of each rank), PlacementOptions
         ──► place, place_best, predict ──► Placement: the rank of each domain, and the predicted seconds
 
 Nodes are numbered from 0. Bandwidths are in bytes per second, and times in seconds. `inf` means that there is no limit.
-docs/explanation/aggregation-cost.md explains the figures and how the cost follows from them.
+docs/explanation/aggregation-cost.md explains the figures, and how the cost follows from these figures.
 """
 
 from __future__ import annotations
@@ -139,8 +139,8 @@ def place(machine: Machine, tallies: Tallies, domains: int, options: PlacementOp
 def place_best(
     machine: Machine, tallies: Tallies, domains: int, options: PlacementOptions, *, try_both: bool = True
 ) -> Placement:
-    """Return the fastest of several placements. One has `domains` domains. The others have fewer domains: 2, 4, 8, ...
-    neighbouring domains are joined to one.
+    """Compare placements with `domains` domains, and with fewer domains, and return the fastest. To get fewer domains,
+    2, 4, 8, ... neighbouring domains are joined to one.
 
     If `try_both` is true, also compares two ways to send: all ranks of a node send one message together, or each rank
     sends its own messages. Raises InputError if no tier has room for the buffers.

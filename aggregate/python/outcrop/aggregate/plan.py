@@ -128,10 +128,10 @@ def declare(
 
     Args:
         communicator: an mpi4py communicator, or None for this process alone, without MPI.
-        extents: the variables of this rank, as a list, or as a mapping from names to variables. It may be empty. Each
-            variable is an extent or a list of extents.
-        target: the folder of the files. Its bandwidth and latency influence which ranks aggregate. The default is the
-            working directory.
+        extents: the variables of this rank, as a list, or as a mapping from names to variables. The list or mapping may
+            be empty. Each variable is an extent or a list of extents.
+        target: the folder of the files. The bandwidth and latency of this folder influence which ranks aggregate. The
+            default is the working directory.
         machine: a file that describes the nodes, as `outcrop agg machine` writes it. By default, the nodes have the
             tiers that `outcrop tiers` finds, with the figures of earlier measurements.
         reads_only: if true, ranks may declare the same bytes, and the plan cannot write.
@@ -147,8 +147,8 @@ def declare(
         hosts: the hosts that may have aggregators, as in ROMIO's cb_config_list.
         transport: the transport between nodes: "messages" (two-sided), or "rma" (one-sided) if that works. `explain`
             names the transport in use.
-        seconds_most: the maximum time that a rank waits for other ranks. After this time, it raises CommunicationError.
-            The default is no limit.
+        seconds_most: the maximum time that a rank waits for other ranks. After this time, the rank raises
+            CommunicationError. The default is no limit.
 
     A setting that is not an argument is taken from `hints`, or else from OUTCROP_AGG_* in the environment of rank 0.
 

@@ -93,8 +93,8 @@ class Ranks:
 
     @property
     def address(self) -> int:
-        """The address of the table of functions (struct outcrop_transport). It is valid until `close`. For one process
-        without MPI, it is 0.
+        """The address of the table of functions (struct outcrop_transport). It is valid until `close`. If
+        `communicator` is None, the address is 0.
         """
         return 0 if self._users is None else ctypes.addressof(self._open_table())
 

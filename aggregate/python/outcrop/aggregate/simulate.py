@@ -78,7 +78,7 @@ class Scenario:
 
 @dataclass(frozen=True)
 class Row:
-    """One placement, and its predicted cost."""
+    """A placement and its predicted cost."""
 
     name: str
     placement: Placement
@@ -128,8 +128,8 @@ class Simulated:
 
 
 def check_ranks(nodes: int, ranks_per_node: int, aggregators: int | None, name: str = "--aggregators") -> None:
-    """Raise InputError for more ranks than can be simulated, and for more aggregators than ranks. Messages call the
-    number of aggregators `name`, after its option or setting.
+    """Raise InputError for more ranks than can be simulated, and for more aggregators than ranks. `name` is the name of
+    the option or setting that gave the number of aggregators, for the message.
     """
     ranks = nodes * ranks_per_node
     if ranks > MAX_RANKS:
@@ -177,7 +177,7 @@ def _rows(scenario: Scenario, machine: Machine, pattern: Pattern) -> Iterator[Ro
 
 
 def _cards(scenario: Scenario) -> int:
-    """Return the maximum number of aggregators so that each has its own network card and its own rank."""
+    """Return the maximum number of aggregators if each aggregator has its own network card and its own rank."""
     return min(scenario.ranks, scenario.topology.nodes * scenario.network.cards_on_node)
 
 
