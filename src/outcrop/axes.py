@@ -1,7 +1,7 @@
 """The axes of grids with one, two or three axes.
 
 The engine uses three axes for every grid. The engine treats a grid of shape (ny, nx) as (ny, 1, nx), so that each row
-is streamed as one plane. It treats a grid of shape (nx,) as (1, 1, nx), which is a single plane. Users, files and Zarr
+is streamed as one plane. A grid of shape (nx,) is treated as (1, 1, nx), which is a single plane. Users, files and Zarr
 see the grid's own axes.
 """
 

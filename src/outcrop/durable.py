@@ -221,8 +221,8 @@ class Directory:
                 except OSError as error:
                     if error.errno not in (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS):
                         raise
-                    # The file system has no hard links. Between the next check and the rename, another process may make
-                    # the file; the rename then replaces it.
+                    # The file system has no hard links. If another process makes the file between the next check and
+                    # the rename, the rename replaces that file.
                     if self.status(name) is not None:
                         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST)) from None
                     self._system.rename(made, last, src_dir_fd=folder, dst_dir_fd=folder)
@@ -317,7 +317,7 @@ class Directory:
         self.flush(name)
 
     def hold(self, shared: bool = False) -> int:
-        """Lock the directory. The lock is exclusive unless `shared` is True. Return a descriptor; the lock is kept
+        """Lock the directory. The lock is exclusive unless `shared` is True. Return a descriptor. The lock is kept
         until this descriptor is closed. Raises InputError if another process has the lock."""
         handle = self._system.open(".", _FOLDER, dir_fd=self.handle)
         for attempt in range(1, _ATTEMPTS + 1):

@@ -56,8 +56,8 @@ def as_place(given: object, name: str) -> Path:
 
 
 def is_there(path: str | os.PathLike[str]) -> bool:
-    """Return True if a path leads to a file, a folder or another object. Raises InputError if the system cannot find
-    this out. The possible causes are loops of links, names that are too long, and folders that this user has no
+    """Return True if a path leads to a file, a folder or another object. Raises InputError if the system cannot answer
+    this question. The possible causes are loops of links, names that are too long, and folders that this user has no
     permission to search.
     """
     try:
@@ -126,7 +126,7 @@ def require_output(path: Path, name: str) -> None:
 
 
 def nearest_existing(path: Path) -> Path:
-    """Return the absolute path if it exists, otherwise its closest parent that exists."""
+    """Return `path` as an absolute path if it exists. Otherwise return the closest parent that exists."""
     path = path.absolute()
     while not os.path.lexists(path):
         path = path.parent

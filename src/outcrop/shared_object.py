@@ -1,4 +1,5 @@
-"""Compile code once and keep the shared object in the user's cache, under a hash of everything that affects it.
+"""Compile code once, and keep the shared object in the user's cache. The name of the file is a hash of everything that
+affects the compiled code.
 
     source, compiler, flags, machine ──► key ──► $XDG_CACHE_HOME/outcrop/<kind>/<key>.so ──► checked, loaded
 

@@ -83,5 +83,6 @@ def format_rate(per_second: float) -> str:
 
 
 def counted(number: int, what: str, plural: str = "s") -> str:
-    """Return a number with its noun, which is in the plural unless the number is 1: "1 step", "3 steps", "2 passes"."""
+    """Return a number with its noun. The noun has the plural form unless the number is 1: "1 step", "3 steps", "2
+    passes"."""
     return f"{number} {what}{plural * (number != 1)}"

@@ -35,7 +35,7 @@ _INNER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 @dataclass(frozen=True)
 class CacheFolder:
-    """An open folder of the cache. Files are opened through `descriptor`; `path` is for messages."""
+    """An open folder of the cache. Files are opened through `descriptor`. `path` is only used in messages."""
 
     path: Path
     kind: str

@@ -92,8 +92,8 @@ class Committed(ArrayStorage):
                 self._folder = Directory.open(path.absolute())
                 undo.callback(self.close)
                 reads_only = self._hold(spec.access)
-                # If the constructor fails, the new folders are removed if they are empty. The folder is still locked at
-                # that time.
+                # If the constructor fails, new folders that are empty are removed. The folder is still locked at that
+                # time.
                 undo.callback(remove_made, made)
                 records, problems = self._look(spec)
                 if not reads_only:
@@ -271,13 +271,13 @@ def _gone(path: Path) -> StorageError:
 
 @dataclass(frozen=True)
 class Record:
-    """The record of the commit with the number `generation`, which was made after `steps` steps. For each tile, `slots`
-    has one byte with the number of the slot, and `checksums` has four bytes with the CRC32C. `persist` and `access` are
-    the arguments with which the array was made.
+    """The record of one commit. The commit has the number `generation` and was made after `steps` steps. For each tile,
+    `slots` has one byte with the number of the slot, and `checksums` has four bytes with the CRC32C. `persist` and
+    `access` are the arguments with which the array was made.
 
     `array` is a random name that is the same in all records of one array. A record with another name belongs to another
-    array. In records of older versions, `array` is None. Generation 0 is a new array without values; `slots` and
-    `checksums` are empty.
+    array. In records of older versions, `array` is None. Generation 0 is a new array without values. In its record,
+    `slots` and `checksums` are empty.
     """
 
     array: str | None
@@ -319,7 +319,7 @@ class Record:
 
 
 class _Content(msgspec.Struct):
-    """The fields of a record as they are in the file, with their types and ranges."""
+    """The fields of a record in the form that the file has, with their types and ranges."""
 
     format: Literal[1]
     shape: Annotated[tuple[_Cells, ...], msgspec.Meta(max_length=MAX_AXES)]

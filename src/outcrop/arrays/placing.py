@@ -80,8 +80,8 @@ def open_array(path: str | os.PathLike[str], access: str | None = None, persist:
     """Open the array at `path`. The array gets the values of its last intact commit or of its .npy file.
 
     `access` and `persist` default to the values with which the array was made. A .npy file is opened for reading only,
-    unless `access` is "update". If the last commit is damaged, the commit before it is opened, with a RuntimeWarning.
-    Raises InputError if `path` holds no array. Raises StorageError and CorruptionError.
+    unless `access` is "update". If the last commit is damaged, the previous commit is opened, and Python shows a
+    RuntimeWarning. Raises InputError if `path` holds no array. Raises StorageError and CorruptionError.
     """
     where = as_path(path, "path")
     check_name(where)
@@ -126,7 +126,7 @@ class Placement:
     is_best: bool
 
     def bytes_on(self, tier: str) -> int:
-        """Return the bytes that the arrays take on the tier with this name."""
+        """Return the number of bytes that the arrays take on the tier `name`."""
         return sum(count for placed in self.arrays for name, count in placed.takes if name == tier)
 
     @property
@@ -136,8 +136,8 @@ class Placement:
         return sum(self.bytes_on(tier.name) for tier in self.tiers if tier.kind in MAIN_MEMORY)
 
     def make(self) -> dict[str, Array]:
-        """Make the arrays and return them by name. If an array already exists at a path, this array is opened with the
-        values of its last commit. Raises InputError, StorageError, CorruptionError."""
+        """Make the arrays, and return a mapping from their names to the arrays. If an array already exists at a path,
+        this array is opened with the values of its last commit. Raises InputError, StorageError, CorruptionError."""
         made: dict[str, Array] = {}
         try:
             for one in self.arrays:
@@ -179,9 +179,9 @@ def place(
     `seconds_per_step` is the computing time of a step with all data in memory. Transfers that take at most this time
     cost nothing. With the default, 0, each array goes to the fastest tier with room. `capacities` maps the name of a
     tier to the maximum number of bytes that arrays may take there, such as "2GiB" or 0. By default, arrays may take all
-    free bytes. `tiers` defaults to the tiers of this machine. If several tiers are possible and one was never measured,
-    all tiers are measured first, which takes some seconds. An array with commits but without a path gets a folder in
-    the directory of its tier. The folder has the name of the array.
+    free bytes. `tiers` defaults to the tiers of this machine. If several tiers are possible and one of them was never
+    measured, all tiers are measured first. This takes some seconds. An array with commits but without a path gets a
+    folder in the directory of its tier. The folder has the name of the array.
 
     Raises InputError if no tier is possible for an array, or if the arrays do not fit.
     """

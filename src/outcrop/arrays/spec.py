@@ -41,11 +41,11 @@ class ArraySpec:
     Later the array refuses writes. An array with access "update" changes at each step. `persist` says when values are
     committed: "never", "end" (when the array is closed), "step", or an interval in steps. A later process finds
     committed values at `path`, even after a crash. The program works on a copy of an array with commits. By default the
-    copy is in a file on the same tier, which needs little memory. With `working="dram"` the copy is in DRAM, which is
+    copy is in a file on the same tier. This needs little memory. With `working="dram"` the copy is in DRAM. This is
     faster.
 
-    `bytes_read_per_step` and `bytes_written_per_step` are the bytes of the array that one step of the program reads and
-    writes. The default is the size of the array.
+    `bytes_read_per_step` and `bytes_written_per_step` are the numbers of bytes of the array that one step of the
+    program reads and writes. The default is the size of the array.
 
     Raises InputError for invalid values.
     """
@@ -221,8 +221,8 @@ def _named(name: str, spec: ArraySpec, tiers: Sequence[Tier]) -> list[Tier]:
 
 
 def _holding(name: str, spec: ArraySpec, path: Path, found: Sequence[Tier], tiers: Sequence[Tier]) -> list[Tier]:
-    """Return a list with the tier whose file system holds the path. If several tiers are on this file system, return
-    the tier that was declared for a folder above the path."""
+    """Return a list with one tier: the tier whose file system contains the path. If several tiers are on this file
+    system, return the tier that was declared for a folder above the path."""
     existing = nearest_existing(path)
     try:
         existing.stat()

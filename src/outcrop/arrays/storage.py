@@ -178,7 +178,7 @@ class NpyFile(ArrayStorage):
     """An existing .npy file in C order."""
 
     def __init__(self, path: Path, spec: ArraySpec, tier: Tier, writable: bool) -> None:
-        """Open the file. Raises InputError if it is not a .npy file. Raises StorageError."""
+        """Open the file. Raises InputError if the file is not a .npy file. Raises StorageError."""
         self.path = path
         self._place = Path(os.path.realpath(path))
         with _opened(path, os.O_RDWR if writable else os.O_RDONLY) as (folder, handle):
@@ -239,14 +239,14 @@ def _header(shape: tuple[int, ...], dtype: np.dtype[Any]) -> bytes:
 
 
 def read_npy_header(path: Path) -> Header:
-    """Read the header of a .npy file. Raises InputError if the file is not a .npy file, or is cut short."""
+    """Return the header of a .npy file. Raises InputError if the file is not a .npy file, or is cut short."""
     with _opened(path, os.O_RDONLY) as (folder, handle):
         return _header_of(path, folder, handle)
 
 
 @contextmanager
 def _opened(path: Path, flags: int) -> Iterator[tuple[Directory, int]]:
-    """Open a file and its folder, and close both when the `with` ends. Raises InputError if `path` is not a regular
+    """Open a file and its folder. Both are closed when the `with` ends. Raises InputError if `path` is not a regular
     file or cannot be opened."""
     if not os.path.isfile(path):
         raise InputError(f"{path} is neither a file nor a folder; give another path")

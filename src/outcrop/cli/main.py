@@ -1,6 +1,6 @@
 """`outcrop`: runs a command, and turns every error into one line and an exit code.
 
-Exit codes: 0 done, 2 refused or failed (one line on standard error says what and why), 130 interrupted. When the reader
+Exit codes: 0 done, 2 refused or failed (one line on standard error gives the reason), 130 interrupted. When the reader
 of standard output closes the pipe, as in `outcrop info run.oc | head -1`, commands end by SIGPIPE like other programs.
 `run` and `resume` continue without output (`RunOutput`).
 """

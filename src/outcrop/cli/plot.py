@@ -119,8 +119,8 @@ def _open(where: Path, field: str | None) -> tuple[FieldView | InputView, str, s
 
 
 def _cut(slice_at: str | None, shape: tuple[int, ...]) -> tuple[str, tuple[int | slice, ...], str]:
-    """Return three values: the letters of the picture's axes, with the vertical axis first; the index that selects the
-    slice; and a text that says where the slice is.
+    """Return three values about the picture: the letters of its axes (the vertical axis first), the index that selects
+    the slice, and a text with the place of the slice.
     """
     thinned: list[int | slice] = [slice(None, None, -(-size // MAX_PIXELS)) for size in shape]
     if len(shape) < 3:

@@ -196,8 +196,8 @@ def _of_stencil(options: RunOptions, shape: Shape | None) -> Definition:
 
 
 def _acquisition(grid: Grid, options: RunOptions, more: AcquisitionDefinitions | None = None) -> AcquisitionDefinitions:
-    """Return the sources, receivers, snapshots and norms of the options, and those in `more`. If the options name .npy
-    files with points or values, these files are read."""
+    """Return the sources, receivers, snapshots and norms of the options. The sources and receivers in `more` are
+    included. If the options name .npy files with points or values, these files are read."""
 
     def with_values(several: Any) -> Any:
         if not isinstance(several, (list, tuple)):

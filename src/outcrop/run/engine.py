@@ -89,8 +89,8 @@ def pack_scalars(stencil: Stencil, values: Mapping[str, float], dtype: str) -> b
 
 
 def ring_specs(plan: Plan) -> list[tuple[int, int, bool]]:
-    """Return three values for each ring of the window: the number of its planes, the bytes of a slot, and True if the
-    ring holds all planes of the grid for the whole run."""
+    """Return three values for each ring of the window: its number of planes, the bytes of a slot, and True if the ring
+    is resident. A resident ring holds all planes of the grid for the whole run."""
     return [(ring.planes, ring.slot_bytes, ring.resident) for ring in plan.window.rings(plan.problem)]
 
 
@@ -188,7 +188,7 @@ def prepare(
 
     With `may_write`, the measurement may use a scratch file of up to 1 GiB in `directories` for a few seconds.
     `signals` has a sequence for each signal. The first value of a sequence is for the first step of the simulation.
-    Raises BudgetError if the budget is too small; the message has the smallest budget that works. Raises InputError for
+    Raises BudgetError if the budget is too small. The message has the smallest budget that works. Raises InputError for
     an unknown scheme, impossible sizes, or a missing compiler.
     """
     if scheme != "auto":

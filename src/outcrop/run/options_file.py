@@ -150,7 +150,8 @@ def _plain(name: str, value: Any) -> Any:
 
 
 def _stencil_name(stencil: Any) -> str:
-    """Return the name of a built-in stencil. Raises InputError for other stencils, which a file cannot name."""
+    """Return the name of a built-in stencil. Raises InputError for other stencils, because a file cannot contain
+    them."""
     from outcrop.language.library import find_stencil
     from outcrop.language.stencil import Stencil
 

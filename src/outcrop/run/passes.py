@@ -29,7 +29,7 @@ from outcrop.run.progress import INTERVAL_SECONDS, Progress, Standing
 
 
 class PassRunner:
-    """Runs all passes of `plan`, beginning with the committed state. `seconds` is the measured time of all passes,
+    """Runs all passes of `plan`, starting from the committed state. `seconds` is the measured time of all passes,
     including commits. `seconds_commit` is the time of the commits.
 
     `recorder` handles the acquisition of each pass. After each pass is committed, `on_snapshot` is called for its
@@ -62,7 +62,7 @@ class PassRunner:
                     progress.show(self._standing())
                     self._show_snapshots()
                 self._show_snapshots()
-            except BaseException:  # the display may raise an error; the worker thread must still end first
+            except BaseException:  # the display may fail; the worker thread must end before the error is raised
                 self._engine.cancel()
                 raise
             finally:

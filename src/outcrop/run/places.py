@@ -20,7 +20,7 @@ from outcrop.run.disk.storage import RunFolder, RunStorage
 
 def storage_at(path: Path) -> RunStorage:
     """Return the storage of the run at `path`. If `path` is a block device, the result is a `Device`. Otherwise the
-    result is a `RunFolder`; its directory may be missing."""
+    result is a `RunFolder`. The directory of a `RunFolder` may be missing."""
     return Device(path) if device_use.is_block_device(path) else RunFolder(path)
 
 

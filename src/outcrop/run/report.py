@@ -84,8 +84,8 @@ class Report:
 
     @property
     def standing(self) -> str:
-        """A text that says at which step the run is complete. It is part of the message if the report cannot be
-        written."""
+        """A text that says at which step the run is complete. If the report cannot be written, this text is a part of
+        the error message."""
         return f"the run itself is complete, at step {self.step}"
 
     def save(self, path: str | Path) -> None:

@@ -126,8 +126,8 @@ def set_up(options: RunOptions) -> Setup:
 
 
 def reopen(path: object, changes: Mapping[str, Any]) -> Setup:
-    """Open the run at `path`, which is a directory or a block device. `changes` maps names of `RunOptions` to new
-    values of settings. If a value is None, the setting is kept.
+    """Return the `Setup` of the run at `path`, which is a directory or a block device. `changes` maps names of
+    `RunOptions` to new values of settings. If a value is None, the setting is kept.
 
     Raises InputError when `path` holds no run, and StorageError when files of the run are missing.
     """

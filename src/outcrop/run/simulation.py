@@ -145,7 +145,7 @@ class Simulation:
         return self._state.manifest.target_step - self._state.manifest.step if self._state else 0
 
     def __getitem__(self, name: str) -> FieldView:
-        """Return a view of the field `name` on disk, which is indexed like an array. The name "u.previous" means the
+        """Return a view of the field `name` on disk. The view is indexed like an array. The name "u.previous" means the
         previous values of "u"."""
         self._description.entry(name)
         reader = self._reader()
@@ -242,8 +242,8 @@ class Simulation:
         return {name: one for name, one in self._setup.initial.items() if name not in self._filled}
 
     def fill(self) -> None:
-        """Write initial values to the arrays that have no values. The values come from the options; without such
-        values, the state gets zeros. Missing directories are created.
+        """Write initial values to the arrays that have no values. The values come from the options. If the options have
+        no values for the state, the state gets zeros. Missing directories are created.
 
         `run` also calls this method. Raises InputError when a field that is only read has no values.
         """

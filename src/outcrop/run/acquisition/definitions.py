@@ -55,7 +55,7 @@ class AcquisitionDefinitions:
 
     @property
     def files(self) -> Definitions:
-        """The names of the files with points and values, with the arrays that each file contains."""
+        """A mapping from the names of the files with points and values to the arrays in these files."""
         points: dict[str, list[NDArray[Any]]] = {}
         for number, source in enumerate(self.injections):
             points[f"source-{number}"] = [source.cells, source.weights, source.values]
@@ -119,8 +119,8 @@ def define(
     norms: Norms | None = None,
     more: AcquisitionDefinitions | None = None,
 ) -> AcquisitionDefinitions:
-    """Return the checked acquisition that the options describe. The sources and receivers of `more` are added to it.
-    Raises InputError for wrong values."""
+    """Return the checked acquisition that the options describe. The result also has the sources and receivers of
+    `more`. Raises InputError for wrong values."""
     injections = [*(more.injections if more else ()), *(_injection(grid, *one) for one in enumerate(_list(sources)))]
     samplings = list(more.samplings if more else ())
     for one in _list(receivers):
@@ -308,8 +308,8 @@ def _box(grid: Grid, box: Any) -> tuple[tuple[int, int], ...]:
 
 
 def read_definitions(directory: Directory, manifest: Manifest) -> AcquisitionDefinitions:
-    """Return the definitions that the files of a run contain. Values of sources stay in their files, which are mapped.
-    Raises StorageError when a file is missing, and CorruptionError when a cell lies outside the grid."""
+    """Return the definitions that the files of a run contain. The values of sources are not read now; their files are
+    mapped. Raises StorageError when a file is missing, and CorruptionError when a cell lies outside the grid."""
     entries = manifest.taps
     injections, samplings = [], []
     for number, source in enumerate(entries.sources):

@@ -46,8 +46,8 @@ DIRECT_BYTES = 1 << 20
 
 
 class Recorder:
-    """Records the acquisition of one run, beginning with its committed step. The constructor evaluates the scales of
-    sources, and for this reads the fields that the scales use."""
+    """Records the acquisition of one run, beginning with its committed step. The constructor reads the fields that the
+    scales of sources use, and evaluates these scales."""
 
     def __init__(self, state: State, fields: Sequence[str], io: str = "auto") -> None:
         self._state, self._fields = state, list(fields)

@@ -2,9 +2,9 @@
 
     check and hold ──► slot: the new manifest ──► superblock ──► zeros over signatures ──► indices ──► first values
 
-Writing the superblock of the first device replaces an older run by the new run, which has no values yet. After a crash,
-a process that finds a run without values can replace this run. The zeros at both ends of the device remove signatures
-that other programs could recognise. The checks change nothing on the devices.
+Writing the superblock of the first device replaces an older run by the new run. The new run has no values yet. After a
+crash, a process that finds a run without values can replace this run. The zeros at both ends of the device remove
+signatures that other programs could recognise. The checks change nothing on the devices.
 
 A run on block devices stores its acquisition (points, traces, norms and snapshots) in a folder of a file system:
 
@@ -186,7 +186,7 @@ def _check_member(device: Path, header: Header, force: bool) -> None:
 
 
 def _run_at(device: Path, identity: object) -> Manifest | None:
-    """Return the manifest of the run on a device if the run has this identity, else None."""
+    """Return the manifest of the run on `device`. If no run with this identity is there, return None."""
     try:
         found = Device(device).read()
     except InputError:
@@ -199,7 +199,7 @@ def created_on_devices(
     devices: list[Path], manifest: Manifest, force: bool, definitions: Definitions
 ) -> Iterator[State]:
     """Create a run without values on the devices, and a folder of records for its acquisition. `definitions` has the
-    points and values of the run's sources and receivers, which are written to this folder. The caller commits the first
+    points and values of the run's sources and receivers. They are written to this folder. The caller commits the first
     values inside the `with`.
 
     The devices are held until the `with` ends. If InputError is raised, the devices are unchanged. If the `with` ends
@@ -326,8 +326,8 @@ def _check_content(folder: Directory, device: Path, force: bool) -> None:
 @contextlib.contextmanager
 def _created_records_folder(state: State, definitions: Definitions, force: bool) -> Iterator[None]:
     """If the run has a folder of records, create this folder and write the definitions to it. If the body of the `with`
-    fails before the first commit, the files in the folder are removed, and also the folder if it is new. Raises
-    InputError and StorageError."""
+    fails before the first commit, the files in the folder are removed. A new folder is removed, too. Raises InputError
+    and StorageError."""
     manifest = state.manifest
     if not manifest.records:
         yield

@@ -76,7 +76,7 @@ class Header:
 
 class Device(RunStorage):
     """A run on block devices. The manifest is in the header of the first device. To lock the run, a process opens the
-    devices exclusively; the kernel allows this to one process at a time."""
+    devices exclusively. The kernel allows this to one process at a time."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
@@ -218,13 +218,14 @@ def needed_bytes(manifest: Description, index: int) -> int:
 
 
 def member_text(manifest: Manifest, index: int) -> str:
-    """Return the text for the header of device number `index`, which is not the first device."""
+    """Return the text for the header of device number `index`. `index` is at least 1, because the header of the first
+    device has the manifest."""
     return json.dumps({"run": manifest.directories[0], "identity": manifest.identity, "index": index}) + "\n"
 
 
 def member_of(header: Header) -> dict[str, object]:
-    """Return the values in a header with a text of `member_text`. For the first device of a run, whose header has the
-    manifest, the result is empty."""
+    """Return the values in the text of a header that `member_text` has made. For the header of a run's first device,
+    the result is empty, because its text is the manifest."""
     content = json.loads(header.text) if header.kind == SHARE else {}
     return content if isinstance(content, dict) else {}
 
@@ -255,8 +256,8 @@ def _records_of(manifest: Manifest, device: Path) -> Directory:
 
 @contextmanager
 def opened(path: Path, flags: int) -> Iterator[int]:
-    """Open a device and yield its descriptor, which is closed when the `with` ends. Raises InputError when the device
-    cannot be opened."""
+    """Open a device and yield its descriptor. The descriptor is closed when the `with` ends. Raises InputError when the
+    device cannot be opened."""
     handle = device_use.open_device(path, flags)
     try:
         yield handle

@@ -68,8 +68,8 @@ _PATTERNS = {
 
 
 def array_folder(entry: ArrayEntry, copy: int) -> str:
-    """Return the name of the folder for one copy of an array. A static array has one copy, whose folder has the array's
-    name."""
+    """Return the name of the folder for one copy of an array. A static array has only one copy. The folder of this copy
+    has the array's name."""
     return entry.name if entry.is_static else f".{entry.name}.{copy}"
 
 
@@ -79,7 +79,7 @@ def array_folders(manifest: Description) -> list[str]:
 
 
 def coordinate_folders(manifest: Description) -> list[str]:
-    """Return the names of the folders of the coordinates, which are in the run's own directory."""
+    """Return the names of the folders of the coordinates. These folders are in the run's own directory."""
     return list(NAMES[len(manifest.shape)]) if manifest.coordinates else []
 
 
@@ -95,7 +95,8 @@ def shard_name(shard: int, ndim: int) -> str:
 
 
 def top_names(manifest: Description) -> set[str]:
-    """Return the names of all folders and links of arrays, coordinates and acquisition in the run's own directory."""
+    """Return the names that a run uses in its own directory: the folders of arrays, coordinates and acquisition, and
+    the links to arrays."""
     state = (entry.name for entry in manifest.state)
     return {*array_folders(manifest), *coordinate_folders(manifest), *acquisition_folders(manifest), *state}
 
@@ -175,8 +176,8 @@ def snapshot_files(manifest: Manifest) -> dict[str, bytes]:
 
 
 def show_snapshots(directory: Directory, manifest: Manifest) -> None:
-    """Update the metadata of snapshots, so that it has the number of snapshots at the manifest's step. Raises
-    StorageError."""
+    """Write the number of snapshots at the manifest's step to the metadata of snapshots, if the metadata has another
+    number. Raises StorageError."""
     try:
         for name, content in outdated(directory, snapshot_files(manifest)).items():
             directory.make_folder(name.rpartition("/")[0])
@@ -186,7 +187,8 @@ def show_snapshots(directory: Directory, manifest: Manifest) -> None:
 
 
 def outdated(directory: Directory, files: dict[str, bytes]) -> dict[str, bytes]:
-    """Return the items of `files` whose file is missing or has other content."""
+    """`files` maps names of files to their expected content. Return the items whose file in `directory` is missing or
+    has other content."""
     found = {}
     for name, content in files.items():
         try:

@@ -9,7 +9,7 @@
 
 A directory is locked before any file in the directory is changed. A process that fails to get the lock removes no
 files. The first change is to write a manifest without values. This replaces the manifest of an older run in one step.
-If a process finds the new manifest after a crash, it can replace the run, because the run has no values yet. Files are
+After a crash, a process that finds the new manifest can replace the run, because the run has no values yet. Files are
 created with their full size and are never extended.
 """
 

@@ -137,8 +137,8 @@ class SnapshotsEntry:
         return tuple(end - begin for begin, end in self.box)
 
     def count(self, step: int) -> int:
-        """Return the number of snapshots of a field after `step` steps. A snapshot of the initial values is counted
-        only after the first pass, which writes it."""
+        """Return the number of snapshots of a field after `step` steps. The first pass writes the snapshot of the
+        initial values. Before this pass, the number is 0."""
         return step // self.every + self.initial if step > 0 else 0
 
     def step_of(self, number: int) -> int:
@@ -155,8 +155,8 @@ class NormsEntry:
     initial: bool = False
 
     def count(self, step: int) -> int:
-        """Return the number of rows of norms of a field after `step` steps. The row for the initial values is counted
-        only after the first pass, which computes it."""
+        """Return the number of rows of norms of a field after `step` steps. The first pass computes the norms of the
+        initial values. Before this pass, the number is 0."""
         return step // self.every + self.initial if step > 0 else 0
 
     def steps(self, last: int) -> range:
@@ -178,7 +178,7 @@ class AcquisitionEntries:
 
     @property
     def traces(self) -> dict[str, int]:
-        """The names of the traces, with the number of points of each."""
+        """A mapping from the name of each trace to the number of its points."""
         return {one.name: one.points for one in self.samplings}
 
     @property
@@ -190,7 +190,8 @@ class AcquisitionEntries:
 
     @property
     def definitions(self) -> dict[str, int]:
-        """The names of the files with points and values, with the size of each. These files are written once."""
+        """A mapping from the names of the files with points and values to the sizes of the files in bytes. These files
+        are written once."""
         found = {f"source-{i}": _points_bytes(one) + 8 * one.steps * one.points for i, one in enumerate(self.sources)}
         return found | {f"receivers-{i}": _points_bytes(one) for i, one in enumerate(self.samplings)}
 

@@ -137,7 +137,8 @@ def stripe_planes(shape: tuple[int, int, int], dtype: str, directories: int) -> 
 
 
 def index_parts(layout: PlaneLayout, shard: int) -> Iterator[bytes]:
-    """Yield the index of a shard in parts: (offset, length) of each plane, then the CRC32C of all entries."""
+    """Yield the bytes of a shard's index, in several parts. The index has an entry (offset, length) for each plane, and
+    then the CRC32C of all entries."""
     length = layout.plane_bytes + CHECKSUM_BYTES
     yield from _index(layout.shard_planes, layout.records(shard), layout.record_bytes, length)
 
@@ -167,7 +168,7 @@ def _index(count: int, present: int, stride: int, length: int) -> Iterator[bytes
 
 
 def array_metadata(layout: PlaneLayout, ndim: int, attributes: dict[str, Any]) -> dict[str, Any]:
-    """Return the content of the zarr.json of an array of planes. The grid has `ndim` axes."""
+    """Return the metadata (zarr.json) of an array that is stored in planes. The grid has `ndim` axes."""
     ny = layout.shape[1]
 
     def own(sizes: tuple[int, int, int]) -> list[int]:
@@ -182,14 +183,13 @@ def plain_metadata(
     shape: Sequence[int], chunk: Sequence[int], dtype: str, axes: Sequence[str], attributes: dict[str, Any],
     inner: Sequence[int] | None = None,
 ) -> dict[str, Any]:  # fmt: skip
-    """Return the content of the zarr.json of an array whose chunks are plain bytes. With `inner`, each chunk is a
-    shard: it contains inner chunks of this shape and an index at its end."""
+    """Return the metadata (zarr.json) of an array whose chunks are plain bytes. With `inner`, each chunk is a shard: it
+    contains inner chunks of this shape and an index at its end."""
     return _array(shape, chunk, dtype, axes, [_BYTES] if inner is None else _sharding(inner, [_BYTES]), attributes)
 
 
 def group_metadata(arrays: dict[str, dict[str, Any]], attributes: dict[str, Any]) -> dict[str, Any]:
-    """Return the content of the zarr.json of a group. `arrays` maps the names of arrays and groups to their
-    metadata."""
+    """Return the metadata (zarr.json) of a group. `arrays` maps the names of arrays and groups to their metadata."""
     return {
         "zarr_format": 3,
         "node_type": "group",

@@ -75,7 +75,8 @@ class Settings:
 
 @dataclass(frozen=True)
 class Member:
-    """The content of MEMBER in a further directory of a run, or in the folder of records beside a device.
+    """The content of the file MEMBER. This file is in each further directory of a run, and in the folder of records of
+    a run on devices.
 
     `identity` is the identity of the run, and `run` is the path of the run's own directory or first device. `index` is
     the number of this directory. `folders` are the folders in this directory that belong to the run.
@@ -175,9 +176,8 @@ class Manifest(Description):
     The state has two copies on disk, which alternate. Copy `current` holds generation `generation`, after `step` steps.
     The run is finished when `step` has reached `target_step`. `filled` maps the names of the arrays that have values to
     stamps. A stamp is a random number that identifies the writing that stored these values. An array that is not in
-    `filled` has no values yet; it must get values before the first step. `ranges` has the minimum and maximum of each
-    field that is only read, if they are known. `sums` has the checksum of the valid content of each file of
-    acquisition.
+    `filled` has no values yet. Each array must have values before the first step. `ranges` has the known minimum and
+    maximum of fields that are only read. `sums` has the checksum of the valid content of each file of acquisition.
     """
 
     identity: Identity

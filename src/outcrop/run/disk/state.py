@@ -175,8 +175,8 @@ class State:
         self._storage.tidy(self.manifest)
 
     def begin_filling(self, names: Sequence[str]) -> None:
-        """Prepare the first write in place to these arrays. Until `end_filling` is called, the manifest lists these
-        arrays as arrays without values."""
+        """Prepare to write these arrays in place. Until `end_filling` is called, the manifest lists these arrays as
+        arrays without values."""
         self.stamp = new_stamp()
         left = {name: stamp for name, stamp in self.manifest.filled.items() if name not in names}
         if left != self.manifest.filled:

@@ -106,7 +106,8 @@ def release(handles: Sequence[int]) -> None:
 
 
 class RunFolder(RunStorage):
-    """A run in its own directory and, optionally, in further directories."""
+    """A run in one or several directories. The first is the run's own directory, which has the manifest. The user may
+    give further directories; they have only shards and a MEMBER file."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
@@ -310,8 +311,8 @@ def _further_directory(own: Directory, manifest: Manifest, index: int, path: Pat
 def _places(
     directories: Sequence[Directory], manifest: Manifest, entry: ArrayEntry, copy: int
 ) -> list[tuple[Directory, str]]:
-    """Return two values for each shard of a copy of an array: the directory of the shard, and the path of the shard in
-    this directory."""
+    """For each shard of a copy of an array, return the directory of the shard, and the path of the shard in this
+    directory."""
     folder, ndim = array_folder(entry, copy), len(manifest.shape)
     return [
         (directories[shard % len(directories)], f"{folder}/{shard_name(shard, ndim)}")

@@ -36,7 +36,8 @@ READ_ATTEMPTS = 3
 
 
 def require_fields(manifest: Description, filled: Collection[str]) -> None:
-    """Raise InputError when a field that is only read has no values, which means that it is not in `filled`."""
+    """Raise InputError when a field that is only read has no values. `filled` has the names of the arrays that have
+    values."""
     if missing := [entry.name for entry in manifest.static if entry.name not in filled]:
         names = " and ".join(missing)
         raise InputError(
@@ -214,8 +215,8 @@ class FieldView(PlanesView):
     def __getitem__(self, index: Any) -> Any:
         """Return the selected cells of one generation, even while another process executes the run.
 
-        While this method reads, the other process may commit, and its next pass then overwrites the planes that are
-        read here. Therefore planes are read again if the generation has changed.
+        While this method reads, the other process may commit. The next pass of that process then overwrites the planes
+        that are read here. Therefore planes are read again if the generation has changed.
         """
         state = self._state
         for _ in range(READ_ATTEMPTS):

@@ -35,8 +35,8 @@ def is_named(text: str) -> bool:
 
 
 def needs_shape(text: str) -> bool:
-    """Return True if `parse_source` needs the shape of the grid for this text, because the values have no shape of
-    their own, or are interpolated."""
+    """Return True if `parse_source` needs the shape of the grid for this text. This is so for values without a shape,
+    and for a file that is interpolated."""
     return is_named(text) or _RESAMPLE.fullmatch(text) is not None
 
 
@@ -74,7 +74,7 @@ def parse_source(text: str, shape: Shape | None, cache_bytes: int = CACHE_BYTES)
 
 def make_source(values: object, shape: Shape, cache_bytes: int = CACHE_BYTES) -> InputArray:
     """Return the input array for a value that a user assigns. The value is a number, an array, an InputArray, or a
-    zarr, dask or xarray object. It may also be a callable (z0, z1) -> planes, or a text that `--init` accepts.
+    zarr, dask or xarray object. The value may also be a callable (z0, z1) -> planes, or a text that `--init` accepts.
 
     Raises InputError for other values and for a wrong shape.
     """
@@ -88,8 +88,8 @@ def make_source(values: object, shape: Shape, cache_bytes: int = CACHE_BYTES) ->
 
 
 def cache_within(memory_bytes: int) -> int:
-    """Return the number of bytes that may be used to cache planes before the window is allocated. This is a part of a
-    run's budget, `memory_bytes`."""
+    """Return the number of bytes that the cache of planes may use before the window is allocated. The result is half of
+    the run's budget `memory_bytes`, but at least CACHE_BYTES."""
     return max(CACHE_BYTES, memory_bytes // 2)
 
 
@@ -112,8 +112,8 @@ def checked_planes(array: InputArray, dtype: str, check_finite: bool) -> Callabl
     """Return a function (z0, z1) that returns planes of `array`, converted to `dtype`. The planes are on the engine's
     three axes and have the shape (z1 - z0, ny, nx).
 
-    The function raises InputError for wrong shapes. With `check_finite`, it also raises InputError for NaN and
-    infinity.
+    The function raises InputError for wrong shapes. With `check_finite`, the function also raises InputError for NaN
+    and infinity.
     """
     _, ny, nx = grid_shape(array.shape)
 

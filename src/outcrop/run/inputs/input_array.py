@@ -34,9 +34,9 @@ SWEEP_BYTES = 4 << 20
 class InputArray:
     """Values from any source. `planes(z0, z1)` returns an array of shape (z1 - z0, *shape[1:]) of any real dtype.
 
-    On two axes, z0 and z1 count rows; on one axis, they count cells. Callers read planes in ascending order, and one
-    call may read any number of planes. `axes` has the letters of the axes, slowest first. It is "" if the letters are
-    unknown. The axes of a section may be "xz", which is not the order of a grid.
+    In an array of two axes, z0 and z1 count rows. In an array of one axis, they count cells. Callers read planes in
+    ascending order, and one call may read any number of planes. `axes` has the letters of the axes, slowest first. It
+    is "" if the letters are unknown. The axes of a section may be "xz", which is not the order of a grid.
     """
 
     name: str

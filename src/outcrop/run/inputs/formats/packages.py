@@ -1,7 +1,7 @@
 """Files that other packages read: NetCDF (xarray), SEG-Y (segyio) and Zarr (zarr). Objects of xarray are read here,
 too.
 
-xarray reads NetCDF of version 4, which is HDF5, with h5netcdf. xarray reads classic files with SciPy. Values of xarray
+For NetCDF of version 4, which is HDF5, xarray uses h5netcdf. For classic files, xarray uses SciPy. Values of xarray
 objects are read when they are needed: through Dask, from the file, or from memory.
 
 In SEG-Y, traces are columns of the grid. The samples of a trace, in depth or time, lie along z. A volume is (samples,
@@ -243,15 +243,16 @@ def open_zarr(path: Path, variable: str, cache_bytes: int) -> InputArray:
 
 
 def _dimension_names(array: Any) -> tuple[str | None, ...]:
-    """Return the names of the axes of a Zarr array. Zarr stores these names in version 3. In version 2, xarray stores
-    them as an attribute."""
+    """Return the names of the axes of a Zarr array. Version 3 of Zarr stores these names in the metadata. For version
+    2, xarray stores these names in an attribute."""
     names = getattr(array.metadata, "dimension_names", None) or array.attrs.get("_ARRAY_DIMENSIONS", ())
     return tuple(names)
 
 
 def _regular_files(path: Path) -> Any:
     """Return a Zarr store for a folder. This store reads only regular files, and at most `max_bytes` at once. Zarr's
-    own store waits if a file is a pipe. To read a sparse file of a terabyte, it allocates a terabyte of memory."""
+    own store waits if a file is a pipe. To read a sparse file of a terabyte, Zarr's own store allocates a terabyte of
+    memory."""
     from zarr.storage import LocalStore
 
     class RegularFiles(LocalStore):
