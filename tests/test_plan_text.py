@@ -115,8 +115,8 @@ float32 = 1e9
     ("stencil", "size", "memory", "is_advised"),
     [
         ("acoustic8", [300, 60, 50], "3MiB", True),
-        ("acoustic8", [60, 50, 300], "3MiB", False),  # streamed along its longest axis already
-        ("acoustic8", [300, 60, 50], "1GiB", False),  # fits the memory
+        ("acoustic8", [60, 50, 300], "3MiB", False),  # the longest axis is already the streaming axis
+        ("acoustic8", [300, 60, 50], "1GiB", False),  # the grid fits the memory
         ("heat2_2d", [8000, 1000], "500KiB", True),
     ],
 )

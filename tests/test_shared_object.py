@@ -1,5 +1,5 @@
-"""Check the user's cache: compiled code, which is executed, and measured figures. Damaged and foreign files are not
-used.
+"""Check the user's cache, which holds compiled code and measured figures. Outcrop must not use damaged files or files
+of other users.
 """
 
 import ctypes
@@ -30,14 +30,15 @@ ONE_BYTE = 0x5A
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Set a new folder for the cache, and return its path."""
+    """Set $XDG_CACHE_HOME to a new folder, and return the path of this folder."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     return tmp_path / "cache"
 
 
 @pytest.fixture(scope="session")
 def object_file(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Path]:
-    """Return a function that compiles code whose answer is a given number."""
+    """Return a function that takes a number. It compiles code whose function `answer` returns this number, and returns
+    the path of the file."""
 
     def make(number: int) -> Path:
         folder = tmp_path_factory.mktemp("code")
@@ -51,7 +52,7 @@ def object_file(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Pat
 
 
 class Builds:
-    """A build function that copies a file into the cache and counts its calls."""
+    """A substitute for the compiler. It copies a file into the cache and counts how often it is called."""
 
     def __init__(self, file: Path) -> None:
         self.file, self.count = file, 0
@@ -62,8 +63,8 @@ class Builds:
 
 
 def answer_of(path: Path) -> int:
-    """Return the answer of compiled code. The code is loaded in a new process, because a process loads each file only
-    once.
+    """Return what the function `answer` in a compiled file returns. A new process loads the file, because a process
+    loads each file only once.
     """
     script = "import sys; from pathlib import Path; from outcrop.shared_object import load_library\n"
     script += "print(load_library(Path(sys.argv[1])).answer())"
@@ -77,13 +78,13 @@ def mode_of(path: Path) -> int:
 
 
 def write_anew(path: Path, content: bytes) -> None:
-    """Write a new file with the same name, because the old file may be mapped."""
+    """Replace the file by a new one with this content. The old file is not overwritten, because it may be mapped."""
     path.unlink()
     path.write_bytes(content)
 
 
 def changed(content: bytes, place: int) -> bytes:
-    """Return the content with one byte changed."""
+    """Return the content with one changed byte."""
     return content[:place] + bytes([content[place] ^ ONE_BYTE]) + content[place:][1:]
 
 
@@ -137,7 +138,8 @@ def test_damaged_code_is_compiled_again(
 
 
 def test_sound_code_of_another_name_is_not_loaded(home: Path, object_file: Callable[[int], Path]) -> None:
-    """Checks that a file in the place of another one is refused, because the seal covers the name and the kind."""
+    """Checks that a file is refused if it has replaced another file. The seal covers the name and the kind of the
+    file."""
     one, two = (shared_object("kernels", [str(number)], Builds(object_file(number))) for number in (1, 2))
     other = shared_object("transports", ["1"], Builds(object_file(2)))
     assert one != two and other.name == one.name
@@ -184,7 +186,8 @@ def test_folders_are_private_whatever_the_umask(mask: int, home: Path, object_fi
 
 
 def test_open_folders_are_closed_to_others(home: Path, object_file: Callable[[int], Path]) -> None:
-    """Checks that open folders of earlier versions become private, so that no other user can put code there."""
+    """Checks that cache folders of earlier versions, which other users can write, become private. Then no other user
+    can put code there."""
     (home / "outcrop" / "kernels").mkdir(parents=True)
     for folder in (home / "outcrop", home / "outcrop" / "kernels"):
         folder.chmod(0o777)
@@ -230,9 +233,8 @@ def test_a_cache_that_cannot_be_used_is_one_line(
     object_file: Callable[[int], Path],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Checks that an unusable cache gives a one-line error that says what to do, and that no file remains.
-
-    If figures cannot be stored, no error is raised.
+    """Checks that a cache that cannot be used gives a one-line error that says what to do, and that no file remains.
+    Figures that cannot be stored cause no error.
     """
     file = object_file(1)
     spoil(home, monkeypatch)
@@ -268,8 +270,8 @@ def test_code_that_the_system_does_not_load_is_one_line(home: Path, tmp_path: Pa
 
 
 def test_many_processes_keep_one_file(home: Path, object_file: Callable[[int], Path]) -> None:
-    """Checks that several processes can store the same file. Each process writes a complete file, and all processes
-    load the last file.
+    """Checks that several processes can store the same file at the same time. Each process loads complete code, and one
+    file remains.
     """
     script = (
         "import shutil, sys\nfrom pathlib import Path\n"
@@ -305,9 +307,8 @@ def test_a_wrong_compiler_is_one_line(command: str, message: str, home: Path, mo
 
 
 def test_a_wrapper_that_changes_is_another_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Checks that a changed compiler wrapper counts as a new compiler, although its version text is the same.
-
-    Changed environment variables of compilers count too.
+    """Checks that a changed script that calls a compiler counts as a new compiler, although the version text is the
+    same. A changed environment variable of compilers also counts as a new compiler.
     """
     wrapper, found = tmp_path / "wrapper", []
     for text in ("#!/bin/sh\necho version 1\n", "#!/bin/sh\n# -g\necho version 1\n"):
@@ -326,7 +327,7 @@ DEVICE = StorageRates(1e9, 2e9, 1.5e9, 0.0, "measured")
 
 
 def test_figures_are_kept(home: Path) -> None:
-    """Checks that the newest figures of each name are stored exactly."""
+    """Checks that the newest figures of each name are stored without rounding."""
     for number in range(4):
         cache.keep("devices.json", f"disk {number % 3}", replace(DEVICE, seconds_flush=float(number)))
     found = cache.load("devices.json", StorageRates)
@@ -345,7 +346,7 @@ def test_the_oldest_figures_give_way(home: Path, monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE.keys())
 def test_damaged_figures_are_measured_again(damage: Callable[[Path], object], home: Path) -> None:
-    """Checks that damaged figures are measured again, without a traceback."""
+    """Checks that damaged figures in the cache are ignored and measured again."""
     cache.keep("devices.json", "disk", DEVICE)
     damage(home / "outcrop" / "devices.json")
     assert cache.load("devices.json", StorageRates) == {}
@@ -395,7 +396,8 @@ def test_reading_figures_makes_nothing(home: Path) -> None:
 
 
 def test_kernels_are_loaded_from_what_was_checked(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Checks that the loaded code is the checked file, even if the folder is renamed in between."""
+    """Checks that Outcrop loads exactly the file that it has checked, even if the folder is renamed between the check
+    and the load."""
     names: list[str] = []
     real = ctypes.CDLL
     monkeypatch.setattr(ctypes, "CDLL", lambda name: (names.append(name), real(name))[1])

@@ -1,4 +1,4 @@
-"""Check signals: the run stores their exact bits, and signals that are too short are refused."""
+"""Check signals. The run stores their exact bits, and a signal that is too short is refused."""
 
 import base64
 from pathlib import Path
@@ -14,7 +14,8 @@ from several_arrays import after, contents, make_run, make_simulation, same
 
 
 def test_signals_are_kept_bit_for_bit(tmp_path: Path) -> None:
-    """Checks that the manifest stores the exact bits of a signal in base64. Decimal digits may change the bits."""
+    """Checks that the manifest stores the exact bits of a signal in base64, because decimal digits may change the
+    bits."""
     where, wavelet = tmp_path / "run.oc", np.random.default_rng(1).standard_normal(200) * 1e-30
     make_simulation(where, signals={"w": wavelet.tolist()}).assign({"u": 1})
     (text,) = storage_at(where).read().signals.values()
@@ -22,9 +23,8 @@ def test_signals_are_kept_bit_for_bit(tmp_path: Path) -> None:
 
 
 def test_signals_given_later_are_used_and_kept(tmp_path: Path) -> None:
-    """Checks that a run uses and stores new signals. The values of a signal are counted from the first step of the run.
-
-    A later process without the signals gives the oracle's values too.
+    """Checks that a run uses and stores new signals that are given later. The first value of a signal belongs to the
+    first step of the run. A later process that does not give the signals also computes the oracle's values.
     """
     where, longer = tmp_path / "run.oc", np.random.default_rng(2).standard_normal(9)
     simulation, start = make_run(where, signals={"w": np.ones(2)})
@@ -55,7 +55,8 @@ def test_signals_that_cannot_be_are_refused(tmp_path: Path, signals: dict[str, o
 
 
 def test_signals_that_are_too_short_are_refused_before_anything_changes(tmp_path: Path) -> None:
-    """Checks that the needed length is counted from the first step of the run, not from the call."""
+    """Checks that the first value of a signal belongs to the first step of the run, and not to the first step of the
+    call. A signal that is too short is refused."""
     where = tmp_path / "run.oc"
     simulation, _ = make_run(where, signals={"w": np.ones(10)})
     simulation.run(4, progress="none")

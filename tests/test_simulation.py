@@ -1,4 +1,4 @@
-"""Check the Python interface: users assign values, run, read results, and open runs again."""
+"""Check the Python interface. Users assign values, compute steps, read results, and open runs again."""
 
 import json
 import subprocess
@@ -44,7 +44,7 @@ def test_the_result_is_the_oracle_s_over_several_runs_and_openings(tmp_path: Pat
 
 
 def test_parameters_and_the_user_s_own_stencil_are_kept(tmp_path: Path) -> None:
-    """Checks that a run stores its parameters and stencil, so that it continues without the script that started it."""
+    """Checks that a run stores its parameters and its stencil. It can be continued without the script that made it."""
     u, k = oc.Field("u"), oc.Parameter("k", 0.1)
     mine = oc.Stencil("drift", {u: u[0, 0, 0] + k * (u[0, 0, -2] - u[0, 0, 0])})
     simulation = oc.Simulation(mine, SHAPE, "float64", tmp_path / "run.oc", memory="1MiB", params={"k": 0.3})
@@ -80,7 +80,8 @@ sim["u"] = lambda z0, z1: os._exit(9)
 
 
 def test_an_opened_run_without_values_does_not_begin_with_zeros(tmp_path: Path) -> None:
-    """Checks a run that was killed while its initial values were written. Such a run must not start from zeros."""
+    """Checks a run whose process was killed while the initial values were written. The run must not start from
+    zeros."""
     where = tmp_path / "run.oc"
     assert subprocess.run([sys.executable, "-c", KILLED_AT_ITS_VALUES, str(where)]).returncode == 9
     opened = oc.open(where)
@@ -106,7 +107,8 @@ def test_indexing_is_numpy_s(tmp_path: Path) -> None:
 def test_what_another_process_overwrites_meanwhile_is_read_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Checks that a read never mixes planes of two generations, although each plane has a valid checksum."""
+    """Checks that a read never mixes planes of two generations. Checksums do not detect this, because each plane has a
+    valid checksum."""
     simulation = make_run(tmp_path / "run.oc")
     other = oc.open(tmp_path / "run.oc")
     groups, calls = Planes.groups, iter(range(100))
@@ -115,8 +117,8 @@ def test_what_another_process_overwrites_meanwhile_is_read_again(
         for z in range(z0, z1):
             if z == 10 and next(calls) == 0:
                 monkeypatch.setattr(Planes, "groups", groups)
-                other["u"] = 1  # writes the array that is not being read
-                other["u"] = 2  # writes the array that is being read
+                other["u"] = 1  # writes the copy that is not being read
+                other["u"] = 2  # writes the copy that is being read
                 monkeypatch.setattr(Planes, "groups", interrupted)
             yield from groups(self, z, z + 1)
 

@@ -1,4 +1,5 @@
-"""Check snapshots of whole runs: from the initial values on, each snapshot is stored once and shown after its commit.
+"""Check snapshots of whole runs, including a snapshot of the initial values. Each snapshot is stored once, and readers
+see it after its commit.
 """
 
 import os
@@ -18,9 +19,8 @@ from shots import BOX, DT, STEPS, make
 
 
 def test_snapshots_are_handed_over_as_they_are_committed(tmp_path: Path) -> None:
-    """Checks that the callback gets each committed snapshot once, in order, with step and values.
-
-    An exception in the callback stops the run, and the run can be continued.
+    """Checks that the callback gets each committed snapshot once, in order, with its step and values. An exception in
+    the callback stops the run, and the run can be continued afterwards.
     """
     seen: list[tuple[int, float]] = []
     sim = make(tmp_path / "run.oc")
@@ -40,8 +40,7 @@ def test_snapshots_are_handed_over_as_they_are_committed(tmp_path: Path) -> None
 
 
 def test_a_callback_that_would_never_be_called_is_refused(tmp_path: Path) -> None:
-    """Checks that a callback is refused before the first step if the callback is no function or the run has no
-    snapshots.
+    """Checks that a callback is refused before the first step if it is not a function, or if the run has no snapshots.
     """
     with pytest.raises(InputError, match="this run keeps no snapshots"):
         make(tmp_path / "run.oc", snapshots=None).run(3, on_snapshot=print)
@@ -52,7 +51,8 @@ def test_a_callback_that_would_never_be_called_is_refused(tmp_path: Path) -> Non
 
 
 def test_snapshots_committed_but_not_shown_yet_are_shown_by_repair(tmp_path: Path) -> None:
-    """Checks a power cut right after the commit, which leaves old metadata. A repair shows the committed snapshots."""
+    """Checks a power cut between a commit and the update of the metadata. After a repair, readers see the committed
+    snapshots."""
     sim, group = make(tmp_path / "run.oc"), tmp_path / "run.oc" / "snapshots.zarr"
     files = [group / name for name in ("zarr.json", "u/zarr.json", "step/zarr.json", "time/zarr.json")]
     early = [file.read_text() for file in files]
@@ -70,10 +70,9 @@ def test_snapshots_committed_but_not_shown_yet_are_shown_by_repair(tmp_path: Pat
 
 @pytest.mark.skipif(not (find_spec("zarr") and find_spec("xarray")), reason="needs zarr and xarray")
 def test_several_boxes_are_groups_of_their_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Checks two boxes with different steps. Each box has the same bits as in a run with this box only. Python and
-    xarray find a box by its name.
-
-    A pass that is interrupted changes nothing. The callback gets all boxes of one step together."""
+    """Checks two boxes of snapshots with different steps. Each box has the same bits as in a run with this box only.
+    Python and xarray find a box by its name. Old metadata, as after a power cut, does not change the result. The
+    callback gets all boxes of one step together."""
     import xarray
 
     boxes = [oc.Snapshots(7, box=BOX, time_units="s"), oc.Snapshots(5, box=(slice(3, 4),) * 3, name="spot")]
@@ -116,15 +115,16 @@ def test_several_boxes_are_groups_of_their_own(tmp_path: Path, capsys: pytest.Ca
     ],
 )
 def test_names_that_cannot_be_are_refused(names: tuple[str, str], words: str, tmp_path: Path) -> None:
-    """Checks that two groups of snapshots cannot have the same folder. No run is made."""
+    """Checks that a name of snapshots is refused if it is not valid, or if two groups of snapshots have the same name.
+    No run is made."""
     with pytest.raises(InputError, match=words):
         make(tmp_path / "run.oc", snapshots=[oc.Snapshots(5, name=name) for name in names])
     assert not (tmp_path / "run.oc").exists()
 
 
 def test_a_movie_begins_with_the_initial_values(tmp_path: Path) -> None:
-    """Checks that snapshot k belongs to step k * every. Snapshot 0 shows the last values assigned before the first
-    step.
+    """Checks that snapshot k belongs to step k * `every`. Snapshot 0 has the values that were assigned last before the
+    first step.
     """
     sim = oc.Simulation(
         oc.stencils.heat(), (12, 20, 30), directory=tmp_path / "run.oc", memory="300KiB", snapshots=oc.Snapshots(3)
@@ -143,7 +143,8 @@ def test_a_movie_begins_with_the_initial_values(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not (find_spec("zarr") and find_spec("xarray")), reason="needs zarr and xarray")
 def test_xarray_shows_snapshots_with_coordinates(tmp_path: Path) -> None:
-    """Checks named dimensions, and coordinates in metres, steps and seconds, before the first step and during the run.
+    """Checks what xarray shows: named dimensions, and coordinates in metres, steps and seconds. Snapshots can be opened
+    before the first step and during the run.
     """
     import xarray
 
@@ -164,8 +165,8 @@ def test_xarray_shows_snapshots_with_coordinates(tmp_path: Path) -> None:
 
 
 def test_snapshots_that_have_no_room_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Checks that a run whose snapshots do not fit on the disk is refused before its first step. The error gives the
-    size.
+    """Checks that a run is refused before its first step if its snapshots do not fit on the disk. The error gives the
+    size of the snapshots.
     """
     sim, room = make(tmp_path / "run.oc"), os.statvfs(tmp_path)
     few = SimpleNamespace(f_bavail=10, f_frsize=room.f_frsize)

@@ -1,4 +1,4 @@
-"""Check sources and receivers: the place of a point between cells, and the order of the operations in each step."""
+"""Check sources and receivers: points between cells, and the order of the operations in each step."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DOUBLE = Stencil("double", {U: 2 * U[0, 0, 0]})
 
 
 def one_cell(*cells: tuple[int, int, int]) -> np.ndarray:
-    """Return the cells of points with one corner each."""
+    """Return the array of cells for points that lie exactly on one cell each."""
     return np.array([[cell] for cell in cells])
 
 
@@ -29,9 +29,8 @@ def one_cell(*cells: tuple[int, int, int]) -> np.ndarray:
     seed=st.integers(0, 1000),
 )
 def test_linear_interpolation_is_exact_for_linear_functions(shape: tuple[int, ...], axes: int, seed: int) -> None:
-    """Checks that cells and weights give the place of a point, on grids of one cell and at both ends too.
-
-    The weights of a point are not negative, and their sum is 1."""
+    """Checks the interpolation of a linear function, which must be exact. Points at both ends of the grid and grids of
+    one cell are tested too. The weights of a point are not negative, and their sum is 1."""
     rng = np.random.default_rng(seed)
     extents, spacing, origin = shape[:axes], rng.uniform(0.5, 2, axes), rng.uniform(-5, 5, axes)
     ends = rng.choice([0.0, 0.3, 0.77, 1.0], size=(4, axes)) * (np.array(extents) - 1)
@@ -58,7 +57,7 @@ def test_points_outside_are_named_with_the_grid(bad: list[float]) -> None:
 
 
 def test_coordinates_rounded_to_float32_are_still_inside() -> None:
-    """Checks that a point on the last cell is inside the grid, for any rounding of its coordinate."""
+    """Checks that a point on the first or last cell is inside the grid, even if its coordinate is rounded."""
     last = np.float32(0.1) * np.float32(999)
     cells, weights = linear("rec", np.array([[last], [-1e-7]]), (1000,), (0.1,), (0.0,))
     assert (cells[0, :, 2] <= 999).all()
@@ -67,9 +66,8 @@ def test_coordinates_rounded_to_float32_are_still_inside() -> None:
 
 
 def test_sources_are_added_one_after_the_other_and_rounded_once() -> None:
-    """Checks the bits of sources. Source values are added after all stages, point by point and corner by corner.
-
-    Each product is computed in float64, and each sum in the dtype of the field."""
+    """Checks the bits of sources. Source values are added after all stages of a step, one point after another and one
+    corner after another. Each product is computed in float64, and each sum in the dtype of the field."""
     cells = np.array([[(0, 0, 1), (0, 0, 2)], [(0, 0, 1), (0, 0, 0)]])
     weights = np.array([[0.1, 0.7], [1e-8, 0.3]])
     values = np.array([[1.0, 3.0], [5.0, 7.0]])
@@ -86,7 +84,8 @@ def test_sources_are_added_one_after_the_other_and_rounded_once() -> None:
 
 
 def test_receivers_see_the_field_before_or_after_a_step() -> None:
-    """Checks the moment at which receivers read, and that parts with the same name are added in float64."""
+    """Checks whether receivers read before or after a step, and that samplings with the same name are added in
+    float64."""
     here, values = one_cell((0, 0, 1)), np.array([[10.0], [20.0]])
     samplings = [
         Sampling("before", "u", here, np.ones((1, 1)), before=True),
@@ -104,7 +103,8 @@ def test_receivers_see_the_field_before_or_after_a_step() -> None:
 
 
 def test_a_scale_asks_only_for_the_cells_it_needs() -> None:
-    """Checks that a factor such as dt**2/m is evaluated in float64 at each corner, and reads only the needed cells."""
+    """Checks that the factor of a source, such as dt**2/m, is computed in float64 at each corner. Only the necessary
+    cells are read."""
     dt, m = Parameter("dt", 0.5), Field("m")
     program = Stencil("factor", {U: dt**2 / (m[0, 0, 0] + m[0, 0, 1])}).stages[0].program
     cells = np.array([[(0, 0, 0), (0, 0, 1)]])
@@ -124,7 +124,7 @@ def test_a_scale_asks_only_for_the_cells_it_needs() -> None:
 
 
 def test_arrays_that_do_not_fit_together_are_refused() -> None:
-    """Checks that cells, weights and values with shapes that do not match are refused with a one-line error."""
+    """Checks that cells, weights and values whose shapes do not match are refused with a one-line error."""
     cells, weights = one_cell((0, 0, 0), (0, 0, 1)), np.ones((2, 1))
     with pytest.raises(InputError, match=r"sources in 'u': values have shape \(3,\); they need \(steps, points\)"):
         Injection("u", cells, weights, np.ones(3))

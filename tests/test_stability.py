@@ -1,5 +1,5 @@
-"""Check the stability limit. Runs grow only above the limit. The analysis finds the limit of each linear stencil, and
-error messages give a stable step.
+"""Check the stability limit. Values grow without bound only above the limit. The analysis finds the limit of each
+linear stencil, and messages give a stable step.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ LINEAR: dict[str, Mapping[str, float]] = {
 
 
 def largest_after(stencil: Stencil, dt: float, known: Mapping[str, float]) -> float:
-    """Return the largest value of any field after many steps on a small periodic grid, relative to the initial noise.
+    """Run many steps from noise on a small periodic grid. Return the largest value of any field, relative to the
+    initial noise.
     """
     steps = 400 if len(stencil.fields) < 6 else 150
     shape = {1: (1, 1, 16), 2: (8, 1, 8), 3: (4, 4, 8)}[stencil.ndim]
@@ -43,8 +44,8 @@ def largest_after(stencil: Stencil, dt: float, known: Mapping[str, float]) -> fl
 
 @pytest.mark.parametrize("name", sorted(LINEAR))
 def test_a_step_below_the_limit_is_bounded_and_one_above_grows(name: str) -> None:
-    """Checks the limit from both sides: a run with 99.9 % of the limit stays bounded, and a run with 105 % grows
-    without bound.
+    """Checks the limit of the step from both sides. With 99.9 % of the limit, values stay bounded. With 105 % of the
+    limit, they grow without bound.
     """
     stencil, known = library.find_stencil(name), LINEAR[name]
     limit = library.stable_limit(stencil, {}, [known])
@@ -85,7 +86,8 @@ def test_limits_are_those_of_the_formulas(name: str, known: Mapping[str, float],
 )  # fmt: skip
 @pytest.mark.parametrize("factor", [0.7, 1.6])
 def test_growth_is_the_spectral_radius_of_the_whole_step(name: str, known: Mapping[str, float], factor: float) -> None:
-    """Checks the analysis against one step of the oracle as a matrix, on a grid whose waves are all sampled."""
+    """Checks the growth that the analysis finds. It must equal the spectral radius of one step of the oracle, written
+    as a matrix. On this small grid, the analysis samples all waves."""
     stencil, cells = library.find_stencil(name), 8
     values = {"dt": factor * (library.stable_limit(stencil, {}, [known]) or 0)}
     state = zeros(stencil, (1, 1, cells)) | {key: np.full((1, 1, cells), float(v)) for key, v in known.items()}
@@ -102,7 +104,8 @@ def test_growth_is_the_spectral_radius_of_the_whole_step(name: str, known: Mappi
 
 
 def test_an_unstable_step_is_told_with_the_largest_stable_one() -> None:
-    """Checks that the message gives a stable step, also for a parameter that has a minimum instead of a maximum."""
+    """Checks that the message gives a stable value of the parameter. For most parameters it is a maximum, for some a
+    minimum."""
     acoustic = library.acoustic()
     assert library.stability(acoustic, {}, [{"v": 4500}]) is None
     text = library.stability(acoustic, {"dt": 0.002}, [{"v": 1500}, {"v": 4500}]) or ""
@@ -118,7 +121,8 @@ def test_an_unstable_step_is_told_with_the_largest_stable_one() -> None:
 
 
 def test_what_cannot_be_said_is_not_said() -> None:
-    """Checks that stability is not judged for unknown velocities, signals as coefficients, or nonlinear stencils."""
+    """Checks that the analysis says nothing if it cannot know the answer: for unknown velocities, signals as
+    coefficients, and nonlinear stencils."""
     u = Field("u")
     assert growth(library.acoustic(), {}) is None
     assert library.stability(library.acoustic(), {"dt": 10}) is None
@@ -134,7 +138,7 @@ def test_what_cannot_be_said_is_not_said() -> None:
 
 @pytest.mark.parametrize("state", [0.7, -0.4])
 def test_slopes_are_derivatives(state: float) -> None:
-    """Checks the slope of each operator near a state against differences of values."""
+    """Checks the derivative of each operator near a state against the difference of two values."""
     u, v = Field("u"), Field("v")
     one, other = u[0], v[0]
     terms = [one**3, one * other, other / (one + 3), sympy.sqrt(one**2 + other), abs(one) * other, -one / other]
@@ -151,13 +155,15 @@ def test_slopes_are_derivatives(state: float) -> None:
 
 
 def test_any_step_may_be_stable() -> None:
-    """Checks that the limit is infinite if every step is stable, and not the last number of the search."""
+    """Checks that the limit is infinite if every step is stable. It must not be the last number that the search
+    tries."""
     still = {"vx": 0.0, "vy": 0.0, "vz": 0.0}
     assert largest_step(library.advection(), still) == math.inf
 
 
 def test_extremes_keep_cells_together() -> None:
-    """Checks that extremes come from real cells. Combining the lightest and the stiffest cell gives a wrong limit."""
+    """Checks that the limit is computed for cells that exist in the model. A cell with the lowest density and the
+    highest stiffness of different cells gives a wrong limit."""
     stencil = library.elastic(ndim=2)
     found = library.extremes_of(stencil)
     assert isinstance(found, Extremes)
@@ -175,7 +181,7 @@ def test_extremes_keep_cells_together() -> None:
 
 
 def test_a_stencil_of_ones_own_may_have_any_name() -> None:
-    """Checks that a user's stencil with the name of a library stencil is not judged by the library's limits."""
+    """Checks that the limits of a library stencil are not applied to a user's stencil with the same name."""
     u, dt, tau = Field("u"), Parameter("dt", 0.1), Parameter("tau", 0.4)
     mine = Stencil("d2q9", {u: u[0] + dt * tau * (u[1] - 2 * u[0] + u[-1])})
     assert library.stable_limit(mine, {}) == pytest.approx(1.25, rel=1e-5)
@@ -183,8 +189,8 @@ def test_a_stencil_of_ones_own_may_have_any_name() -> None:
 
 
 def test_gray_scott_and_fluids_are_judged_near_a_uniform_state() -> None:
-    """Checks nonlinear stencils near a uniform state: the limits equal the docstrings, and runs below the limits stay
-    bounded.
+    """Checks nonlinear stencils near a uniform state. The limits equal those in the docstrings, and runs below the
+    limits stay bounded.
     """
     stencil = library.gray_scott(2)
     assert library.stability(stencil, {}) is None

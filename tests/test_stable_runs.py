@@ -1,4 +1,5 @@
-"""Check that an unstable run is refused. The values of the model decide, from any source."""
+"""Check that an unstable run is refused. The decision depends on the values of the model, wherever these values come
+from."""
 
 from pathlib import Path
 
@@ -12,8 +13,8 @@ from shots import SHAPE, H, velocity
 
 @pytest.mark.parametrize("together", [False, True])
 def test_a_model_too_fast_for_the_step_is_refused_and_nothing_is_left(together: bool, tmp_path: Path) -> None:
-    """Checks that the largest velocity of the model decides. With unstable=True the run is allowed and its report
-    warns.
+    """Checks that a run is refused if the step is too large for the largest velocity of the model. With
+    `unstable=True`, the run is allowed and its report has a warning.
     """
     fast = np.array(velocity())
     fast[20, 10, 10] = 9000
@@ -35,7 +36,8 @@ def test_a_model_too_fast_for_the_step_is_refused_and_nothing_is_left(together: 
 
 
 def test_fields_judged_together_are_not_refused_for_cells_that_are_not_there(tmp_path: Path) -> None:
-    """Checks that each cell is judged with its own values of several fields. The extremes may lie in different cells.
+    """Checks that stability is judged for each cell with the values of all fields in this cell. The largest values of
+    two fields may be in different cells.
     """
     u, a, b = oc.Field("u"), oc.Field("a"), oc.Field("b")
     dt = oc.Parameter("dt", 1.0)
@@ -55,9 +57,8 @@ def test_fields_judged_together_are_not_refused_for_cells_that_are_not_there(tmp
 
 @pytest.mark.parametrize("wrong", [np.nan, np.inf, -np.inf])
 def test_a_model_with_a_hole_is_refused(wrong: float, tmp_path: Path) -> None:
-    """Checks that a model with an infinite value or NaN is refused, because the value spreads over the grid.
-
-    A field without feedback may have such values.
+    """Checks that a model with an infinite value or NaN is refused, because this value spreads over the grid. Such a
+    value is allowed in a field that no later step reads.
     """
     model = np.array(velocity())
     model[20, 10, 10] = wrong
@@ -74,9 +75,8 @@ def test_a_model_with_a_hole_is_refused(wrong: float, tmp_path: Path) -> None:
 
 
 def test_coordinates_do_not_hide_another_spacing(tmp_path: Path) -> None:
-    """Checks that coordinates that differ from h in the equation are refused unless h is given.
-
-    In a user's own stencil, a parameter named h may mean anything."""
+    """Checks that a spacing of the coordinates is refused if it differs from the default of h in the equation and the
+    user does not give h. In a user's own stencil, a parameter named h may mean anything."""
 
     def make(stencil: oc.Stencil, **options: object) -> oc.Simulation:
         return oc.Simulation(stencil, (20, 30), directory=tmp_path / "run.oc", memory="1MiB", **options)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Check the state of a run on disk. The state is created completely or not at all, and each commit is atomic."""
+"""Check the state of a run on disk. It is created completely or not at all, and each commit is atomic."""
 
 import errno
 import fcntl
@@ -22,7 +22,7 @@ from outcrop.run.places import created_state, open_state, storage_at
 
 
 def create_state(directories: list[Path], manifest: Manifest, force: bool = False) -> State:
-    """Create a run without values, as a crash before its first commit leaves it."""
+    """Create a run without values. A crash before the first commit leaves such a run."""
     with created_state(directories, manifest, force) as state:
         return state
 
@@ -75,7 +75,7 @@ def test_a_commit_that_cannot_be_written_changes_nothing(tmp_path: Path, monkeyp
 
 
 def test_a_commit_flushes_before_and_after_its_rename(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Checks the order of flushes and renames in a commit. Another order may leave an empty manifest after a power cut.
+    """Checks the order of flushes and renames in a commit. With another order, a power cut may leave an empty manifest.
     """
     where = tmp_path / "run.oc"
     state = create_state([where], make_manifest(where))
@@ -99,7 +99,7 @@ def test_in_place_says_that_an_interrupted_pass_lost_the_state(tmp_path: Path) -
     where = tmp_path / "run.oc"
     state = create_state([where], make_manifest(where, in_place=True))
     assert not (where / ".u.1").exists()
-    state.begin_writing()  # no older state exists that can be lost
+    state.begin_writing()  # before the first commit, no state exists that can be lost
     state.commit(0)
     state.begin_writing()
     assert open_state(where).manifest.step == 0
@@ -174,7 +174,7 @@ def test_what_is_not_a_run_is_never_replaced(tmp_path: Path) -> None:
 
 
 def test_a_member_of_another_run_is_not_taken(tmp_path: Path) -> None:
-    """Checks that two runs cannot share a directory, because each overwrites the shards of the other."""
+    """Checks that two runs cannot use the same directory, because each of them overwrites the shards of the other."""
     first, second, shared = (tmp_path / name for name in ("first", "second", "shared"))
     create_state([first, shared], make_manifest(first, shared)).commit(0)
     before = everything_below(tmp_path)
@@ -250,7 +250,8 @@ def test_one_process_at_a_time_changes_a_run(tmp_path: Path) -> None:
 
 
 def test_taking_the_lock_sees_what_another_process_committed(tmp_path: Path) -> None:
-    """Checks that a process reads the manifest again when it takes the lock. The process must not repeat a generation.
+    """Checks that a process reads the manifest again when it takes the lock. Otherwise it may write a generation that
+    another process has already committed.
     """
     where = tmp_path / "run.oc"
     state = create_state([where], make_manifest(where))
@@ -271,7 +272,7 @@ def test_a_run_without_values_is_replaced_without_force(tmp_path: Path) -> None:
 
 
 def test_what_a_run_that_is_gone_left_elsewhere_is_replaced_by_force(tmp_path: Path) -> None:
-    """Checks that the share of a deleted run on another device can be replaced with `force`."""
+    """Checks that `force` replaces the further directory of a run whose main directory was deleted."""
     where, beside = tmp_path / "run.oc", tmp_path / "beside"
     create_state([where, beside], make_manifest(where, beside)).commit(0)
     shutil.rmtree(where)

@@ -1,4 +1,4 @@
-"""Check the rings of fields that are only read. The rings have exactly as many planes as updates need."""
+"""Check the rings of fields that are only read. These rings have exactly the number of planes that updates need."""
 
 from dataclasses import replace
 from itertools import pairwise
@@ -23,9 +23,8 @@ from strategies import MACHINE, assumed_rate
 
 
 def make_stencil(radius: int, beside: int, second_order: bool) -> Stencil:
-    """Return a stencil with a field u, which is read `radius` planes and one row away, and a field m.
-
-    An update reads m `beside` planes away.
+    """Return a stencil with a field u, and a field m that is only read. An update reads u at a distance of `radius`
+    planes and one row, and m at a distance of `beside` planes.
     """
     u, m = Field("u"), Field("m")
     update = m[beside, 0, 0] * (u[radius, 1, 0] + u[-radius, -1, 0]) / 2
@@ -72,11 +71,9 @@ def test_they_hold_what_updates_and_checksums_need(tmp_path: Path, levels: int, 
 
 @pytest.mark.parametrize(("radius", "beside"), [(1, 0), (2, 0), (2, 2)])
 def test_only_the_first_slab_waits_where_the_device_is_fast_enough(radius: int, beside: int) -> None:
-    """Checks that only the first update waits for reads. Each update takes three times as long as the reads for one
-    slab.
-
-    The state is read first, then the fields that are only read. tests/core/test_executor.cpp checks the executor in the
-    same way."""
+    """Checks the order of reads. The reads of the state come before the reads of the fields that are only read. If each
+    update takes three times as long as the reads for one slab, updates in the middle of a pass do not wait.
+    tests/core/test_executor.cpp checks the same for the executor."""
     problem = problem_of(make_stencil(radius, beside, True), (120, 8, 8))
     plan = build(problem, SCHEMES["wavefront"], Sizes(6, 12, 2), MACHINE, assumed_rate)
     one, device = plan.passes[0], MACHINE.device

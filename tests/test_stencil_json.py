@@ -1,4 +1,5 @@
-"""Check the stencil in a manifest of an untrusted user. The stencil is read correctly or refused in one line."""
+"""Check the stencil in the manifest of an untrusted user. Outcrop reads the stencil correctly or refuses it in one
+line."""
 
 from __future__ import annotations
 
@@ -81,7 +82,8 @@ def mutated(data: Any, rng: random.Random, times: int = 1) -> Any:
 
 
 def refused(data: Any) -> Stencil | None:
-    """Return the stencil of the data, or None if it is refused correctly. Any other exception fails the test."""
+    """Return the stencil that the data describe, or None if they are refused with a correct message. Any other
+    exception fails the test."""
     try:
         return Stencil.from_json(data)
     except InputError as error:
@@ -90,7 +92,7 @@ def refused(data: Any) -> Stencil | None:
 
 
 def accepted(count: int, seed: int) -> list[Stencil]:
-    """Return the stencils that are accepted among `count` mutations."""
+    """Make `count` mutations of stencils, and return the stencils that are accepted."""
     rng = random.Random(seed)
     found = []
     for number in range(count):
@@ -138,9 +140,8 @@ for number, line in enumerate(sys.stdin):
 
 
 def test_what_is_accepted_computes_what_the_oracle_does_and_stays_inside() -> None:
-    """Checks that accepted mutations give the oracle's values and stay within their memory.
-
-    A sample of accepted stencils is compiled and run in a separate process, with forbidden pages around all planes."""
+    """Checks that accepted mutations give the oracle's values and access only their own memory. A sample of accepted
+    stencils is compiled and run in a separate process, with forbidden pages around all planes."""
     different = {stencil.digest(): stencil for stencil in accepted(400, 10)}
     chosen = list(different.values())[: examples(24)]
     lines = "\n".join(json.dumps(stencil.to_json()) for stencil in chosen)
@@ -151,7 +152,7 @@ def test_what_is_accepted_computes_what_the_oracle_does_and_stays_inside() -> No
 
 @pytest.mark.parametrize("boundary", ["fixed", "mirror", "periodic"])
 def test_c_does_not_know_what_things_are_called(boundary: str) -> None:
-    """Checks that stencils that differ only in names and texts give the same C code, so that no name gets into the
+    """Checks that stencils that differ only in names and texts give the same C code. So no name of a user gets into the
     code.
     """
     data = MIXED.to_json()
@@ -216,14 +217,14 @@ def many(count: int) -> dict[str, Any]:
     ],
 )  # fmt: skip
 def test_bounds_are_named(member: str, value: Any, message: str) -> None:
-    """Checks that the error names the limit that is exceeded."""
+    """Checks that the error for each wrong member of the JSON names the limit or the reason."""
     with pytest.raises(InputError, match=message):
         Stencil.from_json({**MIXED.to_json(), member: value})
 
 
 def test_the_largest_offset_stays_within_the_guards_of_the_window() -> None:
-    """Checks that the guards of the window cover the largest offset. Kernels read one 64-byte line per cell of the
-    radius.
+    """Checks that the guard memory around the window is large enough for the largest offset. A kernel may read one
+    64-byte line per cell of the radius beyond a plane.
     """
     from outcrop.plan.memory import GUARD_BYTES
 
@@ -231,7 +232,8 @@ def test_the_largest_offset_stays_within_the_guards_of_the_window() -> None:
 
 
 def test_the_factor_of_a_source_is_one_or_refused() -> None:
-    """Checks that a mutated source factor is valid or refused. Opening a run evaluates the factor."""
+    """Checks that a mutated factor of a source is valid or refused, because Outcrop evaluates the factor when a run is
+    opened."""
     program = Stencil("f", {U: Parameter("dt", 0.5) ** 2 / V[0, 0, 0]}).stages[0].program
     scale = SourceFactor(program, ("u", "v"), (0.5,))
     data = json.loads(json.dumps(scale.to_json()))
@@ -263,7 +265,7 @@ TEXTS = [
 
 @pytest.mark.parametrize("value", [*TEXTS, *NONSENSE, {"x": range(10**12)}, {"x": [[]]}, {5: "fixed"}, {"x": None}])
 def test_a_boundary_is_one_or_refused(value: Any) -> None:
-    """Checks that a value is refused as a boundary, or gives a boundary whose text can be read again."""
+    """Checks that any value is refused as a boundary, or gives a boundary whose text can be read again."""
     try:
         boundary = as_boundary(value)
     except InputError as error:

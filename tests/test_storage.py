@@ -1,6 +1,7 @@
-"""Check the storage from Python. The storage makes no hidden copies, and all errors are exceptions of the package.
+"""Check the Python interface of the storage. It makes no hidden copies, and all its errors are exceptions of the
+package.
 
-tests/core checks the properties of each backend without Python.
+The tests in tests/core check the properties of each backend.
 """
 
 import os
@@ -31,7 +32,7 @@ def random_page(seed: int, pages: int = 1) -> np.ndarray:
 
 
 def test_probe_names_every_backend() -> None:
-    """Checks the names of the backends for `--io auto`, and that the portable backends work here."""
+    """Checks the list of backends, and that the portable backends work on this machine."""
     assert set(_core.probe()) == {"io_uring", "libaio", "threads", "mmap", "memory"}
     assert {"threads", "mmap", "memory"} <= set(USABLE)
 
@@ -51,7 +52,8 @@ def test_round_trip(path: str, backend: str) -> None:
 
 
 def test_any_dtype_and_any_shape_but_never_a_copy(path: str) -> None:
-    """Checks that an array that needs a copy is refused, because a read into a copy is lost."""
+    """Checks that an array is refused if the storage must copy it first. Values that are read into a copy do not reach
+    the array of the caller."""
     store = _core.Store([path], writable=True)
     source = np.arange(PAGE, dtype=np.float64).reshape(4, -1)
     store.write_from(0, 0, source)
@@ -116,7 +118,7 @@ def test_errors_are_the_packages_own(path: str, tmp_path: Path) -> None:
 
 
 def test_faults_arrive(path: str) -> None:
-    """Checks that requested faults happen, because the tests of durability depend on these faults."""
+    """Checks that simulated faults happen as requested, because the tests of durability depend on these faults."""
     pages = random_page(1, 2)
     with pytest.raises(StorageError, match="Input/output error"):
         _core.Store([path], writable=True, faults={"error_at": 0}).write_from(0, 0, pages)
@@ -132,7 +134,7 @@ def test_faults_arrive(path: str) -> None:
 
 @pytest.mark.parametrize("backend", USABLE)
 def test_a_store_may_be_used_by_one_thread_after_another(path: str, backend: str) -> None:
-    """Checks a store that several threads use one after another. Rings that belong to a thread are made again."""
+    """Checks that several threads can use a store one after another. Each new thread needs new io_uring rings."""
     store = _core.Store([path], backend, writable=True)
     failures: list[BaseException] = []
 
@@ -145,7 +147,7 @@ def test_a_store_may_be_used_by_one_thread_after_another(path: str, backend: str
         except BaseException as error:
             failures.append(error)
 
-    for seed in range(4):  # a new thread may get the identity of an ended one
+    for seed in range(4):  # a new thread may get the identity of a thread that has ended
         thread = threading.Thread(target=use, args=(seed,))
         thread.start()
         thread.join()

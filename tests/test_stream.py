@@ -1,4 +1,4 @@
-"""Check `bench stream`: each rank reports what it measured, and the results are those of STREAM."""
+"""Check `outcrop bench stream`. Each rank reports its measurements, and the computed values are those of STREAM."""
 
 import json
 import subprocess
@@ -43,7 +43,8 @@ def test_small_stream_bench_measures_every_mode(tmp_path: Path, capsys: pytest.C
 
 
 def test_bandwidths_are_bytes_over_seconds() -> None:
-    """Checks two ranks on one node: the bandwidth counts the bytes of both, from the first start to the last end."""
+    """Checks the bandwidth of a node with two ranks. It is the bytes of both ranks, divided by the time from the first
+    start to the last end."""
     times = {loop.name: [LoopTime(10.0, 1.0, 1.0), LoopTime(20.0, 2.0, 2.0)] for loop in LOOPS}
     later = {name: [replace(one, begin=one.begin + 2) for one in of] for name, of in times.items()}
     ranks = [
@@ -61,7 +62,8 @@ def test_bandwidths_are_bytes_over_seconds() -> None:
 
 
 def test_values_follow_the_loops() -> None:
-    """Checks the values after one repeat: a becomes 15 times as large. All elements are compared with these values."""
+    """Checks the expected values after one repeat of all loops: `a` becomes 15 times as large. The benchmark compares
+    all elements with these values."""
     values = {"a": 2.0, "b": 2.0, "c": 0.0, "": 0.0}
     for loop in LOOPS:
         values[loop.result] = loop.value(values[loop.first], values[loop.second])
@@ -80,7 +82,8 @@ def test_flushes_are_measured_only_where_they_mean_something(tmp_path: Path) -> 
 def test_tiers_that_cannot_be_measured_are_refused(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Checks that the one-line error names the tier and the known tiers. No file is made."""
+    """Checks that a tier that cannot be measured is refused. The one-line error names this tier and the known tiers. No
+    file is made."""
     assert call(["bench", "stream", "--small", "-d", str(tmp_path), "--tier", name]) == 2
     said = capsys.readouterr().err
     assert name in said and "there are" in said and said.count("\n") == 1
@@ -109,9 +112,8 @@ def test_a_tier_goes_by_its_kind_too(tmp_path: Path) -> None:
 
 
 def test_threads_that_the_system_does_not_give_are_one_line(tmp_path: Path) -> None:
-    """Checks that too many threads give a one-line error, and that threads that were already started end.
-
-    Each thread needs address space, and the test limits it.
+    """Checks that too many threads give a one-line error, and that the threads that were already started end. The test
+    limits the address space, so that the system cannot start so many threads.
     """
     program = (
         "import resource, sys; resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30)); "
@@ -152,7 +154,7 @@ def test_trouble_of_a_rank_ends_all(tmp_path: Path) -> None:
 def test_ranks_of_another_mpi_are_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Checks that an mpirun of another MPI is refused. With another MPI, each rank finds only one rank."""
+    """Checks that the mpirun of another MPI than that of mpi4py is refused. Otherwise each rank sees only itself."""
     world = SimpleNamespace(Get_rank=lambda: 0, Get_size=lambda: 1)
     world.Split_type = lambda kind: world
     mpi = SimpleNamespace(

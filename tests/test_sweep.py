@@ -15,7 +15,8 @@ from outcrop.language.library import find_stencil
 
 
 def random_array(ny: int, nx: int, dtype: str, seed: int, tier: str = "dram") -> Any:
-    """Return an array for a grid (ny, nx) with two more rows of NaN, which must not be used."""
+    """Return an array for a grid of shape (ny, nx). It has one more row of NaN at each end, which a sweep must not
+    use."""
     array = oc.array((ny + 2, nx), dtype, tier=tier)
     array[...] = np.nan
     array[1:-1] = np.random.default_rng(seed).random((ny, nx))
@@ -31,7 +32,7 @@ def swept(name: str, shape: tuple[int, int], dtype: str, steps: int, tier: str) 
         storage = stencil.storage[number]
         first = random_array(*shape, dtype, number, tier)
         state[field.name] = first[1:-1].copy()[:, None]
-        second = random_array(*shape, dtype, number)  # both arrays have the same rim
+        second = random_array(*shape, dtype, number)  # both arrays of a field get the same rim
         arrays[field.name] = (first, second) if storage.is_double else first
     expected = advance_fields(stencil, state, {}, steps)
     with oc.Sweep(stencil, arrays, threads=3) as sweep:
@@ -45,12 +46,13 @@ def swept(name: str, shape: tuple[int, int], dtype: str, steps: int, tier: str) 
 @pytest.mark.parametrize("name", ["stream_function", "sharpen", "gray_scott_2d", "maxwell_2d"])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_sweeps_are_the_oracles(name: str, dtype: str) -> None:
-    """Checks the bits for one or several stages and fields, and for more rows than one call updates."""
+    """Checks that sweeps give the oracle's bits, for one or several stages and fields. The grid has more rows than one
+    call updates."""
     swept(name, (150, 144), dtype, 3, "dram")
 
 
 def test_sweeps_work_on_mapped_files(tmp_path: Path) -> None:
-    """Checks that an array may lie in a file, and the second array of its field in DRAM."""
+    """Checks a field with two arrays, one in a mapped file and one in DRAM."""
     path = tmp_path / "psi.npy"
     psi, other = oc.array((42, 64), path=path), oc.array((42, 64), tier="dram")
     psi[...] = other[...] = np.random.default_rng(0).random((42, 64))
@@ -82,13 +84,14 @@ def array(*shape: int, dtype: str = "float64") -> Any:
     ],
 )
 def test_arrays_that_do_not_fit_are_refused(stencil: str, arrays: Mapping[str, Any], says: str) -> None:
-    """Checks that wrong arrays are refused, because kernels check nothing."""
+    """Checks that arrays of a wrong number, shape or type are refused. Kernels do not check their arrays."""
     with pytest.raises(InputError, match=says):
         oc.Sweep(find_stencil(stencil), arrays)
 
 
 def test_what_is_updated_may_be_written_to() -> None:
-    """Checks that a read-only array is refused, because a kernel that writes to it ends the process."""
+    """Checks that a read-only array is refused if the stencil updates it. A kernel that writes to such an array crashes
+    the process."""
     first, second = np.asarray(array(9, 16)), np.asarray(array(9, 16))
     second = second.view()
     second.flags.writeable = False

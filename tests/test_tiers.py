@@ -21,7 +21,8 @@ FIGURES = ("read_bytes_per_second", "write_bytes_per_second", "random_read_bytes
 
 @pytest.fixture(autouse=True)
 def in_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make measurements quick and meaningless. Measure one directory only, and use a separate cache."""
+    """Make all measurements so short that their figures have no meaning. Measure one directory only, and use a separate
+    cache."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.delenv("OUTCROP_TIERS", raising=False)
@@ -62,11 +63,12 @@ def test_every_tier_is_measured_once(folder: Path, capsys: pytest.CaptureFixture
         assert os.listdir(folder) == []
     assert origins == [("measured", "measured", 2), ("cached", "cached", 0), ("measured", "measured", 2)]
     assert call(["tiers", "-d", str(folder / "none" / "below"), "--refresh"]) == 0
-    assert str(folder.resolve()) in capsys.readouterr().out and os.listdir(folder) == []  # measured in the folder above
+    # a missing folder is measured in the nearest folder above it
+    assert str(folder.resolve()) in capsys.readouterr().out and os.listdir(folder) == []
 
 
 def test_unasked_nothing_is_measured(folder: Path) -> None:
-    """Checks that planning measures nothing, because planning looks up tiers often and must not write."""
+    """Checks that `find_tiers` measures nothing by default, because planning calls it often and must not write."""
     found = find_tiers([folder])
     assert {tier.origin for tier in found} <= {"not measured", "firmware"}
     assert len({tier.name for tier in found}) == len(found)
@@ -87,7 +89,8 @@ def test_memory_is_what_proc_says() -> None:
 
 
 def test_a_declared_tier_takes_measured_figures_where_it_has_none(folder: Path) -> None:
-    """Checks that declared figures are kept and missing ones are measured. A device is measured once for all its tiers.
+    """Checks that declared figures are kept and that missing figures are measured. A device is measured only once for
+    all its tiers.
     """
     file = folder.parent / "tiers.toml"
     file.write_text(f'[mine]\ndirectory = "{folder}"\nread = 123.0\ncapacity = "1GiB"')
@@ -100,7 +103,8 @@ def test_a_declared_tier_takes_measured_figures_where_it_has_none(folder: Path) 
 
 
 def test_what_cannot_be_measured_says_why(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Checks that a tier without room or permission has a note instead of figures. Other tiers keep theirs."""
+    """Checks that a tier without room or permission has a note instead of figures. Other tiers still have their
+    figures."""
     monkeypatch.setattr(measure, "MIN_SCRATCH_BYTES", 1 << 60)
     found = find_tiers([folder], measure=True)
     (storage,) = (tier for tier in found if not tier.is_memory)
@@ -137,9 +141,8 @@ def test_a_directory_that_cannot_be_written_is_refused(
 
 @pytest.mark.parametrize("version", [1, 2])
 def test_limits_of_control_groups_hold(version: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Checks the lowest limit of the control groups around this process, minus the memory that is used there.
-
-    Cached files do not count as used.
+    """Checks that the lowest limit of the control groups of this process limits the memory. The free memory is this
+    limit minus the used memory. Cached files do not count as used.
     """
     inner = tmp_path / ("memory/job/step" if version == 1 else "job/step")
     inner.mkdir(parents=True)

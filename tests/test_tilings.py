@@ -1,5 +1,5 @@
-"""Check how slabs are cut into tiles for the cache. Grids of few rows also keep all threads busy, and plans show the
-tiles.
+"""Check how slabs are cut into tiles for the cache. All threads must be busy even on grids with few rows, and plans
+must show the tiles.
 """
 
 from __future__ import annotations
@@ -35,9 +35,8 @@ def every_tiling(problem: Problem, sizes: Sizes, threads: int, scheme: str = "wa
 def test_threads_share_the_planes_of_grids_of_one_row(
     threads: int, radius: int, planes: int, levels: int, slab: int, scheme: str
 ) -> None:
-    """Checks grids of two axes: chunks for all threads, and bands too if the pass has enough levels.
-
-    Plain sweeps have no bands.
+    """Checks the tiles of grids of two axes. All threads get chunks. If a pass has enough levels, the slab also has
+    bands. Plain sweeps have no bands.
     """
     problem, sizes = make_problem((planes, 1, 4000), (radius, 0, radius), levels), Sizes(levels, slab, 0)
     found = every_tiling(problem, sizes, threads, scheme)
@@ -54,7 +53,7 @@ def test_threads_share_the_planes_of_grids_of_one_row(
 
 @given(st.integers(1, 16), st.integers(0, 4), st.integers(1, 300))
 def test_grids_of_many_rows_are_cut_into_diamonds(threads: int, radius: int, levels: int) -> None:
-    """Checks that a grid with enough rows for a diamond per thread has no chunks of planes."""
+    """Checks that planes are not divided into chunks if the grid has enough rows for one diamond per thread."""
     problem = make_problem((500, 2 * max(1, radius) * threads, 500), (radius, radius, radius), levels)
     assert not shares_planes(problem, threads)
     assert all(one.chunk == 0 and one.diamond > 0 for one in every_tiling(problem, Sizes(levels, 30, 0), threads))

@@ -1,4 +1,4 @@
-"""Check what users see of NUMA nodes: the number of nodes, the layout of threads, and refusals."""
+"""Check what users see of NUMA nodes: the number of nodes, the layout of threads, and error messages."""
 
 import os
 import subprocess
@@ -36,15 +36,16 @@ def test_nodes_hold_the_processors_of_this_process() -> None:
     ],
 )
 def test_threads_are_spread_over_nodes(machine: str, threads: int, expected: list[int]) -> None:
-    """Checks that threads are spread over nodes in proportion to their cores. A second processor of a core gets a
-    thread only if all cores have one.
+    """Checks that each node gets threads in proportion to its cores. The second processor of a core gets a thread only
+    if every core already has a thread.
     """
     assert _core.threads_on_nodes(threads, "auto", machine) == expected
     assert _core.threads_on_nodes(threads, "none", machine) == [threads]
 
 
 def test_words_for_a_layout() -> None:
-    """Checks the text of a layout of threads. The text omits a single node, and mentions threads that are not placed.
+    """Checks the text that describes a layout of threads. The text mentions nodes only if there are several, and it
+    mentions threads that are not placed.
     """
     assert str(discover.ThreadLayout((16,))) == "16 threads"
     assert str(discover.ThreadLayout((8, 8))) == "16 threads on 2 NUMA nodes"
@@ -65,8 +66,8 @@ def test_words_for_a_layout() -> None:
 def test_threads_on_one_node_of_several_are_told(
     threads_on_nodes: tuple[int, ...], bind: str, nodes: int, is_told: bool
 ) -> None:
-    """Checks that users are told if several nodes are treated as one. With `bind="none"` or one thread, no text
-    appears.
+    """Checks the text for a machine whose nodes are treated as one node. The text tells the user about this, unless
+    `bind="none"` is set or only one thread is used.
     """
     layout = discover.layout_of(threads_on_nodes, bind, nodes, "the obstacle")
     assert layout.threads_on_nodes == threads_on_nodes
@@ -77,7 +78,7 @@ def test_threads_on_one_node_of_several_are_told(
     ("text", "nodes"), [("0-1,4\n", 3), ("0\n", 1), ("1,3\n", 2), ("", 1), ("2-1", 1), ("many", 1), (None, 1)]
 )
 def test_nodes_are_counted_without_hwloc(tmp_path: Path, text: str | None, nodes: int) -> None:
-    """Checks that nodes are counted from the list that Linux gives. Without a readable list, the number is 1."""
+    """Checks that nodes are counted in a list of Linux. If this list cannot be read, the number is 1."""
     if text is not None:
         (tmp_path / "has_cpu").write_text(text)
     assert discover.nodes_with_processors(tmp_path / "has_cpu") == nodes
@@ -104,8 +105,8 @@ sys.exit(call(sys.argv[1:]))
 @pytest.mark.skipif(os.uname().machine not in ("x86_64", "aarch64"), reason="system calls have other numbers here")
 @pytest.mark.skipif(available_cores() < 2, reason="one processor cannot be on two nodes")
 def test_a_refusal_to_bind_is_said(tmp_path: Path) -> None:
-    """Checks that a container that forbids binding gives a note on several nodes, and an error if binding was
-    requested.
+    """Checks a container that forbids the binding of threads. On several nodes, the text then has a note. If the user
+    has requested binding, an error is raised.
     """
     first, second, *_ = sorted(os.sched_getaffinity(0))
     two_nodes = {"HWLOC_SYNTHETIC": f"numa:2 core:1 pu:1(indexes={first},{second})", "HWLOC_THISSYSTEM": "1"}
@@ -134,8 +135,8 @@ def test_unknown_ways_to_bind_are_refused(tmp_path: Path) -> None:
 
 @needs_hwloc
 def test_a_run_bound_to_cores_gives_the_same_bits_and_gives_them_back(tmp_path: Path) -> None:
-    """Checks that `bind="cores"` gives the same bits on one node, and that the caller's threads may then use the same
-    cores as before.
+    """Checks that `bind="cores"` gives the same bits on one node. After the run, the threads of the caller may use the
+    same cores as before.
     """
     before = os.sched_getaffinity(0)
     results: list[Any] = []

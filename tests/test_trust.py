@@ -1,4 +1,4 @@
-"""Check directories from untrusted users, and results with writes that were lost, misplaced or damaged."""
+"""Check run directories of untrusted users, and runs whose writes were lost, misplaced or damaged."""
 
 import json
 import os
@@ -62,7 +62,7 @@ def take_the_other_turn(where: Path) -> None:
 
 
 def lose_a_write(where: Path) -> None:
-    """Put back the values that a plane had two generations before, like after a lost write."""
+    """Put back the values that a plane had two generations earlier, as if the later write was lost."""
     current = os.readlink(where / "u")
     size = record_bytes(where)
     older = (where / (current[:-1] + str(1 - int(current[-1]))) / "c/0/0/0").read_bytes()
@@ -116,9 +116,8 @@ def test_verify_finds_what_is_not_what_was_written(damage: Callable[[Path], None
 
 @pytest.mark.parametrize("damage", [*PLANES, *RECORDS], ids=lambda damage: damage.__name__)
 def test_resume_does_not_go_on_from_what_is_damaged(damage: Callable[[Path], None], tmp_path: Path) -> None:
-    """Checks that a run does not continue from damaged planes, records, points or values.
-
-    A pass finds the damage, or the run tests the files before it continues.
+    """Checks that a run does not continue from damaged planes, records, points or values. The damage is detected before
+    the run continues or during a pass.
     """
     where = tmp_path / "run.oc"
     make_run(where)
@@ -130,7 +129,8 @@ def test_resume_does_not_go_on_from_what_is_damaged(damage: Callable[[Path], Non
 
 
 def test_repair_mends_links_and_keeps_damaged_records(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Checks that --repair writes links and metadata again and accepts traces as they are. Damaged planes stay damaged.
+    """Checks that `--repair` writes links and metadata again, and accepts traces as they are. It does not change
+    damaged planes.
     """
     where = tmp_path / "run.oc"
     make_run(where)
@@ -155,7 +155,7 @@ def test_repair_mends_links_and_keeps_damaged_records(tmp_path: Path, capsys: py
 
 
 def test_reading_changes_nothing(tmp_path: Path) -> None:
-    """Checks that reading changes no file, not even one that a crash left unfinished."""
+    """Checks that reading changes no file, not even a file that a crash has left incomplete."""
     where = tmp_path / "run.oc"
     make_run(where)
     (where / "u").unlink()
@@ -221,10 +221,8 @@ def test_nothing_is_written_through_links(name: str, tmp_path: Path) -> None:
 
 
 def test_a_copy_of_a_run_cannot_overwrite_further_directories(tmp_path: Path) -> None:
-    """Checks that further directories belong to the run that they name, while this run exists. A copy of the run cannot
-    write to these directories.
-
-    A run that was moved keeps its further directories.
+    """Checks that a copy of a run cannot write to the further directories of this run as long as the original exists. A
+    run that was moved keeps its further directories.
     """
     first, second, copy = (tmp_path / name for name in ("run.oc", "further", "copy.oc"))
     make_run(first, second)
@@ -288,7 +286,7 @@ def test_force_keeps_files_that_are_not_of_the_run(tmp_path: Path) -> None:
 
 
 def test_a_manifest_that_was_changed_by_chance_is_refused(tmp_path: Path) -> None:
-    """Checks that a changed number in the manifest is found by the checksum of the manifest."""
+    """Checks that the checksum of the manifest detects a changed number."""
     where = tmp_path / "run.oc"
     make_run(where)
     path = where / "manifest.json"

@@ -1,6 +1,6 @@
-"""Check unusual uses of the command line: wrong options, files of other kinds, and readers that close their pipe.
-
-Each refusal is one line with exit code 2. A run is completed even if its reader goes away.
+"""Check unusual uses of the command line: wrong options, files of other kinds, and readers that close their pipe. A
+command that is refused prints one line and has exit code 2. A run is completed even if no program reads its output any
+more.
 """
 
 import contextlib
@@ -40,7 +40,7 @@ def in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
-    """Return the one line with which a command is refused. The command must not create any file."""
+    """Run a command that must be refused with one line, and return this line. The command must not create any file."""
     before = sorted(os.listdir())
     capsys.readouterr()
     assert call(words) == 2
@@ -54,7 +54,7 @@ def refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
 
 
 def changed(option: str, value: str) -> list[str]:
-    """Return RUN with an option replaced or added."""
+    """Return RUN with one option replaced or added."""
     words = list(RUN)
     if option in words:
         place = words.index(option)
@@ -85,7 +85,7 @@ def test_words_nobody_means_are_one_line(option: str, capsys: pytest.CaptureFixt
     """Checks that `run` and `plan` refuse senseless options in one line and at once, even for very large numbers."""
     for value in NONSENSE[option]:
         refused(changed(option, value), capsys)
-        if option != "-d":  # plan does not check all places
+        if option != "-d":  # `plan` does not check all paths
             refused(["plan", *changed(option, value)[1:]], capsys)
     if option.startswith("--"):
         refused([*RUN, f"{option}="], capsys)
@@ -111,9 +111,8 @@ def test_messages_do_not_change_the_terminal(capsys: pytest.CaptureFixture[str])
 
 
 def piped(words: list[str], taken: Callable[[int], object], **given: int) -> tuple[int, str]:
-    """Run a command with its standard output in a pipe, and return its exit code and standard error.
-
-    `taken` is called with the reading end of the pipe.
+    """Run a command whose standard output is a pipe, and return its exit code and standard error. `taken` is called
+    with the reading end of the pipe.
     """
     begin, end = os.pipe()
     with subprocess.Popen([*COMMAND, *words], stdout=end, stderr=subprocess.PIPE, text=True, **given) as process:  # type: ignore[call-overload]
@@ -151,8 +150,8 @@ def test_a_run_goes_on_when_nobody_reads() -> None:
 
 @pytest.mark.parametrize("closing", [">&-", "2>&-", ">&- 2>&- <&-", "2>&1 | true; exit ${PIPESTATUS[0]}"])
 def test_closed_descriptors_lose_no_run(closing: str) -> None:
-    """Checks runs with closed standard descriptors. Data files may get the numbers of these descriptors, but must not
-    get messages.
+    """Checks runs whose standard descriptors are closed. Data files may then get the numbers of these descriptors.
+    Messages must not be written to these files.
     """
     code, errors = shell(f"$outcrop $run {closing}")
     assert (code, errors) == (0, "")
@@ -227,7 +226,7 @@ def test_reports_go_where_shells_send_them(capfd: pytest.CaptureFixture[str]) ->
     assert (code, json.loads(out)["step"]) == (0, 4)
     assert shell("set -o pipefail; $outcrop $run --force --quiet --json >(cat > kept.json); sleep 0.1; wait")[0] == 0
     lines = threading.Event()
-    for _ in range(100):  # the process of the shell may still write
+    for _ in range(100):  # the other process of the shell may still be writing
         if Path("kept.json").exists() and Path("kept.json").read_text().endswith("}\n"):
             lines.set()
             break

@@ -1,6 +1,6 @@
 """Check unusual values in Python: each gives an InputError of one line, and no file is made.
 
-Only regular files are read, and damaged files are found. Sizes are limited before loops and allocations.
+Outcrop reads only regular files and detects damaged files. Sizes are checked before loops and allocations.
 """
 
 import os
@@ -49,7 +49,7 @@ def in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def refused(call: Callable[[], object]) -> str:
-    """Return the one-line message with which `call` is refused. The call must not create any file."""
+    """Run `call`, which must be refused with one line, and return this line. The call must not create any file."""
     before = sorted(os.listdir())
     with pytest.raises(InputError) as raised:
         call()
@@ -166,7 +166,7 @@ RESAMPLED: dict[str, tuple[Any, ...]] = {
 
 @pytest.mark.parametrize("name", RESAMPLED)
 def test_resampling_refuses_what_cannot_be(name: str) -> None:
-    """Checks that sizes are limited before the places of all samples are computed."""
+    """Checks that a size that is too large is refused before the places of all samples are computed."""
     usual: dict[str, Any] = {"values": np.zeros((3, 4, 5)), "shape": (6, 8, 10)}
     if name in ("spacing", "new_spacing", "origin"):
         usual |= {"spacing": 1.0, "new_spacing": 0.25}
@@ -190,14 +190,15 @@ ARRAYS: dict[str, tuple[Any, ...]] = {
 
 @pytest.mark.parametrize("name", ARRAYS)
 def test_arrays_on_tiers_refuse_what_cannot_be(name: str) -> None:
-    """Checks that each size and the product of all sizes are limited, so that the product cannot overflow."""
+    """Checks that each size and the product of all sizes have a limit, so that the product cannot overflow."""
     usual: dict[str, Any] = {"shape": (4, 8), "tier": "dram"}
     for value in ARRAYS[name]:
         refused(lambda value=value: oc.array(**{**usual, name: value}))  # type: ignore[misc]
 
 
 def test_sweeps_refuse_arrays_that_share_memory() -> None:
-    """Checks that arrays that share memory are refused, because a step reads values that it has just overwritten."""
+    """Checks that two arrays that share memory are refused. Otherwise a step reads values that it has just
+    overwritten."""
     stencil, array = oc.stencils.heat(ndim=2), oc.array((20, 32), "float64", tier="dram")
     lower, upper = array.values[:18], array.values[2:]
     for pair in ((array, array), (array, array.values), (lower, upper)):

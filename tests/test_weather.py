@@ -1,4 +1,5 @@
-"""Check runs with full disks, failing devices and flipped bytes. Such runs end in a clear error, never in wrong bits.
+"""Check runs with full disks, failing devices and changed bytes. Such runs end with a clear error and never with wrong
+bits.
 
 The storage simulates failing devices. The full disk is a real one if the system allows the test to mount it.
 """
@@ -22,7 +23,7 @@ SHAPE = (40, 33, 50)
 MEMORY = 256 << 10
 STEPS = 24
 
-# The original class, because tests replace it by one with faults.
+# The original class. Tests replace `_core.Store` by a class with faults.
 STORE = _core.Store
 
 
@@ -54,7 +55,7 @@ def storage_with(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
 @pytest.fixture(scope="module")
 def expected(tmp_path_factory: pytest.TempPathFactory) -> np.ndarray:
-    """Return the values after all steps without faults."""
+    """Return the final values of a run without faults."""
     simulation = make_run(tmp_path_factory.mktemp("good") / "run.oc")
     simulation.run(steps=STEPS, progress="none")
     return simulation["u"][:]
@@ -73,8 +74,8 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> np.ndarray:
 def test_a_failing_device_stops_the_run_and_loses_nothing(
     faults: dict[str, float], words: str, storage_with: Callable[..., None], expected: np.ndarray, tmp_path: Path
 ) -> None:
-    """Checks that the error names a file, that the committed state is complete, and that a repaired device gives
-    correct bits.
+    """Checks that the error names a file, and that the committed state is complete. When the device works again, the
+    run ends with the correct bits.
     """
     where = tmp_path / "run.oc"
     simulation = make_run(where)
@@ -136,7 +137,8 @@ def flip_byte(simulation: oc.Simulation, plane: int) -> None:
 def test_a_byte_flipped_on_disk_is_found_by_everything_that_reads_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Checks that running, reading, `outcrop verify` and zarr all refuse a damaged plane. Other planes can be read."""
+    """Checks that a damaged plane is detected by a run, by a read, by `outcrop verify` and by zarr. The other planes
+    can be read."""
     where = tmp_path / "run.oc"
     simulation = make_run(where)
     simulation.run(steps=3, progress="none")
@@ -164,7 +166,8 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     if mounted.returncode != 0:
         pytest.skip("may not mount a small file system here")
     yield where
-    subprocess.run(["umount", "--lazy", str(where)], check=True)  # a caught error may still refer to the run
+    # lazy, because a caught error may still keep files of the run open
+    subprocess.run(["umount", "--lazy", str(where)], check=True)
 
 
 def test_a_disk_that_is_too_small_is_refused_before_the_first_byte(
@@ -180,7 +183,7 @@ def test_a_disk_that_is_too_small_is_refused_before_the_first_byte(
 
 
 def test_a_disk_that_others_fill_meanwhile_does_not_stop_a_run(small_disk: Path) -> None:
-    """Checks that a run needs no space after its files are allocated, except for one page per commit."""
+    """Checks that a run needs no further space after its files are allocated, except for one page per commit."""
     where = small_disk / "run.oc"
     simulation = oc.Simulation(
         oc.stencils.heat(ndim=3), shape=(32, 32, 32), dtype="float32", directory=where, memory="512KiB"

@@ -25,7 +25,7 @@ def make_run(places: list[Path], shape: tuple[int, int, int], dtype: str = "floa
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("shape", SHAPES)
 def test_zarr_reads_the_same_bits(tmp_path: Path, shape: tuple[int, int, int], dtype: str) -> None:
-    """Checks that readers do not see the padding of rows, planes and records, for irregular sizes and for a single
+    """Checks that zarr does not show the padding of rows, planes and records, for irregular sizes and for a single
     cell.
     """
     values = make_run([tmp_path / "run.oc"], shape, dtype)
@@ -36,7 +36,8 @@ def test_zarr_reads_the_same_bits(tmp_path: Path, shape: tuple[int, int, int], d
 
 
 def test_xarray_reads_the_same_bits_with_named_axes(tmp_path: Path) -> None:
-    """Checks that the group opens without warnings, which are errors here, although it contains links and a manifest.
+    """Checks that xarray opens the group without warnings, although it contains links and a manifest. In this test, a
+    warning is an error.
     """
     values = make_run([tmp_path / "run.oc"], (6, 5, 7))
     dataset = xarray.open_zarr(str(tmp_path / "run.oc"), chunks=None)
@@ -45,9 +46,9 @@ def test_xarray_reads_the_same_bits_with_named_axes(tmp_path: Path) -> None:
 
 
 def test_shards_over_directories_are_one_array(tmp_path: Path) -> None:
-    """Checks that shards on several devices, with a shorter last shard, look like one array."""
+    """Checks that shards in several directories look like one array, even if the last shard is shorter."""
     places = [tmp_path / name for name in ("a", "b", "c")]
-    shape = (25, 256, 1024)  # 1 MiB per plane, so shards of a few planes and a short last one
+    shape = (25, 256, 1024)  # 1 MiB per plane, so each shard has a few planes, and the last shard is shorter
     layout = make_layout(shape, "float32", stripe_planes(shape, "float32", len(places)))
     assert layout.shards > 3 and layout.records(layout.shards - 1) < layout.shard_planes
     values = make_run(places, shape)
@@ -57,7 +58,7 @@ def test_shards_over_directories_are_one_array(tmp_path: Path) -> None:
 
 
 def test_zarr_reports_a_flipped_bit(tmp_path: Path) -> None:
-    """Checks that Zarr finds the checksums, so that a reader without this package notices damage."""
+    """Checks that zarr compares the checksums, so that programs without this package detect damage."""
     make_run([tmp_path / "run.oc"], (5, 6, 7))
     state = open_state(tmp_path / "run.oc")
     with open(str(state.current_files_of("u")[0]), "r+b") as file:
@@ -72,7 +73,8 @@ def test_zarr_reports_a_flipped_bit(tmp_path: Path) -> None:
 
 
 def test_the_run_after_a_pass_is_what_zarr_shows(tmp_path: Path) -> None:
-    """Checks that the link points to the committed generation, here the second array and then the first one again."""
+    """Checks that the link points to the committed generation. In this test, this is the second copy on disk, and then
+    the first one again."""
     make_run([tmp_path / "run.oc"], (8, 8, 8))
     simulation = oc.open(tmp_path / "run.oc")
     for _ in range(2):
