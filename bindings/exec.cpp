@@ -1,5 +1,5 @@
-// Converts plans, sizes, requests of acquisition and counters between Python and the executor. This file holds no other
-// logic.
+// This file converts plans, sizes, requests of acquisition and counters between Python and the executor. It has no
+// other logic.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
@@ -71,7 +71,7 @@ Fields to_fields(nb::iterable list) {
   return Fields(std::move(fields));
 }
 
-// The kernel of a call, then (field, copy) of each source, then (field, copy) of each target.
+// One tuple for each call: the address of its kernel, its sources and its targets. An operand is a tuple (field, copy).
 using Operands = std::vector<std::tuple<std::size_t, std::size_t>>;
 using Calls = std::vector<std::tuple<std::uintptr_t, Operands, Operands>>;
 
@@ -131,7 +131,7 @@ Action to_copy(nb::handle action) {
                     to_rectangle(action.attr("own"))};
 }
 
-// Converts an action of Python to `Action`, which is ReadAction or WriteAction.
+// Converts a Python action to `TransferAction`, which must be ReadAction or WriteAction.
 template <typename TransferAction>
 Action to_transfer(nb::handle action) {
   return TransferAction{field(action, "z0"), field(action, "z1"), to_rectangle(action.attr("area")),
@@ -195,8 +195,8 @@ Snapshot to_snapshot(nb::handle one) {
   return result;
 }
 
-// Converts `python`, a PassAcquisition of run/acquisition/pass_acquisition.py. `python` must outlive the result,
-// because the result refers to the values of `python` without a copy.
+// Converts `python`, a PassAcquisition of run/acquisition/pass_acquisition.py. The result refers to the values of
+// `python` without a copy, so `python` must exist longer than the result.
 AcquisitionRequests to_requests(nb::handle python) {
   AcquisitionRequests result;
   for (nb::handle one : python.attr("injections")) {
@@ -217,9 +217,9 @@ AcquisitionRequests to_requests(nb::handle python) {
   return result;
 }
 
-// Returns one tuple for each sum. A tuple has six entries. The first two are the sum of the finite values, as the bytes
-// of an integer, and the sum of the infinities and NaNs. The next two are the same sums for the squares. The last two
-// are the minimum and the maximum.
+// Returns one tuple of six entries for each element of `sums`. The first entry is the sum of the finite values, as the
+// bytes of an integer. The second entry is the sum of the infinities and NaNs. The third and fourth entries are the
+// same sums of the squares. The last two entries are the minimum and the maximum.
 nb::list from_sums(const std::vector<FieldSum> &sums) {
   nb::list result;
   for (const FieldSum &one : sums)
@@ -228,10 +228,10 @@ nb::list from_sums(const std::vector<FieldSum> &sums) {
   return result;
 }
 
-// Memory that the caller provides for a window.
+// Memory for a window, provided by the caller.
 using Memory = nb::ndarray<nb::numpy, std::uint8_t, nb::ndim<1>, nb::c_contig>;
 
-// For each ring: the number of planes, the bytes of a slot, and whether the ring is resident.
+// One tuple for each ring: the number of planes, the bytes of a slot, and true if the ring is resident.
 using Rings = std::vector<std::tuple<long, std::size_t, bool>>;
 
 std::vector<RingSpec> to_rings(const Rings &rings) {
@@ -247,7 +247,8 @@ Bind to_bind(const std::string &name) {
   throw nb::value_error(("no such way to bind: " + name).c_str());
 }
 
-// Returns, for each node that this process may use, its number of cores and its number of processors.
+// Returns one tuple for each NUMA node that this process may use: the number of its cores, and the number of its
+// processors.
 std::vector<std::tuple<unsigned, std::size_t>> numa_nodes(const std::string &topology) {
   std::vector<std::tuple<unsigned, std::size_t>> result;
   for (const NumaNode &node : (topology.empty() ? system_topology() : synthetic_topology(topology)).nodes)
@@ -282,10 +283,11 @@ std::unique_ptr<Executor> make_executor(nb::object grid, nb::object sizes, const
   return std::make_unique<Executor>(core_grid, options, core_fields, std::move(stages), store);
 }
 
-// For each array, the number of its first file in the store.
+// For each array: the index of its first file in the store.
 using FirstFiles = std::vector<std::uint32_t>;
 
-// Returns the files of the arrays with the seeds of their seals. If `seeds` is None, all seeds are 0.
+// Returns, for each array, its files in the store and the seed of its seals. The seeds are the attribute `name` of
+// `seeds`. If `seeds` is None, all seeds are 0.
 std::vector<PlaneFiles> to_files(const FirstFiles &first_files, long planes_per_file, nb::handle seeds,
                                  const char *name) {
   std::vector<std::uint32_t> values;

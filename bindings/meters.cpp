@@ -1,5 +1,5 @@
-// Gives Python access to measurements of the core: the memory of this machine, the speed of memory and storage, and
-// STREAM. This file holds no other logic.
+// This file gives Python access to the measurements of the core: the memory of this machine, the speed of memory and
+// storage, and STREAM. It has no other logic.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/pair.h>
@@ -41,7 +41,7 @@ std::unique_ptr<MemoryMeter> make_meter(unsigned threads, std::size_t array_byte
   return std::make_unique<MemoryMeter>(place_threads(threads, Bind::automatic), array_bytes, nodes);
 }
 
-// Bytes, requests, seconds.
+// The moved bytes, the number of requests, and the seconds.
 using Result = std::tuple<std::uint64_t, std::uint64_t, double>;
 
 Result moved_by_store(Store &store, bool write, bool random, bool flush, std::size_t request_bytes, std::size_t depth,

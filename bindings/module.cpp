@@ -1,4 +1,4 @@
-// The extension module of the engine. Each part of the module is defined by a function in a separate file.
+// This file defines the extension module _core. The functions bind_* in the other files define the parts of the module.
 #include <nanobind/nanobind.h>
 
 #include "shared.hpp"

@@ -1,5 +1,5 @@
-// Code that both extension modules use. It turns errors of C++ into errors of the package, and gives access to the
-// memory of Python objects.
+// Code that both extension modules use. This file turns C++ errors into the errors of the Python package, and gives
+// access to the memory of Python objects.
 #pragma once
 
 #include <nanobind/nanobind.h>

@@ -1,4 +1,4 @@
-// Converts files, buffers and names between Python and the storage of the core. This file holds no other logic.
+// This file converts files, buffers and names between Python and the storage of the core. It has no other logic.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/string.h>

@@ -1,4 +1,4 @@
-// These tests check that a plan uses the elected aggregators, also if the election has merged domains.
+// These tests check that a plan uses the elected aggregators, even if the election has merged domains.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -23,7 +23,8 @@ namespace {
 constexpr std::uint64_t mib = 1 << 20;
 constexpr int ranks_in_all = 8, ranks_on_node = 2;
 
-// Rank r has the blocks r, r + 8, r + 16, and so on, of 64 KiB each. Together these are 2 MiB.
+// Returns the declaration of one rank. Rank r has the blocks r, r + 8, r + 16, and so on. A rank has 32 blocks of 64
+// KiB, which are 2 MiB.
 Declaration interleaved(int rank) {
   const std::uint64_t block = 64 << 10;
   return {{{strided(static_cast<std::uint64_t>(rank) * block, 32, block, ranks_in_all * block)}}};
@@ -56,7 +57,7 @@ TEST(AggregateElect, DomainsThatAnElectionJoinsAreOne) {
   options.elect = [](const ElectionInputs &inputs) {
     EXPECT_EQ(inputs.domains, 8U);
     EXPECT_EQ(inputs.buffer_bytes, mib);
-    return Election{{5, 2, 7}, 3};  // these are domains 0 to 2, domains 3 to 5, and domains 6 and 7
+    return Election{{5, 2, 7}, 3};  // rank 5: domains 0 to 2; rank 2: 3 to 5; rank 7: 6 and 7
   };
   write_and_compare(options, [](const PlanSummary &summary) {
     EXPECT_EQ(summary.aggregators, (std::vector<int>{5, 2, 7}));
@@ -86,7 +87,7 @@ TEST(AggregateElect, TheCostModelPlacesAPlansDomains) {
   const std::shared_ptr<Placed> placed = placed_on(UNLIMITED);
   PlanOptions options;
   options.aggregators = 4;
-  // The ranks are threads, so each rank needs its own object. The test compares the decisions of all ranks.
+  // The ranks are threads of this process, so each rank needs its own object for the result.
   options.elect = [&](const ElectionInputs &inputs) {
     const auto own = std::make_shared<Placed>(*placed);
     const Election election = elect_by_cost(own, true)(inputs);
@@ -104,7 +105,7 @@ TEST(AggregateElect, TheCostModelPlacesAPlansDomains) {
   });
 }
 
-// The number of messages that all ranks have sent and that contain bytes of domains.
+// The number of messages with bytes of domains that all ranks together have sent.
 std::atomic<int> sent = 0;
 decltype(outcrop_transport::send) send_as_before = nullptr;
 
@@ -125,7 +126,7 @@ int messages_of_a_step(int aggregators, bool merged, bool reading) {
     File file = File::create(plan, folder.file("out"), {.size_bytes = 16 * mib});
     Link(transport).barrier();
     transport.send = [](void *self, const void *data, size_t bytes, int to, int tag, outcrop_request *request) {
-      if (tag < 16384) ++sent;  // higher tags belong to messages about outcomes
+      if (tag < 16384) ++sent;  // higher tags are those of other messages
       return send_as_before(self, data, bytes, to, tag, request);
     };
     if (reading)

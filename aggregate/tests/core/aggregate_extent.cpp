@@ -13,7 +13,7 @@
 namespace outcrop::aggregate {
 namespace {
 
-using Bytes = std::map<std::uint64_t, std::uint64_t>;  // from a byte of the file to a byte of memory
+using Bytes = std::map<std::uint64_t, std::uint64_t>;  // the offset in memory of each byte of the file, by its offset
 
 Bytes bytes_of(const Extent &extent, const Range &range) {
   Bytes bytes;

@@ -27,7 +27,8 @@ Declaration in_turns(int rank, int size, std::uint64_t count = 10) {
   return {{{strided(number * block, count, block, ranks * block)}}};
 }
 
-// Returns the text of the error that act() throws on each rank. The test fails if act() does not throw on all ranks.
+// Runs act() on all ranks, and returns the text of the error of each rank. The test fails if act() throws no error on a
+// rank.
 template <typename Error>
 std::vector<std::string> told(ThreadRanks &ranks, int size, const std::function<void(int, outcrop_transport &)> &act) {
   std::vector<std::string> texts(static_cast<std::size_t>(size));
@@ -86,7 +87,7 @@ TEST_P(AggregateFailures, TheNextOperationGoesOn) {
     const std::vector<std::span<const std::byte>> spans{memory};
     Operation first = bad.begin_write(spans), second = bad.begin_write(spans);
     EXPECT_THROW(first.wait(), StorageError);
-    EXPECT_THROW(first.wait(), StorageError);  // the second call must return the same outcome
+    EXPECT_THROW(first.wait(), StorageError);  // the second call must throw the same error
     second.wait();
     File good = File::create(plan, folder.file("good"));
     good.write(spans);
@@ -231,13 +232,13 @@ TEST_P(AggregateFailures, RanksThatNeverComeAreNotWaitedForLongerThanIsSaid) {
         const Plan plan = Plan::make(transport, in_turns(rank, size), {.buffer_bytes = 8192});
         File file = File::create(plan, folder.file("lost"));
         transport.seconds_most = 0.2;
-        if (is_lost(rank)) return Link(transport).barrier();  // no other rank calls barrier(), so this call waits
+        if (is_lost(rank)) return Link(transport).barrier();  // this call waits: the others do not call barrier()
         file.write(std::vector<std::span<const std::byte>>{memory});
       });
   for (const std::string &text : texts) EXPECT_NE(text.find("seconds_most"), std::string::npos) << text;
 }
 
-// Each write to /dev/full fails with the error of a full file system.
+// This test checks that all ranks get the error of a full file system. Each write to /dev/full fails with this error.
 TEST(AggregateFull, AFullFileSystemIsToldToAll) {
   const char *full = "/dev/full";
   if (access(full, W_OK) != 0) GTEST_SKIP() << "there is no " << full;
@@ -266,7 +267,7 @@ TEST(AggregateNeighbours, ADeadProcessIsNoticed) {
   EXPECT_EQ(watch.ended(), -1);
   close(ends[1]);
   int ended = -1;
-  // the process is a zombie, because waitpid() has not been called
+  // The child has ended, but it stays a zombie until waitpid() is called. watch.ended() must find it.
   for (int turn = 0; turn < 1000 && ended < 0; ++turn) {
     ended = watch.ended();
     std::this_thread::sleep_for(std::chrono::milliseconds(1));

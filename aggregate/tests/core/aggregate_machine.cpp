@@ -1,5 +1,5 @@
-// These tests check machine files: placement gets the figures of the file, an error names file, line and remedy, and
-// the descriptions of different nodes are joined.
+// These tests check machine files. Placement must get the figures of the file. Errors must name the file, the line and
+// a remedy. The descriptions of different nodes must be joined correctly.
 #include <gtest/gtest.h>
 
 #include <algorithm>

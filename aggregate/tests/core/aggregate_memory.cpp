@@ -1,5 +1,5 @@
-// These tests check that buffers take at most the memory that the control groups of a process allow. Otherwise the
-// system kills the program.
+// These tests check that buffers do not exceed the memory that the control groups of a process allow. The system kills
+// a process that exceeds this memory.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -24,7 +24,8 @@ bool write_text(const std::string &path, const std::string &text) {
   return file.good();
 }
 
-// The files of a control group, with the names of one of the two versions.
+// Writes files like those of a control group. `is_first` chooses the file names of version 1; otherwise those of
+// version 2.
 void make_group(const std::string &folder, bool is_first, const std::string &limit, int used, int cached) {
   std::filesystem::create_directories(folder);
   const std::string key = is_first ? "total_" : "";

@@ -1,5 +1,5 @@
-// These tests check node files. Any number of ranks can read the node files as one file. Merging makes exactly this
-// file. Damage is detected.
+// These tests check node files. Any number of ranks must be able to read the node files as one file. Merging must make
+// a file with the same bytes. Damage must be detected.
 #include <gtest/gtest.h>
 
 #include "aggregate_sinks.hpp"

@@ -1,5 +1,5 @@
-// These tests check users' data for many patterns. The file must be equal to the file that plain writes make, and
-// reading must return the same data.
+// These tests check the bytes of files and memory for many patterns. The file must be equal to a file that was written
+// without this library. Reading must return the data that were written.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 
@@ -22,7 +22,8 @@ std::byte content(std::uint64_t offset, std::uint64_t step) {
   return static_cast<std::byte>((word >> 40) | 1);  // the value is never zero, because bytes in holes are zero
 }
 
-// Returns the memory of a rank with the values that belong to the file. Bytes that belong to no extent are 0xEE.
+// Returns the memory of a rank. If `filled` is true, the bytes of extents have the values of the file. All other bytes
+// are 0xEE.
 Memory memory_of(const Declaration &declaration, std::uint64_t base, std::uint64_t step, bool filled) {
   Memory memory;
   for (const std::vector<Extent> &extents : declaration.variables) {
@@ -41,7 +42,7 @@ Memory memory_of(const Declaration &declaration, std::uint64_t base, std::uint64
 std::vector<std::span<const std::byte>> to_write(const Memory &memory) { return {memory.begin(), memory.end()}; }
 std::vector<std::span<std::byte>> to_read(Memory &memory) { return {memory.begin(), memory.end()}; }
 
-// Writes the same bytes by pwrite(), one block after the other.
+// Writes the bytes of all ranks without this library: by pwrite(), one block after the other.
 void write_plainly(const std::string &path, const RandomPattern &pattern, std::uint64_t base, std::uint64_t step) {
   const Descriptor file(::open(path.c_str(), O_RDWR));
   for (const Declaration &declaration : pattern.ranks) {
@@ -176,7 +177,7 @@ void try_pattern(const RandomPattern &pattern, const Setting &setting, const std
     }
 }
 
-// Each seed is a separate test, so that one failing seed can be repeated alone.
+// Each random seed is a separate test, so that a seed that fails can be run alone.
 class AggregatePatterns : public ::testing::TestWithParam<int> {};
 
 TEST_P(AggregatePatterns, AreWrittenAsPlainlyAndReadBack) {
@@ -224,8 +225,9 @@ TEST(AggregatePlan, LetsLongRunsStayWithTheirRanks) {
   });
 }
 
-// On one node, an aggregator costs an additional copy and saves nothing. On several nodes, aggregators reduce the
-// number of ranks that write to a shared file.
+// This test checks that ranks with long runs perform their own I/O only if all ranks are on one node. There, an
+// aggregator needs an additional copy and saves nothing. On several nodes, aggregators reduce the number of ranks that
+// write to a shared file.
 TEST(AggregatePlan, LetsLongRunsStayWhereThatPays) {
   for (const int on_node : {4, 2}) {
     ThreadRanks ranks(4, on_node);
@@ -242,8 +244,8 @@ TEST(AggregatePlan, LetsLongRunsStayWhereThatPays) {
   }
 }
 
-// If one rank has no room in the page cache, all ranks bypass the page cache. The other modes must be equal on all
-// ranks.
+// This test checks that the page cache has ample room only if it has ample room for all ranks. All other members of the
+// mode must be equal on all ranks.
 TEST(AggregateOpenMode, IsThatOfAllRanks) {
   for (const int unlike : {-1, 0, 2}) {
     ThreadRanks ranks(3, 2);
@@ -261,8 +263,8 @@ TEST(AggregateOpenMode, IsThatOfAllRanks) {
   EXPECT_FALSE(has_ample_room(~std::uint64_t{0}));
 }
 
-// If the page cache has ample room for bytes, they are read through the cache. So the next reader finds them in the
-// cache.
+// This test checks that bytes are read through the page cache if the cache has ample room. So the next reader finds
+// them in the cache.
 TEST(AggregateSharedFile, ReadsThroughThePageCacheWhatHasRoomThere) {
   constexpr std::uint64_t bytes = 1 << 16;
   const Folder folder;
@@ -275,11 +277,12 @@ TEST(AggregateSharedFile, ReadsThroughThePageCacheWhatHasRoomThere) {
     return SharedFile(path, false, mode, false, {.ample_room = ample_room}, {}).reads_buffered(0, bytes);
   };
   EXPECT_TRUE(reads_buffered(CacheMode::automatic, true));
-  // Some file systems support only buffered transfers. There, both calls give the same result.
+  // Without ample room, the file is read directly. If the file system supports only buffered transfers, both calls
+  // return true.
   EXPECT_EQ(reads_buffered(CacheMode::automatic, false), reads_buffered(CacheMode::direct, true));
 }
 
-// Ranks that perform their own I/O need no buffers if their bytes have room in the page cache.
+// This test checks that ranks that perform their own I/O write through the page cache if it has ample room.
 TEST(AggregateSharedFile, WritesOwnBytesThroughThePageCacheWhereTheyHaveRoom) {
   const Folder folder;
   const std::string path = folder.file("file");
@@ -294,8 +297,8 @@ TEST(AggregateSharedFile, WritesOwnBytesThroughThePageCacheWhereTheyHaveRoom) {
   EXPECT_EQ(writes_buffered(true, {.ample_room = true, .own = false}), only_way);
 }
 
-// The device begins to write durable bytes while later bytes are still being copied. At the end, all bytes are in the
-// file.
+// This test writes bytes that must become durable through the page cache, and checks that the file then has all bytes.
+// The device begins to write the first bytes while later bytes are still being copied.
 TEST(AggregateSharedFile, WritesOwnBytesBackThatMustLast) {
   constexpr std::size_t bytes = (std::size_t{5} << 20) + 77;
   const Folder folder;

@@ -1,5 +1,5 @@
-// These tests check that the chosen placement is the best of all placements, that capacity and persistence are filters,
-// and that explanations are right.
+// These tests check that no other placement is better than the chosen one, that tiers without enough room or
+// persistence are not used, and that explanations are right.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -18,7 +18,7 @@ namespace {
 constexpr double GIGABYTE = 1024.0 * 1024 * 1024;
 constexpr std::uint64_t MEGABYTE = 1024 * 1024;
 
-// The machine of the published table. Each rank is on its own node.
+// Returns the machine of the table in the paper on MA-TAPIOCA. Each rank is on its own node.
 Machine published() {
   static const double distances[4][4] = {{0, 4, 7, 5}, {4, 0, 6, 3}, {7, 6, 0, 6}, {5, 3, 6, 0}};
   Machine machine;
@@ -116,7 +116,8 @@ double any(std::mt19937 &random, double least, double most) {
   return std::uniform_real_distribution<double>(least, most)(random);
 }
 
-// Makes up to 4 nodes with up to 3 ranks each, with 2 tiers and random distances. The faster tier often lacks room.
+// Returns a random instance with up to 4 nodes, up to 3 ranks on each node, 2 tiers and random distances. The faster
+// tier often lacks room.
 Instance random_instance(std::mt19937 &random) {
   Instance one;
   const auto below = [&](unsigned limit) { return static_cast<std::uint32_t>(random() % limit); };
@@ -147,8 +148,8 @@ Instance random_instance(std::mt19937 &random) {
   return one;
 }
 
-// Finds the minimum cost by trying all placements that keep three rules. Room is sufficient, a rank has at most one
-// domain, and aggregators are spread evenly.
+// Finds the minimum cost by trying all placements that keep three rules. Each tier has enough room, a rank has at most
+// one domain, and aggregators are spread evenly over the nodes.
 class Everything {
  public:
   Everything(const Instance &one, std::uint32_t max_on_node)

@@ -19,7 +19,8 @@
 
 namespace outcrop::aggregate {
 
-// Runs act(rank, transport) in one thread for each rank. If threads throw exceptions, throws the first of them again.
+// Runs act(rank, transport) in one thread for each rank. If act() throws exceptions, rethrows the exception of the
+// lowest rank.
 inline void on_ranks(ThreadRanks &ranks, int size, const std::function<void(int, outcrop_transport &)> &act) {
   std::vector<std::exception_ptr> thrown(static_cast<std::size_t>(size));
   std::vector<std::thread> threads;
@@ -29,7 +30,7 @@ inline void on_ranks(ThreadRanks &ranks, int size, const std::function<void(int,
         act(rank, ranks.transport(rank));
       } catch (...) {
         thrown[static_cast<std::size_t>(rank)] = std::current_exception();
-        ranks.fail();  // a rank that fails by a bug must not make the other ranks wait
+        ranks.fail();  // the other ranks must not wait for a rank that has failed
       }
     });
   for (std::thread &thread : threads) thread.join();
@@ -37,7 +38,7 @@ inline void on_ranks(ThreadRanks &ranks, int size, const std::function<void(int,
     if (each) std::rethrow_exception(each);
 }
 
-// A folder that the destructor removes.
+// A folder for a test. The destructor removes the folder.
 class Folder {
  public:
   explicit Folder(const std::string &where = ::testing::TempDir()) {
@@ -55,7 +56,8 @@ class Folder {
   std::string path_;
 };
 
-// Calls visit(file offset, memory offset, bytes) for each block of an extent. The blocks are found by plain counting.
+// Calls visit(file offset, memory offset, bytes) for each block of an extent. Finds the blocks by nested loops over all
+// repetitions, without the arithmetic under test.
 template <typename Visit>
 void expand(const Extent &extent, Visit &&visit, std::size_t level = 0, std::uint64_t file = 0,
             std::uint64_t memory = 0) {
@@ -71,7 +73,8 @@ using Random = std::mt19937_64;
 
 inline std::uint64_t below(Random &random, std::uint64_t end) { return random() % end; }
 
-// A declaration for each rank, without overlaps. A test should look up the extents in each range of `windows`.
+// A random declaration for each rank, without overlaps. `windows` has ranges of the file in which tests look up the
+// extents.
 struct RandomPattern {
   std::vector<Declaration> ranks;
   std::vector<Range> windows;

@@ -1,4 +1,5 @@
-// These tests check which source of a setting is used, ROMIO's names of settings, and that errors have one line.
+// These tests check from which source a setting is taken, that ROMIO's names of settings work, and that errors have one
+// line.
 #include <gtest/gtest.h>
 
 #include <string>

@@ -1,5 +1,5 @@
-// These tests check staged steps. After any failure of the stage, the file or a process, each step is in the file or is
-// reported as lost.
+// These tests check staged steps. After any failure of the stage, of the file or of a process, each step must be in the
+// file or be reported as lost.
 #include <gtest/gtest.h>
 #include <sys/mount.h>
 #include <sys/wait.h>
@@ -16,7 +16,7 @@
 namespace outcrop::aggregate {
 namespace {
 
-// A small file system in memory. The file system is removed when the test ends, even if the test crashes.
+// A small file system in memory. The destructor removes it.
 class SmallDisk {
  public:
   SmallDisk(const std::string &folder, const char *size)
@@ -39,7 +39,7 @@ class AggregateStaged : public ::testing::Test {
   std::string stage() const { return folder.file("stage"); }
   std::string path() const { return folder.file("out"); }
 
-  // Returns the names of all files in the stage that belong to the file, except for locks.
+  // Returns the names of all files in the stage of path(), except for locks.
   std::set<std::string> left() const {
     std::set<std::string> names;
     for (const auto &entry : std::filesystem::directory_iterator(stage_of_file(stage(), path())))
@@ -47,7 +47,7 @@ class AggregateStaged : public ::testing::Test {
     return names;
   }
 
-  // Leaves one step in the stage. The step could not be drained because its target was removed.
+  // Leaves one step in the stage: the step cannot be drained, because its target was removed.
   void leave_step(int size) {
     ThreadRanks ranks(size, 2);
     const std::string text = told_alike<StorageError>(ranks, size, [&](int rank, outcrop_transport &transport) {
@@ -65,7 +65,8 @@ class AggregateStaged : public ::testing::Test {
   const Folder folder;
 };
 
-// The bases are chosen such that steps overlap and different aggregators have the same byte in different steps.
+// This test checks that reads return the newest bytes, and that the drain keeps the newest bytes. Its random bases make
+// steps overlap, so different aggregators can have the same byte in different steps.
 TEST_F(AggregateStaged, TheNewestBytesAreReadAndDrainedWhereverStepsOverlap) {
   constexpr int size = 4;
   Random random(7);
@@ -102,7 +103,7 @@ TEST_F(AggregateStaged, WhatIsStagedIsReadFromThere) {
     File file = File::create(plan, path(), staged());
     write_step(file, rank, size, 3, 5000);
     file.flush();
-    if (rank == 0) std::filesystem::resize_file(path(), 0);  // so a reader can only get the bytes from the stage
+    if (rank == 0) std::filesystem::resize_file(path(), 0);  // now only the stage has the bytes
     Link(transport).barrier();
     EXPECT_TRUE(read_part(file, 5000) == part_of(rank, size, 5000, [](std::uint64_t i) { return value(3, i); }));
     file.close();
@@ -177,7 +178,7 @@ TEST_F(AggregateStaged, AFullTierIsToldToAllAndTheFileCanStillBeUsed) {
   for (std::uint64_t i = 0; i < found.size(); ++i) ASSERT_EQ(found[i], value(5, i)) << i;
 }
 
-// A program may keep a request after closing the file.
+// This test checks that close() empties the stage although the program keeps its operations after closing the file.
 TEST_F(AggregateStaged, AFileThatIsClosedIsGivenUpThoughItsOperationsAreKept) {
   constexpr int size = 3;
   ThreadRanks ranks(size, 0);
@@ -202,7 +203,7 @@ TEST_F(AggregateStaged, AFileThatIsClosedIsGivenUpThoughItsOperationsAreKept) {
 TEST_F(AggregateStaged, WhatCouldNotBeDrainedKeepsTheFileFromBeingOpenedUntilItCan) {
   constexpr int size = 4;
   leave_step(size);
-  ThreadRanks ranks(2, 0);  // these are other ranks than those that have written the step
+  ThreadRanks ranks(2, 0);  // 2 ranks open the file that 4 ranks have written
   const auto open = [&](int rank, outcrop_transport &transport) {
     const Plan plan = Plan::make(transport, in_turns(rank, 2), small_plan());
     File file = File::open(plan, path(), true, staged());
@@ -234,8 +235,8 @@ TEST_F(AggregateStaged, AFileThatIsMadeAnewGetsNothingOfAnEarlierRunAndSaysSo) {
   EXPECT_TRUE(left().empty());
 }
 
-// Writes steps by ranks in another process, which is killed. Returns the number of the last step whose end all ranks
-// have seen.
+// Starts a process whose ranks write steps, and kills this process. Returns the number of the last step that has ended
+// on all ranks.
 std::uint64_t write_until_killed(const std::string &path, const FileOptions &options, int size, useconds_t wait) {
   int told[2];
   if (pipe(told) != 0) return 0;

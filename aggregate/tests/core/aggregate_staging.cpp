@@ -1,5 +1,5 @@
-// These tests check the decision to stage: the costs with and without a stage follow the model, and the cheaper way is
-// chosen.
+// These tests check how the library decides whether steps are staged. The costs with and without a stage must follow
+// the model, and the cheaper way must be chosen.
 #include <gtest/gtest.h>
 
 #include <cmath>

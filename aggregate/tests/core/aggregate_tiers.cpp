@@ -1,5 +1,5 @@
-// These tests check buffers on the chosen tier. Pages are on the given NUMA node, and mapped files are in the tier's
-// folder. If a tier has no room, the next tier is used. The data are correct on all tiers.
+// These tests check that buffers are on the chosen tier. Their pages must be on the given NUMA node, or their mapped
+// files in the tier's folder. If a tier has no room, the next tier must be used. The data must be correct on all tiers.
 #include <gtest/gtest.h>
 #include <linux/mempolicy.h>
 #include <sys/syscall.h>
@@ -78,8 +78,8 @@ TEST(AggregateTiers, FilesAreMappedInTheirFolder) {
   }
 }
 
-// Lets ranks write a file together on a machine with these tiers. Returns the places of the buffers that the first rank
-// reports.
+// A machine file with the given tiers. write() lets ranks write a file together on this machine, checks the file, and
+// returns the explanation or error of the first rank.
 class Ladder {
  public:
   explicit Ladder(const std::string &tiers) : machine_(folder_.file("machine")) {
@@ -131,7 +131,7 @@ class Ladder {
   bool is_in_file() const { return is_in_file_; }
 
  private:
-  static constexpr std::size_t part = 40000;  // counted in words of 8 bytes
+  static constexpr std::size_t part = 40000;  // numbers of 8 bytes that each rank writes
   Folder folder_;
   std::string machine_;
   bool is_in_file_ = false;

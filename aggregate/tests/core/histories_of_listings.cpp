@@ -14,8 +14,8 @@ constexpr std::size_t step_bytes = 3000, files_count = 2;
 
 std::byte value(std::uint64_t turn, std::size_t place) { return static_cast<std::byte>(turn * 29 + place * 5 + 1); }
 
-// In each turn, this program writes the node files at the next base, and then their index. In some turns, it merges the
-// files into one file.
+// A random history of a program that writes node files. In each turn, the program writes the node files at the next
+// base, and then their index. In some turns, it also merges the node files into one file.
 class Life {
  public:
   Life(std::uint64_t seed, Mutation mutation) : storage_(seed, mutation) {}
@@ -70,8 +70,8 @@ class Life {
     announced_ = turn;
   }
 
-  // Checks that the last announced index or a later index exists, with all of its bytes. Checks the same for the merged
-  // file.
+  // Checks that an index exists which is not older than the last announced index, and that the node files have all of
+  // its bytes. Checks the merged file in the same way.
   void check(Files &files) {
     const auto folder = files.folder("home");
     const std::vector<std::string> names = folder->names();

@@ -17,7 +17,7 @@ using aggregate::StageName;
 constexpr std::size_t target_bytes = 12'000, half = target_bytes / 2, steps_most = 63;
 constexpr const char *stage_name = "stage", *target_name = "home/target";
 
-// The bytes of a step are different from the bytes of other steps, so that steps can be distinguished.
+// Returns a byte of a step. step_of() finds out from the byte to which step it belongs.
 std::byte value(std::size_t step, std::size_t place) {
   return static_cast<std::byte>(step << 2 | ((place * 7 + place / 512) & 3));
 }
@@ -53,7 +53,8 @@ class Life {
   }
 
  private:
-  // Checks that all sealed steps are durable in the target.
+  // Ends the history: recovers the stage, and checks that the target has all sealed steps, also after another power
+  // cut.
   void end_well() {
     storage_.run_well([this](Files &files) {
       const Recovery found = aggregate::recover_stage(stage_name, target_name, 0, files);
@@ -69,8 +70,8 @@ class Life {
     check_target();
   }
 
-  // Checks that the target has complete steps in their order. The target must have all sealed steps, and it may have
-  // later steps.
+  // Checks the bytes of the target. The target must have all sealed steps, in their order. It may also have complete
+  // steps that were not sealed.
   void check_target() {
     const Bytes found = storage_.content("home", "target");
     std::set<std::size_t> shown;

@@ -1,5 +1,5 @@
-// These tests protect users from folders that other users have made. Only the caller's own file may be written, read,
-// made or removed. Any content of lists and any name must lead to one of our errors, in one line.
+// These tests check that stage folders which other users have made cannot do harm. The library may write, read, make or
+// remove only the caller's own files. Any invalid list or file name must lead to one of our errors, in one line.
 #include <gtest/gtest.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -34,7 +34,7 @@ std::string text_in(const std::string &path) {
 
 void put(const std::string &path, const std::string &text) { std::ofstream(path, std::ios::binary) << text; }
 
-// Values that a program does not expect in a field.
+// Returns a random value that a program does not expect in a field.
 std::string nonsense(Random &random, const std::string &outside) {
   const std::vector<std::string> all{"",
                                      "-1",
@@ -60,7 +60,8 @@ std::string nonsense(Random &random, const std::string &outside) {
   return all[random() % all.size()];
 }
 
-// Changes one field, line or byte, or cuts the text off. In most cases, corrects the checksum.
+// Returns the text with one random change: another field or byte, a repeated line, or a missing end. In most cases, the
+// checksum fits the changed text.
 std::string mutated(const std::string &whole, Random &random, const std::string &outside) {
   std::string text(checked_lines(whole, "whole"));
   const auto place = [&] { return text.empty() ? 0 : random() % text.size(); };
@@ -109,7 +110,7 @@ class Hostile : public ::testing::Test {
   std::string victim() const { return outside() + "/victim"; }
   std::string staged(const std::string &ending) const { return stage() + "/step-7.writer-3." + ending; }
 
-  // Makes the folder that a process leaves behind if it is killed after it has staged a step.
+  // Makes the stage folder that a process leaves if it is killed after it has staged a step.
   void leave_a_step() const {
     fs::remove_all(stage());
     fs::create_directory(stage());
@@ -122,8 +123,8 @@ class Hostile : public ::testing::Test {
     put(staged("list"), to_text(list));
   }
 
-  // Checks that act() succeeds, or throws one of our errors in one line. Checks that act() changes nothing outside the
-  // folder.
+  // Checks that act() either succeeds or throws one of our errors, in one line. Also checks that act() changes nothing
+  // outside the folder.
   void expect_harmless(const std::string &what, const std::function<void()> &act) const {
     std::string told;
     try {
@@ -175,7 +176,8 @@ TEST_F(Hostile, AListOfAnotherFileIsRefused) {
   EXPECT_EQ(text_in(victim()), victim_text);
 }
 
-// The file with any name in a stage may be a link, a pipe, a folder or a device.
+// This test checks that recovery does no harm if a link, a pipe, a folder or a device is in the place of a file of the
+// stage.
 TEST_F(Hostile, NamesOfAStageThatAreNoFilesAreRefused) {
   const std::map<std::string, std::function<void(const std::string &)>> kinds{
       {"link", [&](const std::string &path) { fs::create_symlink(victim(), path); }},

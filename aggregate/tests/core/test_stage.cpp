@@ -1,5 +1,5 @@
-// These tests check that staged steps reach the target completely and in order after any kill, and that lost steps are
-// reported.
+// These tests check that, after any kill, staged steps reach the target completely and in order, and that lost steps
+// are reported.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -42,7 +42,7 @@ class StageTest : public testing::Test {
   std::string file(const std::string &name) const { return stage() + "/" + name; }
   StageSpec spec(std::uint32_t writer = 0, std::uint64_t room = 0) const { return {stage(), target(), writer, room}; }
 
-  // Returns random runs that do not overlap, in any order.
+  // Returns random runs, in random order. The runs do not overlap.
   static std::vector<std::pair<std::uint64_t, std::size_t>> runs(std::mt19937_64 &random) {
     std::vector<std::pair<std::uint64_t, std::size_t>> all;
     for (std::uint64_t at = random() % 5000; at < target_bytes;) {
@@ -67,8 +67,8 @@ class StageTest : public testing::Test {
     to.seal();
   }
 
-  // Stages a step, drains it, and restores its files to the state before the drain. Changes one byte of the run
-  // `damaged_run`. `expected` gets the bytes that the step has written to the target.
+  // Stages a step, drains it, and restores its files to the state before the drain. If `damaged_run` is given, changes
+  // one byte of this run. Writes the bytes of the step to `expected`.
   void leave_staged(Bytes &expected, std::optional<std::size_t> damaged_run = {}) {
     const std::string data = folder_ + "/data", list = folder_ + "/list";
     {
@@ -93,7 +93,8 @@ class StageTest : public testing::Test {
     return stage_list_of({reinterpret_cast<const char *>(text.data()), text.size()}, path);
   }
 
-  // Returns the bytes that a step writes to the target if the step's writer uses these random numbers.
+  // Writes the bytes of a step to `expected`. The runs of the step follow from the same random numbers that its writer
+  // uses.
   static void put_step(std::mt19937_64 &random, std::uint64_t step, Bytes &expected) {
     for (const auto &[at, length] : runs(random))
       for (std::size_t i = at; i < at + length; ++i) expected[i] = value(step, i);
@@ -214,7 +215,7 @@ TEST_F(StageTest, KilledAtAnyMomentEveryStepIsRecoveredOrNamed) {
     EXPECT_TRUE(recovery.failed.empty());
     EXPECT_LE(recovery.lost.size(), 1u);
     for (const StageName &lost : recovery.lost) EXPECT_GT(lost.step, sealed) << "a sealed step was given up";
-    // The target has all steps whose seal() has returned. The target may also have the next step, but no others.
+    // The target must have all steps whose seal() has returned. It may also have the next step, but no later steps.
     const Bytes found = content(target());
     Bytes expected(target_bytes);
     for (std::uint64_t step = 1; step <= sealed; ++step) put_step(as_child, step, expected);
@@ -226,7 +227,7 @@ TEST_F(StageTest, KilledAtAnyMomentEveryStepIsRecoveredOrNamed) {
   EXPECT_GE(moments.size(), 7u) << "the kills must hit different moments";
 }
 
-// These are all states that a kill can leave between two steps of the commit.
+// The next three tests begin with the states that a kill can leave while a step is staged and drained.
 TEST_F(StageTest, AListThatWasNotWrittenToItsEndIsNone) {
   std::filesystem::create_directories(stage());
   File::create(file("step-7.writer-0.data"), 5000);
@@ -257,7 +258,7 @@ TEST_F(StageTest, AStepThatIsDoneIsNotDrainedAgain) {
     staged.finish();
     std::filesystem::copy(file("step-7.writer-0.done"), folder_ + "/list");
   }
-  std::filesystem::rename(folder_ + "/list", file("step-7.writer-0.done"));  // the data have been removed before
+  std::filesystem::rename(folder_ + "/list", file("step-7.writer-0.done"));  // recovery has already removed the data
   const Recovery recovery = recover_stage(stage(), target());
   EXPECT_TRUE(recovery.drained.empty() && recovery.lost.empty() && recovery.failed.empty());
 }

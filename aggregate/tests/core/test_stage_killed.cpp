@@ -1,5 +1,5 @@
-// These tests check that staged steps survive kill -9 at each commit step of staging and of draining. A process is
-// stopped at each of its system calls in turn, and is killed there.
+// These tests check that staged steps survive kill -9 at any point of staging and of draining. In each turn, a process
+// is killed at a later one of its system calls.
 #include <gtest/gtest.h>
 #include <sys/ptrace.h>
 #include <sys/wait.h>
@@ -25,7 +25,8 @@ constexpr int calls_most = 5000, cannot_be_traced = 77;
 
 enum class End { killed, over, untraceable, failed };
 
-// Runs act() in a new process. Kills the process at the `stops`-th time when it enters or leaves a system call.
+// Runs act() in a new process. Counts how often the process enters or leaves a system call, and kills the process when
+// the count reaches `stops`.
 End killed_at(int stops, const std::function<void()> &act) {
   const pid_t child = fork();
   if (child == 0) {

@@ -20,7 +20,7 @@ void require(bool kept, const std::string &promise) {
   if (!kept) throw std::runtime_error("broken promise: " + promise);
 }
 
-/// Returns bytes that are different for each message.
+/// Returns random bytes that are different for each seed.
 Bytes content(std::size_t bytes, unsigned seed) {
   std::minstd_rand random(seed + 1);
   Bytes made(bytes);
@@ -28,7 +28,7 @@ Bytes content(std::size_t bytes, unsigned seed) {
   return made;
 }
 
-/// Calls the functions of a transport. A case fails if one of these functions fails.
+/// Calls the functions of a transport. If one of these functions fails, the case fails.
 class Rank {
  public:
   explicit Rank(outcrop_transport &transport)

@@ -1,6 +1,6 @@
-/* This program tests the interface for C. All ranks write columns of an array of doubles, and one rank writes a header,
-   in several steps. Then they read the values back. Each error must have a code and one line on every rank. mpirun
-   starts the program with the path of a file that the program may make. */
+/* This program tests the interface for C. In several steps, all ranks write columns of an array of doubles, and one
+   rank also writes a header. Then the ranks read the values back. On every rank, each error must have a code and a text
+   of one line. mpirun starts the program with the path of a file that the program may make. */
 #include "mpi_end_all_ranks.h"
 
 #include <outcrop_aggregate.h>
@@ -12,8 +12,8 @@ enum { rows = 50, columns_each = 3, header_bytes = 100, steps = 3 };
 
 static int rank, size;
 
-/* All ranks get an error of one rank, so all ranks call this. It does not call MPI_Abort, because this may lose lines
-   that other ranks have printed. */
+/* Ends the program after an error. All ranks get the error of one rank, so all ranks call this function. It does not
+   call MPI_Abort, because MPI_Abort can lose lines that other ranks have printed. */
 static void end_all(const char *doing) {
   fprintf(stderr, "rank %d, %s: %s\n", rank, doing, outcrop_agg_error());
   MPI_Finalize();
@@ -30,7 +30,8 @@ static void require(int kept, const char *promise) {
   end_all_ranks();
 }
 
-/* Variable 0 is the header, which only the first rank has. Variable 1 has this rank's columns. */
+/* Returns a declaration with two variables. Variable 0 is the header, which only the first rank has. Variable 1 has
+   this rank's columns. */
 static outcrop_agg_declaration *declare(uint64_t first_column) {
   const uint64_t sizes[] = {rows, (uint64_t)(columns_each * size)}, part[] = {rows, columns_each};
   const uint64_t starts[] = {0, first_column};
@@ -94,7 +95,7 @@ static void read_steps(outcrop_agg_plan *plan, const char *path, int flags, uint
   succeed(outcrop_agg_close(&file), "closing");
 }
 
-/* Reads the file without this library. The same bytes must be at the same places. */
+/* Reads the file without this library, and checks that all bytes are at their places. */
 static void check_file(const char *path, uint64_t step_bytes) {
   FILE *file = fopen(path, "rb");
   require(file != NULL, "there is a file");
@@ -132,7 +133,8 @@ static void refuses(int code, int expected, const char *words) {
   require(strstr(outcrop_agg_error(), words) != NULL, words);
 }
 
-/* RMA may work with this MPI or not. In both cases, the plan says so, and the file has the same bytes. */
+/* Writes and checks a file with RMA. The file must be correct whether RMA works with this MPI or not, and the plan must
+   say which of the two is true. */
 static void use_rma(const char *path, uint64_t step_bytes) {
   MPI_Info hints = MPI_INFO_NULL;
   MPI_Info_create(&hints);
@@ -147,7 +149,7 @@ static void use_rma(const char *path, uint64_t step_bytes) {
   outcrop_agg_free_plan(&plan);
 }
 
-/* Ranks that only read may declare the same bytes. Here all ranks read the columns of the first rank. */
+/* Checks that ranks which only read may declare the same bytes. All ranks read the columns of the first rank. */
 static void read_shared(const char *path) {
   MPI_Info hints = MPI_INFO_NULL;
   MPI_Info_create(&hints);
@@ -179,7 +181,7 @@ static void check_refusals(outcrop_agg_plan *plan, const char *folder) {
   refuses(outcrop_agg_add_contiguous(declaration, 2, 0, 1, 0), OUTCROP_AGG_INPUT, "variable 2");
   refuses(outcrop_agg_make_plan(MPI_COMM_NULL, declaration, MPI_INFO_NULL, &none), OUTCROP_AGG_INPUT, "MPI_COMM_NULL");
   MPI_Info_create(&hints);
-  if (rank == size - 1) MPI_Info_set(hints, "cb_nodes", "many"); /* one rank has an error, and all ranks get it */
+  if (rank == size - 1) MPI_Info_set(hints, "cb_nodes", "many"); /* all ranks get the error of one rank */
   refuses(outcrop_agg_make_plan(MPI_COMM_WORLD, declaration, hints, &none), OUTCROP_AGG_INPUT, "cb_nodes");
   MPI_Info_free(&hints);
   MPI_Info_create(&hints);

@@ -1,6 +1,6 @@
 /* This program tests placement for programs in C. Each rank has a part of each record of one file. Rank 0 prints the
-   text that explains the plan. The ranks write the file and read it back. mpirun starts the program with the path of
-   the file, the number of records, and the bytes of rank 0 in each record. */
+   explanation of the plan. The ranks write the file and read it back. mpirun starts the program with the path of the
+   file, the number of records, and the bytes of rank 0 in each record. */
 #include "mpi_end_all_ranks.h"
 
 #include <outcrop_aggregate.h>

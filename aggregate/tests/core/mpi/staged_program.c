@@ -1,9 +1,10 @@
-/* This program tests that staged steps survive the death of a rank. mpirun starts it with a command, a file, a file of
-   numbers and a number of microseconds.
+/* This program tests that staged steps survive the death of a rank. mpirun starts the program with a command, a file, a
+   file of numbers and a number of microseconds. The commands are:
 
-   write   writes steps until it is killed. When all ranks know that a step is staged, its number is written to the file
-           of numbers. The last rank kills itself the given number of microseconds after the first step.
-   read    reads the file that `write` has left. The file must have each step whose number is in the file of numbers. */
+   write   Writes steps until the program is killed. When all ranks know that a step is staged, a rank writes the step's
+           number to the file of numbers. The last rank kills itself the given number of microseconds after the first
+           step.
+   read    Reads the file that `write` has left. The file must have each step whose number is in the file of numbers. */
 #include "mpi_end_all_ranks.h"
 
 #include <outcrop_aggregate.h>

@@ -1,6 +1,6 @@
 // These tests check messages between ranks over MPI. The transport keeps the contract of all transports, with chunks of
-// the default size and with small chunks. It refuses invalid communicators. mpirun starts this program. The first error
-// ends all ranks.
+// the default size and with small chunks. The transport refuses invalid communicators. mpirun starts this program. The
+// first error ends all ranks.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -87,13 +87,13 @@ void leaves_the_error_handler_alone() {
   if (after != MPI_ERRORS_ARE_FATAL) end_all("the error handler of the user's communicator has changed");
   MPI_Errhandler_free(&after);
   MPI_Comm_free(&users);
-  // The transport still works, although the user's communicator was freed.
+  // The transport must still work after the user's communicator was freed.
   if (transport->barrier(transport->self) != 0) end_all(transport->error(transport->self));
   transport->free(transport->self);
 }
 
-/// Maps little memory to more than 2 GiB of addresses. The same 64 MiB are mapped repeatedly, followed by one other
-/// page.
+/// More than 2 GiB of addresses that need little memory. The same 64 MiB of memory are mapped 33 times, and one other
+/// page follows.
 class Folded {
  public:
   static constexpr std::size_t part = std::size_t{64} << 20, parts = 33, page = 4096, bytes = part * parts + page;
@@ -152,7 +152,7 @@ int main(int count, char **arguments) {
   refuses(MPI_COMM_NULL, "MPI_Init");
   int provided = 0;
   MPI_Init_thread(&count, &arguments, MPI_THREAD_FUNNELED, &provided);
-  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);  // MPICH calls these handlers if a transfer fails;
+  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);  // MPICH calls these handlers when a transfer fails;
   MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);   // mpi4py sets them in the same way
   keeps_the_contract(0);
   keeps_the_contract(1000);
