@@ -2,10 +2,10 @@
 
 The benchmark measures four rates for float32 and for float64, on one grid, with the same generated kernel:
 
-    kernel    All data are in the second-level cache. This rate is the limit of the arithmetic.
-    (a)       In memory: plain sweeps with the best blocking in y.
-    (b)       In memory: temporal blocking for the cache. The window holds the whole grid, and only updates are timed.
-    (c)       Out of core: whole runs with all reads, waits, flushes and commits. Budgets are shares of both arrays.
+    `kernel`   All data are in the second-level cache. This rate is the limit of the arithmetic.
+    `(a)`      In memory: plain sweeps with the best blocking in y.
+    `(b)`      In memory: temporal blocking for the cache. The window holds the whole grid, and only updates are timed.
+    `(c)`      Out of core: whole runs with all reads, waits, flushes and commits. Budgets are shares of both arrays.
 
 Machines are noisy, so (a), (b) and (c) are measured alternately, and medians are compared. Each run continues the
 previous run in a new process.

@@ -1,11 +1,11 @@
 """`outcrop bench stencils`: measure each family of stencils in the library, in memory and out of core. Where Devito has
 the same equations, measure Devito in memory, too.
 
-    sweeps       In memory, one step after another, with the best blocking in y.
-    in memory    Temporal blocking for the cache. The window holds the whole grid, and only updates are timed.
-    out of core  Whole runs with all reads, waits, flushes and commits, in a sixteenth of the memory.
-    Devito       The same equations in memory, if the module `devito` has them. Devito tunes itself. The grid has fewer
-                 planes of the same size.
+    `sweeps`        In memory, one step after another, with the best blocking in y.
+    `in memory`     Temporal blocking for the cache. The window holds the whole grid, and only updates are timed.
+    `out of core`   Whole runs with all reads, waits, flushes and commits, in a sixteenth of the memory.
+    `Devito`        The same equations in memory, if the module `devito` has them. Devito tunes itself. The grid has
+                    fewer planes of the same size.
 
 All rates are the number of cells of the grid times the number of steps, divided by the seconds. The numbers of fields
 and stages do not enter. Machines are noisy, so the four rates are measured alternately, and medians are compared. Each

@@ -288,7 +288,7 @@ class _Expressions:
         return [(row, low // self.lanes, -(-high // self.lanes)) for row, (low, high) in enumerate(ends)]
 
     def first_vectors(self) -> Iterator[str]:
-        """Yield the loads of vectors before the loop."""
+        """Yield the loads of the vectors that the loop needs when it begins."""
         for row, first, last in self.reaches:
             for i in range(first, last):
                 yield f"  v w{row}_{_index(i)} = *(const v *)(r{row} + b->x0 + {i * self.lanes});"

@@ -164,8 +164,8 @@ class _Transfers:
 
     def __init__(self, device: StorageRates) -> None:
         self._device = device
-        self._reads: deque[tuple[_Planes, float]] = deque()  # in order of requests: planes, and bytes not yet read
-        self._read = self._written = 0.0  # bytes not yet read and not yet written
+        self._reads: deque[tuple[_Planes, float]] = deque()  # Planes, and their bytes that are not read yet.
+        self._read = self._written = 0.0  # Bytes that are not read yet, and bytes that are not written yet.
         self.now = 0.0
 
     def begin_read(self, planes: _Planes, count: int) -> None:

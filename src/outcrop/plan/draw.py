@@ -1,8 +1,9 @@
 """Compute the shapes that `outcrop plan --draw` shows. They are numbers, so no picture library is needed.
 
-`slabs`       The planes of each Update, as z against level. At each level, they lie lower by the skew.
-`tiles`       The cache tiles of a slab, as y against level. For grids with few rows, z takes the place of y.
-`time line`   Transfers and updates against seconds, as plan/cost.py predicts them.
+`slabs`       The planes of each Update. One axis is z, the other is the level. From level to level, the planes lie
+              lower by the skew.
+`tiles`       The cache tiles of a slab. One axis is y, or z for grids with few rows. The other is the level.
+`time line`   Transfers and updates over time, as plan/cost.py predicts them.
 """
 
 from __future__ import annotations

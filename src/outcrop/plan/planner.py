@@ -80,8 +80,8 @@ def choose(
     update_rate: UpdateRate,
     given: GivenSizes = FREE,
 ) -> TunedPlan:
-    """Return the cheapest plan of `scheme` within `budget_bytes` that has the sizes `given`, with all candidates. With
-    `scheme` "auto", the plan may have any scheme.
+    """Choose the cheapest plan of `scheme` within `budget_bytes` that has the sizes `given`. Return this plan and all
+    candidates. With `scheme` "auto", the plan may have any scheme.
 
     Raises BudgetError, which names the smallest sufficient budget, if the budget is too small. Raises InputError for an
     unknown scheme or impossible sizes.

@@ -274,10 +274,12 @@ class Proof:
         self._static, self.other = self._stored(0), Runs(nothing)
         self.fringes: dict[int, Runs[CellLevels | None]] = {ring: Runs(None) for ring in range(len(self.rings))}
         self.reads_statics = any(isinstance(action, Read) and action.array == "statics" for action in one.actions)
-        self.source_sums = Runs(nothing)  # RIM for cells with a checksum from before the first level
-        self.target_sums = Runs(nothing)  # RIM for cells with a checksum from after the last level
-        self.written = Runs(nothing)  # RIM for cells of the target that are written
-        self.sealed = Runs(False)  # True for planes of the target whose checksum is written
+        # RIM marks cells whose checksum was computed before the first level or after the last level.
+        self.source_sums = Runs(nothing)
+        self.target_sums = Runs(nothing)
+        # RIM marks cells of the target that are written. True marks planes of the target whose checksum is written.
+        self.written = Runs(nothing)
+        self.sealed = Runs(False)
         self.committed = False
         self._perform = {
             Block: self._block, Carry: self._carry, Read: self._read, Copy: self._copy, Update: self._update,
@@ -303,7 +305,7 @@ class Proof:
                 require(cells.holds((self.whole,), level), f"plane {z0} is not at the last level")
 
     def is_of_others(self, value: object) -> bool:
-        """Return True if the content is in a slot of another block. The current block cannot use such a content."""
+        """Return True if the content is in a slot of another block, so that the current block cannot use it."""
         return isinstance(value, SlotContent) and value.frame not in (self.frame, self._disk)
 
     def _shape(self, span: PlaneSpan) -> Shape:

@@ -190,7 +190,7 @@ def mount_of(path: Path) -> Mount:
 
 
 def device_of(path: Path) -> str | None:
-    """Return the device of the mount of a path, or None if the path does not exist.
+    """Return the device of the mount that holds a path, or None if the path does not exist.
 
     The result is not st_dev, because btrfs gives each of its subvolumes another st_dev although all subvolumes share
     their free space.

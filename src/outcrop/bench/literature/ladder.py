@@ -4,9 +4,9 @@ The benchmark repeats Figures 4 and 8 to 10 of Midorikawa and Tan. Each program 
 eleven columns, and we add one (ladder_columns.py). All columns solve the same 7-point problem, in core and out of core.
 Then two of the columns are measured with several shares of memory.
 
-    in core        The memory is twice as large as both arrays: room for the arrays, and for a window or page cache that
-                   holds a copy of them.
-    out of core    The memory is a share of both arrays. The default is one half, as in the paper.
+    `in core`       The memory is twice as large as both arrays: room for the arrays, and for a window or page cache
+                    that holds a copy of them.
+    `out of core`   The memory is a share of both arrays. The default is one half, as in the paper.
 
 Each measurement is a separate process in a memory group. The group also limits the page cache. All columns are measured
 once. Then the short measurements are repeated alternately until the time is used up. The figures are medians.

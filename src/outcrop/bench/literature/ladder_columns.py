@@ -2,8 +2,8 @@
 
 The columns are the eleven columns of Figure 4 of Midorikawa and Tan, and one column of our own.
 
-layers = 1    Both arrays are in plain or mapped memory, and are updated in place (one_layer.py).
-layers = 2    The engine copies blocks, or a window, between the arrays and a separate memory.
+`layers = 1`   Both arrays are in plain or mapped memory, and are updated in place (one_layer.py).
+`layers = 2`   The engine copies blocks, or a window, between the arrays and a separate memory.
 
 Each measurement is a separate process, so that its memory can be measured and limited separately:
 

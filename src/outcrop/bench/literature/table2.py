@@ -7,26 +7,26 @@ comes from the scheme's formula for its volume (plan/schemes). `of our plan` is 
 these sizes. `estimate` is an older figure that was computed without plans. For AL-NR the estimate assumes that all
 blocks are as large as the largest block. So the estimate is up to 12 % larger.
 
-    AL-NR        The rows aio, aio3y and aio5y are skewed-full, -3y and -5y with the sizes of Blk-Tune.
-    wavefront    There are k blocks in y. One row has k = 1, another has the k that moves the fewest bytes. The levels
-                 are as many as fit into 90 % of the memory. The rest is for slabs that are read or written.
-    overlapped   The candidate that moves the fewest bytes.
-    floor        The grid is read once and written once.
+    `AL-NR`        The rows aio, aio3y and aio5y are skewed-full, -3y and -5y with the sizes of Blk-Tune.
+    `wavefront`    There are k blocks in y. One row has k = 1, another has the k that moves the fewest bytes. The levels
+                   are as many as fit into 90 % of the memory. The rest is for slabs that are read or written.
+    `overlapped`   The candidate that moves the fewest bytes.
+    `floor`        The grid is read once and written once.
 
-Blk-Tune chooses the block sizes of Midorikawa and Tan's out-of-core stencils (AL-NR, aio5y) for a machine. It chooses
+Blk-Tune chooses block sizes for Midorikawa and Tan's out-of-core stencils (AL-NR, aio5y) on a machine. It chooses
 the sizes that move the fewest bytes between flash and memory within a limit on memory. The authors have not published
 their search. The following rules are published, or follow from their Table II (7-point, fp64, 1000 steps, 128 GiB):
 
-    passes      There are p trips over the grid, each with bt = ceil(steps / p) steps.
-    blocks      Rows are whole (bx = nx) if any block with whole rows fits. The ky blocks in y have
-                by = ceil((ny + 2r) / ky). The kz blocks in z are skewed, so together they cover nz + r bt planes:
-                bz = ceil((nz + r bt) / kz), rounded up to 96 planes.
-    memory      Both arrays of the largest block have 2 X Y (Z + 2r) cells. Along each axis, a block needs its own cells
-                and r bt more cells below them. The first block needs no cells below. If there are only two blocks,
-                the second one needs no more cells than the first.
-    moved       For each cell, p (2 + 4 r bt/bz + 4 r bt/bx) words are moved. In y the fringe stays in memory. An axis
-                with one block has no term.
-    fringe      Along an axis that is cut, blocks are at least twice as wide as their fringe r bt.
+    `passes`   There are p trips over the grid, each with bt = ceil(steps / p) steps.
+    `blocks`   Rows are whole (bx = nx) if any block with whole rows fits. The ky blocks in y have by = ceil((ny + 2r) /
+               ky). The kz blocks in z are skewed, so together they cover nz + r bt planes: bz = ceil((nz + r bt) / kz),
+               rounded up to 96 planes.
+    `memory`   Both arrays of the largest block have 2 X Y (Z + 2r) cells. Along each axis, a block needs its own cells
+               and r bt more cells below them. The first block needs no cells below. If there are only two blocks, the
+               second one needs no more cells than the first.
+    `moved`    For each cell, p (2 + 4 r bt/bz + 4 r bt/bx) words are moved. In y the fringe stays in memory. An axis
+               with one block has no term.
+    `fringe`   Along an axis that is cut, blocks are at least twice as wide as their fringe r bt.
 
 Three rules are our assumptions, and they fit Table II. The first is the rounding to 96 planes, which sockets and
 threads can share evenly. Without the rounding, the numbers of blocks are the same. The second is the factor 2 of the
@@ -101,7 +101,8 @@ TABLE = (
 
 @dataclass(frozen=True)
 class Traffic:
-    """The data that one scheme reads and writes in all passes, in GiB, and the passes and sizes of its plan.
+    """The GiB that one scheme reads and writes in all passes together. `passes` and `sizes` describe the plan of the
+    scheme.
 
     The row `floor` has no sizes. `estimate_gib` is 0 if there is no estimate.
     """

@@ -300,7 +300,8 @@ def _stencil(
 
 
 def _expression(update: FieldUpdate, stage: int, stages: dict[str, int], values: SymbolValues) -> sympy.Expr:
-    """Convert the expression of an update. Each access becomes a field at the age that its value has in this stage."""
+    """Convert the expression of an update. Each access is replaced by a field, with the age that the accessed value has
+    in this stage."""
 
     def leaf(indexed: Any) -> sympy.Expr:
         access: Access = update.reads[indexed]

@@ -43,7 +43,8 @@ def _weight(c: Vector) -> sympy.Rational:
 
 
 def lattice_boltzmann(ndim: int = 3) -> Stencil:
-    """Make the lattice Boltzmann equation with a single relaxation time: D2Q9 (`ndim` = 2) or D3Q19 (`ndim` = 3).
+    """Make a stencil for the lattice Boltzmann equation with a single relaxation time: D2Q9 (`ndim` = 2) or D3Q19
+    (`ndim` = 3).
 
         f_i'(x) = f_i(x - c_i) - (f_i(x - c_i) - f_i^eq) / tau,    rho = 1 + sum f_i,  rho u = sum c_i f_i,
         f_i^eq = w_i (rho - 1 + 3 c_i.j + (9/2 (c_i.j)^2 - 3/2 j.j) / rho),  j = rho u
@@ -109,8 +110,8 @@ def _along(c: Vector, vector: Sequence[sympy.Expr]) -> sympy.Expr:
 
 
 def stream_function() -> Stencil:
-    """Make Laplace's equation psi_yy + psi_xx = 0 in 2-D by Jacobi's iteration: psi' = (sum of the four neighbours) /
-    4.
+    """Make a stencil for Laplace's equation psi_yy + psi_xx = 0 in 2-D by Jacobi's iteration: psi' = (sum of the four
+    neighbours) / 4.
 
     psi (m^2/s) is the stream function of a flow without friction or vorticity. Its contours are stream lines, and its
     differences are fluxes. The values on a fixed rim are the boundary condition (`inlet_outlet`). The stencil has no

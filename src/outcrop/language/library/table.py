@@ -4,11 +4,11 @@ A name consists of the family, the order in space, the number of axes unless it 
 "acoustic8", "acoustic8_2d", "acoustic8_2d_sponge", "maxwell_2d_te". If a part of the name is missing, the default of
 the family is used.
 
-Python needs more time to load SymPy than all other modules of a run. A stencil that was lowered before does not need
-SymPy. So the user's cache (`outcrop.user_cache`) keeps the description of each built-in stencil. With it, the cache
-keeps a digest of everything that affects the description: the source text of the language, and the versions of SymPy
-and Python. If the digest has not changed, the description is read from the cache and checked like any other stencil. If
-the cache cannot be used, each process makes the stencil again.
+Python needs more time to load SymPy than to load all other modules of a run. A stencil that was lowered before does not
+need SymPy. So the user's cache (`outcrop.user_cache`) keeps the description of each built-in stencil. With it, the
+cache keeps a digest of everything that affects the description: the source text of the language, and the versions of
+SymPy and Python. If the digest has not changed, the description is read from the cache and checked like any other
+stencil. If the cache cannot be used, each process makes the stencil again.
 """
 
 from __future__ import annotations

@@ -12,18 +12,18 @@ _SIX = ((0, 0, -1), (0, 0, 1), (0, -1, 0), (0, 1, 0), (-1, 0, 0), (1, 0, 0))
 
 
 def heat7() -> Stencil:
-    """Make the heat equation, second order in space, explicit Euler: u' = c0 u + c1 (sum of the six neighbours). Here
-    c1 = alpha dt / h^2 and c0 = 1 - 6 c1. Stable for 0 <= c1 <= 1/6."""
+    """Make a stencil for the heat equation, second order in space, explicit Euler: u' = c0 u + c1 (sum of the six
+    neighbours). Here c1 = alpha dt / h^2 and c0 = 1 - 6 c1. The stencil is stable for 0 <= c1 <= 1/6."""
     u, c0, c1 = Field("u"), Parameter("c0", 0.4), Parameter("c1", 0.1)
     near = sum(u[offset] for offset in _SIX)
     return Stencil("heat7", {u: c0 * u[0, 0, 0] + c1 * near}, "u' = c0*u + c1*(sum of the 6 neighbours)")
 
 
 def heat13() -> Stencil:
-    """Make the heat equation, fourth order in space, explicit Euler. The weights along each axis are -1/12, 4/3, -5/2,
-    4/3, -1/12. u' = c0 u + c1 (sum of the six neighbours at distance 1) + c2 (sum of the six at distance 2). Here a =
-    alpha dt / h^2, c0 = 1 - 15/2 a, c1 = 4/3 a and c2 = -a/12. Stable for 0 <= a <= 1/8. The defaults belong to a =
-    0.1."""
+    """Make a stencil for the heat equation, fourth order in space, explicit Euler. The weights along each axis are
+    -1/12, 4/3, -5/2, 4/3, -1/12. The update is u' = c0 u + c1 (sum of the six neighbours at distance 1) + c2 (sum of
+    the six at distance 2). Here a = alpha dt / h^2, c0 = 1 - 15/2 a, c1 = 4/3 a and c2 = -a/12. The stencil is stable
+    for 0 <= a <= 1/8. The defaults belong to a = 0.1."""
     u = Field("u")
     c0, c1, c2 = Parameter("c0", 0.25), Parameter("c1", 0.4 / 3), Parameter("c2", -0.1 / 12)
     near = sum(u[offset] for offset in _SIX)
@@ -36,15 +36,15 @@ def heat13() -> Stencil:
 
 
 def heat(ndim: int = 3, order: int = 2, *, equal_spacing: bool = True) -> Stencil:
-    """Make the heat equation u_t = kappa (u_xx + u_yy + u_zz) in `ndim` = 1, 2 or 3 dimensions, of `order` 2, 4, ...
-    16.
+    """Make a stencil for the heat equation u_t = kappa (u_xx + u_yy + u_zz) in `ndim` = 1, 2 or 3 dimensions, of
+    `order` 2, 4, ... 16.
 
     The update is u' = u + dt kappa (sum over the axes of the second differences). This is forward Euler, of first order
     in time and of `order` in space. Field: u (any unit, say K). Parameters: kappa (m^2/s), dt (s), h (m), or dz, dy, dx
-    without `equal_spacing`. Stable for dt kappa ndim s / h^2 <= 2, where s = 4, 16/3, 6.04, 6.50, ... 7.43 is the
-    largest symbol of the second difference of order 2, 4, 6, 8, ... 16. For order 2 in 3-D this is dt <= h^2 / (6
-    kappa). Source: R. Courant, K. Friedrichs, H. Lewy, Math. Ann. 100, 32, 1928; weights: B. Fornberg, Math. Comp. 51,
-    699, 1988.
+    without `equal_spacing`. The stencil is stable for dt kappa ndim s / h^2 <= 2. Here s is the largest symbol of the
+    second difference: 4, 16/3, 6.04, 6.50, ... 7.43 for order 2, 4, 6, 8, ... 16. For order 2 in 3-D, the limit is dt
+    <= h^2 / (6 kappa). Source: R. Courant, K. Friedrichs, H. Lewy, Math. Ann. 100, 32, 1928; weights: B. Fornberg,
+    Math. Comp. 51, 699, 1988.
 
     The update adds differences to the centre, so a constant state stays constant to the last bit.
     """
@@ -65,8 +65,8 @@ def heat(ndim: int = 3, order: int = 2, *, equal_spacing: bool = True) -> Stenci
 
 
 def gray_scott(ndim: int = 3, *, equal_spacing: bool = True) -> Stencil:
-    """Make Gray and Scott's reaction with diffusion, in `ndim` = 1, 2 or 3 dimensions, forward Euler, second order in
-    space.
+    """Make a stencil for Gray and Scott's reaction with diffusion, in `ndim` = 1, 2 or 3 dimensions, forward Euler,
+    second order in space.
 
         u_t = du lap u - u v^2 + feed (1 - u),    v_t = dv lap v + u v^2 - (feed + kill) v
 
@@ -100,7 +100,8 @@ def _decay_and_diffuse(u: Field, decay: sympy.Expr, diffusion: sympy.Expr, h: tu
 
 
 def advection(ndim: int = 3, order: int = 1, *, equal_spacing: bool = True) -> Stencil:
-    """Make linear advection u_t + vx u_x + vy u_y + vz u_z = 0 in `ndim` = 1, 2 or 3 dimensions, of `order` 1 or 2.
+    """Make a stencil for linear advection u_t + vx u_x + vy u_y + vz u_z = 0 in `ndim` = 1, 2 or 3 dimensions, of
+    `order` 1 or 2.
 
     Order 1 uses upwind differences (donor cell) along all axes at once. No new value is above the maximum or below the
     minimum of the old values. Order 1 is stable if the sum of |v| dt / h over the axes is <= 1. Order 2 is Lax and

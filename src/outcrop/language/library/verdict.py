@@ -1,4 +1,4 @@
-"""Messages about the stability of a stencil with given parameters, and its largest stable step."""
+"""Messages about the stability and the largest stable step of a stencil with given parameters."""
 
 from __future__ import annotations
 

@@ -22,19 +22,19 @@ from outcrop.language.stencil import Field, Parameter, Stencil
 
 
 def acoustic(ndim: int = 3, order: int = 8, *, sponge: bool = False, equal_spacing: bool = True) -> Stencil:
-    """Make the acoustic wave equation u_tt + damp u_t = v^2 (u_xx + u_yy + u_zz), constant density, of `order` 2, 4,
-    ... 16.
+    """Make a stencil for the acoustic wave equation u_tt + damp u_t = v^2 (u_xx + u_yy + u_zz), constant density, of
+    `order` 2, 4, ... 16.
 
-    Leapfrog, second order in time. With `sponge`, the damping is semi-implicit, because its time derivative is centred
-    between the previous and the next value:
+    The scheme is leapfrog, of second order in time. With `sponge`, the damping is semi-implicit, because its time
+    derivative is centred between the previous and the next value:
 
         u' = u_previous + (2 (u - u_previous) + dt^2 v^2 lap u) / (1 + damp dt/2)
 
     Fields: u (any unit, say Pa), the read-only v (m/s), and with `sponge` the read-only damp (1/s, made by the function
     `sponge`). Devito's damping field is damp / v^2. Parameters: dt (s), h (m), or dz, dy, dx without `equal_spacing`.
-    Stable for dt v <= 2 h / sqrt(ndim s), s = 4, 16/3, 6.04, 6.50, ... 7.43 for order 2, 4, 6, 8, ... 16. Damping does
-    not lower this limit. Source: M. A. Dablain, Geophysics 51, 54, 1986; sponge: C. Cerjan et al., Geophysics 50, 705,
-    1985, as a term of the equation: J. Sochacki et al., Geophysics 52, 60, 1987.
+    The stencil is stable for dt v <= 2 h / sqrt(ndim s). Here s is 4, 16/3, 6.04, 6.50, ... 7.43 for order 2, 4, 6, 8,
+    ... 16. Damping does not lower this limit. Source: M. A. Dablain, Geophysics 51, 54, 1986; sponge: C. Cerjan et al.,
+    Geophysics 50, 705, 1985, as a term of the equation: J. Sochacki et al., Geophysics 52, 60, 1987.
     """
     require("acoustic", "ndim", ndim, (1, 2, 3))
     require("acoustic", "order", order, range(2, 17, 2))
@@ -53,7 +53,8 @@ def acoustic(ndim: int = 3, order: int = 8, *, sponge: bool = False, equal_spaci
 
 
 def elastic(ndim: int = 3, order: int = 4, *, equal_spacing: bool = True) -> Stencil:
-    """Make isotropic elastic waves as velocities and stresses, in `ndim` = 2 or 3 dimensions, of `order` 2, 4, ... 16.
+    """Make a stencil for isotropic elastic waves, with velocities and stresses, in `ndim` = 2 or 3 dimensions, of
+    `order` 2, 4, ... 16.
 
         rho v_t = div T,    T_t = lam (div v) I + mu (grad v + grad v^T)
 
@@ -64,8 +65,9 @@ def elastic(ndim: int = 3, order: int = 4, *, equal_spacing: bool = True) -> Ste
     leapfrog in two stages: velocities, then stresses. Before the first step, stresses belong to time 0 and velocities
     to -dt/2. Parameters: dt (s), h (m), or dz, dy, dx without `equal_spacing`.
 
-    Stable for dt vp <= h / (sqrt(ndim) sum |weights|), where vp^2 = (lam + 2 mu) b. The sum is 1 for order 2 and 7/6
-    for order 4. Source: J. Virieux, Geophysics 51, 889, 1986; fourth order: A. R. Levander, Geophysics 53, 1425, 1988.
+    The stencil is stable for dt vp <= h / (sqrt(ndim) sum |weights|), where vp^2 = (lam + 2 mu) b. The sum of the
+    absolute weights is 1 for order 2 and 7/6 for order 4. Source: J. Virieux, Geophysics 51, 889, 1986; fourth order:
+    A. R. Levander, Geophysics 53, 1425, 1988.
     """
     require("elastic", "ndim", ndim, (2, 3))
     require("elastic", "order", order, range(2, 17, 2))
@@ -151,21 +153,22 @@ _COMPONENTS = {  # (ndim, mode) -> the components of E and of H
 
 
 def maxwell(ndim: int = 3, mode: str = "tm", *, medium: str = "eps", equal_spacing: bool = True) -> Stencil:
-    """Make Maxwell's equations, second order in space and time, in `ndim` = 1, 2 or 3 dimensions.
+    """Make a stencil for Maxwell's equations, second order in space and time, in `ndim` = 1, 2 or 3 dimensions.
 
         H_t = -c curl E,    eps E_t = c curl H - sigma E / eps0
 
     Fields: ex, ey, ez (V/m) and hx, hy, hz, which are H times the impedance sqrt(mu0/eps0) of free space (also V/m). In
-    2-D (axes y, x) `mode` "tm" has ez, hx and hy, and "te" has ex, ey and hz. In 1-D there are ez and hy. `medium` is
-    "vacuum", "eps" or "lossy". "eps" has the read-only relative permittivity eps. "lossy" has eps and the read-only
+    2-D (axes y, x) `mode` "tm" has ez, hx and hy, and "te" has ex, ey and hz. In 1-D the fields are ez and hy. `medium`
+    is "vacuum", "eps" or "lossy". "eps" has the read-only relative permittivity eps. "lossy" has eps and the read-only
     conductivity sigma (S/m). A component of E lies half a cell ahead along its own axis. A component of H lies half a
     cell ahead along the two other axes. eps and sigma lie at the centre, and E uses their means over two cells. A step
     is leapfrog in two stages: H, then E. Before the first step, E belongs to time 0 and H to -dt/2. Parameters: c
     (m/s), dt (s), h (m), or dz, dy, dx without `equal_spacing`, and eps0 (F/m) for "lossy". The magnetic permeability
-    is that of free space.
+    has its value in free space.
 
-    Stable for c dt <= h sqrt(eps / ndim) with the smallest eps. Source: K. S. Yee, IEEE Trans. Antennas Propag. 14,
-    302, 1966; limit: A. Taflove and M. E. Brodwin, IEEE Trans. Microwave Theory Tech. 23, 623, 1975.
+    The stencil is stable for c dt <= h sqrt(eps / ndim), where eps is the smallest value of the field. Source: K. S.
+    Yee, IEEE Trans. Antennas Propag. 14, 302, 1966; limit: A. Taflove and M. E. Brodwin, IEEE Trans. Microwave Theory
+    Tech. 23, 623, 1975.
     """
     require("maxwell", "ndim", ndim, (1, 2, 3))
     require("maxwell", "mode", mode, ("tm", "te") if ndim == 2 else ("tm",))

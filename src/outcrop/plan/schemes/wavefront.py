@@ -25,9 +25,9 @@ exactly one write of the previous slab. Both transfers overlap the update of the
 and written once, which makes 2/L words per cell and step.
 
 If memory does not hold enough planes, y is divided into k skewed blocks, which move by r rows per level
-(skewed_cut.py). The grid is then streamed once for each block. A block writes the rows from which the next
-block continues to the array `fringes`. With blocks, 4r/by words more are moved per cell and step, but memory can hold
-about k times the number of planes. The odd ring then also reads fringes ahead and needs as many planes as the even
+(skewed_cut.py). The grid is then streamed once for each block. A block writes some rows to the array
+`fringes`, and the next block continues from these rows. Blocks cost 4r/by more words per cell and step, but memory can
+hold about k times the number of planes. The odd ring then also reads fringes ahead and needs as many planes as the even
 ring. For the rings, plane z of block i has the number z + i nz. So while one block ends, planes of the next block are
 already read.
 

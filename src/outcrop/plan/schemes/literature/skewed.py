@@ -3,16 +3,17 @@ one after another (AL-NR of Midorikawa and Tan).
 
     z-blocks              A block takes over the fringe that its lower neighbours left beside the cuts. The fringe has
       └─ x-blocks         the latest two levels of each cell, one in each ring (skewed_cut.py). No cell is computed
-           └─ y-blocks    twice. A plane is written when its last level is complete, and unfinished levels at the end.
+           └─ y-blocks    twice. Planes are written when their last level is complete. Unfinished levels are written
+                          at the end.
 
 Three variants move different data between disk and memory:
 
-    full   All cells of the block in both arrays are read and written. This is the paper's aio.
-           It moves 4 (1 + r bt/by) (1 + r bt/bz) / bt words per cell and step.
-    3y     The fringe in y stays in memory and is copied to the next block.
-           It moves 4 (1 + r bt/bz) / bt words per cell and step.
-    5y     Like 3y, but of the array `other` (see below), only the fringe in z and x is read and written.
-           It moves 2/bt + 4r/bz words per cell and step.
+    `full`   All cells of the block in both arrays are read and written. This is the paper's aio. It moves 4 (1 + r
+             bt/by) (1 + r bt/bz) / bt words per cell and step.
+    `3y`     The fringe in y stays in memory and is copied to the next block. It moves 4 (1 + r bt/bz) / bt words per
+             cell and step.
+    `5y`     Like 3y, but of the array `other` (see below), only the fringe in z and x is read and written. It moves
+             2/bt + 4r/bz words per cell and step.
 
 The paper has two arrays. In this file, the array for levels of the same parity as the last level is called `target`.
 The other array is called `other`. Level 0 is read from `source`, which does not change, so a pass is a transaction. If
@@ -20,10 +21,10 @@ a run works in place, source and target are the same array.
 
 A block has a fringe and a body along z, and likewise along y. Its parts get their values as follows:
 
-    fringe in y        The values are copied from the block before (`Carry`). The variant full reads them from disk.
-    fringe in z only   Levels of both parities are read.
-    body               Level 0 is read. The variants full and 3y also read the body of the other parity, although the
-                       values are not needed. The variant 5y does not.
+    `fringe in y`        The values are copied from the block before (`Carry`). The variant full reads them from disk.
+    `fringe in z only`   Levels of both parities are read.
+    `body`               Level 0 is read. The variants full and 3y also read the body of the other parity, although the
+                         values are not needed. The variant 5y does not.
 """
 
 from __future__ import annotations
