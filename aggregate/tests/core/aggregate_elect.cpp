@@ -105,7 +105,7 @@ TEST(AggregateElect, TheCostModelPlacesAPlansDomains) {
   });
 }
 
-// The number of messages with bytes of domains that all ranks together have sent.
+// The number of messages that all ranks together have sent in a step, without messages about outcomes.
 std::atomic<int> sent = 0;
 decltype(outcrop_transport::send) send_as_before = nullptr;
 
@@ -126,7 +126,7 @@ int messages_of_a_step(int aggregators, bool merged, bool reading) {
     File file = File::create(plan, folder.file("out"), {.size_bytes = 16 * mib});
     Link(transport).barrier();
     transport.send = [](void *self, const void *data, size_t bytes, int to, int tag, outcrop_request *request) {
-      if (tag < 16384) ++sent;  // higher tags are those of other messages
+      if (tag < 16384) ++sent;  // messages about outcomes have higher tags
       return send_as_before(self, data, bytes, to, tag, request);
     };
     if (reading)

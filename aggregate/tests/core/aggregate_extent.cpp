@@ -13,7 +13,7 @@
 namespace outcrop::aggregate {
 namespace {
 
-using Bytes = std::map<std::uint64_t, std::uint64_t>;  // the offset in memory of each byte of the file, by its offset
+using Bytes = std::map<std::uint64_t, std::uint64_t>;  // for each offset in the file, the offset in memory
 
 Bytes bytes_of(const Extent &extent, const Range &range) {
   Bytes bytes;

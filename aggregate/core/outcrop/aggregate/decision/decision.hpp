@@ -36,7 +36,7 @@ struct Election {
   std::vector<int> aggregators;  ///< one for each domain, after domains are merged
   std::uint32_t together = 1;    ///< the number of neighbouring domains that are merged into one domain
   std::vector<std::uint32_t> tiers =
-      {};  ///< each domain's tier of buffers, as an index of PlanOptions::media; empty: the first
+      {};  ///< for each domain, its tier of buffers, as an index of PlanOptions::media; empty: tier 0
   /// true if the ranks of a node send one message together to an aggregator on another node (relays, node.hpp)
   bool merged = false;
 };
@@ -64,7 +64,7 @@ struct PlanOptions {
   std::uint64_t buffer_bytes = 0;         ///< the size of one buffer; a multiple of 4096
   std::uint32_t buffers = 0;              ///< the number of buffers of each aggregator, 2 to 8
   std::uint32_t aggregators = 0;          ///< the number of domains, if ranks do not perform their own I/O
-  std::uint32_t aggregators_on_node = 1;  ///< the maximum on each node; used if `aggregators` is 0
+  std::uint32_t aggregators_on_node = 1;  ///< the maximum on each node, if the plan chooses the aggregators
   /// Each rank performs its own I/O if the contiguous runs of every rank have at least this mean length. The value 0
   /// means never.
   std::uint64_t own_run_bytes = 0;
@@ -88,7 +88,7 @@ struct PlanSummary {
   std::uint32_t buffers = 0;
   bool own = false;                 ///< true if each rank performs its own I/O
   std::vector<std::string> places;  ///< the places of the buffers on this rank's node, one line for each tier
-  std::vector<std::string> notes;   ///< preferences that this rank could not follow, with the reasons
+  std::vector<std::string> notes;   ///< the reason if this rank could not share memory with its node
 };
 
 struct Decision {

@@ -5,7 +5,7 @@
 //
 //     file    ..[block]....[block]....[block]......[block]....[block]....[block]..
 //               └─ file stride ─┘          dims[1]: 3 blocks
-//               └───────── file stride ────────────┘          dims[0]: 2 times that
+//               └───────── file stride ────────────┘          dims[0]: 2 repetitions of dims[1]
 //
 // A contiguous extent has no dims, and a strided extent has one dim. If a subarray does not cover an axis completely,
 // it has a dim for this axis. The first dim has the largest file stride, and its repetitions contain the other dims. A

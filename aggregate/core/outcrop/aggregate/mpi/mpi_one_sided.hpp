@@ -1,10 +1,10 @@
-// One-sided messages between ranks (RMA): receivers fetch messages from windows of the senders. Some versions of MPI
-// cannot do this.
+// One-sided messages between ranks (RMA): receivers fetch messages from windows of the senders. With some versions of
+// MPI, such fetches do not work. So they are tested first:
 //
 //     communicators ─► window ─► open ─► probe: each rank fetches from two others, and compares the bytes
 //
-// After each step, every rank tells all other ranks whether the step has succeeded (mpi_transport.cpp). The ranks begin
-// the next step only if the step has succeeded on all ranks.
+// After each of these steps, every rank tells all other ranks whether the step has succeeded (mpi_transport.cpp). The
+// ranks begin the next step only if this step has succeeded on all ranks.
 #pragma once
 
 #include <chrono>

@@ -6,7 +6,8 @@
 // rank to one rank take 0.4 ms instead of 2 to 19 ms.
 #pragma once
 
-// C++ bindings of old versions of MPI cause warnings. This library does not use them.
+// These macros leave out the C++ bindings of old versions of MPI. The bindings cause warnings, and this library does
+// not use them.
 #define OMPI_SKIP_MPICXX 1
 #define MPICH_SKIP_MPICXX 1
 #include <mpi.h>

@@ -5,11 +5,11 @@
 //     each tier in use   [ buffers of a domain ][ buffers of another domain ] ...
 //     ordinary memory    [ slots of a relay ][ slots of another relay ] ...
 //
-// The numbers of a domain's rounds continue from one operation to the next. With k buffers, round s uses buffer s mod
-// k. The aggregator opens the rounds in this order. In a write, the aggregator opens a round when the buffer is free.
-// In a read, it opens a round when the buffer holds the data of the round. Each rank with a part in the round copies
-// its part and decrements `pending`. When `pending` reaches 0, the aggregator writes the buffer, or reads the data of a
-// later round into the buffer. Ranks without a part do not access the state of the round.
+// The rounds of a domain are numbered, and the numbers continue from one operation to the next. With k buffers, round s
+// uses buffer s mod k. The aggregator opens the rounds in this order. In a write, the aggregator opens a round when the
+// buffer is free. In a read, it opens a round when the buffer holds the data of the round. Each rank with a part in the
+// round copies its part and decrements `pending`. When `pending` reaches 0, the aggregator writes the buffer, or reads
+// the data of a later round into the buffer. Ranks without a part do not access the state of the round.
 //
 //     aggregator   pending[s mod k] = parts ; opened = s+1 ; notify the ranks with a part      … pending == 0: it owns the buffer
 //     rank                                   opened > s: copy ; --pending, the last notifies the aggregator
@@ -97,10 +97,10 @@ struct Tally {
 
 struct Relay {
   std::size_t domain = 0;
-  /// The rank that sends and receives for all of them. It has the most bytes in the domain.
+  /// The rank that sends and receives for all ranks of this relay: the rank with the most bytes in the domain.
   int rank = 0;
   std::vector<int> ranks;   ///< all ranks of the node that have bytes in the domain, ascending
-  std::uint64_t bytes = 0;  ///< of all these ranks in the domain
+  std::uint64_t bytes = 0;  ///< the bytes of these ranks in the domain
   std::uint32_t rounds = 0;
 
   std::size_t place_of(int rank_of_node) const;  ///< returns the index of the rank in `ranks`

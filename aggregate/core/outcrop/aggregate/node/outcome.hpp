@@ -75,7 +75,7 @@ struct alignas(64) OutcomeSlot {
   Failure failure;
 };
 
-/// The outcome of one operation at one rank. All threads may call the functions, except advance().
+/// The outcome of one operation at one rank. Any thread may call the functions below, except for advance().
 class Outcome {
  public:
   Outcome(Node &node, const Link &link, std::uint64_t operation);

@@ -80,7 +80,7 @@ class Search {
         if (group_rows_[group] < columns_.group_room[group]) return group;
         scan_group(group);
       } else {
-        assert(nearest < count_);  // a column is left, because all rows fit into the columns
+        assert(nearest < count_);  // a column is always left, because all rows fit into the columns
         scan_column(nearest);
       }
     }

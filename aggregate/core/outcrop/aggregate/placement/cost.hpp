@@ -53,10 +53,10 @@ struct Buffering {
 
 /// The terms of a predicted cost, in seconds.
 struct Cost {
-  double merge = 0;     ///< merging bytes on the nodes that send them
-  double messages = 0;  ///< latency
-  double transfer = 0;  ///< transfer of bytes from other nodes
-  double copy = 0;      ///< copying the bytes of the aggregator's node
+  double merge = 0;     ///< time of merging bytes on the nodes that send them
+  double messages = 0;  ///< time of the latencies of messages
+  double transfer = 0;  ///< time of the transfer of bytes from other nodes
+  double copy = 0;      ///< time of copying the bytes of the aggregator's node
   double target_latency = 0;
   double target_transfer = 0;
   double hidden = 0;  ///< the time saved because filling and emptying overlap

@@ -99,7 +99,7 @@ void add_columns(Capacity &capacity, const Machine &machine) {
 std::uint32_t spread(std::span<const std::uint32_t> limits, std::size_t domains) {
   std::vector<std::uint32_t> sorted(limits.begin(), limits.end());
   std::sort(sorted.begin(), sorted.end());
-  std::uint64_t below = 0;  // the number of places on the nodes before node i
+  std::uint64_t below = 0;  // the number of places on the first i nodes of `sorted`
   for (std::size_t i = 0; i < sorted.size(); ++i) {
     const std::size_t nodes = sorted.size() - i;
     if (below + nodes * std::uint64_t{sorted[i]} >= domains)

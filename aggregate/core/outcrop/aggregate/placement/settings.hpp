@@ -85,7 +85,7 @@ using Texts = std::map<std::string, std::string>;
 /// Reads all settings. Throws InputError for an unknown argument or variable, and for an invalid value from any source.
 Settings read_settings(const Texts &arguments, const Texts &hints, const Texts &environment);
 
-/// Returns the settings with the values of the given arguments in place of their own. Here an empty text is a value,
+/// Returns `settings`, in which the given arguments replace the settings that they name. Here an empty text is a value,
 /// and does not count as missing. Throws the same errors as read_settings().
 Settings with_arguments(Settings settings, const Texts &arguments);
 
@@ -101,7 +101,7 @@ std::vector<std::uint32_t> max_on_nodes(const std::string &list, std::span<const
 /// InputError.
 PlacementOptions placement_options(const Settings &settings, std::span<const std::string> hosts);
 
-/// Returns a line such as "tier by OUTCROP_AGG_TIER" for each setting that is set.
+/// Returns one line, such as "tier by OUTCROP_AGG_TIER", for each setting that is not at its default.
 std::vector<std::string> origins(const Settings &settings);
 
 /// Returns a text with all settings that must be equal on all ranks of a plan. The text does not contain the folder and

@@ -46,7 +46,7 @@ struct StagingRates {
 struct StepForecast {
   double write = 0;
   double wait = 0;  ///< for the drain
-  double read = 0;  ///< for reading the step back once
+  double read = 0;  ///< the time for reading the step back once
   double total(const StepUsage &usage) const { return write + wait + usage.reads_back * read; }
 };
 

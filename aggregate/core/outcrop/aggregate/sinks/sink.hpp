@@ -63,8 +63,8 @@ class Sink {
 
 // --- how a file is opened ------------------------------------------------------------------------------------------
 
-/// The way in which ranks open a file together. All ranks must open it in the same way. One rank must not bypass the
-/// page cache while another rank uses the page cache for the same file.
+/// The way in which ranks open a file. All ranks must open a file in the same way. One rank must not bypass the page
+/// cache while another rank uses the page cache for the same file.
 struct OpenMode {
   bool staged = false, node_files = false;
   bool ample_room = false;  // true if the page cache has ample room for the bytes of a node in a step
@@ -103,7 +103,7 @@ struct DeviceRates {
 /// Properties of a step that are known before it begins.
 struct Traffic {
   bool ample_room = false;  // true if the page caches of all nodes have ample room
-  bool own = false;         // each rank performs its own I/O
+  bool own = false;         // true if each rank performs its own I/O
 
   /// Returns true if writes use the page cache, without regard to measurements.
   bool writes_cached() const { return own && ample_room; }

@@ -25,8 +25,8 @@ struct FileOptions {
   CacheMode cache_mode = CacheMode::automatic;
   std::uint64_t size_bytes = 0;  ///< for create: the fixed size of the file; 0: the file grows
   /// The folder of the stage, on a tier of this node. Nodes may have different folders. A write ends when its bytes are
-  /// durable in the folder. Later they are copied to the file in the background. If this is empty, bytes are written
-  /// directly to the file.
+  /// durable in the folder. Later the bytes are copied to the file in the background. If `stage_folder` is empty, bytes
+  /// are written directly to the file.
   std::string stage_folder = {};
   /// The maximum size of the stage on a node, in bytes. The aggregators of the node share this room. The value 0 means
   /// that a stage may use all free bytes.

@@ -31,11 +31,11 @@ namespace outcrop::aggregate {
 
 /// The cost of an operation at one rank, in seconds and bytes.
 struct Timing {
-  double seconds = 0;           ///< from the start of the operation until its outcome is known
-  double seconds_copying = 0;   ///< in which this rank copied its bytes to or from buffers
-  double seconds_filling = 0;   ///< in which this rank copied its bytes or waited for a buffer
-  double seconds_storage = 0;   ///< of transfers between buffers and storage, in this rank's I/O threads
-  double seconds_messages = 0;  ///< from the start of the operation until its last message has ended
+  double seconds = 0;           ///< time from the start of the operation until its outcome is known
+  double seconds_copying = 0;   ///< time in which this rank copied its bytes to or from buffers
+  double seconds_filling = 0;   ///< time in which this rank copied its bytes or waited for a buffer
+  double seconds_storage = 0;   ///< time of the transfers from and to storage in this rank's I/O threads
+  double seconds_messages = 0;  ///< time from the start of the operation until its last message has ended
   std::uint64_t bytes_storage = 0;
 
   /// Returns which part of the shorter of the times seconds_copying and seconds_storage overlapped with the other time:
@@ -165,8 +165,8 @@ class Step : public std::enable_shared_from_this<Step> {
  public:
   Step(Engine &engine, Task task);
 
-  /// Collective. Begins the operation. If `beside` is true, the copy thread copies this rank's bytes. Otherwise this
-  /// function copies them, unless the plan has several nodes.
+  /// Collective. Begins the operation. If `beside` is true or the ranks are on several nodes, the copy thread copies
+  /// this rank's bytes. Otherwise this function copies them.
   void start(bool beside);
   bool test();
   void wait();
