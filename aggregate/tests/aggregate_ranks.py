@@ -81,7 +81,9 @@ def overlap(folder: Path) -> None:
 
 
 def wrong_extents(folder: Path) -> None:
-    """Give wrong arguments three times, at one rank or at all ranks. Then check that a correct declaration works."""
+    """Give wrong arguments to three calls, at one rank or at all ranks. Then check that a call with correct arguments
+    works.
+    """
     for extents, settings in (
         ({"u": 5 if RANK == SIZE - 1 else agg.contiguous(0, 0)}, {}),
         ([], {"count": 1 if RANK == SIZE - 1 else None}),
@@ -138,7 +140,7 @@ def own_error(folder: Path) -> None:
             file.write([values])
     except ValueError as error:
         print(f"left by {error!r}", flush=True)
-        # Next, mpi4py ends all ranks. Wait, because the launcher may lose output that it has not read before that.
+        # Next, mpi4py ends all ranks. Output that the launcher has not read by then may be lost, so wait.
         time.sleep(SECONDS_TO_BE_HEARD)
         raise
 

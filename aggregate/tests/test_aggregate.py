@@ -47,7 +47,7 @@ def one_array(tmp_path: Path, **settings: Any) -> tuple[agg.Plan, np.ndarray]:
 
 def test_steps_may_be_under_way_together(tmp_path: Path) -> None:
     """Begin more requests than can be active at the same time. The caller keeps no reference to the arrays, so each
-    request must keep its own.
+    request must keep its array.
     """
     plan, values = one_array(tmp_path)
     with agg.create(tmp_path / "file", plan) as file:
@@ -65,7 +65,8 @@ def test_steps_may_be_under_way_together(tmp_path: Path) -> None:
 
 
 def test_a_request_that_is_dropped_is_finished(tmp_path: Path) -> None:
-    """Drop a request and its array before the request has ended. The library must keep the array until it is written.
+    """Drop a request and its array before the request has ended. The library must keep the array until the array is
+    written.
     """
     plan, values = one_array(tmp_path)
     with agg.create(tmp_path / "file", plan) as file:
@@ -74,7 +75,7 @@ def test_a_request_that_is_dropped_is_finished(tmp_path: Path) -> None:
 
 
 def test_offsets_beyond_4_gib(tmp_path: Path) -> None:
-    """Check that offsets in an extent and in the base have 64 bits. The file has holes."""
+    """Check that offsets in an extent and in the base may need more than 32 bits. The file has holes."""
     values = np.arange(1000, dtype=np.uint16)
     plan = agg.declare(None, [agg.strided(5 * GIB + 3, 1000, 2, 5)], target=tmp_path)
     with agg.create(tmp_path / "file", plan) as file:
@@ -216,8 +217,8 @@ def one() -> list[agg.Extent]:
 
 
 def test_plans_are_explained_before_and_after(tmp_path: Path) -> None:
-    """Check the text of explain(). Before the first step, it gives rank, tier and predicted seconds. After steps, it
-    also has the measured times.
+    """Check the text of explain(). Before the first step, the text gives rank, tier and predicted seconds. After steps,
+    the text also has the measured times.
     """
     nbytes = 2**22
     plan = agg.declare(None, one(), target=tmp_path, buffer="512KiB", own_run_bytes=0)
@@ -324,7 +325,8 @@ def test_the_package_exports_it() -> None:
 
 
 def test_staged_steps_are_read_back_and_get_to_the_file(tmp_path: Path) -> None:
-    """Check that steps are read from the stage while they are there. After a flush, they are in the file."""
+    """Check that steps are read from the stage while they are in the stage. After a flush, the steps are in the file.
+    """
     plan, values = one_array(tmp_path)
     stage = tmp_path / "stage"
     stage.mkdir()

@@ -52,7 +52,9 @@ def test_published_table() -> None:
 
 
 def test_the_least_of_the_table_is_chosen() -> None:
-    """Check that the cheapest place is chosen: rank 1 on HBM. The terms of its cost add up to the predicted time."""
+    """Check that the cheapest place is chosen, which is rank 1 on HBM. The terms of its cost add up to the predicted
+    time.
+    """
     placement = place(machine(), BYTES, 1, OPTIONS)
     (choice,) = placement.choices
     assert (choice.rank, TIERS[choice.tier].name, choice.bytes) == (1, "hbm", 85 * MB)
@@ -90,8 +92,8 @@ def test_persistence_and_tier_are_filters() -> None:
 
 
 def test_number_of_aggregators_is_chosen_and_can_be_given() -> None:
-    """Check that a node with four network cards gets four aggregators. If the number of aggregators is given, it is not
-    changed.
+    """Check that a node with four network cards gets four aggregators. If the user gives the number of aggregators,
+    this number is not changed.
     """
     ranks, domains = 32, 16
     tallies = Tallies.of(
@@ -149,7 +151,9 @@ def test_errors_of_distances_come_out() -> None:
 
 
 def test_settings_come_from_arguments_hints_and_environment() -> None:
-    """Check that a setting has the value from the first source that gives it. Its origin names this source."""
+    """Check that a setting has the value from the first source that gives it. The origin of the setting names this
+    source.
+    """
     settings = read_settings(
         {"tier": "hbm", "buffer": None},
         {"cb_buffer_size": "1048576", "cb_config_list": "a:2,*:1", "cb_nodes": "3"},

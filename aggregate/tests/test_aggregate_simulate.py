@@ -93,8 +93,8 @@ def check(pattern: Pattern, owners: np.ndarray, domains: int) -> None:
 def test_s3d_is_what_a_grid_is(
     along: tuple[int, int, int], cells: tuple[int, int, int], components: int, domains: int
 ) -> None:
-    """Check the tallies of S3D for any number of domains. They must equal the tallies of a grid that is filled rank by
-    rank.
+    """Check the tallies of S3D for any number of domains. These tallies must equal the tallies of a grid that is filled
+    rank by rank.
     """
     pattern = S3d(along, cells, components)
     check(pattern, owners_of_s3d(pattern), domains)
@@ -132,7 +132,7 @@ def test_large_domains_begin_at_whole_mebibytes() -> None:
 
 def test_round_robin_goes_from_node_to_node() -> None:
     """Check that round robin takes the first rank of each node, then the second rank of each node. Nodes may have
-    different numbers of ranks, in any order.
+    different numbers of ranks, and the order of ranks is arbitrary.
     """
     assert round_robin(np.array([0, 0, 1, 1], np.uint32), 3).tolist() == [0, 2, 1]
     assert round_robin(np.array([1, 0, 1, 0, 1], np.uint32), 5).tolist() == [1, 0, 3, 2, 4]
@@ -228,7 +228,7 @@ def test_wrong_tiers_are_refused(text: str, message: str) -> None:
 
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Run the command. It prints a table and writes JSON, and both contain the same figures."""
+    """Run the command. The command prints a table and writes JSON, and both contain the same figures."""
     tiers, out = tmp_path / "tiers.toml", tmp_path / "out.json"
     tiers.write_text(TIERS)
     arguments = ["agg", "simulate", "--topology", "dragonfly:4x4", "--nodes", "64", "--ranks-per-node", "4"]

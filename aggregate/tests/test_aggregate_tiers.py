@@ -128,8 +128,8 @@ def test_machine_text_says_what_the_tiers_of_this_machine_are(tmp_path: Path) ->
 
 
 def staged_machine(folder: Path, target: float = 1e9, kind: str = "disk") -> Path:
-    """Write a machine file with DRAM and a tier for staging. This tier keeps files until the job ends. It has 8 times
-    the bandwidth of the default target.
+    """Write a machine file with DRAM and a tier for staging. The tier for staging keeps files until the job ends, and
+    has 8 times the bandwidth of the default target.
     """
     (folder / "fast").mkdir(exist_ok=True)
     place = f'directory = "{folder / "fast"}"\npersistence = "job"'

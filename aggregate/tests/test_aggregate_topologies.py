@@ -38,8 +38,8 @@ def connect(pairs: list[tuple[object, object]]) -> dict[object, set[object]]:
 
 @pytest.mark.parametrize("shape", [(7,), (2, 5), (3, 4, 5), (2, 2, 2, 3)])
 def test_torus(shape: tuple[int, ...]) -> None:
-    """Check the distances in a torus with any number of axes. They must equal the shortest paths in a graph of its
-    links.
+    """Check the distances in a torus with any number of axes. The distances must equal the shortest paths in a graph of
+    the links.
     """
     nodes = list(np.ndindex(*shape))
     pairs = [
@@ -66,8 +66,8 @@ def test_torus_has_gateways_all_over() -> None:
 
 
 def test_fat_tree() -> None:
-    """Check the distances in a fat tree. They must equal the shortest paths in a graph of nodes, leaves, pods and the
-    top.
+    """Check the distances in a fat tree. The distances must equal the shortest paths in a graph of nodes, leaves, pods
+    and the top.
     """
     topology = make_topology("fat-tree:2x3", 14, 1)
     pairs: list[tuple[object, object]] = []
@@ -91,7 +91,7 @@ def test_dragonfly() -> None:
 
 @pytest.mark.parametrize(("count", "axes", "factors"), [(16384, 3, (16, 32, 32)), (64, 3, (4, 4, 4)), (7, 2, (1, 7))])
 def test_near_equal_factors(count: int, axes: int, factors: tuple[int, ...]) -> None:
-    """Check that the factors are nearly equal. They make a torus nearly cubic if the user gives no shape."""
+    """Check that the factors are nearly equal. So a torus is nearly cubic if the user gives no shape."""
     assert near_equal(count, axes) == factors
 
 
@@ -153,7 +153,7 @@ def test_wrong_files_are_refused(text: str, message: str) -> None:
 
 
 def test_file_and_numbers_must_agree(tmp_path: Path) -> None:
-    """Check that a file with other numbers of nodes and ranks than the options raises an error."""
+    """Check for an error if the file and the options differ in the numbers of nodes and ranks."""
     path = tmp_path / "ranks"
     path.write_text("0: a b c\n1: a b d\n")
     with pytest.raises(InputError, match=r"2 nodes and 2 ranks: --nodes 1 --ranks-per-node 2 must say the same"):
@@ -263,7 +263,7 @@ def test_who_answered_is_said() -> None:
 
 
 def test_facts_of_ranks_become_those_of_nodes(tmp_path: Path) -> None:
-    """Check that the facts of a node are those of its first rank. Ranks may be on the nodes in any order."""
+    """Check that the facts of a node are those of its first rank. The order of ranks on nodes is arbitrary."""
     name = tmp_path / "etc" / "cray" / "xname"
     name.parent.mkdir(parents=True)
     name.write_text("x1c0s0b0n0\n")

@@ -170,8 +170,8 @@ def test_medians_are_compared_with_the_fastest_other_way() -> None:
 
 
 def test_programs_that_took_turns_make_one_table() -> None:
-    """Check that each way has the figures of its program. If another way is faster, a remark names it and says what
-    limited Outcrop.
+    """Check that each way has the figures of its program. If another way is faster, a remark names this way and says
+    what limited Outcrop.
     """
     slow = record("outcrop", "read-cold", 2.0, cached=0.5, seconds=2.0, seconds_storage=1.8, seconds_copying=0.4)
     first = program(("outcrop",), [slow, record("outcrop", "write", 1.0)])
@@ -192,8 +192,8 @@ def test_programs_that_took_turns_make_one_table() -> None:
 
 
 def test_pages_of_a_file_are_dropped_and_seen(tmp_path: Path) -> None:
-    """Check that a new file is in the page cache, and that it is not there after its pages are dropped. So a cold read
-    is really cold.
+    """Check that a new file is in the page cache, and that the file is no longer there after its pages are dropped. So
+    a cold read is really cold.
     """
     path = tmp_path / "file"
     path.write_bytes(np.random.default_rng(1).bytes(1 << 20))
@@ -257,8 +257,8 @@ def check(figures: dict[str, Any], ranks: int, turns: int) -> None:
 
 
 def test_ranks_of_mpirun_measure_together(tmp_path: Path) -> None:
-    """Measure all ways, kernels and modes at a small size with the installed MPI. This must print one table and leave
-    no files.
+    """Measure all ways, kernels and modes at a small size with the installed MPI. The benchmark must print one table
+    and leave no files.
     """
     target, picture = tmp_path / "figures.json", tmp_path / "bench.png"
     command = ["agg", "bench", "-d", str(tmp_path / "new" / "below"), "--size", "8KiB", "--turns", "2"]
@@ -272,8 +272,8 @@ def test_ranks_of_mpirun_measure_together(tmp_path: Path) -> None:
 
 
 def test_it_starts_mpirun_itself(tmp_path: Path, alone: None, capfd: pytest.CaptureFixture[str]) -> None:
-    """Check that the command starts the mpirun of mpi4py's MPI. It must measure all implementations of MPI-IO among
-    which this MPI can choose.
+    """Check that the command starts the mpirun of mpi4py's MPI. The command must measure all implementations of MPI-IO
+    among which this MPI can choose.
     """
     launcher()
     target = tmp_path / "figures.json"

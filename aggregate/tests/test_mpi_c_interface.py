@@ -47,9 +47,7 @@ def flags_of(prefix: Path) -> list[str]:
 
 
 def run(program: Path, folder: Path, ranks: int) -> None:
-    """Run a program in an empty folder, in which it makes one file. If something is wrong, the program itself prints
-    this.
-    """
+    """Run a program that makes one file in an empty folder. The program itself checks its results and prints errors."""
     folder.mkdir()
     done = mpirun(ranks, str(program), str(folder / "out.bin"), str(folder))
     assert done.returncode == 0, done.stdout + done.stderr
@@ -65,7 +63,9 @@ def test_c_programs_find_the_library_by_pkg_config(prefix: Path, tmp_path: Path)
 
 
 def program_of_the_manual(language: str, path: Path) -> str:
-    """Write the program in this language that docs/how-to/mpi.md shows to the file `path`. Return the path."""
+    """Copy a program from docs/how-to/mpi.md to the file `path`, and return the path. `language` says which program to
+    copy.
+    """
     page = (ROOT / "docs" / "how-to" / "mpi.md").read_text()
     path.write_text(page.partition(f"```{language}\n")[2].partition("```")[0])
     return str(path)
@@ -220,9 +220,7 @@ def test_c_and_python_place_alike(
     placed_program: str, tmp_path: Path, ranks: int, records: int, unit: int, room: str, target: str,
     settings: dict[str, str],
 ) -> None:  # fmt: skip
-    """Check that C and Python choose the same ranks and tiers from the same machine file. They must write the same
-    file.
-    """
+    """Check that C and Python choose the same ranks and tiers from the same machine file, and write the same file."""
     folder, machine = tmp_path / "fast", tmp_path / "machine"
     folder.mkdir()
     machine.write_text(MACHINE.format(folder=folder, room=room, target=target))
@@ -255,8 +253,8 @@ def test_c_without_a_machine_file_measures_memory(placed_program: str, tmp_path:
 
 
 def test_only_the_interface_is_exported(prefix: Path) -> None:
-    """Check that the library exports only names of its interface. So other names cannot conflict with names of other
-    libraries.
+    """Check that the library exports only names of its interface. Then names inside the library cannot conflict with
+    names of other libraries.
     """
     if shutil.which("nm") is None:
         pytest.skip("there is no nm")

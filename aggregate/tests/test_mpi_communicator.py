@@ -48,8 +48,8 @@ except InputError as error:
 
 
 def test_every_rank_gets_a_transport_over_its_mpi(tmp_path: Path) -> None:
-    """Check the number of each rank, its node and its MPI library. Only the compiled transport stays in the cache, and
-    the next run uses it.
+    """Check the number of each rank, its node and its MPI library. After the run, the cache contains only the compiled
+    transport. The next run uses this transport.
     """
     cache = {"XDG_CACHE_HOME": str(tmp_path)}
     first = run_ranks(3, EVERY_RANK, environment=cache)

@@ -55,7 +55,9 @@ NONE = "{.type = PMIX_GEOMETRY, .size = 0}"
 
 
 def build(folder: Path, array: str, ready: int = 1) -> Path:
-    """Compile LIBRARY with the headers of the installed PMIx and the answer `array`. Return the path of the result."""
+    """Compile LIBRARY with the headers of the installed PMIx and with the answer `array`. Return the path of the
+    compiled library.
+    """
     header = next((folder for folder in HEADERS if Path(folder, "pmix.h").is_file()), None)
     if header is None or shutil.which("cc") is None:
         pytest.skip("there are no headers of PMIx, or no compiler")

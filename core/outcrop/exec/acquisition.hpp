@@ -43,7 +43,7 @@ struct Cell {
 struct PointInjection {
   std::size_t field = 0;
   std::vector<Cell> cells;
-  const std::byte *values = nullptr;  ///< index: [step of the pass][cell]; the type is that of the grid
+  const std::byte *values = nullptr;  ///< index: [step of the pass][cell]; values have the type of the grid
 };
 
 /// Cells of a field that are sampled at each step: before the first stage of the step if `before` is true, otherwise at
@@ -174,7 +174,7 @@ class Acquisition {
   /// Waits until all snapshots are on the devices. Must be called before the pass is committed. Throws StorageError.
   void flush() { snapshots_.flush(); }
 
-  /// Returns the results. They are valid after flush().
+  /// Returns the results. The results are valid after flush().
   AcquisitionResults results() const { return {sums_.results(), snapshots_.sums()}; }
 
  private:

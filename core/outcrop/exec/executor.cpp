@@ -39,7 +39,7 @@ Executor::Executor(const Grid &grid, const ExecutorOptions &options, const Field
       store_(store),
       transfers_(grid_, window_, fields_, store) {
   assert(window_.rings() == fields_.rings());
-  // here, so that page faults and refusals of memory come before the first pass
+  // touch the memory here, so that page faults and errors occur before the first pass
   if (options.memory == nullptr) place_memory(window_, team_);
   if (options.lock) lock_memory(window_.data(), window_.size());
   if (!options.checksum || store_ == nullptr) return;

@@ -126,7 +126,7 @@ class Executor {
                          AcquisitionRequests requests = {});
 
   /// Exchanges the two rings of a field whose planes stay in the window. After a pass with an odd number of levels,
-  /// this makes the newest values level 0 of the next pass. Must not be called while run() is active.
+  /// this exchange makes the newest values level 0 of the next pass. Must not be called while run() is active.
   void swap_rings();
 
   /// Makes run() throw Cancelled soon. Any thread may call this.

@@ -33,7 +33,7 @@
 
 namespace outcrop {
 
-/// Measures updates of slabs. The grid has the rows of `grid` and a streaming axis without end. The window is allocated
+/// Measures updates of slabs. The rows are those of `grid`, but the streaming axis has no end. The window is allocated
 /// only once, because the first touch of its memory takes longer than a measurement.
 class UpdateMeter {
  public:

@@ -118,7 +118,7 @@ enum class Array : std::uint8_t {
   source,   ///< generation g, which the pass reads
   target,   ///< generation g + 1, which the pass writes
   statics,  ///< fields that no stage updates
-  /// an array as large as the grid. It stores unfinished levels whose parity differs from that of the last level
+  /// an array as large as the grid, for unfinished levels whose parity differs from that of the last level
   other,
   fringes  ///< for each plane, the rows between two blocks: first those of even levels, then those of odd levels
 };

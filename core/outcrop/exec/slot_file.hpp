@@ -32,8 +32,8 @@ struct CommittedTiles {
   std::vector<std::uint8_t> slots{};
 };
 
-/// A tile that differs from the commit. `error` is the errno of the failed read. It is 0 if the read returned wrong
-/// bytes without an error.
+/// A tile that differs from the commit. `error` is the errno of the failed read. `error` is 0 if the read returned
+/// wrong bytes without an error.
 struct DamagedTile {
   std::size_t tile = 0;
   std::uint64_t offset = 0;
@@ -93,7 +93,7 @@ class SlotFile {
   Known next_;
 };
 
-/// Makes a part of a mapping durable. Several threads do this, because one thread does not fill the queue of the
+/// Makes a part of a mapping durable. Several threads flush the part, because one thread does not fill the queue of the
 /// device. Throws StorageError.
 void flush_in_parallel(const Mapping &mapping, std::size_t begin, std::size_t length, unsigned threads);
 

@@ -81,8 +81,8 @@ StagingBuffer::StagingSlot &StagingBuffer::open(Key key) {
 }
 
 // Makes progress towards a free slot, in one of three ways. It sends the open slot that has been unused for the longest
-// time, frees a slot that was sent, or waits until another thread does so. A thread that fills a slot never waits
-// before put(), so no thread waits forever.
+// time, frees a slot that was sent, or waits for another thread that does one of these. A thread that fills a slot
+// never waits before put(), so no thread waits forever.
 void StagingBuffer::make_room(std::unique_lock<std::mutex> &lock) {
   if (open_.size() >= max_open_) {
     StagingSlot *longest_unused = nullptr;

@@ -22,7 +22,7 @@
 // The staging buffer also makes writes longer. A tile has only a few rows in each of many planes, and a device is slow
 // if each write is short.
 //
-// Direct I/O writes whole pages. Pages at both ends of the range, and pages of a slot that was sent early, may be
+// Direct I/O writes whole pages. Pages at both ends of the box, and pages of a slot that was sent early, may be
 // incomplete. All bytes of an incomplete page go through the page cache, including the bytes that come later. So no
 // page is written both directly and through the page cache.
 //

@@ -240,7 +240,8 @@ namespace outcrop {
 namespace {
 
 // Returns the number of threads of each node. Each thread goes to a node with a free core, otherwise to a node with a
-// free processor. If several nodes have one, the thread goes to the node with the fewest threads per core.
+// free processor. If several nodes have a free core or processor, the thread goes to the node with the fewest threads
+// per core.
 std::vector<unsigned> threads_of_nodes(const std::vector<NumaNode> &nodes, unsigned threads) {
   std::vector<unsigned> counts(nodes.size(), 0);
   // 0: a core is free; 1: a core in use has a free processor; 2: no processor is free

@@ -14,9 +14,9 @@
 // The core can be built without hwloc. Then every system is one node, and nothing can be bound. memory_nodes() lists
 // memory of every kind, with the speed that the firmware reports.
 //
-// For tests, a topology can be synthetic. It is given in hwloc's notation, such as "numa:2 core:4 pu:2", or as a file
-// in hwloc's XML format. The environment variables HWLOC_SYNTHETIC and HWLOC_XMLFILE also make hwloc report another
-// machine. Threads and memory are never bound to such a topology.
+// For tests, a topology can be synthetic. A synthetic topology is given in hwloc's notation, such as "numa:2 core:4
+// pu:2", or as a file in hwloc's XML format. The environment variables HWLOC_SYNTHETIC and HWLOC_XMLFILE also make
+// hwloc report another machine. Threads and memory are never bound to such a topology.
 //
 // Threads are placed on nodes and processors:
 //
@@ -61,7 +61,7 @@ struct MemoryNode {
   unsigned os_index = 0;    ///< the number that the system gives the node
   std::uint64_t bytes = 0;  ///< its capacity
   std::string kind{};       ///< the name from hwloc or the driver: "HBM", "MCDRAM", "DRAM", "NVM", "CXL-DRAM", or ""
-  /// number of processors that have this as their ordinary memory; 0 for CXL and additional HBM
+  /// number of processors that use this memory as ordinary memory; 0 for CXL and additional HBM
   unsigned processors = 0;
   double read_bytes_per_second = 0, write_bytes_per_second = 0;  ///< speed for the processor with the fastest access
   double latency_seconds = 0;

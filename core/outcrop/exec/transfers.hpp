@@ -19,7 +19,7 @@
 //
 //     |..part a..|....part b....|..part c..|        CRC = CRC(a) * x^(8|bc|) + CRC(b) * x^(8|c|) + CRC(c)
 //
-// Checks compares the computed checksums and seals of planes with those that were stored behind the planes. It also
+// Checks compares the computed checksums and seals of planes with those that were stored behind the planes. Checks also
 // stores checksums and seals behind the planes that are written to disk.
 #pragma once
 
@@ -40,16 +40,16 @@
 
 namespace outcrop {
 
-/// The files of one array. They are the files `first_file`, first_file + 1, ... of the store, and each has
-/// `planes_per_file` planes. `seed` is the seed of the seals (storage/checksums.hpp). In a target, seals are written
-/// with this seed. In other arrays, seals must have this seed.
+/// The files of one array: the files `first_file`, first_file + 1, ... of the store. Each file has `planes_per_file`
+/// planes. `seed` is the seed of the seals (storage/checksums.hpp). In a target, seals are written with this seed. In
+/// other arrays, seals must have this seed.
 struct PlaneFiles {
   std::uint32_t first_file = 0;
   long planes_per_file = 1;
   std::uint32_t seed = 0;
 };
 
-/// The arrays of one pass. Their order is that of Fields::state() and Fields::statics(). The file of fringes has
+/// The arrays of one pass. The arrays have the order of Fields::state() and Fields::statics(). The file of fringes has
 /// `fringe_rows` rows for each ring and plane.
 struct PassFiles {
   std::vector<PlaneFiles> source, target, statics;
@@ -168,8 +168,8 @@ class Checks {
  public:
   Checks(const Grid &grid, const Window &window, const Fields &fields);
 
-  /// Begins a pass of `steps` steps. `reads_statics` says whether the pass reads the static arrays. If not, they stay
-  /// in memory. `files` contains the seeds.
+  /// Begins a pass of `steps` steps. `reads_statics` says whether the pass reads the static arrays. If not, the static
+  /// arrays stay in memory. `files` contains the seeds.
   void begin_pass(long steps, bool reads_statics, const PassFiles &files);
 
   /// Return the rings whose checksums the traversal must compute: sources before the first level, targets after the

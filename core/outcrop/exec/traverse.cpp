@@ -125,7 +125,7 @@ void Traverse::update_tile(const Tile &tile, const Slab &slab, long down) {
     const long zeta_end = std::min(zeta + tiling_.planes, end);
     for (long level = tile.level_first; level <= tile.level_last; ++level) {
       // Clip: compute the part of the tile at this level that lies inside the grid and inside the region of the block.
-      if (zeta_end - r * (level - 1) <= grid_.first_plane()) break;  // at higher levels, the planes are even lower
+      if (zeta_end - r * (level - 1) <= grid_.first_plane()) break;  // higher levels update lower planes
       const long z0 = std::max({grid_.first_plane(), zeta - r * (level - 1), region.z_low.at(level)});
       const long z1 = std::min({grid_.end_plane(), zeta_end - r * (level - 1), region.z_high.at(level)});
       const long inset = tile.slope * std::labs(level - tile.centre);

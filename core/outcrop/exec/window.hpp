@@ -36,7 +36,7 @@ struct RingSpec {
   bool resident = false;
 };
 
-/// A cyclic buffer of slots. Its memory is owned by a Window.
+/// A cyclic buffer of slots. A Window owns the memory of the slots.
 class Ring {
  public:
   Ring(std::byte *first, const RingSpec &spec) : first_(first), spec_(spec) {}

@@ -53,10 +53,10 @@ std::string plane_damage(long z, bool is_whole, const std::string &path, std::ui
 // --- The fingerprint of a tile: it shows whether the tile has changed -----------------------------------------------
 
 /// Returns a number of 64 bits that changes if `bytes` change. The number is never stored, because another version of
-/// this program may compute it differently.
+/// this program may compute a different number.
 ///
-/// A commit that skips a changed tile mixes two states. No checksum detects this later, because the checksum of the old
-/// tile is right. A CRC has only 32 bits, which are too few. A long run has 10^9 changed tiles. With a CRC, the
+/// A commit that skips a changed tile mixes two states. No checksum detects this mixture later, because the checksum of
+/// the old tile is right. A CRC has only 32 bits, which are too few. A long run has 10^9 changed tiles. With a CRC, the
 /// probability that one of these tiles looks unchanged is 1/4.
 std::uint64_t fingerprint(std::span<const std::byte> bytes);
 

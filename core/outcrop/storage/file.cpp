@@ -55,7 +55,7 @@ int allocate(int descriptor, std::uint64_t size) {
   do {
     error = fallocate(descriptor, 0, 0, static_cast<off_t>(size)) == 0 ? 0 : errno;
   } while (error == EINTR);
-  // slower, because posix_fallocate() writes to each block
+  // posix_fallocate() is slower, because it writes to each block
   if (error == EOPNOTSUPP) error = posix_fallocate(descriptor, 0, static_cast<off_t>(size));
   return error;
 }

@@ -56,7 +56,7 @@ class File {
   static File open(const std::string &path, bool writable, bool direct, int folder = -1, const std::string &label = "");
 
   /// Creates a file of `size` bytes, allocates storage for all of them, and closes the file. Replaces an existing file.
-  /// If this fails (no space, no permission), throws StorageError and leaves no file behind.
+  /// If the file cannot be created (no space, no permission), throws StorageError and leaves no file behind.
   static void create(const std::string &path, std::uint64_t size);
 
   /// Makes an unnamed file in memory. The file is deleted when it is closed. The file begins with `size` bytes of
@@ -103,7 +103,7 @@ class File {
 
   /// Transfer all `length` bytes and wait until they are transferred. If the file is direct and the memory is aligned,
   /// whole pages bypass the page cache. The bytes before and after these pages go through the page cache. Throw
-  /// StorageError. If the file ends too early, the error number in it is 0.
+  /// StorageError. If the file ends too early, the errno in StorageError is 0.
   void read(std::uint64_t offset, std::byte *data, std::size_t length) const;
   void write(std::uint64_t offset, const std::byte *data, std::size_t length) const;
 
@@ -130,7 +130,7 @@ class File {
 /// StorageError.
 File open_named(const std::string &path, bool writable, bool direct);
 
-/// Opens a regular file that is not a link. The path of its folder may contain links. Throws StorageError.
+/// Opens a regular file that is not a link. The path of the folder may contain links. Throws StorageError.
 File open_without_links(const std::string &path, bool writable, bool direct);
 
 /// Opens an existing regular file beneath `folder` with the `flags` of open(2). Messages contain `label` instead of the

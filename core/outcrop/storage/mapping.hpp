@@ -30,9 +30,9 @@ class Mapping {
   /// StorageError.
   static Mapping reserve(std::size_t size);
 
-  /// Maps `length` bytes of the file, from byte `offset` on, for reading. Their addresses begin at byte `at` of this
-  /// mapping. All three numbers are multiples of a page, except that `length` may end with the file. Throws
-  /// StorageError.
+  /// Maps `length` bytes of the file, from byte `offset` on, for reading. The addresses of these bytes begin at byte
+  /// `at` of this mapping. All three numbers are multiples of a page, except that `length` may end with the file.
+  /// Throws StorageError.
   void place(std::size_t at, const File &file, std::uint64_t offset, std::size_t length);
 
   Mapping(Mapping &&other) noexcept { swap(other); }

@@ -145,8 +145,8 @@ bool Pump::gather_from(TicketQueue &queue) {
   return true;
 }
 
-// Adds the following requests of the queue to a chunk that is a whole request. Only requests that may start are added,
-// so no request waits for another request of the same chunk.
+// If a chunk is a whole request, adds the following requests of the queue to the chunk. Only requests that may start
+// are added, so no request waits for another request of the same chunk.
 void Pump::join(TicketQueue &queue, Chunk &chunk) {
   Transfer &whole = chunk.transfer;
   for (Ticket last = chunk.ticket; queue.count > 0; queue.pop()) {

@@ -102,8 +102,8 @@ class Store {
 
  protected:
   /// Returns the descriptor and the offset for the system call of a transfer. The descriptor is -1, which leads to
-  /// EBADF, if the store has no file with this number. It is also -1 if a write needs a file that was not opened for
-  /// writing, or if the transfer reaches beyond the part of the file.
+  /// EBADF, if the store has no file with this number. The descriptor is also -1 if a write needs a file that was not
+  /// opened for writing, or if the transfer reaches beyond the part of the file.
   struct Location {
     int descriptor = -1;
     std::uint64_t offset = 0;
@@ -146,8 +146,8 @@ struct StoreOptions {
   Faults faults;
 };
 
-/// The result of a trial of a backend. `reason` says why the backend does not work on this machine. It is empty if the
-/// backend works.
+/// The result of a trial of a backend. `reason` says why the backend does not work on this machine. `reason` is empty
+/// if the backend works.
 struct Probe {
   std::string name;
   std::string reason;

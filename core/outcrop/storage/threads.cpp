@@ -53,7 +53,7 @@ class PoolStore : public Store {
   void stop();
 
  private:
-  // A queue of at most `size` elements. It allocates no memory after its construction.
+  // A queue of at most `size` elements. The queue allocates no memory after its construction.
   template <typename T>
   class BoundedQueue {
    public:

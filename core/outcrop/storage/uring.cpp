@@ -1,6 +1,6 @@
 // io_uring passes transfers to the kernel in batches, through a ring. Only the thread that has created the ring may use
-// it, because the cheaper modes SINGLE_ISSUER and DEFER_TASKRUN require this. But one thread opens a store, and another
-// thread uses the store. So the store creates a new ring when the thread changes.
+// the ring, because the cheaper modes SINGLE_ISSUER and DEFER_TASKRUN require this. But one thread opens a store, and
+// another thread uses the store. So the store creates a new ring when the thread changes.
 #include "outcrop/storage/store.hpp"
 
 #ifdef OUTCROP_HAVE_URING
@@ -134,7 +134,7 @@ class UringStore final : public Store {
       const bool later = result == 0 || result == -EAGAIN || result == -EBUSY;
       if (later && in_kernel_ > 0) return;
       // The kernel refuses the entries, or no transfer is in flight that could make room for the entries. The entries
-      // have not begun, but the ring still contains them. So this ring must not be used again.
+      // have not begun, but the ring still contains them. So this ring must not be used any more.
       for (const std::uint64_t tag : waiting_) refused_.push_back({tag, later ? -EAGAIN : result});
       waiting_.clear();
       owner_ = no_thread;

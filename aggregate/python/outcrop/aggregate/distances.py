@@ -41,8 +41,8 @@ longest connection is node - switch - switch of the group - switch of the other 
 
 
 def tree_links(levels: int) -> tuple[float, ...]:
-    """Return the numbers of links between two nodes of a tree whose paths share 0, 1, ... parts. The links go up to the
-    common switch and down again.
+    """Return the numbers of links between two nodes of a tree whose paths share 0, 1, ... parts. The links lead up to
+    the common switch and down again.
     """
     return tuple(2.0 * (levels - shared) for shared in range(levels + 1))
 

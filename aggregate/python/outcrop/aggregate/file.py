@@ -224,7 +224,9 @@ class File:
         self._core.flush()
 
     def close(self) -> None:
-        """Wait for all requests and for all staged steps to be in the file. The file cannot be used afterwards."""
+        """Wait until all requests have ended, and until all staged steps are in the file. The file cannot be used
+        afterwards.
+        """
         if self._closed:
             return
         self._plan.check_open()

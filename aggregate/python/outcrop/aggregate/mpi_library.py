@@ -1,4 +1,4 @@
-"""Find the MPI library of this process, the headers to compile against it, and its mpirun.
+"""Find the MPI library of this process, headers that fit this library, and an mpirun of the same MPI.
 
     mpi4py ──► the library that is loaded (path, name, version)
                     │   must be the same
@@ -78,7 +78,8 @@ class MpiLibrary:
 
 @dataclass(frozen=True)
 class MpiHeaders:
-    """The compiler flags to find headers, the MPI of the headers, and the program or folder that they come from."""
+    """The compiler flags that find the headers, the MPI of the headers, and the program or folder that gave the flags.
+    """
 
     flags: tuple[str, ...]
     version: MpiVersion
@@ -196,8 +197,8 @@ class Launcher:
     family: str
 
     def command(self, ranks: int, *options: str) -> list[str]:
-        """Return the beginning of a command line that starts `ranks` ranks. The caller appends the command of the
-        ranks.
+        """Return the beginning of a command line that starts `ranks` ranks. The caller appends the program that each
+        rank runs.
         """
         flags = [*OPEN_MPI_FLAGS, *(["--allow-run-as-root"] if os.geteuid() == 0 else [])]
         return [str(self.program), *(flags if self.family == OPEN_MPI else []), *options, "-n", str(ranks)]
@@ -215,7 +216,7 @@ class Launcher:
 
 def find_launcher() -> Launcher:
     """Return the launcher of mpi4py's MPI. Raises InputError if mpi4py or the launcher is missing."""
-    library = loaded_library(import_mpi(initialize=False))  # no MPI_Init: only the version is read
+    library = loaded_library(import_mpi(initialize=False))  # without MPI_Init, because only the version is read
     wanted = OPEN_MPI if "Open MPI" in library.text else MPICH
     prefix = library.path.parent.parent / "bin"
     path = os.pathsep.join([str(prefix), sysconfig.get_path("scripts"), os.environ.get("PATH", "")])

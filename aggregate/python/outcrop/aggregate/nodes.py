@@ -120,8 +120,8 @@ def _node_text(file: Path | None, target: Path) -> str:
 
 def text_of_this_node(file: Path | None, target: Path) -> str:
     """Return the text of the machine file `file`. If `file` is None, return a text that describes the tiers of this
-    node. The core adds the tiers that cannot be used here, and adds a target if the text has none. Raises InputError
-    for an invalid file.
+    node. The core adds a table of tiers that cannot be used here. If the text has no target, the core also adds a
+    target. Raises InputError for an invalid file.
     """
     name = "this machine" if file is None else str(file)
     return _aggregate.text_of_this_node(_node_text(file, target), name, str(target))
@@ -213,8 +213,8 @@ def _target(latency_seconds: float | None, bytes_per_second: float | None) -> Ta
 
 
 def machine_text(tiers: Sequence[Tier], target: Path) -> str:
-    """Return the text of a machine file. It describes the tiers that can hold buffers, and the file system at `target`.
-    Raises InputError.
+    """Return the text of a machine file. The text describes the tiers that can hold buffers, and the file system at
+    `target`. Raises InputError.
     """
     kept = {_name(tier): tier for tier in tiers if tier.kind != SHARED and tier.free_bytes and _is_plain(tier.where)}
     tables = [_tier_table(name, tier) for name, tier in kept.items()]

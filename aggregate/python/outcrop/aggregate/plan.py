@@ -150,7 +150,8 @@ def declare(
         seconds_most: the maximum time that a rank waits for other ranks. After this time, the rank raises
             CommunicationError. The default is no limit.
 
-    A setting that is not an argument is taken from `hints`, or else from OUTCROP_AGG_* in the environment of rank 0.
+    A setting that is not given as an argument is taken from `hints`. Otherwise it is taken from OUTCROP_AGG_* in the
+    environment of rank 0.
 
     Raises InputError on all ranks for impossible arguments, or if two ranks declare the same byte. The message names
     the byte and both ranks.
@@ -226,7 +227,7 @@ def read_settings(
 
 
 def environment_texts(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Return all environment variables with the prefix of settings, including variables that are no known setting."""
+    """Return all environment variables whose names begin with OUTCROP_AGG_, also if they are not known settings."""
     return {name: value for name, value in environment.items() if name.startswith("OUTCROP_AGG_")}
 
 

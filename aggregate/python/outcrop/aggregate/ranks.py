@@ -5,8 +5,8 @@
                                                                  ▼
                                  address of the table of functions of transport.h, for the core
 
-The core is compiled without MPI, because many implementations of MPI exist. Only the transport depends on MPI. Like a
-kernel (`outcrop.language.compile`), it is compiled when it is first used.
+The core is compiled without MPI, because many implementations of MPI exist. Only the transport depends on MPI. The
+transport is compiled when it is first used, as kernels are (`outcrop.language.compile`).
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class Ranks:
 
     @property
     def address(self) -> int:
-        """The address of the table of functions (struct outcrop_transport). It is valid until `close`. If
+        """The address of the table of functions (struct outcrop_transport). The address is valid until `close`. If
         `communicator` is None, the address is 0.
         """
         return 0 if self._users is None else ctypes.addressof(self._open_table())
@@ -206,7 +206,8 @@ def _functions_of_all(mpi: Any, communicator: Any) -> ctypes.CDLL:
 
 
 def _compiled(mpi: Any) -> tuple[str, str]:
-    """Return the path of the compiled transport and "". If it cannot be compiled, return "" and the error."""
+    """Return the path of the compiled transport and "". If the transport cannot be compiled, return "" and the error.
+    """
     try:
         return str(compile_transport(loaded_library(mpi))), ""
     except (InputError, OSError) as error:

@@ -4,7 +4,7 @@
     tiers, network, target ─┼─► machine ─► core ────┼─► round robin: as many aggregators, on one node after the other
     workload ──► tallies ───┘                       └─► as ROMIO: one aggregator on each node, one buffer
 
-The same model predicts the times of all placements. So differences come from the choices and not from the figures.
+The same model predicts the times of all placements. So differences between these times come only from the placements.
 """
 
 from __future__ import annotations

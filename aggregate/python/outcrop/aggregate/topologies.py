@@ -38,8 +38,8 @@ _SIZES = re.compile(r"\d{1,9}(x\d{1,9}){0,7}")
 
 @dataclass(frozen=True)
 class Topology:
-    """A topology, with its description in `text`. `node_of_rank` comes from a file. If no file is used, `node_of_rank`
-    is None, and ranks fill one node after the other.
+    """A topology, with its description in `text`. `node_of_rank` comes from a file. If the topology does not come from
+    a file, `node_of_rank` is None, and ranks fill one node after the other.
     """
 
     text: str

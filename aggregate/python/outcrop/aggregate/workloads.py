@@ -104,9 +104,9 @@ class S3d:
 
 @dataclass(frozen=True)
 class Hacc:
-    """Particles: each rank has `particles` of them. The file consists of parts. Each part has first the bytes of rank
-    0, then those of rank 1, and so on. An array of structures is one part with 38 bytes for each particle. A structure
-    of arrays has one part for each variable.
+    """A file of particles. Each rank has `particles` particles. The file consists of parts. Each part has first the
+    bytes of rank 0, then those of rank 1, and so on. An array of structures is one part with 38 bytes for each
+    particle. A structure of arrays has one part for each variable.
     """
 
     ranks: int

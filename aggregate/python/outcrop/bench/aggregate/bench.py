@@ -205,7 +205,7 @@ class Program:
 
 def programs_for(ways: Sequence[str], mpi_io: Sequence[str]) -> list[Program]:
     """Return the programs that measure these ways. `mpi_io` has the implementations of MPI-IO among which this MPI can
-    choose. It is empty if the MPI has no choice.
+    choose. `mpi_io` is empty if the MPI has no choice.
     """
     if "mpi-io" not in ways or not mpi_io:
         return [Program(tuple(ways))]

@@ -120,8 +120,8 @@ def head(figures: dict[str, Any]) -> Iterator[str]:
 
 
 def table(figures: dict[str, Any]) -> Iterator[str]:
-    """Yield a table with a row for each mode and a column for each way. The last rows have memory, and times that the
-    speeds do not include.
+    """Yield a table with a row for each mode and a column for each way. The last rows show the memory, and the times of
+    calls that the speeds do not include.
     """
     ways = figures["ways"]
     names = " | ".join(one["name"] for one in ways.values())

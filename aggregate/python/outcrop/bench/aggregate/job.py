@@ -2,8 +2,8 @@
 
     mpirun -n RANKS python -m outcrop.bench.aggregate.job JOB
 
-JOB is a file with a Job as JSON. The program writes its figures, as JSON, to the job's `output`. Ways are measured
-alternately, so that changes of the machine's load affect all ways equally:
+JOB is a file that contains a Job as JSON. The program writes its figures, as JSON, to the job's `output`. Ways are
+measured alternately, so that changes of the machine's load affect all ways equally:
 
     for each workload:  prepare the file to be read
                         turn 0    write: a b c    durable write: b c a    cold read: c a b    warm read: a b c
