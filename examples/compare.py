@@ -59,8 +59,8 @@ Found = dict[str, list[Outcome]]
 
 
 def resident_bytes() -> tuple[int, int]:
-    """Return two numbers of resident bytes of this process: of its own memory, which includes shared memory, and of its
-    mapped files."""
+    """Return two numbers for this process: the resident bytes of its own memory, with shared memory, and the resident
+    bytes of mapped files."""
     lines = Path("/proc/self/status").read_text().splitlines()
     known = {line.split()[0]: int(line.split()[1]) << 10 for line in lines if line.startswith("Rss")}
     return known["RssAnon:"] + known["RssShmem:"], known["RssFile:"]
@@ -140,7 +140,8 @@ def _in_a_process(script: str, name: str, variant: Variant, given: argparse.Name
 
 
 def ratio(found: Found, name: str, base: str = "dram") -> float:
-    """Return how many times as long as `base` the variant `name` takes: the median of the ratios of all repeats."""
+    """Return the time of the variant `name` divided by the time of `base`. This is the median of the ratios in all
+    repeats."""
     return median(one.seconds / other.seconds for one, other in zip(found[name], found[base], strict=True))
 
 

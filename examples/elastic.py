@@ -1,5 +1,5 @@
-"""A push in rock sends out P waves and S waves. At an interface, a P wave produces P and S waves, and so does an S
-wave.
+"""A push in rock sends out P waves and S waves. At an interface, both kinds of waves produce new P waves and new S
+waves.
 
     .venv/bin/python examples/elastic.py [--size 500] [--steps 420] [--memory 3MiB] [-d DIRECTORY]
 

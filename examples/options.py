@@ -27,7 +27,7 @@ class Options:
 
 
 def parse(about: str | None, argv: Sequence[str] | None, *, name: str, size: int, steps: int, memory: str) -> Options:
-    """Parse the options of the example `name`, and make the directory. `size`, `steps` and `memory` are the
+    """Parse the options of the example `name`, and make its directory. `size`, `steps` and `memory` are the
     defaults."""
     parser = argparse.ArgumentParser(
         prog=f"{name}.py", description=about, formatter_class=argparse.RawDescriptionHelpFormatter

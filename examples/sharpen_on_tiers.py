@@ -123,7 +123,7 @@ def sharpen_cold(given: argparse.Namespace) -> Outcome:
 def out_of_core(given: argparse.Namespace) -> Outcome:
     """Compute out of core with the library's stencil. This stencil convolves and subtracts in one step."""
     n, path = given.size, given.directory / "padded.npy"
-    first = path.stat().st_size - (n + 1) * n * 4  # after the header and a spare row
+    first = path.stat().st_size - (n + 1) * n * 4  # values begin after the header and a spare row
 
     def rows(y0: int, y1: int) -> np.ndarray:
         return np.fromfile(path, "float32", (y1 - y0) * n, offset=first + y0 * n * 4).reshape(-1, n)

@@ -15,7 +15,7 @@ STREAM is the program of J. McCalpin, compiled by this command:
 Both programs take the best of a few sweeps over three arrays of 128 MiB. Other virtual machines on the same computer
 may halve the bandwidth from one second to the next. Therefore the median of the ratios is the result.
 
-The other programs use huge pages, as Outcrop does. On some disks this makes them three times faster.
+The other programs use huge pages, as Outcrop does. On some disks, huge pages make these programs three times faster.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ from outcrop.tiers import measure
 
 SHAPE, STEPS, EVERY = (2730, 128, 512), 100, 50
 SPACING = 10.0
-BUDGET_BYTES = math.prod(SHAPE) * 4 * 4 // 16  # 6.25 % of two copies of u, v and damp
+BUDGET_BYTES = math.prod(SHAPE) * 4 * 4 // 16  # 1/16 of four arrays: u with its previous values, v and damp
 ALLOWED = 1.05
 
 
@@ -47,8 +47,7 @@ def points() -> dict[str, Any]:
 
 
 def main() -> None:
-    """Print the median seconds of each run, and the median ratio of its time to the time of the run without
-    acquisition."""
+    """Print a line for each run: the median of its seconds, and the median ratio to the run without acquisition."""
     repeats = int(sys.argv[2]) if len(sys.argv) > 2 else 5
     snapshots = oc.Snapshots(EVERY, initial=False)
     runs = {"nothing": {}, "points": points(), "both": {**points(), "snapshots": snapshots}}

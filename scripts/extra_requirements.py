@@ -1,4 +1,5 @@
-"""Print the requirements of one optional extra of pyproject.toml: `extra_requirements.py lint`.
+"""Print the requirements of one optional extra of pyproject.toml. For example, `extra_requirements.py lint` prints
+those of `lint`.
 
 `make` installs tools from this list without the package, so `make lint` does not compile the extension.
 """

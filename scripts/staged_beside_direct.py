@@ -148,7 +148,7 @@ def run(case: Case, plan: agg.Plan, path: Path, stage: str, values: np.ndarray, 
 
 
 def compute(seconds: float) -> float:
-    """Compute on one core for about `seconds`, and return how long it took."""
+    """Compute on one core for about `seconds`, and return the exact time in seconds."""
     begin = time.perf_counter()
     values = np.linspace(0, 1, 4096)
     for _ in range(round(seconds * REPEATS_A_SECOND)):

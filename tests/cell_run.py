@@ -367,7 +367,8 @@ class CellGrid:
 
     @cached_property
     def source(self) -> Levels:
-        """The newest values on disk when a pass begins: level 0, and RIM for the rim."""
+        """The newest values on disk when a pass begins. Cells of the rim are RIM, and all other cells are at level
+        0."""
         return np.where(self.rim == RIM, RIM, 0).astype(np.int16)
 
     def planes_around(self, position: int) -> list[int]:

@@ -67,7 +67,7 @@ def species(near: Sequence[Offset]) -> Stencil:
 def memory(near: Sequence[Offset]) -> Stencil:
     """Make a stencil whose second stage reads previous values that the first stage has replaced.
 
-    The first stage reads a model at neighbours.
+    The first stage reads a model in neighbouring cells.
     """
     p, q, m = Field("p"), Field("q"), Field("m")
     return Stencil(

@@ -1,16 +1,17 @@
-"""Settings of all test sessions: the number of random examples, and Ctrl-C as in a terminal."""
+"""Settings of all test sessions: the choice of random examples, and the handling of Ctrl-C."""
 
 import os
 import signal
 
 from hypothesis import settings
 
-# `make soak` tries different random examples each time. In all other sessions, the same code must always give the same
-# answer.
+# `make soak` tries different random examples each time. All other sessions always try the same examples, so that the
+# same code always gives the same result.
 settings.register_profile("soak", deadline=None)
 settings.register_profile("build", deadline=None, derandomize=True)
 settings.load_profile("soak" if "OUTCROP_SOAK" in os.environ else "build")
 
-# A shell that starts a job in the background makes the job ignore Ctrl-C. Child processes inherit this setting.
+# A job that a shell starts in the background ignores Ctrl-C, and so do its child processes. The tests need the default
+# handling.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -176,7 +176,7 @@ def test_what_cannot_be_is_refused_in_one_line(
 def test_too_little_room_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Checks that the error shows the free and the needed bytes. No file is made."""
+    """Checks that a disk with too little space is refused. The error shows the free and the needed bytes."""
     monkeypatch.setattr(io.discover, "free_disk_bytes", lambda folder: MIB)
     assert bench(tmp_path)[0] == 2
     assert "1 MiB free; 17.6 MiB are needed" in capsys.readouterr().err

@@ -29,7 +29,8 @@ def _save_in_chunks(path: Path, values: np.ndarray) -> None:
 
 @pytest.mark.parametrize("save", [None, _save_plane_by_plane, _save_column_by_column, _save_in_chunks])
 def test_peak_memory_of_a_run(tmp_path: Path, save: Callable[[Path, np.ndarray], None] | None) -> None:
-    """Checks the peak memory of a run, for built-in values and for files in any order.
+    """Checks the peak memory of a run with built-in initial values, and with files that store the values in different
+    orders.
 
     The kernel measures the peak of a separate process.
     """

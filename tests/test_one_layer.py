@@ -73,8 +73,8 @@ def test_a_dropped_or_late_update_is_rejected(plan: Plan, data: st.DataObject) -
 @settings(max_examples=examples(60), deadline=None)
 @given(runs(), st.integers(0, 2**32 - 1))
 def test_rehearsal_gives_the_oracles_bits(run: tuple[Stencil, Plan], seed: int) -> None:
-    """Checks the meaning of a plan. If NumPy performs the actions of the plan, the result is the same as of plain
-    steps."""
+    """Checks the meaning of a plan. If NumPy performs the actions of the plan, the result must equal the result of
+    plain steps."""
     stencil, plan = run
     initial = np.random.default_rng(seed).random(plan.problem.shape).astype(plan.problem.dtype)
     rehearsed = rehearse_one_layer(plan, stencil, {}, initial)
@@ -86,7 +86,7 @@ def test_rehearsal_gives_the_oracles_bits(run: tuple[Stencil, Plan], seed: int) 
 def test_runs_give_the_oracles_bits(run: tuple[Stencil, Plan], in_a_file: bool, threads: int, seed: int) -> None:
     """Checks that runs in one layer give the oracle's bits, with or without padding, in plain memory or in a file.
 
-    A file contains the result at the end."""
+    If the window is in a file, this file contains the result at the end."""
     stencil, plan = run
     problem = plan.problem
     initial = np.random.default_rng(seed).random(problem.shape).astype(problem.dtype)

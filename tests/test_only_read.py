@@ -138,7 +138,7 @@ def test_a_scheme_that_keeps_nothing_says_so() -> None:
 
 
 def test_there_is_nothing_to_place_where_all_is_updated() -> None:
-    """Checks that a stencil without read-only fields has no reasons and only one place."""
+    """Checks a stencil without read-only fields. Only one place is possible, and the plan gives no reasons."""
     problem = problem_of("heat7")
     assert only_read.possible(problem, 1 << 40) == (False,)
     for share in SHARES[:-1]:

@@ -297,7 +297,7 @@ def fluid(ndim: int, flow: dict[str, np.ndarray], shape: tuple[int, int, int]) -
 
 
 def moments(ndim: int, state: State) -> tuple[np.ndarray, np.ndarray]:
-    """Return the density and the momentum. The first axis of the momentum is its component."""
+    """Return the density and the momentum. The first axis of the array of momenta is the direction."""
     f = np.stack([state[f"f{i}"] for i in range(len(state))])
     return 1 + f.sum(axis=0), np.tensordot(np.array(library.lattice_directions(ndim), float).T, f, axes=1)
 

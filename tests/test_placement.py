@@ -224,8 +224,8 @@ def test_unmeasured_tiers_are_not_chosen(machine: list[Tier]) -> None:
 
 
 def test_room_that_tiers_share_is_given_once(machine: list[Tier]) -> None:
-    """Checks that bytes that two tiers share are counted once. tmpfs shares memory with DRAM, and a directory with a
-    quota shares a disk with other directories.
+    """Checks that memory and disk space that two tiers share are counted only once. tmpfs shares memory with DRAM, and
+    a directory with a quota shares a disk with other directories.
     """
     _, _, disk = machine
     tiers = [

@@ -135,7 +135,7 @@ def roomy_plans(draw: st.DrawFn) -> Plan:
 def test_a_dropped_action_is_rejected(plan: Plan, data: st.DataObject) -> None:
     """Checks that the validator rejects a plan without one of its actions."""
     one = data.draw(st.sampled_from(plan.passes))
-    # The first Block is not dropped: the plan then begins with a frame of whole planes, which may be legal.
+    # The first Block is never dropped. A plan without it begins with a frame of whole planes, and may be legal.
     index = data.draw(st.integers(isinstance(one.actions[0], Block), len(one.actions) - 1))
     rejected(plan, replace(one, actions=one.actions[:index] + one.actions[index + 1 :]))
 

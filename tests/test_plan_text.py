@@ -170,7 +170,7 @@ def test_a_plan_shows_what_a_periodic_streaming_axis_costs(
 
 
 class Watched(Progress):
-    """A display that stores the last fraction."""
+    """A display that stores the last fraction of the progress bar."""
 
     fraction = 0.0
 

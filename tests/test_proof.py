@@ -124,7 +124,7 @@ def compare(plan: Plan, seed: int, turns: int) -> None:
     first, second, static = (max(1, planes - rng.randint(0, 2)) for planes in plan.window.ring_planes)
     smaller = replace(plan.window, ring_planes=(first, second, static))
     if plan.passes[0] is not one and plan.sizes.keeps_statics:
-        one = plan.passes[0]  # later passes find the read-only fields of the first one
+        one = plan.passes[0]  # later passes use the read-only fields that the first pass has read
     for window, damaged in (
         (plan.window, one),
         (smaller, one),

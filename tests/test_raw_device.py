@@ -46,7 +46,7 @@ def refused(done: subprocess.CompletedProcess[str]) -> str:
 
 
 class Loop:
-    """Loop devices of a test. It makes them from new files of 64 MiB or from given files."""
+    """The loop devices of a test. A call makes a loop device from a new file of 64 MiB or from a given file."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.made = folder, dict[Path, Path]()
@@ -152,8 +152,8 @@ def test_damage_is_found_where_it_is(loop: Loop) -> None:
 
 
 def test_bench_io_writes_a_device_that_holds_nothing_and_no_other(loop: Loop, tmp_path: Path) -> None:
-    """Checks that the benchmark leaves no content on a device that other programs recognise. A device with a run is
-    refused.
+    """Checks that other programs recognise no content on a device after the benchmark has written to it. A device with
+    a run is refused.
     """
     device, bench = loop(), ["bench", "io", "--small", "--only", "raw", "-d", tmp_path, "--raw-device"]
     done = outcrop(*bench, device, "--write-device")

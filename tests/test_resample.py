@@ -1,5 +1,5 @@
-"""Check resampling. It must be accurate, give the same bits however many planes are computed at a time, and read few
-planes."""
+"""Check resampling. It must be accurate and read few planes. The bits must not depend on how many planes are computed
+at a time."""
 
 from collections.abc import Callable
 from pathlib import Path

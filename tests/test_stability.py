@@ -162,8 +162,8 @@ def test_any_step_may_be_stable() -> None:
 
 
 def test_extremes_keep_cells_together() -> None:
-    """Checks that the limit is computed for cells that exist in the model. A cell with the lowest density and the
-    highest stiffness of different cells gives a wrong limit."""
+    """Checks that the limit is computed for cells that exist in the model. The lowest density and the highest stiffness
+    may belong to different cells. A combination of these values gives a wrong limit."""
     stencil = library.elastic(ndim=2)
     found = library.extremes_of(stencil)
     assert isinstance(found, Extremes)

@@ -75,8 +75,9 @@ def test_a_model_with_a_hole_is_refused(wrong: float, tmp_path: Path) -> None:
 
 
 def test_coordinates_do_not_hide_another_spacing(tmp_path: Path) -> None:
-    """Checks that a spacing of the coordinates is refused if it differs from the default of h in the equation and the
-    user does not give h. In a user's own stencil, a parameter named h may mean anything."""
+    """Checks that the spacing of the coordinates must equal the spacing h in the equation. A spacing that differs from
+    the default of h is refused unless the user also gives h. In a user's own stencil, a parameter named h may mean
+    anything."""
 
     def make(stencil: oc.Stencil, **options: object) -> oc.Simulation:
         return oc.Simulation(stencil, (20, 30), directory=tmp_path / "run.oc", memory="1MiB", **options)  # type: ignore[arg-type]

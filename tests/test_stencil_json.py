@@ -197,7 +197,7 @@ def test_what_users_make_comes_back_from_json(data: st.DataObject, given: list[s
 
 
 def many(count: int) -> dict[str, Any]:
-    """Return a program of one load and `count` operations in total."""
+    """Return a program with `count` operations. The first operation is a load."""
     rows: list[list[Any]] = [["load", 0, 0, 0, 0, 0], *(["add", i, i] for i in range(count - 1))]
     return {"operations": rows, "results": [count - 1]}
 

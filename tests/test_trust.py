@@ -221,8 +221,8 @@ def test_nothing_is_written_through_links(name: str, tmp_path: Path) -> None:
 
 
 def test_a_copy_of_a_run_cannot_overwrite_further_directories(tmp_path: Path) -> None:
-    """Checks that a copy of a run cannot write to the further directories of this run as long as the original exists. A
-    run that was moved keeps its further directories.
+    """Checks that a copy of a run cannot write to the further directories of the original run while the original
+    exists. A run that was moved keeps its further directories.
     """
     first, second, copy = (tmp_path / name for name in ("run.oc", "further", "copy.oc"))
     make_run(first, second)

@@ -1,14 +1,14 @@
-// Defines a model of storage. It tests protocols that must survive power cuts, kills and errors. A seed determines all
-// events. The model has these parts:
+// Defines a model of storage, for tests of protocols that must survive power cuts, kills and errors. A seed determines
+// all events. The model has these parts:
 //
-//     a file      has bytes that programs see, and bytes on the device. After a power cut, a sector that was
-//                 not flushed has one of these two contents, or a content in between. A flush that fails may write only
-//                 some sectors. Later flushes do not write the other sectors
-//     a folder    has names that programs see, and names on the device. If changes of names were not flushed, a
-//                 power cut keeps the first changes (as journals do), or any changes that need no lost change (as POSIX
-//                 allows)
+//     a file      has bytes that programs see, and bytes on the device. After a power cut, a sector that was not
+//                 flushed has its old content, its new content, or any content between these two. A flush that fails
+//                 may write only some sectors. Later flushes do not write the other sectors
+//     a folder    has names that programs see, and names on the device. A power cut may lose changes of names that were
+//                 not flushed. It keeps either the first of these changes (as journals do), or any of these changes
+//                 that do not depend on a lost change (as POSIX allows)
 //     a process   may be killed before, during or after any operation. At any operation, another process may continue
-//     an error    may occur in any operation, after nothing, a part or all of the operation is done
+//     an error    may occur in any operation: before the operation, in the middle, or after all of its work
 //
 // Mutations are deliberate mistakes in protocols. A test checks that the model detects each of these mistakes.
 #pragma once

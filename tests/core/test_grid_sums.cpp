@@ -34,7 +34,7 @@ std::vector<double> wild_numbers(std::size_t count) {
 }
 
 TEST(ExactSum, CountsInUnitsOfTheSmallestDouble) {
-  const std::vector<std::byte> three = sum_of({1.5e-323, -5e-324, 5e-324}).integer();  // 3 - 1 + 1
+  const std::vector<std::byte> three = sum_of({1.5e-323, -5e-324, 5e-324}).integer();  // 3 - 1 + 1 units
   EXPECT_EQ(three[0], std::byte{3});
   EXPECT_TRUE(std::all_of(three.begin() + 1, three.end(), [](std::byte byte) { return byte == std::byte{0}; }));
   const std::vector<std::byte> minus = sum_of({-5e-324}).integer();

@@ -145,7 +145,8 @@ TEST(Ownership, EveryByteOfAPlacedWindowIsZeroAndUsable) {
     }
 }
 
-// On a machine with one node this test always passes. On several nodes it checks the purpose of the placement.
+// On several nodes, this test checks that each page is on the node of its owner. On a machine with one node, it always
+// passes.
 TEST(Ownership, PagesLieOnTheirOwnersNode) {
   ThreadPlacement placement;
   try {

@@ -75,10 +75,10 @@ TEST(Tiles, NeedOnlyEarlierTiles) {
       for (const std::size_t need : cut.tiles[i].needs) ASSERT_LT(need, i) << cut.name;
 }
 
-// The update of row y at level t reads the rows y - r .. y + r of level t - 1. It overwrites row y of level t - 2,
-// which was last read by the updates that wrote these same rows of level t - 1. So one condition is enough for reading
-// and overwriting: each of these rows of level t - 1 belongs to this tile, or to a tile that is finished before this
-// tile begins.
+// The update of row y at level t reads the rows y - r .. y + r of level t - 1. It overwrites row y of level t - 2. The
+// last updates that read this row are those that wrote the same rows y - r .. y + r of level t - 1. So one condition is
+// enough for reading and overwriting. Each of these rows of level t - 1 must belong to this tile, or to a tile that is
+// finished before this tile begins.
 TEST(Tiles, WaitForAllTheyReadAndOverwrite) {
   for (const Cut &cut : all_cuts()) {
     std::vector<std::vector<bool>> before(cut.tiles.size(), std::vector<bool>(cut.tiles.size(), false));

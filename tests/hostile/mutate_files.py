@@ -240,7 +240,7 @@ class Bomb:
 
 
 def mutate_npz(rng: random.Random, path: Path, world: Path) -> str:
-    """Write other arrays under the same names, use other names, or damage the archive."""
+    """Change a .npz file: write other arrays, use other names, or damage the archive. Return a description."""
     with np.load(path) as archive:
         arrays = {name: archive[name] for name in sorted(archive.files)}
     name = rng.choice(list(arrays))

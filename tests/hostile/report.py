@@ -46,7 +46,7 @@ def print_report(results: Iterator[Result], findings: Path | None) -> int:
 
 def groups(found: list[Result]) -> Iterator[str]:
     """Yield lines that list the faults by cause, with some commands for each cause. Two faults have the same cause if
-    `cause_of` is equal.
+    `cause_of` returns the same text for both.
     """
     alike: dict[tuple[str, str], list[Result]] = {}
     for result in found:

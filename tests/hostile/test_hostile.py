@@ -1,4 +1,4 @@
-"""Checks that bad input and user errors do no harm. This is a sample of `make hostile`, which tries thousands of cases.
+"""Check that bad input and user errors do no harm. This is a sample of `make hostile`, which tries thousands of cases.
 
 OUTCROP_HOSTILE sets the number of cases.
 """

@@ -1,4 +1,4 @@
-"""Checks that if several processes start the same run at once, exactly one of them continues.
+"""Check several processes that start the same run at the same time. Exactly one of them may continue.
 
 OUTCROP_TRIALS sets the number of trials.
 """

@@ -107,7 +107,7 @@ def make_odd_things(folder: Path, home: Path) -> None:
 
 
 def make_socket(path: Path) -> None:
-    """Make a socket. Its path may be longer than a socket address can be."""
+    """Make a socket. `path` may be too long for a socket address, so a short path in /proc is used."""
     made = socket.socket(socket.AF_UNIX)
     handle = os.open(path.parent, os.O_RDONLY)
     try:

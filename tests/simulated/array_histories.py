@@ -2,7 +2,7 @@
 sometimes the power fails. Later processes open the array again.
 
 After each part of a history, the array must equal the last commit that has returned, or a commit that has begun since
-then. run_histories.py describes these rules.
+then. The same rules as in run_histories.py apply.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The contents that storage may have while processes change it, are killed, or lose power."""
+"""The contents that storage may have while processes change it, and after kills and power cuts."""
 
 from __future__ import annotations
 

@@ -1,9 +1,12 @@
 """Simulate files and folders in two versions: the version that processes see, and the version that remains after a
 power cut.
 
-    file      a power cut leaves any version of each page, perhaps torn, and any size, since the last fsync of the file
-    folder    a power cut keeps or loses each change of a name since the last fsync; a rename is kept or lost as a whole
-    fsync     makes a file durable, but not its name; or the names of a folder, but not the contents of its files
+    file      After a power cut, each page has any of its versions since the last fsync of the file, or a torn version.
+              The file has any of its sizes since this fsync.
+    folder    A power cut keeps or loses each change of a name since the last fsync of the folder. A rename is kept or
+              lost as a whole.
+    fsync     The fsync of a file makes its content durable, but not its name. The fsync of a folder makes its names
+              durable, but not the contents of its files.
 
 POSIX guarantees no more than this. It does not guarantee the order of changes to different files or names.
 """

@@ -1,10 +1,8 @@
 """Histories of runs. Processes start a run, advance it, assign values and read. Some processes are killed, and
 sometimes the power fails. Later processes continue the run.
 
-After each part of a history, the run on disk must equal one of these states:
-
-    the last state whose commit has returned, or a state that a process began to commit later
-    after a power cut: the same, but a commit that has not returned may be there or not
+After each part of a history, the run on disk must equal the last state whose commit has returned, or a state that a
+process began to commit later. After a power cut, a state whose commit has not returned may exist or not.
 
 All planes, rows and snapshots must be those of the same state.
 """

@@ -202,7 +202,7 @@ class SimulatedSystem:
         except KeyError:
             _fail(errno.EBADF)
 
-    # Calls, with the signatures of `os`
+    # System calls, with the signatures of the functions in `os`
 
     def open(self, path: object, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
         self._enter("open", path, flags, dir_fd)
