@@ -116,7 +116,7 @@ class Program:
     @classmethod
     def from_json(cls, data: object) -> Program:
         """Make the program that `to_json` described. Raises ValueError for other data. The caller must then check that
-        its fields and scalars exist (`require_sound`)."""
+        the fields and scalars of the program exist (`require_sound`)."""
         members = schema.read_members(data, "a program", "operations", "results")
         rows = schema.read_list(members["operations"], "operations", schema.MAX_OPERATIONS, minimum=1)
         operations = tuple(_read_operation(row, place) for place, row in enumerate(rows))
@@ -129,7 +129,7 @@ def evaluate(program: Program, load: Callable[[Load], Any], scalars: Sequence[fl
     """Run a program with NumPy, operation by operation. The result of each operation is rounded to `dtype`. The results
     are arrays if `load` returns arrays, otherwise NumPy scalars. `scalars` has the values of the parameters first, then
     the values of the signals."""
-    import numpy as np  # imported late, because `outcrop info` reads programs without NumPy
+    import numpy as np  # imported here, because `outcrop info` reads programs without NumPy
 
     functions: dict[str, Callable[..., Any]] = {
         **{name: getattr(operators, name) for name in ("add", "sub", "mul", "neg")},
@@ -198,7 +198,7 @@ class Stage:
 
     @cached_property
     def reaches(self) -> dict[tuple[int, int], bool]:
-        """For each pair (field, age) that the stage reads, true if it also reads the pair at neighbours."""
+        """For each pair (field, age) that the stage reads, true if the stage also reads it at neighbours."""
         found: dict[tuple[int, int], bool] = {}
         for load in self.program.loads:
             key = load.field, load.age
@@ -244,7 +244,7 @@ class Stage:
     @classmethod
     def from_json(cls, data: object) -> Stage:
         """Make the stage that `to_json` described. Raises ValueError for other data. The caller must then check that
-        its fields exist (`require_sound`)."""
+        the fields of the stage exist (`require_sound`)."""
         members = schema.read_members(data, "a stage", "targets", "program")
         targets = schema.read_list(members["targets"], "targets of a stage", schema.MAX_FIELDS, minimum=1)
         numbers = tuple(schema.read_whole(field, "the number of a field", schema.MAX_FIELDS) for field in targets)
@@ -253,7 +253,7 @@ class Stage:
 
 @dataclass(frozen=True)
 class Storage:
-    """How the values of one field are stored.
+    """The storage of the values of one field.
 
     `is_static` is true if no stage updates the field. `is_double` is true if the field has two copies, which are
     written alternately. Two copies are needed if neighbours or later stages still read the old value after an update.

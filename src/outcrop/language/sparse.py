@@ -128,8 +128,8 @@ class Injection:
 @dataclass(frozen=True, eq=False)
 class Sampling:
     """Receivers. The value at point p is the sum of weights[p, k] * field[cells[p, k]] over the corners k, in order and
-    in float64. The field is read at the end of each step, or with `before` ahead of the step's first stage. Samplings
-    with the same name are added up to one trace."""
+    in float64. If `before` is true, the field is read before the first stage of each step. Otherwise it is read at the
+    end of each step. Samplings with the same name are added up to one trace."""
 
     name: str
     field: str

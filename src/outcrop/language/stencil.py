@@ -128,7 +128,7 @@ class Stencil:
     def __init__(
         self, name: str, updates: Updates | Sequence[Updates], equation: str = "", ndim: int | None = None
     ) -> None:
-        from outcrop.language.symbols import analyse  # loads SymPy, which only new stencils need
+        from outcrop.language.symbols import analyse  # this import loads SymPy, which only new stencils need
 
         if not isinstance(name, str) or not name:
             raise InputError(f"the name {shown(name)} of a stencil must be text")
@@ -148,7 +148,8 @@ class Stencil:
             raise InputError(f"stencil {name!r}: {error}") from None
 
     def _set(self, *values: Any) -> None:
-        """Set the members, in the order of their declaration. Raises ValueError if no kernel can compute them."""
+        """Set the members to `values`, in the order of their declaration. Raises ValueError if no kernel
+        can compute them."""
         for key, value in zip(_MEMBERS, values, strict=True):
             object.__setattr__(self, key, value)
         self._require_sound()
@@ -289,6 +290,6 @@ def _read(data: object) -> tuple[Any, ...]:
 def __getattr__(name: str) -> object:
     if name not in ("Parameter", "Signal"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from outcrop.language import symbols  # loads SymPy, which a stencil that is read back does not need
+    from outcrop.language import symbols  # this import loads SymPy, which stencils that are read back do not need
 
     return getattr(symbols, name)

@@ -72,8 +72,8 @@ class CellLevels:
         return found
 
     def updated(self, span: PlaneSpan, centre: CellLevels, level: int) -> CellLevels:
-        """Return a copy in which the cells of a part are at `level`. But cells that belong to the rim in `centre` also
-        belong to the rim in the copy."""
+        """Return a copy in which the cells of a part are at `level`. Cells that belong to the rim in `centre` belong to
+        the rim in the copy, too."""
         key = span, centre, level
         if (found := self._after.get(key)) is None:
             found = self._after[key] = self._with(span, np.where(centre.part(span) == RIM, RIM, level))
@@ -216,9 +216,9 @@ def common(one: PlaneSpan, other: PlaneSpan) -> PlaneSpan | None:
 
 
 class Slots:
-    """The slots of one ring. Plane z of a block has the place z + shift, with the block's shift. Its slot is this place
-    modulo the number of slots. A resident ring has one slot for each plane. All blocks share these slots, whose frame
-    is `disk`."""
+    """The slots of one ring. Plane z of a block has the place z + shift, where shift belongs to the block. The plane's
+    slot is this place modulo the number of slots. A resident ring has one slot for each plane. All blocks share these
+    slots, whose frame is `disk`."""
 
     def __init__(self, ring: Ring, number: int, disk: Frame) -> None:
         self.ring, self._number, self._disk = ring, number, disk
@@ -265,7 +265,7 @@ class Slots:
 
 @dataclass(frozen=True)
 class Part:
-    """The part of a plane that a level updates, and the parts that the level reads of planes within reach."""
+    """The part of a plane that a level updates, and the parts that the level reads from planes within reach."""
 
     area: PlaneSpan
     seen: tuple[PlaneSpan, ...]
@@ -306,7 +306,7 @@ class Parts:
 
 
 def planes_seen(problem: Problem, z0: int, z1: int) -> Ranges:
-    """Return the positions of the planes that updates at positions z0 <= z < z1 read."""
+    """Return the positions of all planes that are read when the planes at positions z0 <= z < z1 are updated."""
     reach, count = problem.radius_z, problem.planes
     if not problem.periodic[0]:
         return [(max(0, z0 - reach), min(count, z1 + reach))]
@@ -320,7 +320,7 @@ def planes_seen(problem: Problem, z0: int, z1: int) -> Ranges:
 
 
 def rows_seen(problem: Problem, area: Rectangle) -> Ranges:
-    """Return the rows that updates of a part of a plane read."""
+    """Return the rows that are read when a part of a plane is updated."""
     return _seen(area.y0, area.y1, problem.radius_y, problem.shape[1], problem.periodic[1])
 
 

@@ -91,7 +91,7 @@ def _cells_of_planes(problem: Problem, region: UpdateRegion, levels: int) -> int
 
 
 def _cells(problem: Problem, region: UpdateRegion, level: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return for each level the number of cells of a plane that are within the region in y and x."""
+    """For each level, return the number of cells of a plane that lie within the region in y and x."""
     first, end = problem.first_row, problem.end_row
     rows = np.minimum(end, _at(region.y_high, level)) - np.maximum(first, _at(region.y_low, level))
     nx = problem.shape[2]
@@ -148,7 +148,8 @@ def timeline(
 
 @dataclass(frozen=True, slots=True)
 class _Planes:
-    """Planes z0 <= z < z1 of updated or static fields. z0 may lie within a plane that has partly arrived."""
+    """Planes z0 <= z < z1 of updated or static fields. If a plane has arrived only in part, z0 is not a whole
+    number."""
 
     z0: float
     z1: int
@@ -209,8 +210,8 @@ class _Transfers:
             yield from self.go_on(step)
 
     def _step(self, seconds: float) -> tuple[float, float, float]:
-        """Return the time until all reads or all writes have ended, at most `seconds`, and the bytes read and written
-        in that time."""
+        """Return a time, and the bytes that are read and written in this time. The time ends when all reads or all
+        writes have ended, or after `seconds`."""
         device = self._device
         if self._read > 0 and self._written > 0:
             each = device.mixed_bytes_per_second / 2

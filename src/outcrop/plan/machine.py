@@ -32,8 +32,8 @@ NARROW_BLOCK_COST = 0.3
 
 @dataclass(frozen=True)
 class StorageRates:
-    """Bandwidths of the storage in bytes per second. The mixed bandwidth is the sum of both directions, for equal
-    numbers of reads and writes at the same time. A flush takes `seconds_flush`."""
+    """Bandwidths of the storage in bytes per second. For the mixed bandwidth, equal numbers of reads and writes take
+    place at the same time, and the bytes of both count. A flush takes `seconds_flush`."""
 
     read_bytes_per_second: float
     write_bytes_per_second: float
@@ -58,7 +58,7 @@ class Machine:
 def edge_factor(problem: Problem, sizes: Sizes) -> float:
     """Return the factor by which the edges of slabs and blocks of these sizes make updates slower.
 
-    A tile of 2 D levels touches 2 r D planes outside its slab, and an edge of a block cuts tiles in about 2 r D rows.
+    A tile of 2 D levels touches 2 r D planes outside its slab. An edge of a block cuts tiles in about 2 r D rows.
     """
     tile = 2 * problem.skew_z * min(sizes.diamond, sizes.levels)
     rows = sizes.block_y or problem.shape[1]

@@ -34,7 +34,7 @@ SHARE = 8
 
 @dataclass(frozen=True)
 class Ring:
-    """A ring of `planes` slots. If `resident`, each plane of the grid has its own slot for the whole run."""
+    """A ring of `planes` slots. If `resident` is true, each plane of the grid has its own slot for the whole run."""
 
     planes: int
     slot_bytes: int
@@ -44,8 +44,8 @@ class Ring:
 @dataclass(frozen=True)
 class Window:
     """The sizes of all rings. `ring_planes` has the number of slots in a ring for a first copy, for a second copy, and
-    for a static field. `copies` has the number of rings of each of these three kinds. The `resident` rings of static
-    fields are not included in either."""
+    for a static field. `copies` has the number of rings of each of these three kinds. Neither `ring_planes` nor
+    `copies` includes the `resident` rings of static fields."""
 
     ring_planes: tuple[int, int, int]
     slot_bytes: int

@@ -1,8 +1,9 @@
 """Choose the place of static fields during a run. No stage updates a static field. The functions of placement.py make
 the texts of the reasons.
 
-    `memory`   Only the first pass reads their planes. They stay in memory, so less memory is left for other fields.
-    `disk`     The window has only the planes that updates need. Each pass reads all planes again.
+    `memory`   Only the first pass reads the static fields. They stay in memory, so less memory is left for other
+    fields.
+    `disk`     The window has only those planes of static fields that updates need. Each pass reads all planes again.
 
 All static fields go to one place, because each of them takes the same amount of memory and is read equally often. The
 cost of a place depends on the slabs and levels that the rest of the memory allows. So `possible` checks which places

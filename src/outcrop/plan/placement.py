@@ -120,7 +120,7 @@ class _Search:
             )
             for demand in demands
         ]
-        # At index n: the minimum cost of all demands except the first n of the order.
+        # Entry n is the minimum cost of all demands except the first n of the order.
         self._least = [(0, 0)]
         for number in reversed(self._order):
             least = min((one.nanoseconds for one in demands[number].choices), default=0)

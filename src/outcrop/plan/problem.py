@@ -174,7 +174,7 @@ class Problem:
 
     @property
     def has_updates(self) -> bool:
-        """False if all cells belong to the rim."""
+        """True if the run updates any cell. False if all cells belong to the rim."""
         return self.first_plane < self.end_plane and self.first_row < self.end_row
 
     @property

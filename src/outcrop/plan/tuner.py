@@ -140,7 +140,7 @@ def build(
     acquisition: AcquisitionMemory = NO_ACQUISITION_MEMORY,
 ) -> Plan:
     """Make the plan for given sizes, with passes of `sizes.levels` levels. If the levels of the run are not a multiple
-    of this, the last pass is shorter."""
+    of `sizes.levels`, the last pass is shorter."""
     window = scheme.window(problem, min(sizes.levels, max(1, problem.levels)), sizes)
     passes: list[Pass] = []
     made: dict[tuple[int, bool], Pass] = {}
@@ -258,7 +258,7 @@ def _useful_diamonds(problem: Problem, levels: int, threads: int) -> list[int]:
 
 
 def shares_planes(problem: Problem, threads: int) -> bool:
-    """Return whether threads share the streaming axis. They do if the grid has too few rows to share and has enough
+    """Return whether threads share the streaming axis. They do if the grid has too few rows for all threads, but enough
     planes."""
     return _has_few_rows(problem, threads) and problem.planes >= 2 * threads
 

@@ -1,9 +1,10 @@
 """Prove that a plan is legal, before the first transfer and without access to data.
 
-The proof performs the actions of a pass one by one. It records the level that wrote every cell, in each ring of the
-window and in each array on disk. It stores these levels for ranges of planes, rows and columns (contents.py). In the
-proof, each action is complete before the next one begins. In the executor, a transfer may still be in progress when the
-next action begins. That is safe, because the executor makes all transfers and updates of one slot wait for each other.
+The proof performs the actions of a pass one by one. For each cell, it records the level that wrote the cell, in each
+ring of the window and in each array on disk. It stores these levels for ranges of planes, rows and columns
+(contents.py). In the proof, each action is complete before the next one begins. In the executor, a transfer may still
+be in progress when the next action begins. That is safe, because the executor makes all transfers and updates of one
+slot wait for each other.
 
 The proof performs an update level by level, and for each level all planes at once. The executor updates in the order of
 zeta. Both orders have the same effect. The planes that level l reads are at most a skew away. They were written at the
@@ -145,8 +146,8 @@ class _Repeats:
         self._last: tuple[int, _State] = -1, []
 
     def skip(self, index: int) -> int:
-        """Skip repetitions that begin with the Update `index`. Set the proof to the state after them, and return the
-        number of skipped actions."""
+        """Skip the repetitions of actions that begin with the Update number `index`. Set the proof to the state after
+        them, and return the number of skipped actions."""
         proof, series = self._proof, self._series
         if index + series.length > series.end:
             series = self._series = self._series_from(index)
@@ -172,8 +173,8 @@ class _Repeats:
         return times * series.length
 
     def _series_from(self, index: int) -> _Series:
-        """Return the longest series that begins with the Update `index`. Its first period ends before the next Update.
-        All actions of the series belong to one block."""
+        """Return the longest series of repetitions that begins with the Update number `index`. Its first period ends
+        before the next Update. All actions of the series belong to one block."""
         actions = self._proof.actions
         length = 1
         while index + length < len(actions) and isinstance(actions[index + length], Read | Copy | Write):
@@ -403,8 +404,8 @@ class Proof:
                 self._sum(self.target_sums, *own_z, rim, own)
 
     def _inside(self, z0: int, z1: int) -> Iterator[tuple[int, int, bool]]:
-        """Divide a range of planes where the rim in z begins or ends. Yield each part, and whether rows of its planes
-        are updated."""
+        """Divide a range of planes where the rim in z begins or ends. Yield each part, with a flag that is true if rows
+        of its planes are updated."""
         problem = self.problem
         edges = [z for z in (problem.first_plane, problem.end_plane) if z0 < z < z1]
         edges = [z0, *dict.fromkeys(edges), z1]

@@ -9,7 +9,7 @@ A storage tier is measured with the store that runs use, without the page cache 
 
     `fill`         The first write only shows how large the span can be. Its rate does not count, because it allocates
                    blocks, and runs do not.
-    `sequential`   Requests have the same size as in runs. The same number of them is in flight.
+    `sequential`   The size of requests and the number in flight are the same as in runs.
     `random`       Many requests of 4 KiB are in flight.
     `latency`      One request of 4 KiB is in flight.
     `flush`        A page of 4 KiB is written and made durable.

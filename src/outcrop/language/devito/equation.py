@@ -49,8 +49,8 @@ class Access:
 @dataclass(frozen=True)
 class FieldUpdate:
     """An update that sets `function` at t + dt to `expression`. `reads` describes each Indexed of the expression.
-    `earlier` is an earlier update of the same field, or None. This update continues the earlier update, which means
-    that it reads the earlier result in the same cell."""
+    `earlier` is an earlier update of the same field that this update continues, or None. An update that continues
+    another update reads its result in the same cell."""
 
     where: str
     position: int

@@ -70,9 +70,9 @@ class Lowered:
     """A stencil, and everything that a run of it needs.
 
     Arrays have `shape` (nz, ny, nx): Devito's grid, with `padding` cells before and behind it along each axis. Devito's
-    first dimension is z and its last is x. Grids of two dimensions have ny = 1, grids of one dimension nz = ny = 1.
-    `spacing`, `origin` and `dimensions` are in the order z, y, x. `origin` is the position of the arrays' cell (0, 0,
-    0), in the grid's units. `dimensions` has the names of Devito's dimensions, and "" for an axis that Devito's grid
+    first dimension is z and its last is x. A grid of two dimensions has ny = 1. A grid of one dimension has nz = ny =
+    1. `spacing`, `origin` and `dimensions` are in the order z, y, x. `origin` is the position of the arrays' cell (0,
+    0, 0), in the grid's units. `dimensions` has the names of Devito's dimensions, and "" for an axis that Devito's grid
     does not have.
 
     Devito updates every cell of its grid. It also reads a halo around the grid. No equation changes the halo, which has
@@ -104,7 +104,7 @@ class Lowered:
 
     @property
     def inside(self) -> tuple[slice, slice, slice]:
-        """Devito's grid as a part of the arrays."""
+        """The part of the arrays that is Devito's grid."""
         z, y, x = (slice(pad, extent - pad) for pad, extent in zip(self.padding, self.shape, strict=True))
         return z, y, x
 

@@ -115,7 +115,7 @@ def stream_function() -> Stencil:
 
     psi (m^2/s) is the stream function of a flow without friction or vorticity. Its contours are stream lines, and its
     differences are fluxes. The values on a fixed rim are the boundary condition (`inlet_outlet`). The stencil has no
-    parameters. The iteration converges on any grid: each step multiplies an error with k half waves per side of n cells
+    parameters. The iteration converges on any grid. On a side of n cells, each step multiplies an error of k half waves
     by cos(pi k/n). Source: C. G. J. Jacobi, Astron. Nachr. 22, 297, 1845; example: A. Jackson, EPCC's computational
     fluid dynamics exercise.
     """

@@ -97,7 +97,7 @@ class _Staggered:
         return Field("t" + "".join(sorted(self.names[one] + self.names[other])))
 
     def velocities(self) -> dict[Field, sympy.Expr]:
-        """Return the updates of velocities, from stresses."""
+        """Return the updates of the velocities. They read the stresses."""
         updates = {}
         for axis in reversed(range(self.ndim)):
             v, b = self.v(axis), self._mean("b", [axis])
@@ -109,7 +109,7 @@ class _Staggered:
         return updates
 
     def stresses(self) -> dict[Field, sympy.Expr]:
-        """Return the updates of stresses, from the new velocities."""
+        """Return the updates of the stresses. They read the new velocities."""
         lam, mu = Field("lam")[self.here], Field("mu")[self.here]
         own = [behind(self.v(a), a, self.order, self.ndim) * scale for a, scale in enumerate(self.scales)]
         divergence = as_one(*reversed(own))
@@ -127,8 +127,8 @@ class _Staggered:
         return ahead(self.v(of), along, self.order, self.ndim) * self.scales[along]
 
     def _mean(self, name: str, axes: Sequence[int]) -> sympy.Expr:
-        """Return the mean of a read-only field at the point half a cell ahead along these axes: the mean over all cells
-        around that point."""
+        """Return the value of a read-only field at the point half a cell ahead along these axes. The value is the mean
+        over all cells around that point."""
         offsets = [self.here]
         for axis in axes:
             step = unit(axis, 1, self.ndim)
@@ -199,11 +199,11 @@ class _Yee:
         self.scales = [1 if equal_spacing else 1 / one for one in steps]
 
     def magnetic(self) -> dict[Field, sympy.Expr]:
-        """Return the updates of H, from E."""
+        """Return the updates of H. They read E."""
         return {h: h[self.here] - self.front * self._curl(axis, self.e, ahead) for axis, h in self.h.items()}
 
     def electric(self) -> dict[Field, sympy.Expr]:
-        """Return the updates of E, from the new H."""
+        """Return the updates of E. They read the new values of H."""
         updates = {}
         for axis, e in self.e.items():
             old, change = e[self.here], self.front * self._curl(axis, self.h, behind)

@@ -140,7 +140,7 @@ def cut_axis(
     lead: int = 0,
     joint: bool = False,
 ) -> SkewedCut:
-    """Divide an axis into blocks that have `size` cells at level 1. With `size` 0, the axis is one block. The first
+    """Divide an axis into blocks that have `size` cells at level 1. If `size` is 0, the axis is one block. The first
     block begins at cell `first`.
 
     The first block has `lead` cells more than the other blocks. It has no fringe below, so its frame is not larger than

@@ -130,8 +130,8 @@ def has_updates(problem: Problem, levels: int, zeta: int) -> bool:
 
 
 def make_pass(problem: Problem, levels: int, sizes: Sizes) -> Pass:
-    """Make the actions of one pass. For each block and slab: read one slab ahead, update the slab, and write the planes
-    that are complete."""
+    """Make the actions of one pass. For each block and each slab, the actions read one slab ahead, update the slab, and
+    write the planes that are complete."""
     cut = blocks_in_y(problem, levels, sizes)
     is_linked = linked(problem, levels, sizes.slab)
     streams = [_Stream(problem, levels, block, is_linked, sizes.keeps_statics) for block in cut.blocks]
@@ -190,7 +190,7 @@ class _Stream:
             yield from self._write_to(end)
 
     def _read_to(self, zeta: int) -> Iterator[Action]:
-        """Yield the reads of all planes that updates below `zeta` need."""
+        """Yield the reads of all planes that are needed for updates below `zeta`."""
         yield from self._read_state_to(zeta + self.problem.skew_z)
         z0, z1 = self.statics_read, min(zeta + self.problem.statics_z, self.problem.planes)
         if z1 > z0:
@@ -262,8 +262,8 @@ def candidates(problem: Problem, budget_bytes: int, given: GivenSizes = FREE) ->
 
 def _whole_grid_candidates(problem: Problem) -> Iterator[Sizes]:
     """Yield one pass in one slab, which reads all planes, updates all planes, and writes all planes. Then yield one or
-    a few passes in several slabs, so that transfers overlap updates. Still thinner slabs cost more time than they
-    hide."""
+    a few passes in several slabs, so that transfers overlap updates. Even thinner slabs would cost more time than they
+    save."""
     yield Sizes(problem.levels, _zetas(problem, problem.levels), diamond=0, keeps_statics=True)
     thicker = max(1, -(-WHOLE_GRID_SLAB_BYTES // (SLABS[0] * problem.record_bytes * problem.state_arrays)))
     for levels in islice(levels_worth_trying(problem), WHOLE_GRID_PASSES):

@@ -77,7 +77,7 @@ class _Range:
 
 
 def _cut(extent: int, reach: int, levels: int, size: int, group: int = 1) -> _Blocks:
-    """Divide an axis into blocks of `size` cells, rounded up to whole groups. With `size` 0, the axis is one block."""
+    """Divide an axis into blocks of `size` cells, rounded up to whole groups. If `size` is 0, the axis is one block."""
     return _Blocks(extent, reach, levels, round_up(size, group) or extent, group)
 
 

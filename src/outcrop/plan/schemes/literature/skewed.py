@@ -68,7 +68,7 @@ class Cuts:
 
 
 def cuts(problem: Problem, levels: int, sizes: Sizes) -> Cuts:
-    """Return the blocks for passes of `levels` levels. In x, blocks lean by whole vectors."""
+    """Return the blocks for passes of `levels` levels. Along x, each level of a block is shifted by whole vectors."""
     nz, ny, _ = problem.shape
     reach_x = round_up(problem.radii[2], problem.vector_cells)
     block_x = round_up(sizes.block_x, problem.vector_cells)
@@ -198,7 +198,7 @@ def _variant(name: Variant) -> Scheme:
         lambda problem, sizes: volume(name, problem, sizes),
         blocked.SIZES,
         single=True,
-        # unfinished levels have no checksums, because they are written in other parts than they are read
+        # unfinished levels have no checksums, because a read may cover only a part of what was written
         checks_all=False,
     )
 
