@@ -20,10 +20,11 @@ Outcrop made the file `tiles`. Therefore Outcrop may replace `tiles` if no commi
 
 A process that changes the array locks the folder exclusively. Readers share the lock and map the tiles. The folder is
 locked before any file in the folder is read or made. All files are opened relative to the descriptor of the folder, and
-links are not followed. No file is trusted before these checks. Each file must be a regular file. Each record must have
-a valid checksum, and its generation must be even in commit.0.json and odd in commit.1.json. If both records exist, they
-must belong to the same array. The file `tiles` must be large enough. `parse_record` checks the type and the range of
-each field, and that the tables have one entry for each tile. Therefore later code may rely on the sizes in a record.
+links are not followed. Every file must pass these checks before it is used. Each file must be a regular file. Each
+record must have a valid checksum, and its generation must be even in commit.0.json and odd in commit.1.json. If both
+records exist, they must belong to the same array. The file `tiles` must be large enough. `parse_record` checks the type
+and the range of each field, and that the tables have one entry for each tile. Therefore later code may rely on the
+sizes in a record.
 """
 
 from __future__ import annotations

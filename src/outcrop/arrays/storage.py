@@ -1,4 +1,5 @@
-"""The storage of an array: the interface, memory that is lost with the process, and a mapped .npy file.
+"""The storage of an array: the interface and two implementations. One is memory that exists until the process ends. The
+other is a mapped .npy file.
 
 The system writes the pages of a mapped file at any time, at the latest when the file is flushed. The header fills one
 page, so that the values begin at the start of a page. If a flush does not finish, the file contains a mixture of old

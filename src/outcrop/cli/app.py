@@ -1,4 +1,4 @@
-"""The commands of `outcrop`, and the function that runs them by Typer."""
+"""The commands of `outcrop`, and the function that runs them with Typer."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def invoke(arguments: list[str]) -> int:
         result = get_command(app).main(words or ["--help"], prog_name="outcrop", standalone_mode=False)
     except typer.Exit as end:
         result = end.exit_code
-    except SystemExit as end:  # Typer raises this error for a closed pipe, after it has wrapped standard output
+    except SystemExit as end:  # if a pipe is closed, Typer replaces standard output and raises this error
         if not isinstance(end.__context__, BrokenPipeError):
             raise
         sys.stdout, sys.stderr = output, errors

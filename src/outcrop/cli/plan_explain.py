@@ -4,8 +4,8 @@ The tables show the best candidates of the tuner, and the place of each field th
 
 The advice predicts the time of the same run with the longest axis of the grid as the streaming axis. The advice is
 shown only if this order of axes saves much time. If the streaming axis is longer, the planes are smaller. Each level
-keeps a fixed number of planes in memory, so more levels fit, and fewer passes read and write the grid. A new plan is
-computed to predict how much time this saves.
+keeps a fixed number of planes in memory. If these planes are smaller, more levels fit, and fewer passes read and write
+the grid. A new plan is computed to predict how much time this saves.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def advice(planned: Planned) -> str:
 
 
 def _reordered(problem: Problem) -> Iterator[Problem]:
-    """Yield the problem for each order of the axes in which a longest axis comes first."""
+    """Yield the problem with reordered axes, once for each order whose first axis has the maximum length."""
     own = [place for place in range(3) if problem.ndim == 3 or place != 1]
     for order in permutations(own):
         z, y, x = order if problem.ndim == 3 else (order[0], 1, order[-1])

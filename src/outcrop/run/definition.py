@@ -100,7 +100,7 @@ def as_stencil(stencil: object) -> Stencil:
 
 
 def as_shape(shape: object, stencil: Stencil) -> Shape:
-    """Return `shape` as the shape of a grid. Raises InputError unless it has one valid size for each axis of the
+    """Return `shape` as a tuple of whole numbers. Raises InputError unless it has one valid size for each axis of the
     stencil."""
     sizes = list(islice(shape, 4)) if isinstance(shape, Iterable) else [shape]
     if len(sizes) != stencil.ndim:

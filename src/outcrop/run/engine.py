@@ -1,4 +1,4 @@
-"""Prepares and executes passes. This module joins the plan, the kernel, the storage and the executor.
+"""Prepares and executes passes. This module connects the plan, the kernel, the storage and the executor.
 
 The right column says when memory is allocated:
 
@@ -226,9 +226,10 @@ class Engine:
     the executor's form.
 
     `arrays_a` and `arrays_b` have the files of the state's two copies. For a run in place, `arrays_b` is empty.
-    `statics` has the files of fields that are only read. With `checksum`, planes are written with checksums and seals,
-    which are verified when planes are read. With `lock`, the window cannot be swapped out. Raises IllegalPlan, before
-    any file is opened, if the plan cannot be proved legal. Raises InputError if the window cannot be locked.
+    `statics` has the files of fields that are only read. With `checksum`, planes are written with checksums and seals.
+    The checksums and seals are verified when planes are read. With `lock`, the window cannot be swapped out. Raises
+    IllegalPlan, before any file is opened, if the plan cannot be proved legal. Raises InputError if the window cannot
+    be locked.
     """
 
     def __init__(

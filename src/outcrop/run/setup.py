@@ -178,7 +178,8 @@ def options_of(manifest: Manifest, stencil: Stencil) -> RunOptions:
 
 
 def as_steps(value: object) -> int:
-    """Return `value` as the number of steps of a run. Raises InputError if the value is not such a number."""
+    """Return `value` as the number of steps of a run. Raises InputError if the value is not a whole number from 1 to
+    MAX_STEPS."""
     steps = as_whole_number(value, "steps")
     if steps > MAX_STEPS:
         raise InputError(f"steps {shown(steps)}: at most {MAX_STEPS} at a time; go on with outcrop resume -t")
@@ -275,7 +276,7 @@ def _describe(
         boundary=str(definition.boundary),
         directories=tuple(str(path.absolute()) for path in directories),
         shard_planes=stripe_planes(layout.shape, layout.dtype, len(directories)),
-        in_place=bool(options.in_place),  # the option may be a bool of NumPy
+        in_place=bool(options.in_place),  # converted, because the option may be a bool of NumPy
         settings=settings,
         signals=definition.signals,
         coordinates=definition.coordinates,

@@ -264,9 +264,9 @@ class Simulation:
 
         With `progress="auto"`, a bar is shown in a terminal or notebook. With "lines", plain lines are shown if no bar
         can be drawn. With "none", nothing is shown. `on_snapshot(step, fields)` is called for each snapshot, after the
-        pass that wrote the snapshot is committed. `fields` maps names to arrays, which are mapped from files. At the
-        end, traces are copied into `.data` of Devito's receivers. Raises InterruptedRun after Ctrl-C, and StorageError
-        when storage fails. In both cases the last committed pass stays intact.
+        pass that wrote the snapshot is committed. `fields` maps the names of fields to arrays that are mapped from
+        files. At the end, traces are copied into `.data` of Devito's receivers. Raises InterruptedRun after Ctrl-C, and
+        StorageError when storage fails. In both cases the last committed pass stays intact.
         """
         if not isinstance(progress, str) or progress not in KINDS:
             raise InputError(f"progress {shown(progress)} is unknown; there are {', '.join(KINDS)}")

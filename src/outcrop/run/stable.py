@@ -129,5 +129,5 @@ def _judged(stencil: Stencil, parameters: Mapping[str, float], states: Sequence[
 def _cached(
     stencil: Stencil, parameters: tuple[tuple[str, float], ...], states: tuple[tuple[tuple[str, float], ...], ...]
 ) -> str | None:
-    with np.errstate(all="ignore"):  # a field of zeros causes a division by 0, which has no effect on the result
+    with np.errstate(all="ignore"):  # in a field of zeros, a division by 0 does not change the result
         return stability(stencil, dict(parameters), [dict(state) for state in states])

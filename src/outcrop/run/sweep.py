@@ -1,4 +1,4 @@
-"""`Sweep`: steps of a stencil on arrays in memory, with the kernels that runs use.
+"""`Sweep`: computes steps of a stencil on arrays in memory, with the same kernels as runs.
 
 `Sweep` is for programs that hold their arrays themselves, as NumPy arrays or as arrays on tiers. `Sweep` uses no
 blocking in time and no I/O, so its speed is that of a plain loop over memory. The results have the same bits as the
@@ -71,8 +71,9 @@ class Sweep:
 
     `arrays` maps the name of each field to its arrays. If the update of a field reads neighbours or previous values of
     this field, the field needs two arrays, which alternate. The first array must have the initial values, and both
-    arrays must have the values of the rim. All other fields need one array, which is updated in place if the stencil
-    updates the field. The boundary is fixed: cells closer to a side than the radius of the stencil keep their values.
+    arrays must have the values of the rim. All other fields need one array. If the stencil updates such a field, its
+    array is updated in place. The boundary is fixed: cells closer to a side than the radius of the stencil keep their
+    values.
 
         with Sweep(oc.stencils.stream_function(), {"psi": (a, b)}) as sweep:
             sweep.step()

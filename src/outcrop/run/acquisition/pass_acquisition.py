@@ -117,8 +117,8 @@ NO_ACQUISITION = Acquisition()
 
 @dataclass(frozen=True)
 class FieldSum:
-    """Sums over all cells of a field after `step` steps, including the rim. The sums are those of the values and of
-    their squares, in float64.
+    """Sums over all cells of a field after `step` steps. The cells of the rim are included. `sum` is the sum of the
+    values, and `squares` is the sum of their squares. Both are float64.
 
     Each group of 64 bytes along x is summed first. For this, the second half of the group is added to the first half,
     until one number is left. The sums of the groups are then added without rounding. Therefore the bits of a sum do not

@@ -176,8 +176,8 @@ def require_space(directory: Directory, manifest: Manifest, last_step: int) -> N
 def make_files(
     directory: Directory, manifest: Manifest, fields: list[str], first: int, steps: int
 ) -> Iterator[tuple[str, SnapshotFile]]:
-    """Make the files for the snapshots of the pass that begins with step `first`. For each snapshot, yield the name of
-    the file that will get its checksum, and the snapshot's own file. `fields` has the names of the stencil's fields in
+    """Make the files for the snapshots of the pass that begins with step `first`. For each snapshot, yield two values:
+    the name of the file for its checksum, and its `SnapshotFile`. `fields` has the names of the stencil's fields in
     their order. Raises OSError and StorageError."""
     itemsize = np.dtype(manifest.dtype).itemsize
     for entry in manifest.taps.snapshots:

@@ -49,7 +49,7 @@ class Records(Mapping[str, NDArray[Any]], ABC):
 
     @abstractmethod
     def _empty(self, name: str) -> NDArray[Any]:
-        """Return the array that `name` has before the first step: an array without values."""
+        """Return the array for `name` before the first step. This array has no rows."""
 
     @abstractmethod
     def _read(self, state: State, name: str) -> NDArray[Any]:

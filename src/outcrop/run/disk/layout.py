@@ -217,8 +217,8 @@ def _array(
     shape: Sequence[int], chunk: Sequence[int], dtype: str, axes: Sequence[str], codecs: list[dict[str, Any]],
     attributes: dict[str, Any],
 ) -> dict[str, Any]:  # fmt: skip
-    """Return the metadata of an array. The order of keys must not change, because `verify` compares the files byte by
-    byte."""
+    """Return the metadata of an array. The order of keys must not change, because `verify` compares zarr.json files
+    byte by byte."""
     return {
         "zarr_format": 3,
         "node_type": "array",

@@ -57,10 +57,10 @@ def resample(
     """Interpolate `values` linearly onto a grid of `shape`. The result can be assigned to a field.
 
     Planes are interpolated when they are read. `values` is an array of one to three axes, a zarr, dask or xarray
-    object, a file that `--init` accepts, or a result of `resample` or `extrude`. `axes` are the letters of its axes,
-    slowest first: "xz" for an array of shape (nx, nz). If the input does not have an axis of the grid, or has only one
-    sample along this axis, the values are repeated along this axis. On a grid of three axes, a section without letters
-    is (z, x), and a profile is (x).
+    object, a file that `--init` accepts, or a result of `resample` or `extrude`. `axes` has the letters of the axes of
+    `values`, slowest first: "xz" for an array of shape (nx, nz). If the input does not have an axis of the grid, or has
+    only one sample along this axis, the values are repeated along this axis. On a grid of three axes, a section without
+    letters is (z, x), and a profile is (x).
 
     Without spacings, the first samples of both grids are at the same place, and so are the last samples. With spacings,
     sample i along an axis is at i * `spacing` in the input and at `origin` + i * `new_spacing` in the result. All
@@ -106,7 +106,7 @@ def extrude(section: object, axis: str, count: int, *, axes: str = "", cache_byt
     """Return a volume that repeats a section `count` times along a new axis. A section has two axes. `axis` is the
     letter of the new axis: "z", "y" or "x".
 
-    `axes` are the letters of the section's axes, slowest first. By default, these are the two letters other than
+    `axes` has the letters of the section's axes, slowest first. By default, these are the two letters other than
     `axis`, in the order z, y, x. `extrude(model, "y", 512, axes="xz")` with a model of shape (nx, nz) gives the shape
     (nz, 512, nx). `section` may be any input of `resample`. Raises InputError for other letters, and for inputs that
     are not sections.
@@ -190,7 +190,7 @@ def _lengths(name: str, given: Lengths, ndim: int, signed: bool = False) -> list
 class AxisMap:
     """Sample i of the result is a + weight[i] (b - a), with a = input[low[i]] and b = input[high[i]].
 
-    The input has `size` samples."""
+    `size` is the number of samples of the input."""
 
     size: int
     low: Index

@@ -137,8 +137,8 @@ def choose_data_array(name: str, dataset: xarray.Dataset, wanted: str, remedy: s
 
 
 def _without_single_axes(variable: xarray.Variable) -> xarray.Variable:
-    """Return the variable with at most three axes, if this is possible. Axes of one sample are removed, beginning with
-    the first, until three axes are left."""
+    """Return the variable without some of its axes of one sample. Such axes are removed, beginning with the first,
+    until three axes are left."""
     for axis, size in variable.sizes.items():
         if variable.ndim > 3 and size == 1:
             variable = variable.isel({axis: 0})
