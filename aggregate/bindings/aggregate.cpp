@@ -64,8 +64,8 @@ class BoundRequest {
 
 using Variables = std::vector<std::vector<Extent>>;
 
-// Converts the facts about the machine that Python code has found. The Python object must exist until the plan is made,
-// because the core reads the distances of this object later.
+// Converts the facts that Python code has found about the machine. The Python object must exist until the plan is made,
+// because the core reads distances from this object later.
 MachineSources to_sources(nb::handle python) {
   MachineSources sources;
   sources.node_text = get<std::string>(python, "node_text");

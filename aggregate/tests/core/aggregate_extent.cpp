@@ -1,5 +1,5 @@
-// These tests check that the arithmetic of extents finds the same bytes as counting, and that invalid extents are
-// refused.
+// These tests check that the arithmetic of extents finds the same bytes as counting byte by byte, and that invalid
+// extents are refused.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,6 +1,6 @@
-// These tests check messages between ranks over MPI. The transport keeps the contract of all transports, with chunks of
-// the default size and with small chunks. The transport refuses invalid communicators. mpirun starts this program. The
-// first error ends all ranks.
+// These tests check messages between ranks over MPI. The transport must keep the contract of all transports, with
+// chunks of the default size and with small chunks. It must refuse invalid communicators. mpirun starts this program.
+// The first error ends all ranks.
 #include <sys/mman.h>
 #include <unistd.h>
 

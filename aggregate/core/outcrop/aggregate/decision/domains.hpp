@@ -122,7 +122,7 @@ class DomainWork {
   std::vector<std::size_t> local_begins_;
   std::vector<bool> dense_;
   std::vector<BufferedRange> runs_;
-  // the round whose runs are in `runs_`; a domain of one round computes its runs only once
+  // The round whose runs are in `runs_`. A domain with only one round therefore computes its runs only once.
   std::size_t runs_round_ = ~std::size_t{0};
 };
 

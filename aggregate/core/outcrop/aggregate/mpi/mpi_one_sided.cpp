@@ -17,8 +17,8 @@ MpiWindow::MpiWindow(MPI_Comm communicator, std::size_t slots, std::size_t slot_
   check(MPI_Win_set_errhandler(window_, MPI_ERRORS_RETURN), "setting the error handler of a window");
 }
 
-// Begins access to the windows. The windows must have MPI's unified memory model. With the other model, other ranks see
-// what a rank has stored in its window only after calls that lock them out.
+// Begins access to the windows. The windows must have MPI's unified memory model. With MPI's separate memory model, a
+// rank must lock out other ranks before they can see what it has stored in its window.
 void MpiWindow::open() {
   int *model = nullptr, found = 0;
   check(MPI_Win_get_attr(window_, MPI_WIN_MODEL, &model, &found), "asking for the memory model of a window");

@@ -100,7 +100,7 @@ bool Outcome::send_up() {
   Failure merged = slot.failure;
   for (std::size_t i = 0; i < children_.size() && !merged.happened(); ++i) merged = from_children_[i];
   if (parent_ >= 0) {
-    from_children_[0] = merged;  // valid until the message has been sent, unlike `merged`
+    from_children_[0] = merged;  // this copy exists until the message has been sent
     requests_.push_back(link_.send(bytes_of(std::as_const(from_children_[0])), parent_, tag_up));
   } else {
     final_ = merged;

@@ -36,7 +36,8 @@ std::string where(const Medium &medium);
 
 class Segment {
  public:
-  /// The data that another rank needs to find a segment. The data are valid as long as the maker keeps the segment.
+  /// The data by which another rank finds a segment. They are valid until the process that made the segment releases
+  /// it.
   struct Address {
     std::int32_t process = 0, descriptor = -1;
     std::uint64_t device = 0, inode = 0, bytes = 0;

@@ -66,7 +66,7 @@ struct Cost {
   double total() const { return fill() + empty() - hidden; }
 };
 
-/// The properties of a node and of its surroundings from which cost() computes a cost.
+/// The data about a node and the machine from which cost() computes a cost.
 struct NodeConditions {
   Network network;
   Target target;
@@ -111,7 +111,7 @@ std::span<const Tally> tallies_of(std::span<const Tally> sorted, std::size_t dom
 std::vector<std::vector<double>> distances_gathered(std::span<const NodeTallies *const> all, std::size_t nodes,
                                                     const Distances &distances);
 
-/// Returns the same sum for each domain, but only for one node: the domain's element of `node_of_domain`.
+/// Returns the same sum for each domain, but for only one node. This node is the domain's element of `node_of_domain`.
 std::vector<double> distances_gathered_at(const NodeTallies &tallies, std::size_t nodes, const Distances &distances,
                                           std::span<const std::uint32_t> node_of_domain);
 

@@ -38,8 +38,7 @@ struct Option {
   Cost cost;
 };
 
-/// The result of comparing a tier with the chosen tier of the same node. `taken` means that other aggregators use all
-/// room of the tier.
+/// Says why a tier of the node was chosen or not. `taken` means that other aggregators use all room of the tier.
 enum class Verdict : std::uint8_t { chosen, dearer, taken, no_room, too_volatile, not_requested };
 
 struct Choice {

@@ -62,8 +62,8 @@ struct GivenText {
   std::string origin;
 };
 
-/// A setting. The name of the setting's hint is outcrop_agg_ and `name`. The name of its variable is OUTCROP_AGG_ and
-/// `name` in capitals.
+/// A setting. The name of its hint is "outcrop_agg_" followed by `name`. The name of its environment variable is
+/// "OUTCROP_AGG_" followed by `name` in capitals.
 struct SettingRow {
   std::string_view name;     ///< of the argument
   std::string_view field;    ///< of Settings

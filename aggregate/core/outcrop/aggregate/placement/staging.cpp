@@ -29,8 +29,8 @@ double seconds_of_drain(const Machine &machine, const Placement &placement, cons
 }
 
 // Returns a target that describes a tier of each node, so that the cost model can treat the tier as a target. The
-// aggregators of a node share the bandwidth of the tier. For each byte, an aggregator also needs 1 / `work` seconds,
-// which it does not share.
+// aggregators of a node share the bandwidth of the tier. In addition, each aggregator needs 1 / `work` seconds for each
+// byte, independently of other aggregators.
 Target as_target(const Tier &tier, double bytes_per_second, double work, const Contention &contention) {
   const double aggregators = contention.on_node;
   const double seconds = aggregators / bytes_per_second + 1 / work;  // for one byte

@@ -32,7 +32,7 @@ bool is_plain_name(const std::string &name) {
          name.find('\0') == std::string::npos;
 }
 
-// Returns true if an index keeps the conditions on which all readers of node files rely.
+// Returns true if an index meets the conditions on which all readers of node files rely.
 bool is_valid(const NodeIndex &index) {
   std::uint64_t end = 0;
   for (const NodeRange &each : index.ranges) {

@@ -123,7 +123,7 @@ std::uint64_t cached_pages([[maybe_unused]] int descriptor, [[maybe_unused]] std
   return syscall(number, descriptor, range, counts, 0) == 0 ? counts[0] : 0;
 }
 
-// The rates are kept for each device until the process ends, because several files of a device may be opened in turn.
+// These rates are kept until the process ends, because later files on the same device use them, too.
 std::mutex rates_mutex;
 std::map<dev_t, DeviceRates> rates_of_devices;
 

@@ -232,7 +232,7 @@ bool Stage::drain_next(std::unique_lock<std::mutex> &lock) {
 }
 
 // Makes room in the stage: waits until the oldest step is drained, and then removes this step. If the stage has no
-// steps, throws an error that names `bytes`.
+// steps, throws an error, which says that `bytes` bytes do not fit.
 void Stage::evict(std::unique_lock<std::mutex> &lock, std::uint64_t bytes) {
   if (steps_.empty()) throw StorageError("stage", spec_.folder, 0, bytes, ENOSPC);
   wait_for_drain(lock, [this] { return steps_.front().drained; });

@@ -38,8 +38,8 @@ struct Timing {
   double seconds_messages = 0;  ///< time from the start of the operation until its last message has ended
   std::uint64_t bytes_storage = 0;
 
-  /// Returns which part of the shorter of the times seconds_copying and seconds_storage overlapped with the other time:
-  /// a number from 0 to 1. Returns no value if one of the times is 0.
+  /// Compares the times seconds_copying and seconds_storage. Returns the fraction of the shorter time that overlapped
+  /// with the longer one, from 0 to 1. Returns no value if one of the times is 0.
   std::optional<double> overlap() const;
 };
 
@@ -63,8 +63,8 @@ std::uint64_t unpack(const Pattern &pattern, const Range &range, std::span<std::
 std::uint64_t lay(const Pattern &pattern, const Range &range, const std::byte *message, std::byte *buffer);
 std::uint64_t lift(const Pattern &pattern, const Range &range, const std::byte *buffer, std::byte *message);
 
-/// Calls move(offset in the file, data, length) for each contiguous run. Begins with extent `first`, and continues with
-/// extent 0 after the last extent. Within an extent, the runs have the order of the file.
+/// Calls move(offset in the file, data, length) for each contiguous run. Begins with the extent of index `first`. After
+/// the last extent, continues with extent 0. Within an extent, the runs have the order of the file.
 template <typename Move>
 void move_runs(const Pattern &pattern, std::span<std::byte *const> memory, std::uint64_t base, std::size_t first,
                Move &&move) {
