@@ -106,8 +106,8 @@ def table(figures: dict[str, Any]) -> str:
 
 
 def fitting(scale: CoreScale, directory: Path) -> CoreScale:
-    """Return `scale`, with fewer planes if necessary. The number of planes is halved until both arrays fit on the disk,
-    and also into memory, because (b) needs this.
+    """Return `scale`, with fewer planes if necessary. The number of planes is halved until both arrays fit on the disk
+    and into memory. They must fit into memory for (b).
     """
     room = min(0.75 * discover.memory_bytes(), 0.9 * discover.free_disk_bytes(directory))
     nz, ny, nx = scale.shape

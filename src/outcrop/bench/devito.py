@@ -3,7 +3,7 @@ aggressive tuner finds.
 
     python -m outcrop.bench.devito NAME STEPS N0 N1 N2
 
-This command prints the seconds of STEPS steps as JSON. Devito's summary reports these seconds for its loops. A first
+This command prints the seconds of STEPS steps as JSON. The seconds come from Devito's summary of its loops. A first
 `apply` compiles and tunes the operator. The measured `apply` uses the tuned blocks. The program is a separate process,
 so that all memory is free afterwards.
 """

@@ -2,7 +2,9 @@
 
 A separate process with limited memory can measure cases:
 
-    python -m outcrop.bench.io_cases CASES FILE SECONDS     the cases as JSON; prints their figures as JSON
+    python -m outcrop.bench.io_cases CASES FILE SECONDS
+
+CASES is JSON. The process prints the figures of these cases as JSON.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 The first two rates use the same loops as runs, but on an endless grid and without storage. A whole run is a separate
 process, so that its memory can be measured and limited separately:
 
-    python -m outcrop.bench.rates DIRECTORY STEPS BUDGET_BYTES SIZES     prints the report as JSON
+    python -m outcrop.bench.rates DIRECTORY STEPS BUDGET_BYTES SIZES     # prints the report as JSON
 """
 
 from __future__ import annotations

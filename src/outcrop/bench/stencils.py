@@ -187,8 +187,8 @@ def copies_of(case: StencilCase) -> int:
 
 
 def shape_of(case: StencilCase, scale: StencilScale, size: tuple[int, int, int] | None) -> tuple[int, ...]:
-    """Return the grid of a case. It is `size` if that is given. Otherwise the arrays of the grid fill `grid_bytes` of
-    the scale."""
+    """Return the grid of a case. If `size` is given, it is the grid. Otherwise the arrays of the grid fill `grid_bytes`
+    of the scale."""
     if size is not None:
         nx, ny, nz = size
         return (nz, ny, nx) if len(case.plane) == 2 else (nz * ny, nx)

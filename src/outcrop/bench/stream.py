@@ -5,7 +5,7 @@ once. The arrays of a node are four times as large as its last-level caches. Som
 (`stream_rank`). The ranks of a node begin each loop together. The first repeat of a turn does not count. The results
 are checked.
 
-    mpirun -n 4 outcrop bench stream -d SCRATCH        each rank has its own files in SCRATCH
+    mpirun -n 4 outcrop bench stream -d SCRATCH        # each rank has its own files in SCRATCH
 """
 
 from __future__ import annotations
@@ -178,7 +178,7 @@ def _times(mode: StreamMode, loop: StreamLoop, rank: RankFigures) -> list[LoopTi
 
 
 def _moved(mode: StreamMode, loop: StreamLoop, ranks: Sequence[RankFigures]) -> int:
-    """Return the bytes that these ranks move in one repeat."""
+    """Return the bytes that `ranks` move in one repeat."""
     return sum(one.modes[mode.name].count for one in ranks) * ITEM_BYTES * loop.arrays
 
 

@@ -71,7 +71,7 @@ def listed(text: str) -> int:
 
 @dataclass(frozen=True)
 class Caches:
-    """The bytes of the second-level cache of a core, and of the last-level cache."""
+    """The sizes in bytes of a core's second-level cache and of the last-level cache."""
 
     second_bytes: int
     last_bytes: int

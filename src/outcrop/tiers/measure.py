@@ -117,7 +117,7 @@ def measure_storage(folder: Path, free_bytes: int, io: str = "auto") -> Figures:
 
 @dataclass(frozen=True)
 class _Meter:
-    """Measures on the first `span_bytes` of a store's file."""
+    """Measures transfers of the first `span_bytes` bytes of a store's file."""
 
     store: _core.Store
     span_bytes: int

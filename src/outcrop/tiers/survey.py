@@ -1,6 +1,7 @@
 """Find all tiers of this machine, the tiers that hold a path, and the tiers that share their free space.
 
-A tier is memory, a file system, or declared by the user. Its figures are declared, cached, or measured:
+A tier is memory or a file system. Users can also declare tiers. The figures of a tier are declared, cached, or
+measured:
 
     NUMA nodes ──► memory_tiers ──┐
     mounts ──────► storage_tiers ─┼──► Tier ──► figures: declared, cached for its device, or measured now and kept
@@ -38,10 +39,10 @@ def find_tiers(
 ) -> list[Tier]:
     """Return all tiers, memory first, with unique names.
 
-    On the file systems of `directories`, tiers use these directories, or their closest existing parents. `declared` is
-    a file with the user's tiers. If `measure` is true, unknown figures are measured. If `refresh` is true, cached
-    figures count as unknown. `progress` is called with a text before each measurement. Raises InputError for
-    directories and files that cannot be used.
+    If one of `directories` is on a file system, the tier uses this directory, or its closest parent that exists.
+    `declared` is a file with the user's tiers. If `measure` is true, unknown figures are measured. If `refresh` is
+    true, cached figures count as unknown. `progress` is called with a text before each measurement. Raises InputError
+    for directories and files that cannot be used.
     """
     directories = [nearest_existing(folder) for folder in directories]
     for folder in directories:

@@ -1,10 +1,10 @@
 """A tier is a memory or a file system. It has a size, a speed, and a persistence (how long stored bytes last).
 
-    persistence     stored bytes last until                primitive that makes them durable
-    PROCESS         the process ends (DRAM, HBM, CXL)      none
-    REBOOT          the machine goes down (tmpfs)          none
-    JOB             the batch job ends (job scratch)       the primitive of the file system
-    PERMANENT       a user removes them                    MAP_SYNC + cache-line write-back (DAX), else msync, fdatasync
+    `PROCESS`     Bytes last until the process ends (DRAM, HBM, CXL). No call makes them durable.
+    `REBOOT`      Bytes last until the machine goes down (tmpfs). No call makes them durable.
+    `JOB`         Bytes last until the batch job ends (job scratch). The file system decides how they become durable.
+    `PERMANENT`   Bytes last until a user removes them. They become durable by MAP_SYNC and cache-line write-back (DAX),
+                  otherwise by msync or fdatasync.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class Persistence(IntEnum):
 class Figures:
     """The measured figures of a tier. Outcrop keeps them between runs. A figure that is None is not measured.
 
-    Sequential figures are for requests as large as the requests of a run. In memory, all threads access at once. In
-    files, a queue holds several requests. Random figures are for many accesses at once, of 4 KiB in files, and of a
+    Sequential figures are for requests as large as the requests of a run. In memory, all threads make requests at once.
+    In files, a queue holds several requests. Random figures are for many accesses at once, of 4 KiB in files, and of a
     cache line in memory. Latencies are for one access at a time. Bandwidths of memory count each byte read once and
     each byte written once, as STREAM does.
     """
@@ -60,7 +60,7 @@ class Figures:
 
 @dataclass(frozen=True, kw_only=True)
 class Tier(Figures):
-    """A place for bytes, with its figures. `note` says why some figures are not measured."""
+    """A memory or a file system, with its figures. `note` says why some figures are not measured."""
 
     name: str
     """A unique, stable name that is easy to type, such as "dram", "cxl0", "nvme0" or "tmpfs-dev-shm", or the declared

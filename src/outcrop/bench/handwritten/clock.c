@@ -1,6 +1,6 @@
 /* Measures loops in C, because a call from Python takes as long as a loop over data in a cache.
  *
- * A generated kernel gets planes z0 <= z < z1 two at a time, as from the engine, and rows in blocks of `rows`. */
+ * A generated kernel gets planes z0 <= z < z1 two at a time, and rows in blocks of `rows`. The engine does the same. */
 #define _GNU_SOURCE
 #include <time.h>
 
@@ -18,7 +18,7 @@ static double now(void) {
   return time.tv_sec + 1e-9 * time.tv_nsec;
 }
 
-/* `source` and `target` have `sources` and one list of all planes of the grid. */
+/* `source` has `sources` lists, and `target` is one list. Each list has all planes of the grid. */
 double time_generated(outcrop_kernel kernel, const void *const *const *source, long sources, void *const *target,
                       const void *scalars, long z0, long z1, long y0, long y1, long nx, long ny, long rows,
                       long repeats) {

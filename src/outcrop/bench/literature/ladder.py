@@ -95,7 +95,7 @@ def bench(
 
 @dataclass
 class Bar:
-    """A bar of the ladder is one column, in core or out of core. It computes `steps` steps with `budget_bytes` of
+    """A bar of the ladder: one column, in core or out of core. The column computes `steps` steps with `budget_bytes` of
     memory.
 
     `runs` are the measurements of `steps` steps, or of fewer steps if `is_scaled` is true. If there are no runs,

@@ -8,8 +8,8 @@ these sizes. `estimate` is an older figure that was computed without plans. For 
 blocks are as large as the largest block. So the estimate is up to 12 % larger.
 
     `AL-NR`        The rows aio, aio3y and aio5y are skewed-full, -3y and -5y with the sizes of Blk-Tune.
-    `wavefront`    There are k blocks in y. One row has k = 1, another has the k that moves the fewest bytes. The levels
-                   are as many as fit into 90 % of the memory. The rest is for slabs that are read or written.
+    `wavefront`    There are k blocks in y. One row has k = 1, another has the k that moves the fewest bytes. The number
+    of levels is the maximum that fits into 90 % of the memory. The rest is for slabs that are read or written.
     `overlapped`   The candidate that moves the fewest bytes.
     `floor`        The grid is read once and written once.
 
