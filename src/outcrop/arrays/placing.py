@@ -70,7 +70,7 @@ def array(
     """
     spec = ArraySpec(shape, dtype, tier, access, persist, path, working, bytes_read_per_step, bytes_written_per_step)
     if spec.is_committed and spec.path is None:
-        # This call raises InputError if the tier keeps no values. The missing path is reported only after this check.
+        # This call raises InputError if the tier keeps no values. Otherwise only the path is missing.
         possible_tiers("array", spec, find_tiers())
         raise InputError(f"persist={persist!r} needs a path, by which the array is found again")
     return _make(spec, seconds_per_step)

@@ -63,7 +63,7 @@ def simulate(
     """Place aggregators on another machine, predict the time that they take, and compare with ROMIO's placement.
 
     A file can describe the tiers of the nodes (docs/reference/aggregation.md). Without such a file, the tiers of this
-    machine are used. Only --json writes a file.
+    machine are used. A file is written only with --json.
     """
     from outcrop.aggregate.nodes import node_tiers
     from outcrop.aggregate.placement import Network, Target

@@ -225,11 +225,11 @@ class Engine:
     """Executes the passes of a run. An `Engine` has the window in memory, the open files of the run, and the plan in
     the executor's form.
 
-    `arrays_a` and `arrays_b` have the files of the state's two copies. For a run in place, `arrays_b` is empty.
-    `statics` has the files of fields that are only read. With `checksum`, planes are written with checksums and seals.
-    The checksums and seals are verified when planes are read. With `lock`, the window cannot be swapped out. Raises
-    IllegalPlan, before any file is opened, if the plan cannot be proved legal. Raises InputError if the window cannot
-    be locked.
+    `arrays_a` has the files of the first copy of the state, and `arrays_b` has the files of the second copy. For a run
+    in place, `arrays_b` is empty. `statics` has the files of fields that are only read. With `checksum`, planes are
+    written with checksums and seals. The checksums and seals are verified when planes are read. With `lock`, the window
+    cannot be swapped out. Raises IllegalPlan, before any file is opened, if the plan cannot be proved legal. Raises
+    InputError if the window cannot be locked.
     """
 
     def __init__(

@@ -93,8 +93,8 @@ class Coordinates:
 def as_coordinates(spacing: object, origin: object, units: object, ndim: int) -> Coordinates | None:
     """Return the coordinates that a user has given, or None when `spacing`, `origin` and `units` are all None.
 
-    `spacing` and `origin` are each one number for all axes, or one number for each axis. Raises InputError for other
-    values.
+    Each of `spacing` and `origin` is one number for all axes, or a sequence with one number for each axis. Raises
+    InputError for other values.
     """
     if spacing is None and origin is None and units is None:
         return None

@@ -44,8 +44,8 @@ RawSum: TypeAlias = tuple[bytes, float, bytes, float, float, float]
 
 @dataclass(frozen=True, eq=False)
 class PointInjection:
-    """In step t, values[t - first_step, i] is added to field[cells[i]] for each point i. All points of one injection
-    are added in their order, then the points of the next injection.
+    """In step t, values[t - first_step, i] is added to field[cells[i]] for each point i. The order of the additions is
+    injection by injection, and point by point within an injection.
 
     `values` has the shape (steps, points) and the field's dtype. Its first row is for step `first_step`. A point in the
     rim is refused unless all values of the point are 0, because the rim never changes.

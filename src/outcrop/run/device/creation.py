@@ -100,8 +100,8 @@ def check_devices(devices: list[Path], description: Description, force: bool) ->
 
 
 def hold_devices(devices: list[Path], description: Description, force: bool) -> list[int]:
-    """Open the devices for this process alone, and return their descriptors. Closing a descriptor releases the device.
-    Raises InputError if the run cannot be created on the devices.
+    """Open the devices exclusively, and return their descriptors. Closing a descriptor releases the device. Raises
+    InputError if the run cannot be created on the devices.
 
     The function checks for duplicates, use by other programs, permission and size. Without `force`, it also checks that
     the devices have no known content.
@@ -138,8 +138,8 @@ def hold_devices(devices: list[Path], description: Description, force: bool) -> 
 
 
 def hold_empty(device: Path) -> int:
-    """Open a device for this process alone, and return its descriptor. Closing the descriptor releases the device.
-    Raises InputError if the device has known content."""
+    """Open a device exclusively, and return its descriptor. Closing the descriptor releases the device. Raises
+    InputError if the device has known content."""
     device_use.require_writable(device)
     handle = device_use.claim(device)
     try:

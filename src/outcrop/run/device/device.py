@@ -240,8 +240,8 @@ def signature_on(path: Path, handle: int) -> str:
 
 
 def _records_of(manifest: Manifest, device: Path) -> Directory:
-    """Open the folder of records of the run on `device`, and return it. Raises StorageError unless the MEMBER file in
-    the folder names the run."""
+    """Return the open folder of records of the run on `device`. Raises StorageError unless the MEMBER file in the
+    folder names the run."""
     assert manifest.records is not None
     what = f"{manifest.records}, records of the run on {device},"
     try:

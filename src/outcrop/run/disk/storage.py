@@ -11,8 +11,8 @@ All files are opened beneath descriptors of the run's directories, and links are
 readers of Zarr. A further directory is used only if its MEMBER file says that it belongs to this run. The storage on
 block devices is in `run/device`.
 
-Scratch files hold the temporary arrays of a pass: rows between blocks, and levels that are not final. After a scratch
-file has been opened, its name is removed. Therefore the system frees the file when the process ends.
+Scratch files hold the temporary arrays of a pass: rows between blocks, and levels that are not final. The name of a
+scratch file is removed as soon as the file is open. Therefore the system frees the file when the process ends.
 """
 
 from __future__ import annotations

@@ -296,7 +296,7 @@ class Interpolator:
         return max(1, BLOCK_BYTES // (cells * itemsize))
 
     def _input(self, z: int) -> Array:
-        """Return plane z of the input, converted to the dtype of the arithmetic. The plane is cached."""
+        """Return plane z of the input, converted to the dtype that the interpolation uses. The plane is cached."""
         if z not in self._near:
             block = np.asarray(self._array.planes(z, z + 1))
             require_real(self._array.name, block.dtype)

@@ -159,7 +159,7 @@ class _FortranOrder:
 
 
 def open_npy(path: Path, variable: str, cache_bytes: int) -> InputArray:
-    """Return the array in a .npy file of a real dtype, in C or Fortran order."""
+    """Return the array in a .npy file. The dtype must be real. The order may be C or Fortran."""
     try:
         with open_regular(path) as file:
             shape, fortran, dtype, start = _read_header(str(path), file)
