@@ -74,8 +74,8 @@ void join_neighbours(std::vector<std::vector<Range>> &domains, std::size_t toget
   domains = std::move(joined);
 }
 
-// Sends this rank's patterns to the aggregators. Returns the senders of each domain; the list is empty if this rank is
-// not the domain's aggregator.
+// Sends this rank's patterns to the aggregators. Returns one list of senders for each domain. If this rank is not the
+// aggregator of a domain, the domain's list is empty.
 std::vector<std::vector<Sender>> exchange_patterns(const Link &link, std::span<const Announced> parts,
                                                    const std::vector<std::vector<std::uint64_t>> &own,
                                                    std::span<const int> aggregators) {

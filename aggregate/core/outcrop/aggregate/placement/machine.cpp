@@ -234,8 +234,8 @@ std::string text_of_node(const MachineSources &sources) {
   return text_of_this_node(text, text_name(sources), sources.target_folder);
 }
 
-// Collective. Calls make() only on ranks where `makes` is true. Returns the texts of all ranks; the other ranks have
-// empty texts.
+// Collective. Calls make() only on ranks where `makes` is true. Returns the texts of all ranks. The texts of the other
+// ranks are empty.
 template <typename Make>
 std::vector<std::string> gather_made(const Link &link, bool makes, Make make, std::string problem = {}) {
   std::string mine;

@@ -18,7 +18,7 @@ namespace {
 struct Capacity {
   Columns columns;                  // each column is a tier of a node, and each group is a node
   std::vector<std::uint32_t> tier;  // of each column
-  // the number of aggregators that have room, for each tier of node 0, then of node 1, and so on
+  // How many aggregators have room on each tier of node 0, then on each tier of node 1, and so on.
   std::vector<std::uint32_t> slots;
   std::uint32_t max_on_node = 1;  // the maximum number of aggregators on a node
 };

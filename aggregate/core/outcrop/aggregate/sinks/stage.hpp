@@ -179,8 +179,8 @@ class Stage {
   /// stay in the stage.
   void finish();
 
-  /// Drains the oldest step that is not drained. Only for stages without a thread. Returns false if all steps were
-  /// already drained, or if draining has failed.
+  /// Drains the oldest step that is not drained. This function is only for stages without a thread. Returns false if
+  /// all steps were already drained, or if draining has failed.
   bool drain_next();
 
   /// Waits as finish() does, and then removes all steps from the stage. Afterwards other writers may write to the
