@@ -14,7 +14,7 @@ DIRECTORY. Arrays are made there and removed at the end. The printed table has t
 
 The progress of the iteration is ‖Δψ‖/‖ψ‖, the change of the last step. With `--until`, the program first iterates
 without measuring, to find the number of steps that this change needs. The last line of the output is the minimum time
-of full persistence: its bytes divided by the bandwidth at which the tier makes bytes durable.
+of full persistence. This is the number of written bytes divided by the bandwidth at which the tier makes bytes durable.
 """
 
 import argparse

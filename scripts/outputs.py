@@ -161,8 +161,8 @@ def differences(example: Example) -> list[str]:
     description of the difference.
 
     If the output differs between machines, the comparison uses `form`. The first lines must agree, and each further
-    line on the page must agree with any line of the output. A line is not compared if no line of the output begins with
-    the same word, because not every machine has the tier that this word names.
+    line on the page must agree with any line of the output. The first word of a line may name a tier that this machine
+    does not have. So a line is not compared if no line of the output begins with the same word.
     """
     lines = printed(example)
     if not example.of_one_machine:

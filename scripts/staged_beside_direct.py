@@ -4,7 +4,7 @@
 
 The script prints the prediction and the decision of the model. It measures both ways alternately, in one process
 without MPI. Writes to the target are durable and bypass the page cache, as for files larger than memory. The cost of a
-step is the time that the program waits: the whole time, including the drain at the end, minus the time of the
+step is the time that the program waits. This is the whole time, including the drain at the end, minus the time of the
 computation alone. `--limit` makes the target as slow as a busy shared file system. A control group then limits the
 bandwidth of this process on the target. Only root can set this limit.
 """

@@ -21,8 +21,8 @@ SOAK = int(os.environ.get("OUTCROP_SOAK", "1"))
 
 
 def examples(count: int) -> int:
-    """Return the number of examples that a random test tries. This is `count`, or a multiple of `count` in `make
-    soak`."""
+    """Return the number of examples that a random test tries. This number is `count`, and in `make soak` it is a
+    multiple of `count`."""
     return count * SOAK
 
 

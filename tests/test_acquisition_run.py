@@ -1,4 +1,5 @@
-"""Check sources, receivers and norms of whole runs. The values must equal the oracle's, also after kills."""
+"""Check sources, receivers and norms of whole runs. The values must equal those of the oracle, even if a run was killed
+and resumed."""
 
 import os
 import signal
@@ -228,7 +229,8 @@ REFUSALS: list[tuple[dict[str, Any], str]] = [
 
 @pytest.mark.parametrize(("options", "words"), REFUSALS, ids=[words for _, words in REFUSALS])
 def test_what_cannot_be_is_one_line(options: dict[str, Any], words: str, tmp_path: Path) -> None:
-    """Checks that the one-line error names the point, the place of the point, and the remedy. No run is made."""
+    """Checks that wrong sources, receivers, snapshots and norms give an error of one line. The error names the wrong
+    part and the correct form. No run is made."""
     with pytest.raises(InputError, match=words) as caught:
         make(tmp_path / "run.oc", **options)
     assert "\n" not in str(caught.value)

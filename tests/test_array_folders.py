@@ -64,7 +64,7 @@ def test_space_is_counted_for_all_arrays(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_a_run_over_directories_goes_completely_when_it_is_replaced(tmp_path: Path) -> None:
-    """Checks that the replacement of a run removes the folders of all its fields, also of fields that are only read.
+    """Checks the replacement of a run. The folders of all fields are removed, including fields that are only read.
     Files of the user are kept.
     """
     places = [tmp_path / "a", tmp_path / "b"]

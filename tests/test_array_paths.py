@@ -140,7 +140,8 @@ def test_names_that_are_no_text_and_a_working_directory_that_is_gone(
 
 
 def test_an_array_inside_a_run_lies_beside_what_the_run_has(tmp_path: Path) -> None:
-    """Checks that an array in the directory of a run gets its own folder and is no part of the run.
+    """Checks an array that is made in the directory of a run. The array gets its own folder and does not become a part
+    of the run.
 
     Names that the run uses are refused.
     """

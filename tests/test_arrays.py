@@ -41,8 +41,8 @@ def test_every_array_is_assigned_read_and_shown_by_zarr_and_xarray(tmp_path: Pat
 
 
 def test_files_are_listed_array_by_array(tmp_path: Path) -> None:
-    """Checks which files the engine gets: those of two copies of each array of the state, and of one copy of each other
-    array.
+    """Checks which files the engine gets. For each array of the state, it gets the files of two copies. For each other
+    array, it gets the files of one copy.
     """
     state = state_of(make_run([tmp_path / "a", tmp_path / "b"])[0])
     shards = state.layout.shards

@@ -70,7 +70,7 @@ def test_unknown_bench_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_small_stencil_bench_compares_like_with_like(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Checks that figures count whole steps, also if a step has several stages. Each stencil has a row, and its bytes
+    """Checks that figures count whole steps, even if a step has several stages. Each stencil has a row, and its bytes
     equal the prediction.
     """
     target, names = tmp_path / "figures.json", ["heat2", "maxwell", "d2q9"]

@@ -127,7 +127,8 @@ REFUSALS = {
 def test_bad_input_is_one_line_and_changes_nothing(
     words: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Checks that each message names the wrong value and the correct form. No file is created or changed."""
+    """Checks that wrong input is refused. Each message names the wrong value and the correct form. No file is created
+    or changed."""
     before = tree(tmp_path)
     assert call(words) == 2
     output = capsys.readouterr()
@@ -140,7 +141,7 @@ def test_bad_input_is_one_line_and_changes_nothing(
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
 def test_no_permission_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Checks that the error names a folder without write permission."""
+    """Checks that a folder without write permission is refused, and that the error names this folder."""
     Path("closed").mkdir(mode=0o500)
     assert call(changed(d="closed/run.oc")) == 2
     assert "closed" in capsys.readouterr().err

@@ -267,7 +267,8 @@ def test_a_copy_in_dram_is_committed_the_same(tmp_path: Path) -> None:
 def test_what_cannot_be_is_one_line_and_makes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: dict[str, object], message: str
 ) -> None:
-    """Checks that the error names the wrong value and the correct form. No file is made."""
+    """Checks that wrong arguments of arrays are refused. The error names the wrong value and the correct form. No file
+    is made."""
     if words.get("tier") == "tmpfs" and not Path("/dev/shm").is_mount():
         pytest.skip("no tmpfs here")
     monkeypatch.chdir(tmp_path)

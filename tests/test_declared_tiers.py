@@ -83,7 +83,8 @@ BAD = {
 
 @pytest.mark.parametrize(("text", "message"), BAD.values(), ids=BAD.keys())
 def test_what_cannot_be_is_one_line(text: str, message: str, tmp_path: Path) -> None:
-    """Checks that the error names the file, the key, the wrong value and the correct form."""
+    """Checks that a wrong file of tiers is refused. The error names the file, the key, the wrong value and the correct
+    form."""
     with pytest.raises(InputError) as error:
         parse_tiers(text.replace("FOLDER", str(tmp_path)), "bad.toml")
     assert re.search(f"bad.toml.*{message}", str(error.value)), error.value
@@ -144,8 +145,8 @@ NO_FILES: dict[str, tuple[Callable[[Path], object], str]] = {
 def test_what_is_no_file_of_tiers_is_one_line(
     make: Callable[[Path], object], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Checks that a path is refused if it is not a small text file, wherever the path comes from. Files without an end,
-    such as /dev/zero, are not read.
+    """Checks that a path is refused if it is not a small text file. The path may come from an option, from the
+    environment variable or from the user's folder. Files without an end, such as /dev/zero, are not read.
     """
     path = tmp_path / "outcrop" / "tiers.toml"
     path.parent.mkdir()

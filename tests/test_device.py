@@ -96,8 +96,8 @@ def test_regions_are_apart_aligned_and_behind_the_header(devices: int, in_place:
 @pytest.mark.parametrize("count", [1, 2])
 @pytest.mark.parametrize("in_place", [False, True])
 def test_all_arrays_of_a_run_live_on_devices(tmp_path: Path, count: int, in_place: bool) -> None:
-    """Checks that a device holds all arrays, also previous values and fields that are only read. One commit covers all
-    arrays.
+    """Checks that a device holds all arrays, including previous values and fields that are only read. One commit covers
+    all arrays.
     """
     u, m = oc.Field("u"), oc.Field("m")
     update = 2 * u[0, 0, 0] - u.previous[0, 0, 0] + m[0, 0, 0]

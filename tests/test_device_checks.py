@@ -19,7 +19,7 @@ pytestmark = pytest.mark.usefixtures("images")
 
 def test_a_run_on_which_something_else_was_put_is_not_written(tmp_path: Path) -> None:
     """Checks that Outcrop does not continue a run if metadata of another program has appeared on its device. Such
-    metadata may lie behind the first sector, as those of md do."""
+    metadata may lie behind the first sector, for example the metadata of md."""
     device = make_image(tmp_path / "a.img")
     state = create(device)
     state.commit(0)

@@ -1,4 +1,5 @@
-"""Check that a script of Devito gives the same values in Outcrop as in Devito, also in the cells at the edges."""
+"""Check that a script of Devito gives the same values in Outcrop as in Devito. The cells at the edges are compared
+too."""
 
 from __future__ import annotations
 

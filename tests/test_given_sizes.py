@@ -139,7 +139,7 @@ REFUSALS = {
 def test_sizes_that_cannot_be_are_one_line(
     command: str, words: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Checks that the error names the size and the correct value. No run is made."""
+    """Checks that a wrong size is refused. The error names the size and the correct value. No run is made."""
     arguments = [one for one in HERE if "--memory" not in words or one not in ("--memory", "1MiB")]
     assert call([command, "heat13", *arguments, "-d", str(tmp_path / "run.oc"), *words]) == 2
     output = capsys.readouterr()

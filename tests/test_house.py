@@ -376,7 +376,8 @@ def test_a_class_name_is_defined_once(library: str) -> None:
 
 
 def test_a_class_that_is_defined_twice_is_found() -> None:
-    """Checks that `classes_in` finds a class that is defined twice, also inside classes and functions."""
+    """Checks that `classes_in` finds a class that is defined twice. The definitions may be inside classes and
+    functions."""
     assert classes_in({"a": "class A:\n    class B: pass", "b": "def f():\n    class B: pass"})["B"] == ["a", "b"]
 
 

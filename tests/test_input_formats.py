@@ -44,7 +44,8 @@ def test_every_format_gives_back_what_was_written(
 
 @pytest.mark.parametrize("save", SAVES, ids=lambda save: save.__name__)
 def test_a_file_cut_short_is_refused(tmp_path: Path, save: Callable[[Path, np.ndarray], str]) -> None:
-    """Checks that a truncated file gives a one-line error when it is opened or read, and never wrong values."""
+    """Checks that a truncated file gives a one-line error when the file is opened or read. It must never give wrong
+    values."""
     text = save(tmp_path, np.random.default_rng(1).random((64, 32, 32)).astype("float32"))
     path = next(path for path in tmp_path.iterdir())
     if path.is_dir():
@@ -66,7 +67,8 @@ def test_a_compressed_file_with_too_few_cells_is_refused(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("save", [save_xz, save_npz])
 def test_a_flipped_bit_in_a_compressed_file_is_found(tmp_path: Path, save: Callable[[Path, np.ndarray], str]) -> None:
-    """Checks that the checksums of a compressed file are compared, also the checksum after the last cell."""
+    """Checks that all checksums of a compressed file are compared, including a checksum that comes after the last
+    cell."""
     text = save(tmp_path, VOLUME)
     path = next(tmp_path.iterdir())
     content = bytearray(path.read_bytes())

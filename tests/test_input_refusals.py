@@ -84,7 +84,7 @@ def test_texts_that_name_no_array_are_refused(
 def test_a_package_that_is_not_installed_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, save: Callable[[Path, np.ndarray], str], package: str, remedy: str
 ) -> None:
-    """Checks that the error gives the command that installs the missing package."""
+    """Checks the error for a package that is not installed. The error gives the command that installs the package."""
     text = save(tmp_path, VOLUME)
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(InputError, match=remedy):

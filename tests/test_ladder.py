@@ -150,8 +150,8 @@ def measured(steps: int, seconds: float, digest: int = 7, swapped_out: int = 0) 
 
 
 def test_scaled_and_unlimited_bars_say_so() -> None:
-    """Checks the notes of a bar. A note says that the time is scaled, that the memory was not limited, or that a column
-    for swap did not swap.
+    """Checks the notes of a bar in the picture of the ladder. A note says that the time is scaled, that the memory was
+    not limited, or that a column for swap did not swap.
     """
     column = find_column(1)
     runs = [LimitedRun(measured(2, seconds, swapped_out=1), 10 * MIB, None) for seconds in (4.0, 1.0, 2.0)]

@@ -129,7 +129,8 @@ BAD = {
 
 @pytest.mark.parametrize(("text", "message"), BAD.values(), ids=BAD.keys())
 def test_impossible_machines_are_one_line(text: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """Checks that the error names the file, the key, its value and the correct form."""
+    """Checks that a wrong machine file is refused. The error names the file, the key, its value and the correct
+    form."""
     Path("bad.toml").write_text(text)
     assert call([*PLAN, "--machine", "bad.toml"]) == 2
     output = capsys.readouterr()

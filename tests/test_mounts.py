@@ -114,7 +114,7 @@ def test_what_holds_no_files_of_anybody_is_no_tier(machine: Machine) -> None:
 
 
 def test_one_tier_for_each_device(machine: Machine) -> None:
-    """Checks that each device is one tier, also with bind mounts, overlays of mounts, and hidden mounts."""
+    """Checks that each device is one tier, even if it has bind mounts, overlays or hidden mounts."""
     every = machine(
         "20 1 8:0 / @/ rw - ext4 /dev/sda rw\n"
         "21 20 8:0 /srv @/scratch rw - ext4 /dev/sda rw\n"
@@ -133,7 +133,7 @@ def test_an_overlay_of_something_unseen_is_a_tier(machine: Machine) -> None:
 
 
 def test_no_system_that_tells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Checks that without /proc no mounts are found, but the device of a path still has a number."""
+    """Checks a machine without /proc. No mounts are found there, but the device of a path still has a number."""
     monkeypatch.setattr(mounts, "PROC", tmp_path / "none")
     assert mounts.all_mounts() == []
     device = f"device {tmp_path.stat().st_dev}"

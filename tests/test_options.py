@@ -146,7 +146,8 @@ def test_points_and_values_come_from_files_too() -> None:
 def test_what_a_file_cannot_say_is_one_line_and_makes_nothing(
     old: str, new: str, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Checks that the error names the file and the key, or the option to use instead."""
+    """Checks that a wrong file of options is refused. The error names the file and the key, or the option to use
+    instead. Nothing is made."""
     assert old in HEAT
     Path("heat.toml").write_text(HEAT.replace(old, new))
     assert call(["run", "heat.toml"]) == 2

@@ -78,7 +78,7 @@ def test_parameters_are_rounded_to_the_dtype_before_use() -> None:
 
 
 def test_the_input_is_left_alone() -> None:
-    """Checks that the oracle returns a new array and does not change its input, also for zero steps."""
+    """Checks that the oracle returns a new array and does not change its input. This also holds for zero steps."""
     u = np.random.default_rng(4).random((4, 4, 4))
     copy = u.copy()
     for steps in (0, 1, 2):

@@ -147,8 +147,8 @@ def test_elastic_energy_is_conserved_in_any_medium(ndim: int) -> None:
         return values
 
     def energy(before: State, after: State) -> float:
-        """Return the total energy: of the stresses at one time, and of the velocities half a step before and half a
-        step after this time."""
+        """Return the total energy. The energy of the stresses belongs to one time. The energy of the velocities uses
+        the values half a step before and half a step after this time."""
         lam, mu, b = before["lam"], before["mu"], before["b"]
         total = sum((before[f"v{a}"] * after[f"v{a}"] / ahead(b, a)).sum() for a in axes)
         trace = sum(before[f"t{a}{a}"] for a in axes)
@@ -245,8 +245,8 @@ def test_advection_conserves_the_sum(ndim: int, order: int) -> None:
 
 @pytest.mark.parametrize("order", [1, 2])
 def test_advection_converges_with_its_order(order: int) -> None:
-    """Checks the direction and the speed of advection. A wave that travels once along the diagonal of a periodic grid
-    returns to its start, with an error of h^order."""
+    """Checks the direction and the speed of advection. A wave travels along the diagonal of a periodic grid and returns
+    to its start. The error of its values falls as h^order."""
     stencil = library.advection(2, order)
 
     def error(cells: int) -> float:

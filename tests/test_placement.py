@@ -151,7 +151,7 @@ def test_what_is_committed_goes_where_it_lasts(machine: list[Tier]) -> None:
     ],
 )
 def test_what_cannot_be_is_one_line(machine: list[Tier], arrays: dict[str, oc.ArraySpec], message: str) -> None:
-    """Checks that the error names the array and the available tiers."""
+    """Checks that arrays that cannot be placed are refused. The error names the array and the available tiers."""
     with pytest.raises(InputError, match=message) as raised:
         oc.place(arrays, tiers=machine)
     assert "\n" not in str(raised.value)

@@ -32,7 +32,8 @@ def plans(draw: st.DrawFn) -> Plan:
 
 @given(plans())
 def test_every_plan_of_every_scheme_is_legal(plan: Plan) -> None:
-    """Checks that the plan of each scheme is legal for any sizes: its ring sizes and the order of its actions."""
+    """Checks that the plan of each scheme is legal for any sizes. A legal plan has sufficient rings and a correct order
+    of actions."""
     validate(plan, budget_bytes=plan.memory_bytes)
 
 

@@ -275,7 +275,8 @@ def test_a_file_is_fitted_by_its_name_alone(tmp_path: Path) -> None:
     ],
 )
 def test_what_cannot_be_resampled_is_refused(arguments: dict[str, object], words: str) -> None:
-    """Checks that the one-line error names the value and says what to do. Most errors come before any plane is read."""
+    """Checks that wrong arguments are refused. The one-line error names the wrong value and says what to do. Most
+    errors are raised before any plane is read."""
     given_values = {"values": values_of((3, 4, 5)), "shape": (3, 4, 5), **arguments}
     with pytest.raises(InputError, match=words) as caught:
         collect(oc.resample(given_values.pop("values"), **given_values))  # type: ignore[arg-type]

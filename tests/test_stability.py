@@ -86,8 +86,8 @@ def test_limits_are_those_of_the_formulas(name: str, known: Mapping[str, float],
 )  # fmt: skip
 @pytest.mark.parametrize("factor", [0.7, 1.6])
 def test_growth_is_the_spectral_radius_of_the_whole_step(name: str, known: Mapping[str, float], factor: float) -> None:
-    """Checks the growth that the analysis finds. It must equal the spectral radius of one step of the oracle, written
-    as a matrix. On this small grid, the analysis samples all waves."""
+    """Checks the growth factor that the analysis finds. The test writes one step of the oracle as a matrix, and the
+    growth factor must equal the spectral radius of this matrix. On this small grid, the analysis samples all waves."""
     stencil, cells = library.find_stencil(name), 8
     values = {"dt": factor * (library.stable_limit(stencil, {}, [known]) or 0)}
     state = zeros(stencil, (1, 1, cells)) | {key: np.full((1, 1, cells), float(v)) for key, v in known.items()}

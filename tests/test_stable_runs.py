@@ -57,8 +57,8 @@ def test_fields_judged_together_are_not_refused_for_cells_that_are_not_there(tmp
 
 @pytest.mark.parametrize("wrong", [np.nan, np.inf, -np.inf])
 def test_a_model_with_a_hole_is_refused(wrong: float, tmp_path: Path) -> None:
-    """Checks that a model with an infinite value or NaN is refused, because this value spreads over the grid. Such a
-    value is allowed in a field that no later step reads.
+    """Checks that a model with an infinite value or NaN is refused, because this value spreads over the grid. In a
+    field that no later step reads, such a value is allowed.
     """
     model = np.array(velocity())
     model[20, 10, 10] = wrong

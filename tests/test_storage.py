@@ -70,7 +70,8 @@ def test_any_dtype_and_any_shape_but_never_a_copy(path: str) -> None:
 
 
 def test_the_index_at_an_odd_end(tmp_path: Path) -> None:
-    """Checks the index at the end of a shard, which has an odd length, also on files with direct transfers."""
+    """Checks the index at the end of a shard. Its length is not a multiple of a page, but it must be readable also in
+    files with direct transfers."""
     name, size = str(tmp_path / "shard"), 3 * PAGE + 16 * 3 + 4
     _core.create_file(name, size)
     store = _core.Store([name], writable=True)
@@ -100,7 +101,8 @@ def test_no_space_is_one_clear_line(tmp_path: Path, size: int) -> None:
 
 
 def test_errors_are_the_packages_own(path: str, tmp_path: Path) -> None:
-    """Checks that the one-line error contains the file, the offset, the length and the cause."""
+    """Checks that a failed transfer raises an error of the package. The message has one line with the file, the offset,
+    the length and the cause."""
     with pytest.raises(StorageError, match="missing"):
         _core.Store([str(tmp_path / "missing")])
     with pytest.raises(InputError, match="tape"):

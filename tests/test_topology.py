@@ -128,7 +128,7 @@ def test_a_refusal_to_bind_is_said(tmp_path: Path) -> None:
 
 
 def test_unknown_ways_to_bind_are_refused(tmp_path: Path) -> None:
-    """Checks that the error names the wrong value and the known values."""
+    """Checks that an unknown value of `bind` is refused. The error names this value and the known values."""
     with pytest.raises(InputError, match=r"bind 'sockets' is unknown; there are auto, cores, none"):
         oc.Simulation("heat7", (8, 8, 8), directory=tmp_path / "run.oc", bind="sockets")
 

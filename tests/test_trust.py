@@ -270,8 +270,8 @@ def test_a_directory_that_goes_during_a_run_is_noticed(is_moved: bool, tmp_path:
 
 
 def test_force_keeps_files_that_are_not_of_the_run(tmp_path: Path) -> None:
-    """Checks that `force` keeps the user's files beside a run, and is refused if such a file is inside a folder of the
-    run.
+    """Checks that `force` keeps the user's files in the directory of a run. If a file of the user is inside a folder of
+    the run, `force` is refused.
     """
     where = tmp_path / "run.oc"
     make_run(where)

@@ -59,8 +59,8 @@ std::string read_text(Folder &folder, const std::string &name) {
   return text;
 }
 
-// Writes a temporary file, makes the file durable, renames the file, and makes the folder durable. The commit of an
-// array does the same.
+// Writes a temporary file, makes the file durable, renames the file, and makes the folder durable. A commit of an array
+// has the same steps.
 void write_durably(Folder &folder, const std::string &name, const std::string &text) {
   const std::string beside = name + ".tmp";
   folder.remove(beside);

@@ -16,8 +16,8 @@ BAD = (
 def faults_of(
     case: Case, ended: Ended, outside: list[str], inside: list[str], left: list[str]
 ) -> dict[str, str]:
-    """Return the faults of a case: a dictionary from a kind in BAD to details. `outside` lists changes of files that
-    the case may not change. `inside` lists changes by a case that may only read. `left` lists files that a failed
+    """Return the faults of a case as a dictionary from a kind in BAD to details. `outside` lists changes of files that
+    the case must not change. `inside` lists all changes if the case must only read. `left` lists files that a failed
     command has not removed.
     """
     faults = {}

@@ -317,8 +317,8 @@ def ended(process: int, seconds: float) -> int | None:
 
 
 def checked(program: Program, act: Callable[[], int]) -> None:
-    """Run `act` in a child process. Then this process never starts threads, and can fork safely. If `act` fails, raise
-    AssertionError with the output of the child.
+    """Run `act` in a child process, so that the threads that `act` starts are not in this process. A process without
+    threads can fork safely. If `act` fails, raise AssertionError with the output of the child.
     """
     told = program.folder.parent / "checked"
     code = ended(child(act, told), SECONDS_MOST)

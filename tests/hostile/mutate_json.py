@@ -47,8 +47,8 @@ def _places(content: Any) -> list[tuple[Any, Any]]:
 
 
 def _change(rng: random.Random, content: Any, world: Path) -> str:
-    """Change a random place, and return a description. Each level of nesting chooses one of its entries with equal
-    probability. Otherwise most changes hit long lists."""
+    """Change a random place, and return a description. At each level of nesting, all entries are equally likely. If all
+    places in the file were equally likely, most changes would hit long lists."""
     if not isinstance(content, (dict, list)) or not content:
         return "nothing"
     kind = rng.randrange(10)

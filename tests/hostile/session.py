@@ -151,7 +151,7 @@ class Session:
 
 
 def load_everything() -> None:
-    """Import the whole program and look up the commands once. Then no forked process has to repeat this."""
+    """Import the whole program and look up the commands once, so that forked processes need not repeat this work."""
     import outcrop
 
     for name in ("matplotlib.figure", "matplotlib.backends.backend_agg", "zarr", "sympy", "numpy.lib.format",

@@ -73,7 +73,8 @@ class File(Inode):
         self.sizes.clear()
 
     def fail_to_flush(self, random: Random) -> None:
-        """Simulate an fsync that fails. The system treats pages that were not written as written from now on."""
+        """Simulate an fsync that fails. Some pages were not written, but from now on the system treats them as
+        written."""
         for page in [page for page in self.versions if random.random() < 0.5]:
             self.lost[page] = self.versions.pop(page)
 
