@@ -3,9 +3,9 @@
 SymPy keeps sums and products as sets without an order. This file chooses an order that depends only on the content of
 the expressions:
 
-* Terms nearest to the centre come first, then terms are ordered by offset.
+* Terms nearest to the centre come first. Terms at the same distance are ordered by offset.
 * Terms of a sum with the same coefficient are added before they are multiplied.
-* Sums are balanced trees, to keep chains of dependent additions short.
+* Sums are balanced trees, so that chains of dependent additions are short.
 * In products, factors that do not depend on the cell are multiplied first. Their product is then computed only once per
   call of the kernel.
 * Equal operations are computed once.

@@ -252,7 +252,8 @@ def predict(
     """Predict the bytes, memory and seconds of a whole plan. `acquisition_bytes` are added to the memory of the
     window."""
     cell_rate = rate(sizes)
-    distinct = {id(one): one for one in passes}  # most passes of a plan are the same object
+    # predict each object once, because most passes of a plan are the same object
+    distinct = {id(one): one for one in passes}
     costs = {key: _pass_cost(problem, one, machine, cell_rate) for key, one in distinct.items()}
     every = [costs[id(one)] for one in passes]
     read, written = sum(cost.bytes_read for cost in every), sum(cost.bytes_written for cost in every)

@@ -63,7 +63,8 @@ def explained(plan: Plan, considered: Sequence[Candidate], machine: Machine, may
     problem, place = plan.problem, place_of(plan.sizes)
     statics = [(number, one) for number, one in enumerate(problem.fields) if one.is_static]
     rings = list(plan.window.rings(problem))
-    once = {id(one): one for one in plan.passes}  # most passes of a plan are the same object
+    # count each object once, because most passes of a plan are the same object
+    once = {id(one): one for one in plan.passes}
     read = {key: _bytes_of_pass(problem, one) for key, one in once.items()}
     seconds = sum(read[id(one)] for one in plan.passes) / machine.device.read_bytes_per_second
     why, found = _why(plan, considered, may_stay), []

@@ -80,7 +80,7 @@ def validate(plan: Plan, budget_bytes: int | None = None) -> None:
     proved: set[tuple[int, bool]] = set()
     for number, one in enumerate(plan.passes):
         keeps = plan.sizes.keeps_statics and number > 0
-        if (id(one), keeps) in proved:  # most passes of a plan are the same object
+        if (id(one), keeps) in proved:  # check each object once, because most passes of a plan are the same object
             continue
         proved.add((id(one), keeps))
         if keeps and any(_reads_statics(action) for action in one.actions):

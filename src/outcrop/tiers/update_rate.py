@@ -135,7 +135,7 @@ class UpdateRateMeter:
 
 
 def _block(problem: Problem, sizes: Sizes) -> tuple[Rectangle, UpdateRegion]:
-    """Return the frame and the update region of a block of the wavefront scheme, in the middle of the grid."""
+    """Return the frame and the update region of a block in the middle of the grid, as the wavefront scheme makes it."""
     blocks = blocks_in_y(problem, sizes.levels, sizes).blocks
     if len(blocks) == 1:
         return problem.whole_plane, EVERYTHING

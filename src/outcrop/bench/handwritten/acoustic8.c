@@ -2,8 +2,8 @@
  *
  *     u'' = 2 u - u_previous + dt^2 v^2 lap u, written over u_previous; `scale` is (dt / h)^2
  *
- * Cells 4 .. n-5 along each axis; rows of `pitch` cells, whole planes of ny rows; rows start at multiples of 64 bytes.
- * Blocks of `block` rows, so that the nine planes that a block reads stay in a cache.
+ * The loop updates cells 4 .. n-5 along each axis. Rows have `pitch` cells and start at multiples of 64 bytes. Planes
+ * have ny rows. Blocks have `block` rows, so that the nine planes that a block reads stay in a cache.
  */
 #define MIN(a, b) ((a) < (b) ? (a) : (b))
 #define AROUND(d) (u[x - d] + u[x + d] + u[x - d * pitch] + u[x + d * pitch] + u[x - d * plane] + u[x + d * plane])
