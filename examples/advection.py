@@ -3,8 +3,8 @@
     .venv/bin/python examples/advection.py [--size 256] [--steps 512] [--memory 1MiB] [-d DIRECTORY]
 
 The wind is diagonal. Its speed carries the shapes back to their start in exactly the given number of steps. So every
-difference from the start is an error of the scheme. `advection.png` shows the start,
-both results, and the values along the diagonal.
+difference from the start is an error of the scheme. `advection.png` shows the start, both results, and the values along
+the diagonal.
 """
 
 from collections.abc import Sequence

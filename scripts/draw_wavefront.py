@@ -22,7 +22,8 @@ DONE, NOW, LATER, DISK = "#b7c9d9", "#e07b39", "#eeeeee", "#6c757d"
 
 
 def draw_cells(axes: Axes) -> None:
-    """Draw one square for each plane and level. The colour shows the slab of the square."""
+    """Draw one square for each plane and level. The colour shows whether the slab of the square is updated already,
+    now, or later."""
     for level in range(1, LEVELS + 1):
         for z in range(PLANES):
             slab = (z + level - 1) // SLAB

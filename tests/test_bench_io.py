@@ -62,8 +62,8 @@ def test_small_bench_measures_everything(tmp_path: Path, capsys: pytest.CaptureF
 
 
 def test_more_cores_than_large_requests_fit_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Checks a machine with many cores. Each thread needs a separate part of the file, so large requests are made by
-    fewer threads than small requests.
+    """Checks a machine with many cores. Each thread needs a separate part of the file. So fewer threads make the large
+    requests than the small requests.
     """
     monkeypatch.setattr(io.discover, "available_cores", lambda: 300)
     code, file = bench(tmp_path, "--only", "sizes")

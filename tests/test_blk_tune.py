@@ -41,7 +41,8 @@ def test_the_table_is_the_paper_s() -> None:
 
 @each_problem
 def test_blk_tune_gives_table_2(row: Published) -> None:
-    """Checks that passes, division and number of blocks equal the paper's. The largest block is equal within 1 %."""
+    """Checks the number of passes, the division into blocks and the number of blocks. They equal those in the paper.
+    The size of the largest block agrees within 1 %."""
     found = blk_tune(table2_problem(row), MACHINE.usable_bytes)
     assert (found.passes, found.blocks, found.blocks_in_all) == (row.passes, row.blocks, row.blocks_in_all)
     assert (found.bx, found.by, found.bz, found.bt) == (row.bx, row.by, row.bz, row.bt)

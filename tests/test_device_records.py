@@ -73,7 +73,8 @@ def test_a_pass_cut_off_is_done_again(owner: type, tmp_path: Path, monkeypatch: 
 
 
 def test_the_folder_belongs_to_its_run(tmp_path: Path) -> None:
-    """Checks that a folder of records is replaced only with its run and with `force`, never by another run."""
+    """Checks that `force` replaces a folder of records only together with its run. Another run never replaces the
+    folder."""
     on_device(tmp_path).run(7)
     with pytest.raises(InputError, match=r"records of .*a\.img; replace them with force"):
         on_device(tmp_path)

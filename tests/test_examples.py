@@ -245,7 +245,8 @@ def test_nonsense_of_the_iteration_is_refused(
 def test_trouble_on_tiers_is_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Checks that an error of a child process is one line too. Here the memory is too small for any plan."""
+    """Checks that an error in a child process also gives a message of one line. In this test, the memory is too small
+    for any plan."""
     words = ["-d", str(tmp_path), "--size", "128", "--turns", "1", "--settle", "0", "--memory", "1KiB"]
     with pytest.raises(SystemExit, match=r"^stream_function_on_tiers.py: .*KiB[^\n]*$"):
         load("stream_function_on_tiers", monkeypatch)["main"](words)

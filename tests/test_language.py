@@ -40,8 +40,8 @@ def test_radii_are_read_off_the_equation() -> None:
 
 @pytest.mark.parametrize("name", sorted(STENCILS))
 def test_a_stencil_survives_the_manifest(name: str) -> None:
-    """Checks that a stencil is equal after conversion to JSON and back, so that `resume` does not need the user's
-    script.
+    """Checks that a stencil does not change if it is converted to JSON and back. Therefore `resume` does not need the
+    user's script.
     """
     stencil = STENCILS[name]()
     again = Stencil.from_json(json.loads(json.dumps(stencil.to_json())))

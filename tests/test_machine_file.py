@@ -175,8 +175,8 @@ ARGUMENTS = {
 def test_arguments_that_cannot_be_are_one_line(
     words: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Checks that options that apply only to this machine are refused in one line, and also missing machine files.
-    Nothing else is printed."""
+    """Checks that missing machine files are refused in one line. Options that apply only to this machine are refused
+    too. Nothing else is printed."""
     Path("folder").mkdir()
     Path("picture.toml").write_bytes(b"\xff\xfe\x00")
     Path("mine.toml").write_text(GOOD)

@@ -187,7 +187,8 @@ def test_attributes_are_those_of_the_values() -> None:
 
 
 def test_files_beside_are_left_alone(tmp_path: Path) -> None:
-    """Checks that files beside an array are kept under any name. An array that cannot be made leaves no file."""
+    """Checks that the user's files beside an array are kept, whatever names these files have. An array that cannot be
+    made leaves no file."""
     mine = tmp_path / "a.npy.tmp"
     mine.write_text("of mine")
     oc.array(3, path=tmp_path / "a.npy").close()

@@ -182,7 +182,7 @@ def test_an_action_moved_across_one_it_depends_on_is_rejected(plan: Plan, data: 
 
 @given(problems(), st.integers(1, 9), st.integers(-5, 60))
 def test_updates_below_counts_what_a_loop_counts(problem: Problem, levels: int, zeta: int) -> None:
-    """Checks the formula with which the cost model counts updates against a loop that counts them."""
+    """Checks the formula that counts updates in the cost model. A loop over all updates must give the same number."""
     counted = sum(
         problem.first_plane <= z - problem.skew_z * (level - 1) < problem.end_plane
         for level in range(1, levels + 1)

@@ -181,7 +181,7 @@ names = st.from_regex(r"\A[a-z][a-z0-9_]{0,20}\Z").filter(lambda name: name not 
 @settings(max_examples=examples(40), deadline=None)
 @given(data=st.data(), given=st.lists(names, min_size=5, max_size=5, unique=True), ndim=st.integers(1, 3))
 def test_what_users_make_comes_back_from_json(data: st.DataObject, given: list[str], ndim: int) -> None:
-    """Checks that a stencil is equal after conversion to JSON and back, for any names, offsets and numbers.
+    """Checks that a stencil does not change if it is converted to JSON and back, for any names, offsets and numbers.
 
     The stencils have several fields, previous values, signals and stages.
     """

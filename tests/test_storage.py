@@ -136,7 +136,7 @@ def test_faults_arrive(path: str) -> None:
 
 @pytest.mark.parametrize("backend", USABLE)
 def test_a_store_may_be_used_by_one_thread_after_another(path: str, backend: str) -> None:
-    """Checks that several threads can use a store one after another. Each new thread needs new io_uring rings."""
+    """Checks that several threads can use a store one after another. Each new thread needs its own io_uring rings."""
     store = _core.Store([path], backend, writable=True)
     failures: list[BaseException] = []
 

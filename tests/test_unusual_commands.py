@@ -125,7 +125,8 @@ def piped(words: list[str], taken: Callable[[int], object], **given: int) -> tup
 
 
 def shell(text: str) -> tuple[int, str]:
-    """Run a line in the shell, in which $outcrop is the command, and return its exit code and standard error."""
+    """Run a line in the shell, and return its exit code and standard error. In the line, $outcrop stands for the
+    command, and $run for the arguments of a run."""
     text = text.replace("$outcrop", " ".join(COMMAND)).replace("$run", " ".join(RUN))
     done = subprocess.run(["bash", "-c", text], capture_output=True, text=True, timeout=120, check=False)
     return done.returncode, done.stderr

@@ -68,7 +68,7 @@ class Program(ABC):
 
 
 class Run(Program):
-    """A program that advances a run. The step of the run must never be less after a kill than before the kill."""
+    """A program that advances a run. The step of the run after a kill must be at least the step before the kill."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)

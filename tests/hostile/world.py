@@ -1,5 +1,5 @@
-"""A world of files: runs that cases damage, and files that no case may change. A worker uses its world for one case
-after the other.
+"""A world of files: runs that cases damage, and files that no case may change. A worker runs one case after the other
+in its world.
 
     world/home, other.oc, further, empty      files of other users, which no case may change
     world/fifo, socket, loop, link-to-...     entries that are neither files nor folders

@@ -267,7 +267,8 @@ class RunHistory:
             self.expected.announce(number, one)
 
     def _ways(self, now: Content, names: list[str], state_names: list[str], value: int) -> list[Content]:
-        """Return the contents that the run has one after the other while a process assigns arrays."""
+        """Return the contents that the run may have while a process assigns arrays, in the order in which they
+        appear."""
         if now.phase == NEW:
             return [now.with_arrays(names, value, phase="ready")]
         before = dict(now.arrays)
