@@ -75,7 +75,7 @@ def test_a_request_that_is_dropped_is_finished(tmp_path: Path) -> None:
 
 
 def test_offsets_beyond_4_gib(tmp_path: Path) -> None:
-    """Check that offsets in an extent and in the base may need more than 32 bits. The file has holes."""
+    """Check offsets beyond 4 GiB, both in an extent and in the base. The file has holes."""
     values = np.arange(1000, dtype=np.uint16)
     plan = agg.declare(None, [agg.strided(5 * GIB + 3, 1000, 2, 5)], target=tmp_path)
     with agg.create(tmp_path / "file", plan) as file:

@@ -107,7 +107,7 @@ struct Field {
   bool flips = false;         ///< after each step, the other copy holds the newest value
 };
 
-/// A value of a field. The value has a ring in memory and an array on disk.
+/// A value of a field. Each value has a ring in memory and an array on disk.
 struct FieldValue {
   std::size_t field = 0;
   int age = 0;  ///< 0: the newest value, 1: the value before it

@@ -52,8 +52,8 @@ class Team {
  public:
   using Job = std::function<void(unsigned member)>;
 
-  /// Starts all threads of the placement except the first. The first thread is the caller. Throws InputError if the
-  /// system cannot start this number of threads.
+  /// Starts all threads of the placement except the first. The caller acts as the first thread. Throws InputError if
+  /// the system cannot start this number of threads.
   explicit Team(ThreadPlacement placement);
   explicit Team(unsigned size) : Team(unbound(size)) {}
   ~Team();

@@ -56,7 +56,7 @@ bool has_hwloc();
 /// Returns the part of this system that the calling thread may use.
 Topology system_topology();
 
-/// The memory of a NUMA node, with or without processors. A value is 0 if the firmware does not report it.
+/// The memory of a NUMA node. The node may have no processors. A value is 0 if the firmware does not report it.
 struct MemoryNode {
   unsigned os_index = 0;    ///< the number that the system gives the node
   std::uint64_t bytes = 0;  ///< its capacity

@@ -12,7 +12,7 @@
 //     | plane 0: ring a | ring b | ... | plane 1: ring a | ...        each ring has fringe_rows rows
 //
 // PlaneSums computes the checksums of planes in parts, while the rows are in a cache. The update of level 1 reads rows
-// as they came from the disk. The update of the last level writes rows as they go back to the disk. At the time of
+// whose bytes came from the disk. The update of the last level writes rows whose bytes go to the disk. At the time of
 // these updates, the rows are in the caches nearest to the core. There, a checksum takes a third of the time that it
 // takes if the rows are in memory. CRCs are linear. The CRC of the plane is the exclusive or of the CRCs of its parts,
 // where each CRC is shifted by the bytes that follow its part. So the parts may come in any order and from any thread:

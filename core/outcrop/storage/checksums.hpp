@@ -35,8 +35,8 @@ std::span<const Crc32cVariant> crc32c_variants();
 // --- The seal of a plane: it identifies the plane --------------------------------------------------------------------
 //
 // The checksum behind a plane shows that the bytes of the plane were written together. The checksum does not show where
-// and when they were written. So the checksum does not detect planes or arrays that were swapped, or writes that were
-// lost or misplaced. For this reason, a seal follows the checksum:
+// and when these bytes were written. So the checksum does not detect planes or arrays that were swapped, or writes that
+// were lost or misplaced. For this reason, a seal follows the checksum:
 //
 //     record:  | plane | CRC32C: 4 bytes | seal: 4 bytes | zeros to a multiple of 4096 |
 //     seal  =  CRC32C of | z: 8 bytes | CRC32C of the plane: 4 bytes |, continued from the seed; all little endian

@@ -137,7 +137,7 @@ File open_without_links(const std::string &path, bool writable, bool direct);
 /// path. Throws StorageError.
 Descriptor open_beneath(int folder, const std::string &path, int flags, const std::string &label);
 
-// open_beneath() uses open_at_once() if the system supports openat2, and open_by_components() otherwise. Both functions
+// open_beneath() uses open_at_once() if the system supports openat2, and open_by_components() otherwise. Both of these
 // return a descriptor, or -1 with an errno. The errno is ELOOP for a link, and EXDEV for a path that leads outside.
 int open_at_once(int folder, const std::string &path, int flags);
 int open_by_components(int folder, const std::string &path, int flags);

@@ -112,8 +112,8 @@ constexpr std::array backends{
     Backend{"memory", make_memory_store, false, false, false},  //
 };
 
-// Returns the reason why a backend does not work here. The result is empty if it works. This function tries a transfer,
-// because some sandboxes allow the set-up of a backend and forbid its transfers.
+// Returns the reason why a backend does not work here. The result is empty if the backend works. This function tries a
+// transfer, because some sandboxes allow the set-up of a backend and forbid its transfers.
 std::string reason_against(const Backend &backend) {
   constexpr std::size_t length = 4096;
   try {

@@ -91,7 +91,7 @@ class Store {
   /// Returns the alignment, in bytes, of offset, length and address for O_DIRECT. Returns 1 if no file is direct.
   std::size_t alignment() const;
 
-  /// Returns the reason why this is not the preferred backend or mode. The result is empty if it is preferred.
+  /// Returns the reason why this is not the preferred backend or mode. The result is empty if this one is preferred.
   const std::string &note() const { return note_; }
   void add_note(const std::string &text) { note_ += (note_.empty() ? "" : "; ") + text; }
 

@@ -4,8 +4,8 @@
 //
 //     threads   pread and pwrite; works on every file system
 //     memory    pread and pwrite on files in memory, for tests and for runs without a disk. A file in memory begins as
-//               zeros with the size of the file that it replaces (0 if none exists). Writes extend it. It is deleted
-//               with the store
+//               zeros with the size of the file that it replaces (0 if none exists). Writes extend the file. The file
+//               is deleted with the store
 //     mmap      copies from and to mapped files, always through the page cache. A device error in a mapping raises
 //               SIGBUS. So this backend is only for comparison, or for file systems where no other backend works
 #include <sys/mman.h>

@@ -6,7 +6,7 @@
 
 A file of the user with lines `rank: group switch port` has priority over all providers. The core reads this file.
 
-Nodes are the leaves of a tree of switches. The distance of two nodes follows from the common part of their paths:
+Nodes are the leaves of a tree of switches. The distance between two nodes follows from the common part of their paths:
 
     group 0 ──┬── switch 0 ──┬── node 0       0, 0, 0
               │              └── node 1       0, 0, 1      shares (0, 0) with node 0: the same switch
@@ -50,7 +50,7 @@ def tree_links(levels: int) -> tuple[float, ...]:
 @dataclass(frozen=True)
 class PathDistances:
     """The distances of nodes in a tree. `paths` has a row for each node, with numbers from the top of the tree
-    to the node. `links[s]` is the distance of two nodes whose paths share the first s numbers.
+    to the node. `links[s]` is the distance between two nodes whose paths share the first s numbers.
     """
 
     paths: NDArray[np.int64]

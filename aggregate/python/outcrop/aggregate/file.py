@@ -86,8 +86,8 @@ def open(
     reads_back: float | None = None,
     node_files: bool = False,
 ) -> File:
-    """Open an existing file to read it, or with `writable` also to write it. The other options are those of `create`.
-    All ranks must call this. Raises StorageError on all ranks.
+    """Open an existing file to read it, and also to write it if `writable` is true. The other options are those of
+    `create`. All ranks must call this. Raises StorageError on all ranks.
     """
     settings = texts(
         {"stage": stage, "stage_bytes": stage_bytes, "stage_persistence": stage_persistence,
@@ -98,7 +98,7 @@ def open(
 
 
 def _checked(path: str | os.PathLike[str], plan: Plan, way: str, size_bytes: int, **flags: bool) -> str:
-    """Return the path for the core. Raises InputError for invalid options."""
+    """Check the options, and return the path as the core needs it. Raises InputError for invalid options."""
     plan.check_open()
     for name, value in flags.items():
         if not isinstance(value, bool):
@@ -185,8 +185,8 @@ class File:
 
     @property
     def notes(self) -> list[str]:
-        """One line for each step that an earlier run has left in the stage. The line says whether the step is in the
-        file now, or lost.
+        """One line for each step that an earlier run has left in the stage. The line says whether the step is now in
+        the file or is lost.
         """
         return self._core.notes
 

@@ -4,9 +4,9 @@
                     │   must be the same
     mpi.h  ──► the headers of $MPICC, of mpi4py's compiler, beside the library, of an mpicc
 
-Every MPI has its own binary interface, and several MPIs may be installed. A transport with headers of another MPI would
-compile and then crash. So the MPI of the headers is compared with the library. An mpirun of the same family starts the
-ranks. Outcrop looks for this mpirun beside the library, beside this Python, and on the path.
+Every MPI has its own binary interface, and several MPIs may be installed. A transport that is compiled with headers of
+another MPI crashes later. So Outcrop compares the MPI of the headers with that of the library. An mpirun of the same
+family starts the ranks. Outcrop looks for this mpirun beside the library, beside this Python, and on the path.
 """
 
 from __future__ import annotations
@@ -191,7 +191,7 @@ def _probe(compiler: tuple[str, ...], flags: tuple[str, ...], origin: str) -> Mp
 
 @dataclass(frozen=True)
 class Launcher:
-    """An mpirun, and the family of its MPI: Open MPI or MPICH."""
+    """An mpirun, and the family of the MPI to which it belongs: Open MPI or MPICH."""
 
     program: Path
     family: str

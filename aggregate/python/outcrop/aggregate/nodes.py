@@ -233,7 +233,7 @@ def _name(tier: Tier) -> str:
 
 
 def _is_plain(text: str) -> bool:
-    """Return whether a machine file can hold this text in quotes."""
+    """Return whether this text can be written in quotes in a machine file."""
     return not re.search(r'["\\\n]', text)
 
 

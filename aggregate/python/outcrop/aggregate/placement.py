@@ -27,7 +27,7 @@ PlacementOptions = _aggregate.PlacementOptions
 
 
 class Distances(Protocol):
-    """The distances between nodes. `Network.latency_seconds` is the time for one unit of distance."""
+    """The distances between nodes. A message needs `Network.latency_seconds` for one unit of distance."""
 
     def row(self, node: int) -> Floats:
         """Return the distances from `node` to every node. The distance to itself is 0."""
@@ -35,7 +35,8 @@ class Distances(Protocol):
 
 @dataclass(frozen=True)
 class Network:
-    """The network between nodes and to a shared target. The latency is the time of a message for one unit of distance.
+    """The network between nodes and to a shared target. The latency is the time that a message needs for one unit of
+    distance.
     """
 
     latency_seconds: float = 1e-6

@@ -48,7 +48,7 @@ class Plan:
 
     @property
     def nbytes(self) -> int:
-        """The bytes of all ranks in one step."""
+        """The number of bytes that all ranks together write or read in one step."""
         return self._core.nbytes
 
     @property
@@ -73,7 +73,7 @@ class Plan:
 
     @property
     def settings(self) -> Settings:
-        """The settings. All ranks have equal settings, except the folder of a stage and its size."""
+        """The settings. All ranks have equal settings, except for the folder and the size of a stage."""
         return self._core.settings
 
     def explain(self, domains: int = 1) -> str:

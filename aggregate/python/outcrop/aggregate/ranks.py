@@ -170,7 +170,7 @@ def compile_transport(library: MpiLibrary) -> Path:
     content = [*compiler_identity(compiler), *flags, str(library.path), library.text, *texts]
 
     def build(beside: Path) -> None:
-        # Link with the file that is already loaded. Otherwise the system could load another file of the same name.
+        # Link with the file that is already loaded. Otherwise the system might load another file with the same name.
         sources = [str(file) for file in files if file.suffix == ".cpp"]
         command = [*compiler, *flags, *sources, str(library.path), "-o", str(beside)]
         run_compiler(command, f"the transport over {library.version}")

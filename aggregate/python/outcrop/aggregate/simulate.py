@@ -207,7 +207,7 @@ def _as_romio(machine: Machine, pattern: Pattern) -> Placement:
 
 def _staged(scenario: Scenario, machine: Machine, pattern: Pattern, tallies: Tallies, domains: int) -> Iterator[Row]:
     """Yield a row for staging on the fastest tier whose files last at least as long as a job. The predicted time does
-    not include the copy to the target. If no such tier exists, yield nothing.
+    not include the copy to the target. If no such tier exists, or if the nodes do not share the target, yield nothing.
     """
     lasting = [one.tier for one in scenario.tiers.tiers if one.tier.persistence >= Persistence.JOB]
     if not lasting or not scenario.target.is_shared:

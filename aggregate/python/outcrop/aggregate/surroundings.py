@@ -145,7 +145,7 @@ def _host(value: _Value | None) -> str:
 
 
 def _coordinates(value: _Value | None) -> tuple[int, ...]:
-    """Return the coordinates of the first logical view, or of the first view if no view is logical."""
+    """Return the coordinates of the first logical view. If no view is logical, return those of the first view."""
     found = list(_views(value))
     logical = [numbers for view, numbers in found if view == LOGICAL_VIEW]
     return (logical or [numbers for _, numbers in found] or [()])[0]

@@ -5,9 +5,9 @@
     fat-tree         18 nodes on a leaf, 18 leaves in a pod; or other sizes: fat-tree:8x16
     FILE             a line for each rank, `rank: group switch port`; distances as in a dragonfly
 
-Nodes reach the target through gateways: every 128th node of a torus, the first switch of each group of a dragonfly, the
-top of a fat tree. A FILE does not describe gateways. So the distance of every node to the target is the longest
-distance from the first node to another node.
+Nodes reach the target through gateways. A gateway is every 128th node of a torus, the first switch of each group of a
+dragonfly, or the top of a fat tree. A FILE does not describe gateways. So the distance of every node to the target is
+the longest distance from the first node to another node.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ class Pattern(Protocol):
     def file_bytes(self) -> int: ...
 
     def bytes_before(self, place: int) -> Counts:
-        """Return the number of bytes that each rank has among the first `place` bytes of the file."""
+        """For each rank, return how many of the first `place` bytes of the file belong to the rank."""
 
 
 @dataclass(frozen=True)
@@ -182,8 +182,8 @@ def tally(pattern: Pattern, domains: int) -> tuple[Tallies, int]:
 
 
 def _within(place: int, block: NDArray[np.intp], length: int) -> tuple[Counts, NDArray[np.bool_]]:
-    """For each rank, return the part of its range along an axis that lies before `place`, and whether `place` is inside
-    the range.
+    """Each rank has a range of `length` along an axis. For each rank, return the length of the part of this range
+    before `place`, and whether `place` is inside the range.
     """
     begin = block * length
     counts: Counts = np.clip(place - begin, 0, length)

@@ -4,8 +4,8 @@
     outcrop agg bench -d SCRATCH --ranks 4,8,16         by mpirun of mpi4py's MPI, once for each number
 
 kernel.py contains the kernels, way.py contains the ways, and job.py determines the order of measurements. Usually one
-MPI program measures all ways. If an MPI chooses its implementation of MPI-IO when a program starts, each implementation
-needs a program of its own:
+MPI program measures all ways. But some MPIs choose their implementation of MPI-IO when a program starts. Then each
+implementation needs its own program:
 
 Open MPI   mpirun --mca io ompio       outcrop, mpi-io:ompio, posix   ─┐ alternating, task by task
            mpirun --mca io romio321    mpi-io:romio321                ─┘
@@ -82,7 +82,7 @@ class BenchRequest:
             raise InputError(f"--ways {self.ways}: {unknown[0]!r} is unknown; there are {', '.join(WAYS)}")
 
     def job(self) -> Job:
-        """Return the job for the ranks, without its folder."""
+        """Return the job for the ranks. The folder of the job is not set yet."""
         left_out = {"yes": "write", "no": "write-durable"}.get(self.durable)
         return Job(
             folder="",

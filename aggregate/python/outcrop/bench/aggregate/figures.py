@@ -174,7 +174,7 @@ def not_faster(figures: dict[str, Any], cell: dict[str, Any]) -> str:
 
 
 def summary(every: list[dict[str, Any]]) -> str:
-    """Return a line with the number of cells in which Outcrop is at least as fast as other ways."""
+    """Return a line that says in how many cells Outcrop is at least as fast as other ways."""
     parts = []
     for key, others in (("gain_collective", "MPI-IO"), ("gain", "all others")):
         gains = [cell[key] for figures in every for cell in figures["cells"] if cell[key] is not None]

@@ -118,7 +118,7 @@ class Contents:
         return self._bytes(self._stamped)
 
     def emptied(self) -> NDArray[np.uint8]:
-        """Return memory to read into, in which every byte differs from the expected byte."""
+        """Return memory for a read. Before the read, every byte in it differs from the expected byte."""
         np.bitwise_not(self._stamped, out=self._found)
         return self._bytes(self._found)
 
@@ -132,5 +132,7 @@ class Contents:
 
 
 def _mixed(stamp: int) -> int:
-    """Return a number of 64 bits in which every byte differs from the bytes of the previous and the next stamp."""
+    """Return a number of 64 bits for a stamp. Every byte differs from the same byte of the previous and of the next
+    stamp.
+    """
     return (stamp + 1) * 0x9E3779B97F4A7C15 % 2**64

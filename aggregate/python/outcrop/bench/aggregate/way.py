@@ -220,7 +220,7 @@ def _part(mpi: Any, library: ctypes.CDLL, variable: Variable) -> Any:
 
 
 def _handle_type(mpi: Any) -> type[ctypes.c_int] | type[ctypes.c_void_p]:
-    """Return the type of an MPI_Datatype: a number in MPICH, a pointer in Open MPI."""
+    """Return the C type of an MPI_Datatype, which is a number in MPICH and a pointer in Open MPI."""
     return ctypes.c_int if mpi._sizeof(mpi.Datatype) == ctypes.sizeof(ctypes.c_int) else ctypes.c_void_p
 
 
