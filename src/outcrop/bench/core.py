@@ -164,7 +164,7 @@ def name_of(share: float) -> str:
 
 
 def share_of(memory: str) -> float:
-    """Return the share that a text such as 6.25% means. Raises InputError for any other text."""
+    """Convert text such as 6.25% to a share. Raises InputError for any other text."""
     try:
         share = float(memory.removesuffix("%")) / 100 if memory.endswith("%") else 0.0
     except ValueError:

@@ -193,7 +193,7 @@ class Stencil:
 
     @cached_property
     def storage(self) -> tuple[Storage, ...]:
-        """How the values of each field are stored."""
+        """The storage of each field's values."""
         return tuple(storage_of(self.stages, number, field.name) for number, field in enumerate(self.fields))
 
     @cached_property

@@ -71,7 +71,7 @@ class Window:
             yield Ring(self.ring_planes[1], self.slot_bytes)
 
     def holds(self, other: Window) -> bool:
-        """Return whether this window is large enough for a pass that needs the window `other`."""
+        """Return True if a pass that needs the window `other` can use this window."""
         return self.slot_bytes >= other.slot_bytes and all(
             have >= need for have, need in zip(self.ring_planes, other.ring_planes, strict=True)
         )
@@ -154,8 +154,8 @@ def acquisition_memory(demand: AcquisitionDemand, steps: int, max_steps: int, sp
 
 
 def _staging(demand: AcquisitionDemand, room_bytes: int) -> Staging:
-    """Choose the number and size of the slots. With little memory, slots become smaller before their number falls,
-    because each plane of a slab may need its own slot."""
+    """Choose the number and the size of the slots. If memory is short, slots first become smaller. Only then their
+    number falls, because each plane of a slab may need its own slot."""
     if not demand.snapshot_bytes:
         return Staging()
     total = max(MIN_STAGING.bytes, min(MAX_STAGING.bytes, demand.snapshot_bytes, MIN_STAGING.bytes + room_bytes))

@@ -161,7 +161,7 @@ class Problem:
 
     @property
     def end_plane(self) -> int:
-        """One past the last plane that is updated. Never below `first_plane`."""
+        """The number of the plane after the last updated plane. Never below `first_plane`."""
         return max(self.first_plane, self.planes - self.rim_z[1])
 
     @property

@@ -42,7 +42,7 @@ class Access:
 
     @property
     def near(self) -> bool:
-        """True if this is the value of a neighbour."""
+        """True if the access reads a neighbour's value."""
         return any(self.offset)
 
 
@@ -72,7 +72,7 @@ class FieldUpdate:
         return (*own, *(self.earlier.accesses if self.earlier else ()))
 
     def continues(self, access: Access) -> bool:
-        """Return whether this access reads the result of the earlier update."""
+        """Return True if `access` reads the result of the earlier update."""
         return access.field == self.field and access.shift == 1
 
 

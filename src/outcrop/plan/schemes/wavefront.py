@@ -239,10 +239,10 @@ overhead of a slab."""
 
 
 def candidates(problem: Problem, budget_bytes: int, given: GivenSizes = FREE) -> Iterable[Sizes]:
-    """Yield the candidates for each number of passes that is worth trying. Each pass has the fewest levels that do not
-    need another pass. The slabs are the thickest slab that fits the memory and some thinner slabs. With thinner slabs,
-    less is read before the first update and less is written after the last update. Planes are whole, or divided into
-    blocks.
+    """Yield the candidates for each number of passes that is worth trying. Each pass has the minimum number of levels
+    that completes the run in this number of passes. For each number of levels, the thickest slab that fits the memory
+    and some thinner slabs are listed. With thinner slabs, less is read before the first update and less is written
+    after the last update. Planes are whole, or divided into blocks.
 
     If memory holds the whole grid, only a few candidates are listed, all with whole planes.
     """

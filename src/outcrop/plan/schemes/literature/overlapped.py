@@ -6,7 +6,8 @@
        0     |  /__________/__\\_______\\
                            overlap
 
-With d blocked axes and rho = r bt/b, [(1 + 2 rho)^d + 1]/bt words are moved per cell and step.
+Let d be the number of axes with blocks, and rho = r bt/b. Then [(1 + 2 rho)^d + 1]/bt words are moved per cell and
+step.
 """
 
 from __future__ import annotations
@@ -140,8 +141,8 @@ def _block(problem: Problem, levels: int, slab: int, z: _Range, y: _Range, x: _R
 
 
 def volume(problem: Problem, sizes: Sizes) -> Volume:
-    """Estimate the work of a pass: [(1 + 2 rho)^d + 1]/bt words per cell and step. The number of updates grows by a
-    factor, which is the mean of (1 + 2 rho t/bt)^d over the levels t."""
+    """Estimate the work of a pass: [(1 + 2 rho)^d + 1]/bt words per cell and step. Overlaps multiply the number of
+    updates by the mean of (1 + 2 rho t/bt)^d over the levels t."""
     rho_z, rho_y = blocked.overlaps(problem, sizes)
     read = problem.grid_bytes * (1 + 2 * rho_z) * (1 + 2 * rho_y) * (problem.state_arrays + problem.statics)
     more = 1 + rho_z + rho_y + 4 / 3 * rho_z * rho_y
