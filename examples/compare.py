@@ -1,8 +1,8 @@
 """Measure variants of a program alternately. Each variant runs in its own process, so that its memory is measured
 alone.
 
-parent   variant 1, variant 2, ..., variant 1, variant 2, ...      computes ratios for each repeat, and their medians
-child    SCRIPT --variant NAME ...                                 prints its Outcome as JSON
+parent   variant 1, variant 2, ..., variant 1, variant 2, ...      Computes ratios for each repeat, and their medians.
+child    SCRIPT --variant NAME ...                                 Prints its Outcome as JSON.
 """
 
 from __future__ import annotations

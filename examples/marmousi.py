@@ -1,11 +1,11 @@
-"""Compute one shot over the Marmousi model. The model is extruded to three dimensions, and is larger than the memory of
-the run.
+"""Compute one shot over the Marmousi model on a grid that is larger than the memory of the run.
 
     .venv/bin/python examples/marmousi.py [-d DIRECTORY] [--small]
 
-A Ricker wavelet just below the surface sends out acoustic waves. The stencil has order 8 in space. All sides except the
-surface absorb the waves. A line of receivers records the pressure, and snapshots keep the vertical section through the
-shot. The run and two pictures, `seismogram.png` and `snapshots.png`, are written to DIRECTORY (default `marmousi`).
+The model is extruded to three dimensions. A Ricker wavelet just below the surface sends out acoustic waves. The stencil
+has order 8 in space. All sides except the surface absorb the waves. A line of receivers records the pressure, and
+snapshots keep the vertical section through the shot. The run and two pictures, `seismogram.png` and `snapshots.png`,
+are written to DIRECTORY (default `marmousi`).
 
 The grid has 2401 x 1489 x 601 cells (length, width, depth), 8 GiB for each time level and 48 GiB on disk. The run needs
 512 MiB of memory and takes hours. The streaming axis is the length, because planes across the longest axis are the

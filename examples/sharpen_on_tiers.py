@@ -6,11 +6,12 @@ The image sharpening of A. Jackson (EPCC) has four arrays of equal size, two of 
 convolves the image with its rim, and subtracts the convolution from the image. The tier is the one that contains
 DIRECTORY. Two arrays are made there and removed at the end. The printed table has these rows:
 
-    all arrays in DRAM, read from the files before
-    the read-only arrays are the mapped files
-    the same, in a control group with little more memory than the two other arrays need. Pages of files count as
-        memory too, so each page is read from the device when it is needed
-    out of core, by the engine, which does not store the convolution
+    all arrays in DRAM              The arrays are read from the files before the measurement.
+    read-only arrays on the tier    The read-only arrays are the mapped files.
+    the same, within a limit        The process is in a control group that has little more memory than the two other
+                                    arrays need. Pages of files count as memory too. Therefore each page is read from
+                                    the device when it is needed.
+    out of core                     The engine computes, and does not store the convolution.
 """
 
 import argparse

@@ -6,11 +6,11 @@
 The stream function of A. Jackson (EPCC) has two arrays that are used alternately. The tier is the one that contains
 DIRECTORY. Arrays are made there and removed at the end. The printed table has these rows:
 
-    both arrays in DRAM
-    no persistence        both mapped on the tier, never flushed
-    partial persistence   one on the tier, committed every `--every` steps; the other in DRAM
-    full persistence      both on the tier; each step commits the array it has written
-    out of core, by the engine, which commits after each pass
+    both arrays in DRAM    No array is on the tier.
+    no persistence         Both arrays are mapped files on the tier. They are never flushed.
+    partial persistence    One array is on the tier and is committed every `--every` steps. The other is in DRAM.
+    full persistence       Both arrays are on the tier. Each step commits the array that the step has written.
+    out of core            The engine computes, and commits after each pass.
 
 The progress of the iteration is ‖Δψ‖/‖ψ‖, the change of the last step. With `--until`, the program first iterates
 without measuring, to find the number of steps that this change needs. The last line of the output is the minimum time

@@ -1,9 +1,9 @@
 """Measure the same speeds with Outcrop and with other programs alternately. The figures should agree. The machine must
 have no other work.
 
-    .venv/bin/python scripts/beside_others.py io DIRECTORY [REPEATS]         cases of `outcrop bench io` beside fio
-    .venv/bin/python scripts/beside_others.py tiers DIRECTORY [REPEATS]      storage in `outcrop tiers` beside fio
-    .venv/bin/python scripts/beside_others.py triad ./stream [REPEATS]       DRAM in `outcrop tiers` beside STREAM
+    .venv/bin/python scripts/beside_others.py io DIRECTORY [REPEATS]        Compare `outcrop bench io` with fio.
+    .venv/bin/python scripts/beside_others.py tiers DIRECTORY [REPEATS]     Compare storage in `outcrop tiers` with fio.
+    .venv/bin/python scripts/beside_others.py triad ./stream [REPEATS]      Compare DRAM in `outcrop tiers` with STREAM.
 
 `io` uses one file. `tiers` uses a new file for each repeat and program. The reason is that the speed of small writes
 can differ by half from file to file. On disks of virtual machines it also differs from minute to minute.

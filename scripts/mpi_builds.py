@@ -1,9 +1,9 @@
 """Run a command under several builds of MPI, each in an environment of its own.
 
-    mpi_builds.py install [BUILD ...]            install these builds, or all, unless they are installed
-    mpi_builds.py run BUILD|all RANKS COMMAND    run COMMAND on RANKS ranks, one build after the other
-    mpi_builds.py test BUILD|all [OPTION ...]    run pytest with these options; its MPI programs use the build
-    mpi_builds.py list                           list the builds, and whether they are installed
+    mpi_builds.py install [BUILD ...]            Install these builds, or all builds, unless they are installed.
+    mpi_builds.py run BUILD|all RANKS COMMAND    Run COMMAND on RANKS ranks, with one build after the other.
+    mpi_builds.py test BUILD|all [OPTION ...]    Run pytest with these options. Its MPI programs use the build.
+    mpi_builds.py list                           List the builds, and say whether they are installed.
 
 An environment is a folder in build/mpi that contains only mpi4py. A .pth file adds the packages of the environment that
 runs this script. So builds differ only in MPI. In COMMAND, `python` is the Python of the build.

@@ -1,6 +1,6 @@
 """Update the outputs of commands in README.md and in the pages of docs/.
 
-    python scripts/outputs.py          rewrite the pages whose outputs have changed, and print their names
+    python scripts/outputs.py          Rewrite the pages whose outputs have changed, and print the names of these pages.
 
 An example is a line with a prompt in a fenced block, followed by its output:
 

@@ -1,8 +1,8 @@
 """Test all inputs with generated nonsense, and print the results.
 
-    python -m tests.hostile --number 5000 --seed 1       5000 cases of all generators together
-    python -m tests.hostile --only options               cases of one generator
-    python -m tests.hostile --case options:1:42          one case, with all its output
+    python -m tests.hostile --number 5000 --seed 1       Run 5000 cases of all generators together.
+    python -m tests.hostile --only options               Run cases of one generator.
+    python -m tests.hostile --case options:1:42          Run one case, and print all its output.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ PEAK_BYTES = 1 << 30
 """The limit of the used memory. No correct case uses so many bytes."""
 
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
-_WRITES = 0b111_1111_1111_0010  # all rights of ABI 3 except execute, read_file and read_dir
+_WRITES = 0b111_1111_1111_0010  # all rights of ABI 3 of Landlock except execute, read_file and read_dir
 _WRITE_FILE = 1 << 1
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/tty", "/dev/shm")
 _NO_NEW_PRIVILEGES = 38

@@ -1,11 +1,11 @@
 """A world of files: runs that cases damage, and files that no case may change. A worker runs one case after the other
 in its world.
 
-    world/home, other.oc, further, empty      files of other users, which no case may change
-    world/fifo, socket, loop, link-to-...     entries that are neither files nor folders
-    world/case/run.oc, run2.oc, array, ...    the data of the case, copied from a template
-    world/case/here                           the working directory of commands
-    templates/NAME/...                        a template, which can be copied to world/case
+    world/home, other.oc, further, empty      Files of other users, which no case may change.
+    world/fifo, socket, loop, link-to-...     Entries that are neither files nor folders.
+    world/case/run.oc, run2.oc, array, ...    The data of the case, copied from a template.
+    world/case/here                           The working directory of commands.
+    templates/NAME/...                        A template, which can be copied to world/case.
 
 Runs store their own absolute paths. So each worker makes its templates at the path where cases use them, and then moves
 them away.
