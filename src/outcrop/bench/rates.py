@@ -135,8 +135,8 @@ def advance(
 
 
 def checksum_cost(directory: Path, steps: int, budget_bytes: int, pairs: int) -> float:
-    """Return by what share checksums lengthen the first pass of a run of `steps` steps within `budget_bytes`. The pass
-    is measured `pairs` times with and without checksums, and the result is a median. No counter shows this time,
+    """Return the share by which checksums lengthen the first pass of a run of `steps` steps within `budget_bytes`. The
+    pass is measured `pairs` times with and without checksums, and the result is a median. No counter shows this time,
     because the updates compute the checksums.
 
     Each measured pass reads the current copy of the run in `directory` and writes the other copy. It is never

@@ -7,8 +7,8 @@
     `read-only`    Reads from the tier and writes to DRAM.
     `write-only`   Reads from DRAM and writes to the tier.
 
-The names of the modes come from A. Jackson, and the loops come from McCalpin. The user names the tier, or the tier is
-the file system of a directory.
+The names of the modes come from A. Jackson, and the loops come from McCalpin. The user can name the tier. Otherwise the
+tier is the file system of a directory.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The figures of a machine that planning needs. They are measured on this machine, or declared for another machine.
 
-If cells are in its caches, a declared machine updates them at the declared rate. The bandwidth of its memory limits all
-other updates. A plain sweep moves three words for each cell. It reads the old value, fetches the cache line of the new
-value, and writes the new value. A diamond of half height D moves these words once for D levels. A band of half height D
-moves them once for 2 D levels. For diamonds:
+If cells are in the caches, a declared machine updates them at the declared rate. The bandwidth of the machine's memory
+limits all other updates. A plain sweep moves three words for each cell. It reads the old value, fetches the cache line
+of the new value, and writes the new value. A diamond of half height D moves these words once for D levels. A band of
+half height D moves them once for 2 D levels. For diamonds:
 
     rate(D) = min(declared, memory bandwidth / (3 e / D)),  e bytes per cell, D = 1 for plain sweeps
 """

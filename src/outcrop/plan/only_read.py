@@ -8,7 +8,7 @@ the texts of the reasons.
 All static fields go to one place, because each of them takes the same amount of memory and is read equally often. The
 cost of a place depends on the slabs and levels that the rest of the memory allows. So `possible` checks which places
 have room, and the tuner predicts the cost of whole plans with each place. `taken` returns the fastest of these plans.
-If several plans are equally fast, it returns the plan with the least memory. `explained` gives the reason for the
+If several plans are equally fast, `taken` returns the plan with the least memory. `explained` gives the reason for the
 place.
 """
 

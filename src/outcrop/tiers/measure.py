@@ -7,8 +7,8 @@ memory is short, the three arrays together take a quarter of the free memory.
 A storage tier is measured with the store that runs use, without the page cache if possible. The measurement uses up to
 1 GiB of scratch space and takes about ten seconds:
 
-    `fill`         The first write only shows how large the span can be. Its rate does not count, because it allocates
-                   blocks, and runs do not.
+    `fill`         The first write only shows how large the span can be. Its rate does not count, because this write
+    allocates blocks, and runs do not.
     `sequential`   The size of requests and the number in flight are the same as in runs.
     `random`       Many requests of 4 KiB are in flight.
     `latency`      One request of 4 KiB is in flight.

@@ -127,7 +127,8 @@ def is_updatable(function: Any) -> bool:
 
 
 def access_of(where: str, indexed: Any, grid: Any) -> Access:
-    """Return the access of an Indexed. Raises InputError unless it reads a field of the grid at a fixed distance."""
+    """Return the access of an Indexed. Raises InputError unless the Indexed reads a field of the grid at a fixed
+    distance."""
     function = indexed.function
     if getattr(function, "is_SparseFunction", False):
         raise InputError(f"{where}: {function.name} lies at points; only its inject and interpolate can be used")
