@@ -67,8 +67,8 @@ def test_the_least_of_the_table_is_chosen() -> None:
     [((256 * MB, GB, GB), "hbm"), ((255 * MB, GB, GB), "dram"), ((0, 0, GB), "nvr")],
 )
 def test_ladder_of_capacities(room: tuple[int, int, int], tier: str) -> None:
-    """Check that buffers go to DRAM if HBM has too little room, and to NVM if DRAM also has too little. A note says
-    this.
+    """Check that buffers go to DRAM if HBM has too little room, and to NVM if DRAM also has too little. A note names
+    the tier that is used instead of HBM.
     """
     placement = place(machine(room), BYTES, 1, OPTIONS)
     assert TIERS[placement.choices[0].tier].name == tier

@@ -150,8 +150,8 @@ def staged_machine(folder: Path, target: float = 1e9, kind: str = "disk") -> Pat
     ],
 )
 def test_steps_are_staged_where_the_model_says_so(tmp_path: Path, habits: dict[str, Any], is_staged: bool) -> None:
-    """Check that steps are staged only if this is predicted to be faster for the given use of steps. With and without a
-    stage, the bytes get to the file. The plan explains both ways, with measured times.
+    """Check that steps are staged only if staging is predicted to be faster for the given use of steps. With and
+    without a stage, the bytes get to the file. The plan explains both ways, with measured times.
     """
     plan, values = plan_of(tmp_path, staged_machine(tmp_path))
     file = written(plan, values, tmp_path / "file", **{"durable": True, "stage": "auto", **habits})

@@ -19,8 +19,8 @@ def test_the_transport_keeps_the_contract(ranks: int) -> None:
 
 @pytest.mark.parametrize("ranks", [1, 2, 5])
 def test_fetched_messages_keep_the_contract(ranks: int) -> None:
-    """Run the same cases with one-sided messages. If MPI windows do not work, the transport must notice this and send
-    ordinary messages.
+    """Run the same cases with one-sided messages. If MPI windows do not work, the transport must notice the failure and
+    send ordinary messages.
     """
     folder = build_with_mpi("outcrop_mpi_one_sided_test")
     done = mpirun(ranks, str(folder / "outcrop_mpi_one_sided_test"))

@@ -11,7 +11,8 @@
 
 namespace outcrop {
 
-/// Sets the floating-point mode of this thread to that of IEEE 754. The destructor restores the previous mode.
+/// Sets the floating-point mode of this thread to the default mode of IEEE 754. The destructor restores the previous
+/// mode.
 class StandardRounding {
  public:
   StandardRounding() : before_(read()) { write(standard); }
@@ -19,7 +20,7 @@ class StandardRounding {
   StandardRounding(const StandardRounding &) = delete;
   StandardRounding &operator=(const StandardRounding &) = delete;
 
-  /// Sets the floating-point mode of this thread to that of IEEE 754, permanently.
+  /// Sets the floating-point mode of this thread permanently to the default mode of IEEE 754.
   static void restore() { write(standard); }
 
  private:

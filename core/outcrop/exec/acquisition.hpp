@@ -1,5 +1,5 @@
-// Performs the work of a pass other than the updates: point sources, receivers, sums and snapshots. This work happens
-// while the rows are in a cache, so no plane is loaded a second time:
+// Performs all work of a pass except the updates: point sources, receivers, sums and snapshots. This work happens while
+// the rows are in a cache, so no plane is loaded a second time:
 //
 //     level 1 of a pass     before: receivers that sample before the first step, sums and snapshots of the first values
 //     update                after:  sources of the fields that no later stage of the step updates;

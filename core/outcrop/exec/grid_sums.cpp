@@ -259,8 +259,8 @@ void ExactSum::add(double value) {
   const auto bits = std::bit_cast<std::uint64_t>(value);
   const std::uint64_t fraction = bits & ((std::uint64_t{1} << mantissa_bits) - 1);
   const auto exponent = static_cast<unsigned>(bits >> mantissa_bits) & 0x7ffu;
-  // value = mantissa * 2^(shift - 1074). Subnormal numbers have no leading one bit. Their exponent is that of the
-  // smallest normal numbers.
+  // value = mantissa * 2^(shift - 1074). Subnormal numbers have no leading one bit. Their exponent is the exponent of
+  // the smallest normal numbers.
   const std::uint64_t mantissa = exponent == 0 ? fraction : fraction | std::uint64_t{1} << mantissa_bits;
   const unsigned shift = exponent == 0 ? 0 : exponent - 1;
   const unsigned limb = shift / limb_bits, within = shift % limb_bits;

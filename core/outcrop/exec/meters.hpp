@@ -5,8 +5,8 @@
 //     copy  c = a     scale  b = s c     add  c = a + b     triad  a = b + s c
 //
 // As in STREAM, each byte of the arrays in a formula counts once. A processor also fetches a cache line before it
-// writes to the line. This extra transfer does not count. No store bypasses the caches. For this, the loops are written
-// so that compilers cannot replace them by library functions that bypass the caches.
+// writes to the line. This extra transfer does not count. No store bypasses the caches. The loops are written so that
+// compilers cannot replace them by library functions that bypass the caches.
 //
 // MemoryMeter also measures plain reads and writes, and random accesses to memory. Stream works on any memory,
 // including mapped files. Stream makes its results durable in one of these ways (A. Jackson):

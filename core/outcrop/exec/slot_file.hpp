@@ -1,5 +1,5 @@
-// Stores the tiles of an array. Each tile has two slots in the file. The last commit uses one of them, and the next
-// commit may write to the other one.
+// Stores the tiles of an array. Each tile has two slots in the file. The last commit uses one of these slots, and the
+// next commit may write to the other slot.
 //
 //     in memory    | tile 0  | tile 1  | tile 2 |      tiles of the same size; the last one may be shorter
 //     slots 0      | tile 0 *|         | tile 2*|      * slots of the last commit. They are not overwritten

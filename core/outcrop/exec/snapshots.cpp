@@ -215,8 +215,8 @@ void Snapshots::write_rim(long position, const Rectangle &cells) {
     write_box(file, fields_.ring(FieldValue{snapshots_[file].field, 0}, 0), position, cells);
 }
 
-// Writes a part of a plane, all rows together or row by row. If the part is as wide as the box, successive rows of the
-// part are also neighbours in the file.
+// Writes a part of a plane: all rows in one piece, or row by row. If the part is as wide as the box, successive rows of
+// the part are also neighbours in the file.
 void Snapshots::write_box(std::uint32_t file, std::size_t ring, long position, const Rectangle &cells) {
   const Snapshot &box = snapshots_[file];
   const long z = grid_.plane(position);

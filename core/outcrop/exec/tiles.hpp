@@ -13,9 +13,9 @@
 //           0   r*D  2r*D ...   y
 //
 // Threads take tiles along diagonals that lean to lower y. So the tiles of row q + 1 use data that the tiles of row q
-// have left in the last-level cache, before the cache evicts these data. Thin slabs are fast only for this reason. If p
-// counts half tiles in y, the diagonals are p + lean*q = constant. With the chosen lean, about 2 * `threads` tiles lie
-// between a tile and the tiles that it needs:
+// have left in the last-level cache, before the cache evicts these data. Without this reuse of data, thin slabs are
+// slow. If p counts half tiles in y, the diagonals are p + lean*q = constant. With the chosen lean, about 2 * `threads`
+// tiles lie between a tile and the tiles that it needs:
 //
 //     q = 2       3    6           lean = 3: threads take tiles
 //     q = 1     1    4    7        in the order of these numbers
@@ -31,8 +31,8 @@
 // Bands are for grids with too few rows for several diamonds (a grid of two axes has one row). A tile has some levels
 // and all rows of a chunk of the skewed coordinate zeta = z + skew*(level - 1). An update reads values with a lower
 // level and with the same or a lower zeta. An update also overwrites a value. The earlier updates that have read this
-// value also have a lower level and the same or a lower zeta. So a tile needs only two tiles: the one before it in its
-// band and the one below it. These two tiles wait for earlier tiles in the same way. So all tiles with lower bands and
+// value also have a lower level and the same or a lower zeta. So a tile needs only two tiles: the previous tile in its
+// band, and the tile below. These two tiles wait for earlier tiles in the same way. So all tiles with lower bands and
 // lower chunks are finished. The tiles of a diagonal are independent:
 //
 //     level   | 3 : 4 : 5 : 6        Threads take tiles in the order of these numbers. In a grid with many bands,

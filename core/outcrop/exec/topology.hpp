@@ -67,9 +67,9 @@ struct MemoryNode {
   double latency_seconds = 0;
 };
 
-/// Returns all memory that may be used, in the order of the system's numbers. The system is the one in `description`,
-/// or this system if that is empty. Without hwloc the result is one node without values. Throws InputError if hwloc
-/// does not understand the description.
+/// Returns all memory that may be used, in the order of the system's numbers. If `description` is empty, this is the
+/// memory of this system, otherwise the memory of the described system. Without hwloc the result is one node without
+/// values. Throws InputError if hwloc does not understand the description.
 std::vector<MemoryNode> memory_nodes(const std::string &description = "");
 
 /// Returns whether hwloc reports this system. hwloc reports another system if the environment variables above are set.
@@ -133,8 +133,8 @@ ThreadPlacement unbound(unsigned threads);
 /// Distributes `threads` >= 1 threads over all nodes of a topology. Does not bind the threads.
 ThreadPlacement spread(const Topology &topology, unsigned threads);
 
-/// Places `threads` threads on this system, or on the topology `synthetic` if it is not empty. Throws InputError if
-/// binding is requested and impossible.
+/// Places `threads` threads on this system, or on the topology `synthetic` if `synthetic` is not empty. Throws
+/// InputError if binding is requested and impossible.
 ThreadPlacement place_threads(unsigned threads, Bind bind, const std::string &synthetic = "");
 
 }  // namespace outcrop

@@ -19,8 +19,8 @@
 //
 //     |..part a..|....part b....|..part c..|        CRC = CRC(a) * x^(8|bc|) + CRC(b) * x^(8|c|) + CRC(c)
 //
-// Checks compares the computed checksums and seals of planes with those that were stored behind the planes. Checks also
-// stores checksums and seals behind the planes that are written to disk.
+// Checks compares the computed checksums and seals of planes with the checksums and seals that were stored behind the
+// planes. Checks also stores checksums and seals behind the planes that are written to disk.
 #pragma once
 
 #include <atomic>
@@ -177,7 +177,7 @@ class Checks {
   std::vector<RingSums> source_sums() { return pointers(sources_, reading_); }
   std::vector<RingSums> target_sums() { return pointers(targets_, targets_.size()); }
 
-  /// Keeps the checksum and the seal that were read with plane z into a ring.
+  /// Keeps the checksum and the seal of plane z, which were read into a ring together with the plane.
   void keep(std::size_t ring, long z);
 
   /// Add cells of the rim, which no update changes.

@@ -67,7 +67,7 @@ Traverse::Schedule Traverse::make_schedule(const Chunks &chunks) const {
 }
 
 // Returns the schedule of a slab. The frame and the thickness of the slab may change with every call, but only a few
-// different pairs of them occur. Their schedules are kept until the next pass.
+// different pairs of them occur. The schedules of these pairs are kept until the next pass.
 Traverse::Schedule &Traverse::schedule(const Slab &slab) {
   const bool any_frame = team_.placement().nodes() == 1;
   const Chunks chunks = chunks_of(slab);

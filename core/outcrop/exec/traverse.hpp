@@ -92,7 +92,8 @@ class Traverse {
   }
   void set_own(const OwnedCells &own) { own_ = own; }
 
-  /// Makes all later updates call `acquisition` before and after each level. Null switches this off.
+  /// Makes all later updates call `acquisition` before and after each level. If `acquisition` is null, updates make no
+  /// such calls.
   void set_acquisition(Acquisition *acquisition) { acquisition_ = acquisition; }
 
   /// Returns the number of cells updated since construction.

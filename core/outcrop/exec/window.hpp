@@ -6,10 +6,10 @@
 //     slot:  | rows of the frame, one after the other | tail: crc32c, seal, zeros up to 4 KiB |
 //
 // The frame is the whole plane, or the rows and columns of a block. For every frame, the address of a cell is computed
-// from the place of the cell in the grid. origin() is computed as if the frame included cell (0, 0), and the row pitch
-// is that of the frame. Successive blocks may shift their planes. Then the slots of the first planes of a block follow
-// the slots of the last planes of the previous block. Rings of fields that stay in memory completely have neither
-// frames nor shifts. Planes are counted by position (problem.hpp).
+// from the place of the cell in the grid. origin() is computed as if the frame included cell (0, 0), with the row pitch
+// of the frame. Successive blocks may shift their planes. Then the slots of the first planes of a block follow the
+// slots of the last planes of the previous block. Rings of fields that stay in memory completely have neither frames
+// nor shifts. Planes are counted by position (problem.hpp).
 //
 // Kernels load some bytes before and behind a plane. Guards before the first slot and behind the last slot keep these
 // bytes readable. With more than 8 rings, each ring begins 512 bytes further into its page than the ring before it.

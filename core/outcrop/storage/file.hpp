@@ -6,8 +6,8 @@
 // descriptor is also used if the memory is not aligned. Direct and buffered transfers never write to the same page,
 // because the system does not keep the order of such writes.
 //
-// A file may be restricted to a part of itself. A raw block device has no file names, so each shard is a part of the
-// device.
+// A File may be restricted to a part of the open file. A raw block device has no file names, so each shard is a part of
+// the device.
 //
 // The content of a folder may be untrusted. A name in the folder may be a symbolic link, may lead outside by "..", or
 // may belong to a pipe. Opening a pipe may block the program. A path can therefore be relative to the descriptor of a

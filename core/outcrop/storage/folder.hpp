@@ -19,7 +19,7 @@
 
 namespace outcrop {
 
-/// An open file in a folder. The functions work like those of File. All of them throw StorageError.
+/// An open file in a folder. The functions work like the functions of File. All of them throw StorageError.
 class OpenFile {
  public:
   virtual ~OpenFile() = default;

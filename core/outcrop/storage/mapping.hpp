@@ -70,7 +70,7 @@ struct WriteBackVariant {
   void (*write_back)(const std::byte *data, std::size_t length);
 };
 
-/// Returns the instructions that this processor has, best first. The result is empty if it has none.
+/// Returns the instructions that this processor has, best first. The result is empty if the processor has none.
 std::span<const WriteBackVariant> write_back_variants();
 
 inline bool can_write_back() { return !write_back_variants().empty(); }

@@ -98,8 +98,8 @@ struct Backend {
   MakeStore *make;
   bool automatic;  // whether "auto" may choose this backend
   bool direct;     // whether this backend can bypass the page cache
-  // whether this backend opens the files of the FileSpecs; if not, files in memory take only their first size from the
-  // FileSpecs
+  // whether this backend opens the files of the FileSpecs; otherwise files in memory take only their initial sizes from
+  // the FileSpecs
   bool on_disk;
 };
 

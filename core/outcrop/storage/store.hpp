@@ -91,7 +91,7 @@ class Store {
   /// Returns the alignment, in bytes, of offset, length and address for O_DIRECT. Returns 1 if no file is direct.
   std::size_t alignment() const;
 
-  /// Returns the reason why this is not the preferred backend or mode. The result is empty if this one is preferred.
+  /// If the store does not use the preferred backend or mode, returns the reason. Otherwise the result is empty.
   const std::string &note() const { return note_; }
   void add_note(const std::string &text) { note_ += (note_.empty() ? "" : "; ") + text; }
 
@@ -141,7 +141,7 @@ struct Faults {
 };
 
 struct StoreOptions {
-  bool direct = true;      ///< bypass the page cache for files that support this
+  bool direct = true;      ///< bypass the page cache for files that support direct I/O
   std::size_t depth = 64;  ///< maximum number of transfers in flight
   Faults faults;
 };

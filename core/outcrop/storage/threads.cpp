@@ -112,8 +112,8 @@ void PoolStore::submit(std::span<const Transfer> transfers) {
   todo_changed_.notify_all();
 }
 
-// Threads start when the first transfer is submitted, because the derived class is complete only then. No more threads
-// start than transfers are in flight.
+// Threads start when the first transfer is submitted, because the derived class is complete only then. The number of
+// threads is at most the number of transfers in flight.
 void PoolStore::start_threads() {
   try {
     while (threads_.size() < threads_.capacity() && threads_.size() < in_flight_)

@@ -58,7 +58,7 @@ def create(
         stage_bytes: the maximum size of the stage on a node; 0 for all free space.
         stage_persistence: for "auto": the minimum persistence of a stage: reboot, job or permanent.
         seconds_between: for "auto": the seconds between two steps. The stage is drained during this time.
-        reads_back: for "auto": the number of times that each step is read again soon.
+        reads_back: for "auto": the number of times that each step is read again soon after its write.
         node_files: if true, each node writes its own file instead of one shared file. `path`.index is the index of
             these files.
 

@@ -5,7 +5,7 @@
     mpi.h  ──► the headers of $MPICC, of mpi4py's compiler, beside the library, of an mpicc
 
 Every MPI has its own binary interface, and several MPIs may be installed. A transport that is compiled with headers of
-another MPI crashes later. So Outcrop compares the MPI of the headers with that of the library. An mpirun of the same
+another MPI crashes later. So Outcrop compares the MPI of the headers with the MPI of the library. An mpirun of the same
 family starts the ranks. Outcrop looks for this mpirun beside the library, beside this Python, and on the path.
 """
 

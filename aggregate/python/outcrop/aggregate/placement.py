@@ -59,8 +59,9 @@ class BufferTier:
 
 @dataclass(frozen=True)
 class Target:
-    """The storage of the file. If `is_shared` is true, all nodes share this storage, and the bandwidth is that of all
-    nodes together. Otherwise each node has its own device, and the bandwidth is that of one device.
+    """The storage of the file. If `is_shared` is true, all nodes share this storage, and `bytes_per_second` is the
+    bandwidth of all nodes together. Otherwise each node has its own device, and `bytes_per_second` is the bandwidth of
+    one device.
     """
 
     latency_seconds: float = 0.0

@@ -227,7 +227,7 @@ def read_settings(
 
 
 def environment_texts(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Return all environment variables whose names begin with OUTCROP_AGG_, also if they are not known settings."""
+    """Return all environment variables whose names begin with OUTCROP_AGG_, including names that are no settings."""
     return {name: value for name, value in environment.items() if name.startswith("OUTCROP_AGG_")}
 
 

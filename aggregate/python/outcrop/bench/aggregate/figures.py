@@ -72,8 +72,8 @@ def _of_way(way: str, declared: dict[str, Any], records: Iterable[dict[str, Any]
 
 
 def cell(mode: str, records: Sequence[dict[str, Any]], file_bytes: int) -> dict[str, Any]:
-    """Return the figures of one mode of a workload, for all ways. `gain` is the median speed of Outcrop divided by that
-    of the fastest other way. `gain_collective` is the median speed of Outcrop divided by that of the fastest MPI-IO. A
+    """Return the figures of one mode of a workload, for all ways. `gain` is the median speed of Outcrop divided by the
+    median speed of the fastest other way. `gain_collective` compares Outcrop with the fastest MPI-IO in the same way. A
     gain is None if one of its two speeds was not measured.
     """
     ways = list(dict.fromkeys(sorted(record["way"] for record in records)))

@@ -7,8 +7,8 @@ posix       each rank transfers its own runs, with one pwrite or pread for each
 declare ─► create or open ─► write or read ─► close     all calls are collective; only write and read are measured
 
 The file view of a kernel is an MPI datatype. This module makes the datatype by calls of MPI that count in 32 bits. It
-does not use mpi4py for this, because mpi4py calls functions that count in 64 bits if MPI has them. ROMIO of MPICH 4.0
-ends the program when it gets a datatype that was made by such calls.
+does not use mpi4py for this, because mpi4py prefers calls that count in 64 bits. ROMIO of MPICH 4.0 ends the program
+when it gets a datatype that was made by such calls.
 """
 
 from __future__ import annotations
