@@ -178,8 +178,8 @@ def test_a_file_of_another_number_of_ranks_is_refused(tmp_path: Path) -> None:
 
 
 def test_slurm_addresses() -> None:
-    """Check the distances from addresses of Slurm: two leaves are connected by a top switch. Addresses without switches
-    give no distances.
+    """Check distances that follow from addresses of Slurm. In the first example, a top switch connects two leaves.
+    Addresses without switches give no distances.
     """
     addresses = ["s0.s1.n0", "s0.s1.n1", "s0.s2.n2"]
     around = Surroundings(["n0", "n1", "n2"], [0, 1, 2], [{"SLURM_TOPOLOGY_ADDR": one} for one in addresses])

@@ -88,8 +88,8 @@ struct CommitAction {};
 
 using Action = std::variant<BlockAction, CarryAction, ReadAction, CopyAction, UpdateAction, WriteAction, CommitAction>;
 
-/// A pass: one trip of the window over the grid, which updates `levels` levels. A plan has few different passes, and
-/// the executor runs each of them many times.
+/// A pass: one trip of the window over the grid, which updates `levels` levels. A plan has only a few different passes,
+/// and the executor runs each pass many times.
 struct Pass {
   std::vector<Action> actions;
   long levels = 0;

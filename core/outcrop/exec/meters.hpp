@@ -82,7 +82,7 @@ class MemoryMeter {
   /// Returns the bytes per second of all threads together for independent reads or writes of random cache lines.
   double random_bandwidth(bool write);
 
-  /// Returns the seconds of one load from memory. The address of each load is the value that the load before it
+  /// Returns the seconds of one load from memory. The address of each load is the value that the previous load
   /// returned. The loads follow a random cycle through all cache lines of an array.
   double latency();
 

@@ -48,7 +48,7 @@ struct Grid {
   long rim_z_low = 0, rim_z_high = 0;  ///< planes at both ends that keep their values
   long rim_y_low = 0, rim_y_high = 0;  ///< rows at both ends that keep their values
   bool periodic_z = false, periodic_y = false;
-  /// maximum distance, in positions, between an updated value and a value that it needs from the level below; at least 1
+  /// maximum distance, in positions, between a new value and a value that it needs from the level below; at least 1
   long skew_z = 1, skew_y = 1;
   long statics_z = 0;  ///< maximum distance, in positions, at which updates read static fields
   std::size_t item_bytes = 0;

@@ -22,7 +22,8 @@ long rows_down(const UpdateRegion &region, const Grid &grid, const Tiling &tilin
   return down < 0 ? down + 2 * half : down;
 }
 
-// The pointers to the planes of all operands of a call. A thread uses the same memory again in its next call.
+// The pointers to the planes of all operands of a call. Each thread reuses the memory of these pointers for its next
+// call.
 thread_local std::vector<const void *> source_planes;
 
 }  // namespace

@@ -150,7 +150,7 @@ constexpr std::uint32_t fold_second(std::uint64_t distance) { return power_of_x(
 OUTCROP_FOLD_INLINE __m512i fold(__m512i value, __m512i constants, __m512i next) {
   const __m512i first = _mm512_clmulepi64_epi128(value, constants, 0x00);
   const __m512i second = _mm512_clmulepi64_epi128(value, constants, 0x11);
-  return _mm512_ternarylogic_epi64(first, second, next, 0x96);  // the exclusive or of all three
+  return _mm512_ternarylogic_epi64(first, second, next, 0x96);  // the exclusive or of all three values
 }
 
 template <std::uint64_t distance>
