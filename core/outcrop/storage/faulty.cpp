@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <chrono>
 #include <deque>
+#include <mutex>
 #include <thread>
 #include <utility>
 
@@ -44,6 +45,10 @@ class FaultyStore final : public Store {
   std::size_t depth() const override { return inside_->depth(); }
   const std::vector<File> &files() const override { return inside_->files(); }
   void close() override { inside_->close(); }
+  void replace(std::uint32_t file, File opened) override {
+    const std::lock_guard lock(replacing_);
+    inside_->replace(file, std::move(opened));
+  }
 
   void flush() override {
     if (flushes_++ == faults_.flush_error_at) throw StorageError("flush", path(0), 0, 0, EIO);
@@ -113,7 +118,8 @@ class FaultyStore final : public Store {
   }
 
   // Returns a number of bytes that is smaller than requested, but at least one unit of the file's alignment.
-  std::size_t shortened(const Transfer &transfer, std::uint64_t number) const {
+  std::size_t shortened(const Transfer &transfer, std::uint64_t number) {
+    const std::lock_guard lock(replacing_);  // alignment() looks at all files
     const std::size_t unit = inside_->alignment();
     if (transfer.length <= unit) return transfer.length;
     const auto length = round_down(1 + random_word(faults_.seed, number, where) % (transfer.length - 1), unit);
@@ -134,6 +140,7 @@ class FaultyStore final : public Store {
 
   const std::unique_ptr<Store> inside_;
   const Faults faults_;
+  std::mutex replacing_;
   std::vector<Pending> pending_;
   std::vector<std::size_t> free_;
   std::vector<Completion> arrived_;

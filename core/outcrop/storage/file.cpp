@@ -92,6 +92,17 @@ File File::open(const std::string &path, bool writable, bool direct, int folder,
   return file;
 }
 
+File File::open_like(const std::string &path, int folder, const std::string &label) const {
+  File file = open(path, writable_, false, folder, label);
+  if (!direct()) return file;
+  const int flags = (writable_ ? O_RDWR : O_RDONLY) | O_CLOEXEC | O_DIRECT;
+  file.direct_ = folder >= 0 ? open_beneath(folder, path, flags, file.path_) : Descriptor(::open(path.c_str(), flags));
+  if (file.direct_.get() < 0) throw StorageError("open", file.path_, 0, 0, errno);
+  file.alignment_ = alignment_;
+  file.memory_alignment_ = memory_alignment_;
+  return file;
+}
+
 void File::create(const std::string &path, std::uint64_t size) {
   const Descriptor file(::open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
   if (file.get() < 0) throw StorageError("create", path, 0, 0, errno);

@@ -55,6 +55,10 @@ class File {
   /// messages contain `label` instead of the path. Throws StorageError.
   static File open(const std::string &path, bool writable, bool direct, int folder = -1, const std::string &label = "");
 
+  /// Opens another file on the same file system, in the same mode, without a new test of direct transfers. The other
+  /// arguments are those of open(). Throws StorageError.
+  File open_like(const std::string &path, int folder, const std::string &label) const;
+
   /// Creates a file of `size` bytes, allocates storage for all of them, and closes the file. Replaces an existing file.
   /// If the file cannot be created (no space, no permission), throws StorageError and leaves no file behind.
   static void create(const std::string &path, std::uint64_t size);

@@ -196,4 +196,14 @@ std::unique_ptr<Store> open_store(const std::string &name, const std::vector<Fil
   return store;
 }
 
+std::unique_ptr<Store> open_empty_store(const std::string &name, std::size_t count, const StoreOptions &options) {
+  std::string given_up;
+  const Backend &backend = choose(name, given_up);
+  if (!backend.direct) throw InputError("I/O backend " + name + " cannot be used here; choose auto");
+  std::unique_ptr<Store> store = backend.make(std::vector<File>(count), options.depth);
+  if (!given_up.empty()) store->add_note(given_up);
+  if (options.faults.any()) store = make_faulty_store(std::move(store), options.faults);
+  return store;
+}
+
 }  // namespace outcrop

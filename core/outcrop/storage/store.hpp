@@ -79,6 +79,10 @@ class Store {
   /// Makes all completed writes durable. No transfer may be in flight. Throws StorageError.
   virtual void flush();
 
+  /// Replaces file number `file` by another open file and closes the old one. No transfer of this file may be in flight.
+  /// Transfers of other files may be. Stores that map their files do not support this.
+  virtual void replace(std::uint32_t file, File opened) { files_.at(file) = std::move(opened); }
+
   /// Closes all files. No transfer may be in flight. Later transfers fail with EBADF.
   virtual void close() { files_.clear(); }
 
@@ -162,6 +166,11 @@ std::vector<Probe> probe_backends();
 /// unknown or does not work, and StorageError for a file that cannot be opened.
 std::unique_ptr<Store> open_store(const std::string &backend, const std::vector<FileSpec> &files,
                                   const StoreOptions &options = {});
+
+/// Makes a store of `count` closed files. Store::replace() opens them. Throws InputError for a backend that is unknown,
+/// does not work, or maps its files.
+std::unique_ptr<Store> open_empty_store(const std::string &backend, std::size_t count,
+                                        const StoreOptions &options = {});
 
 /// Wraps a store and adds faults. If no faults are set, the result behaves exactly like the wrapped store.
 std::unique_ptr<Store> make_faulty_store(std::unique_ptr<Store> inside, const Faults &faults);
