@@ -55,8 +55,9 @@ CPP_ARROWS = {
     "kernel": set(),
     "storage": {"base"},
     "exec": {"base", "storage", "kernel"},
+    "trajectory": {"base", "storage"},
     "aggregate": {"base", "storage"},
-    "bindings": {"base", "storage", "exec", "kernel"},
+    "bindings": {"base", "storage", "exec", "trajectory", "kernel"},
 }
 # Folders of aggregate/core/outcrop/aggregate. "" stands for the public classes, which may use all folders.
 AGGREGATE_ARROWS = {

@@ -1,0 +1,425 @@
+#include "outcrop/trajectory/places.hpp"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <exception>
+#include <filesystem>
+#include <map>
+#include <mutex>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+#include "outcrop/base/aligned.hpp"
+#include "outcrop/base/error.hpp"
+
+namespace outcrop {
+namespace {
+
+constexpr const char *manifest_name = "trajectory.txt";
+constexpr const char *member_name = "member.txt";
+constexpr const char *group_name = "zarr.json";
+constexpr std::uint64_t max_manifest_bytes = std::uint64_t{1} << 30;
+constexpr std::uint64_t flush_threads = 16;
+constexpr int folder_flags = O_RDONLY | O_DIRECTORY | O_CLOEXEC;
+
+std::string reason(int error) { return std::system_category().message(error); }
+
+std::string size_text(std::uint64_t bytes) {
+  constexpr std::array units{"B", "KiB", "MiB", "GiB", "TiB"};
+  double count = static_cast<double>(bytes);
+  std::size_t unit = 0;
+  for (; count >= 1024 && unit + 1 < units.size(); ++unit) count /= 1024;
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(), "%.4g %s", count, units[unit]);
+  return text.data();
+}
+
+Descriptor open_folder(const std::string &path) {
+  Descriptor found(::open(path.c_str(), folder_flags));
+  if (found.get() < 0) throw InputError("directory " + path + " cannot be used: " + reason(errno));
+  return found;
+}
+
+Descriptor open_inside(int folder, const std::string &name, const std::string &label) {
+  Descriptor found(openat(folder, name.c_str(), folder_flags | O_NOFOLLOW));
+  if (found.get() < 0) throw StorageError("open", label, 0, 0, errno);
+  return found;
+}
+
+void flush(int descriptor, const std::string &label) {
+  if (fsync(descriptor) != 0) throw StorageError("flush", label, 0, 0, errno);
+}
+
+// Makes a new file. `name` is a path beneath the folder whose last folder is not a link.
+Descriptor make_file(int folder, const std::string &name, const std::string &label) {
+  Descriptor made(openat(folder, name.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666));
+  if (made.get() < 0) throw StorageError("create", label, 0, 0, errno);
+  return made;
+}
+
+void write_all(int file, const std::string &content, std::uint64_t offset, const std::string &label) {
+  for (std::size_t done = 0; done < content.size();) {
+    const ssize_t count = pwrite(file, content.data() + done, content.size() - done, static_cast<off_t>(offset + done));
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0)
+      throw StorageError("write", label, offset + done, content.size() - done, count < 0 ? errno : ENOSPC);
+    done += static_cast<std::size_t>(count);
+  }
+}
+
+// Replaces a file. A reader sees the old or the new content. With `durable`, this also holds after a power cut.
+void replace_file(int folder, const std::string &name, const std::string &content, const std::string &label,
+                  bool durable) {
+  const std::string beside = name + ".tmp";
+  unlinkat(folder, beside.c_str(), 0);  // a killed process may have left this file
+  const Descriptor made = make_file(folder, beside, label);
+  try {
+    write_all(made.get(), content, 0, label);
+    if (durable) flush(made.get(), label);
+    if (renameat(folder, beside.c_str(), folder, name.c_str()) != 0) throw StorageError("rename", label, 0, 0, errno);
+  } catch (...) {
+    unlinkat(folder, beside.c_str(), 0);
+    throw;
+  }
+  if (durable) flush(folder, label);
+}
+
+std::string read_file(int folder, const std::string &name, const std::string &label) {
+  const File file = File::open(name, false, false, folder, label);
+  const std::uint64_t size = file.size();
+  if (size > max_manifest_bytes) throw CorruptionError(label + " is damaged: " + std::to_string(size) + " bytes");
+  std::string content(size, '\0');
+  file.read(0, reinterpret_cast<std::byte *>(content.data()), size);
+  return content;
+}
+
+void lock(int folder, const std::string &path) {
+  if (flock(folder, LOCK_EX | LOCK_NB) == 0) return;
+  if (errno == EWOULDBLOCK)
+    throw InputError(path + " is in use by another process, or by a trajectory of this one that is not closed");
+  throw StorageError("lock", path, 0, 0, errno);
+}
+
+std::string random_identity() {
+  std::array<unsigned char, 16> bytes{};
+  if (getrandom(bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size()))
+    throw StorageError("read", "random bytes", 0, 0, errno);
+  std::string text;
+  for (const unsigned char byte : bytes) {
+    std::array<char, 3> digits{};
+    std::snprintf(digits.data(), digits.size(), "%02x", byte);
+    text += digits.data();
+  }
+  return text;
+}
+
+std::filesystem::path nearest_existing(std::filesystem::path path) {
+  std::error_code error;
+  while (!std::filesystem::exists(path, error) && path.has_relative_path()) path = path.parent_path();
+  return path;
+}
+
+// Checks a directory without changing anything. Returns the absolute path.
+std::string checked(const std::string &given) {
+  const bool printable = std::ranges::all_of(given, [](char c) { return static_cast<unsigned char>(c) >= 0x20; });
+  if (given.empty() || !printable || given.size() > 4000)
+    throw InputError("the path of a directory must be text without control characters");
+  std::filesystem::path path = std::filesystem::absolute(given).lexically_normal();
+  if (!path.has_filename()) path = path.parent_path();
+  const std::filesystem::path existing = nearest_existing(path);
+  std::error_code error;
+  if (!std::filesystem::is_directory(existing, error))
+    throw InputError("directory " + given + " cannot be made: " + existing.string() + " is a file");
+  if (access(existing.c_str(), W_OK | X_OK) != 0)
+    throw InputError("directory " + given + " cannot be written: no permission in " + existing.string());
+  if (existing == path && !std::filesystem::is_empty(path, error))
+    throw InputError("directory " + given + " is not empty; give a new one, or open the trajectory in it");
+  return path.string();
+}
+
+struct Room {
+  std::string path, why;
+  std::uint64_t states = 0;
+};
+
+// Returns the number of states for which each directory has room. Directories on one file system share its free bytes.
+std::vector<Room> rooms(const std::vector<DirectoryLimit> &directories, std::uint64_t stored_bytes,
+                        std::uint64_t states) {
+  std::map<dev_t, std::uint64_t> free;
+  std::vector<Room> found;
+  for (const auto &[given, limit] : directories) {
+    const std::string path = checked(given), existing = nearest_existing(path).string();
+    for (const Room &other : found)
+      if ((other.path + "/").starts_with(path + "/") || (path + "/").starts_with(other.path + "/"))
+        throw InputError("directory " + given + " is the same as, or inside of, " + other.path);
+    struct stat status {};
+    struct statvfs room {};
+    if (stat(existing.c_str(), &status) != 0 || statvfs(existing.c_str(), &room) != 0)
+      throw InputError("directory " + given + " cannot be used: " + reason(errno));
+    std::uint64_t &left = free.try_emplace(status.st_dev, std::uint64_t{room.f_bavail} * room.f_frsize).first->second;
+    const bool limited = limit > 0 && limit < left;
+    const std::uint64_t bytes = limited ? limit : left, fit = std::min(states, bytes / stored_bytes);
+    left -= fit * stored_bytes;
+    found.push_back({path, (limited ? "limit " : "free ") + size_text(bytes), fit});
+  }
+  return found;
+}
+
+[[noreturn]] void refuse(std::uint64_t states, std::uint64_t stored_bytes, std::uint64_t in_memory,
+                         const std::vector<Room> &found) {
+  std::uint64_t fit = in_memory;
+  std::string where = in_memory > 0 ? std::to_string(in_memory) + " in memory, " : "";
+  for (const Room &room : found) {
+    fit += room.states;
+    where += std::to_string(room.states) + " in " + room.path + " (" + room.why + "), ";
+  }
+  where.resize(where.size() - 2);
+  throw InputError("no room for " + std::to_string(states) + " states of " + size_text(stored_bytes) + ": " +
+                   std::to_string(fit) + " fit: " + where +
+                   "; give a directory or limit with more room, or fewer states");
+}
+
+StateLayout layout_of(const TrajectoryManifest &manifest, const std::string &label) {
+  try {
+    return {manifest.fields, manifest.dtype};
+  } catch (const InputError &error) {
+    throw CorruptionError(label + " is damaged: " + error.what());
+  }
+}
+
+// Makes a directory with its missing parents. Returns the new directories, the innermost first.
+std::vector<std::filesystem::path> make_directory(const std::string &given) {
+  std::vector<std::filesystem::path> missing;
+  std::error_code error;
+  for (std::filesystem::path path = given; !std::filesystem::exists(path, error); path = path.parent_path())
+    missing.push_back(path);
+  std::filesystem::create_directories(given, error);
+  if (error) throw InputError("directory " + given + " cannot be made: " + error.message());
+  for (const std::filesystem::path &path : missing) {
+    const Descriptor parent(::open(path.parent_path().c_str(), folder_flags));
+    if (parent.get() >= 0) fsync(parent.get());  // a failure is ignored: some folders may not be read or flushed
+  }
+  return missing;
+}
+
+}  // namespace
+
+Places Places::create(const StateLayout &layout, std::uint64_t states, std::uint64_t memory_bytes,
+                      const std::vector<DirectoryLimit> &directories) {
+  if (states == 0) throw InputError("states must be at least 1");
+  const std::uint64_t in_memory = std::min(states, memory_bytes / layout.buffer_bytes());
+  const std::vector<Room> found = rooms(directories, layout.stored_bytes(), states);
+  std::uint64_t room = 0;
+  for (const Room &one : found) room += one.states;
+  if (room < states - in_memory) refuse(states, layout.stored_bytes(), in_memory, found);
+  std::uint64_t left = room >= states ? states : states - in_memory;
+  TrajectoryManifest manifest{random_identity(), layout.dtype(), layout.fields(), states, in_memory, {}, {}};
+  for (const Room &one : found) {
+    const std::uint64_t taken = std::min(left, one.states);
+    left -= taken;
+    manifest.places.push_back({manifest.places.empty() ? "." : one.path, taken});
+  }
+  Places places(layout, std::move(manifest));
+  std::vector<std::filesystem::path> made;
+  try {
+    for (const Room &one : found) {
+      const std::vector<std::filesystem::path> more = make_directory(one.path);
+      made.insert(made.begin(), more.begin(), more.end());
+      places.folders_.push_back({one.path, open_folder(one.path), {}, false});
+      lock(places.folders_.back().handle.get(), one.path);
+    }
+    places.make_files();
+    places.commit({});
+  } catch (...) {
+    places.remove_files();
+    std::error_code ignored;
+    for (const std::filesystem::path &path : made) std::filesystem::remove(path, ignored);
+    throw;
+  }
+  return places;
+}
+
+void Places::make_files() {
+  for (std::size_t i = 0; i < folders_.size(); ++i) {
+    const int folder = folders_[i].handle.get();
+    if (i > 0)
+      replace_file(folder, member_name, member_text(manifest_.identity, i), folders_[i].path + "/" + member_name, true);
+    for (const StateField &field : layout_.fields())
+      if (mkdirat(folder, field.name.c_str(), 0777) != 0)
+        throw StorageError("create", folders_[i].path + "/" + field.name, 0, 0, errno);
+  }
+  for (std::uint64_t state = 0; state < manifest_.states; ++state) {
+    if (!has_file(state)) continue;
+    const OpenFolder &place = folders_[place_of(state)];
+    for (std::size_t field = 0; field < layout_.count(); ++field) {
+      const std::string name = layout_.file_name(field, state), path = place.path + "/" + name;
+      const Descriptor file = make_file(place.handle.get(), name, path);
+      const int error = allocate(file.get(), layout_.file_bytes(field));
+      if (error != 0) throw StorageError("allocate", path, 0, layout_.file_bytes(field), error);
+      write_all(file.get(), layout_.index(field), layout_.cell_bytes(field), path);
+      if (&place != folders_.data() && symlinkat(path.c_str(), folders_[0].handle.get(), name.c_str()) != 0)
+        throw StorageError("link", label(field, state), 0, 0, errno);
+    }
+  }
+  for (const OpenFolder &place : folders_) {
+    for (const StateField &field : layout_.fields()) {
+      const std::string path = place.path + "/" + field.name;
+      outcrop::flush(open_inside(place.handle.get(), field.name, path).get(), path);
+    }
+    outcrop::flush(place.handle.get(), place.path);
+  }
+}
+
+Places Places::open(const std::string &path) {
+  Descriptor own(::open(path.c_str(), folder_flags));
+  const std::string file = path + "/" + manifest_name;
+  if (own.get() < 0) throw InputError(path + " holds no trajectory: " + reason(errno));
+  struct stat status {};
+  if (fstatat(own.get(), manifest_name, &status, AT_SYMLINK_NOFOLLOW) != 0)
+    throw InputError(path + " holds no trajectory: " + manifest_name + " is missing");
+  lock(own.get(), path);
+  TrajectoryManifest manifest = TrajectoryManifest::parse(read_file(own.get(), manifest_name, file), file);
+  Places places(layout_of(manifest, file), manifest);
+  outcrop::flush(own.get(), path);  // an earlier process may have been killed after its rename and before this flush
+  places.folders_.push_back({path, std::move(own), {}, false});
+  for (std::size_t i = 1; i < manifest.places.size(); ++i) {
+    const std::string &further = manifest.places[i].path;
+    Descriptor folder(::open(further.c_str(), folder_flags));
+    if (folder.get() < 0)
+      throw StorageError("open", further, "it holds states of " + path + ": " + reason(errno), errno);
+    const std::string member = further + "/" + member_name;
+    if (read_file(folder.get(), member_name, member) != member_text(manifest.identity, i))
+      throw StorageError("open", further, "it does not hold states of " + path + "; put back what was there", 0);
+    lock(folder.get(), further);
+    places.folders_.push_back({further, std::move(folder), {}, false});
+  }
+  places.show_states();
+  return places;
+}
+
+bool Places::has_file(std::uint64_t state) const {
+  return state >= manifest_.memory_states || manifest_.all_have_files();
+}
+
+// The files of states that are not in memory come first, because they are used first.
+std::size_t Places::place_of(std::uint64_t state) const {
+  const std::uint64_t in_memory = manifest_.memory_states;
+  std::uint64_t slot = state >= in_memory ? state - in_memory : manifest_.states - in_memory + state;
+  for (std::size_t i = 0; i < manifest_.places.size(); ++i) {
+    if (slot < manifest_.places[i].states) return i;
+    slot -= manifest_.places[i].states;
+  }
+  throw InputError("state " + std::to_string(state) + " has no file");
+}
+
+std::string Places::label(std::size_t field, std::uint64_t state) const {
+  return folders_[place_of(state)].path + "/" + layout_.file_name(field, state);
+}
+
+File Places::open_file(std::size_t field, std::uint64_t state, bool direct) {
+  OpenFolder &place = folders_[place_of(state)];
+  const std::string name = layout_.file_name(field, state), path = place.path + "/" + name;
+  if (direct && place.has_sample) return place.sample.open_like(name, place.handle.get(), path);
+  File file = File::open(name, true, direct, place.handle.get(), path);
+  if (direct) {
+    place.sample = File::open(name, true, true, place.handle.get(), path);
+    place.has_sample = true;
+  }
+  return file;
+}
+
+// Several threads flush files, because the system joins flushes of a device that are requested at the same time.
+void Places::flush(std::uint64_t first, std::uint64_t last) {
+  const std::uint64_t files = (last - first) * layout_.count();
+  std::atomic<std::uint64_t> next = 0;
+  std::mutex mutex;
+  std::exception_ptr failure;
+  const auto work = [&] {
+    try {
+      for (std::uint64_t file = next++; file < files; file = next++)
+        open_file(file % layout_.count(), first + file / layout_.count(), false).flush();
+    } catch (...) {
+      const std::lock_guard lock(mutex);
+      failure = std::current_exception();
+      next = files;
+    }
+  };
+  std::vector<std::jthread> threads;
+  for (std::uint64_t i = 1; i < std::min(files, flush_threads); ++i) threads.emplace_back(work);
+  work();
+  threads.clear();
+  if (failure) std::rethrow_exception(failure);
+}
+
+void Places::commit(std::vector<std::uint32_t> sums) {
+  TrajectoryManifest next = manifest_;
+  next.sums = std::move(sums);
+  const std::string label = folders_[0].path + "/" + manifest_name;
+  replace_file(folders_[0].handle.get(), manifest_name, next.to_text(), label, true);
+  manifest_ = std::move(next);
+  show_states();
+}
+
+// Writes the number of committed states into the metadata for readers of Zarr.
+void Places::show_states() {
+  const OpenFolder &own = folders_[0];
+  for (std::size_t field = 0; field < layout_.count(); ++field) {
+    const std::string &name = layout_.fields()[field].name, path = own.path + "/" + name;
+    const Descriptor folder = open_inside(own.handle.get(), name, path);
+    replace_file(folder.get(), group_name, layout_.array_metadata(field, manifest_.committed()),
+                 path + "/" + group_name, false);
+  }
+  replace_file(own.handle.get(), group_name, layout_.group_metadata(manifest_.committed()), own.path + "/" + group_name,
+               false);
+}
+
+// Removes all files. Files and folders that do not exist are ignored.
+void Places::remove_files() {
+  if (!folders_.empty()) {  // the manifest first: without it, the other files are not used
+    unlinkat(folders_[0].handle.get(), manifest_name, 0);
+    unlinkat(folders_[0].handle.get(), (std::string(manifest_name) + ".tmp").c_str(), 0);
+  }
+  for (std::size_t i = 0; i < folders_.size(); ++i) {
+    const int folder = folders_[i].handle.get();
+    for (const StateField &field : layout_.fields()) {
+      const Descriptor inside(openat(folder, field.name.c_str(), folder_flags | O_NOFOLLOW));
+      if (inside.get() < 0) continue;
+      for (std::uint64_t state = 0; state < manifest_.states; ++state) {
+        const std::string name = layout_.file_name(static_cast<std::size_t>(&field - layout_.fields().data()), state);
+        unlinkat(inside.get(), name.substr(field.name.size() + 1).c_str(), 0);
+      }
+      unlinkat(inside.get(), group_name, 0);
+      unlinkat(folder, field.name.c_str(), AT_REMOVEDIR);
+    }
+    unlinkat(folder, i > 0 ? member_name : group_name, 0);
+  }
+}
+
+void Places::close() {
+  for (OpenFolder &place : folders_) {
+    place.handle.reset();
+    place.sample = {};
+  }
+}
+
+void Places::remove() {
+  remove_files();
+  for (OpenFolder &place : folders_) {
+    place.sample = {};
+    rmdir(place.path.c_str());  // a folder with other files is kept
+  }
+}
+
+}  // namespace outcrop

@@ -1,0 +1,93 @@
+// The directories of a trajectory, and the files of its states.
+//
+//     history/trajectory.txt      the manifest
+//     history/zarr.json           group of Zarr; contains the metadata of its arrays
+//     history/u/zarr.json         array (time, *shape)
+//     history/u/c.K.0.0.0         field u of state K, or a link to this file in a further directory
+//     further/member.txt          names the trajectory
+//     further/u/c.K.0.0.0
+//
+// All files of states are made before the first state: their bytes are allocated, and their index is written. States in
+// memory get files only if the directories have room for all states.
+//
+// The content of a directory may be untrusted. Files are opened beneath it without following links. A further directory
+// is used only if its MEMBER file names the trajectory. The links in the first directory serve readers of Zarr; Outcrop
+// itself does not use them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "outcrop/storage/file.hpp"
+#include "outcrop/trajectory/layout.hpp"
+#include "outcrop/trajectory/manifest.hpp"
+
+namespace outcrop {
+
+/// A directory that a trajectory may use, with the maximum number of bytes of its files. 0 means all free bytes.
+struct DirectoryLimit {
+  std::string path;
+  std::uint64_t bytes = 0;
+};
+
+class Places {
+ public:
+  /// Makes a trajectory without states. `memory_bytes` of memory are available for states. Directories that exist must
+  /// be empty. Throws InputError if the directories and the memory have no room for `states` states, or if a directory
+  /// cannot be used. Throws StorageError. After a failure, no new file remains.
+  static Places create(const StateLayout &layout, std::uint64_t states, std::uint64_t memory_bytes,
+                       const std::vector<DirectoryLimit> &directories);
+
+  /// Opens a trajectory. Throws InputError if the directory holds none, or if another process uses it. Throws
+  /// StorageError and CorruptionError.
+  static Places open(const std::string &path);
+
+  const StateLayout &layout() const { return layout_; }
+  const TrajectoryManifest &manifest() const { return manifest_; }
+  const std::string &path() const { return folders_[0].path; }
+
+  bool has_file(std::uint64_t state) const;
+
+  /// Opens the file of a field. Throws StorageError.
+  File open_file(std::size_t field, std::uint64_t state, bool direct);
+
+  /// Makes the files of the states first <= k < last durable. Throws StorageError.
+  void flush(std::uint64_t first, std::uint64_t last);
+
+  /// Makes the states with these checksums the committed states. Throws StorageError. After an error, the last commit
+  /// is still valid.
+  void commit(std::vector<std::uint32_t> sums);
+
+  /// Returns the path of a file, for messages.
+  std::string label(std::size_t field, std::uint64_t state) const;
+
+  /// Closes the directories, which releases the locks.
+  void close();
+
+  /// Deletes all files of the trajectory, and the directories if they are empty. Throws StorageError.
+  void remove();
+
+ private:
+  struct OpenFolder {
+    std::string path;
+    Descriptor handle;
+    File sample;  // the first file that was opened in the folder; it shows whether direct transfers work
+    bool has_sample = false;
+  };
+
+  Places(StateLayout layout, TrajectoryManifest manifest)
+      : layout_(std::move(layout)), manifest_(std::move(manifest)) {}
+
+  std::size_t place_of(std::uint64_t state) const;
+  void make_files();
+  void show_states();
+  void remove_files();
+
+  StateLayout layout_;
+  TrajectoryManifest manifest_;
+  std::vector<OpenFolder> folders_;
+};
+
+}  // namespace outcrop

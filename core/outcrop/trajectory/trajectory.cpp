@@ -1,0 +1,353 @@
+#include "outcrop/trajectory/trajectory.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "outcrop/base/error.hpp"
+#include "outcrop/storage/checksums.hpp"
+
+namespace outcrop {
+namespace {
+
+constexpr std::size_t page_bytes = AlignedMemory::page_bytes;
+constexpr std::size_t min_piece_bytes = std::size_t{2} << 20, max_pieces = 256;
+// The unit of copying. The checksum of a part is computed while the part is in a cache.
+constexpr std::size_t copy_bytes = std::size_t{128} << 10;
+// Smaller files go through the page cache, because direct transfers of few pages are slow.
+constexpr std::size_t direct_bytes = std::size_t{1} << 20;
+
+std::uint32_t copy_and_sum(std::byte *to, const std::byte *from, std::size_t length, std::uint32_t sum) {
+  for (std::size_t done = 0; done < length; done += copy_bytes) {
+    const std::size_t part = std::min(copy_bytes, length - done);
+    std::memcpy(to + done, from + done, part);
+    sum = crc32c({to + done, part}, sum);
+  }
+  return sum;
+}
+
+// Returns the bytes after which a transfer of a state is started while the rest is still being copied.
+std::size_t piece_bytes_of(const StateLayout &layout) {
+  return round_up(std::max(min_piece_bytes, layout.buffer_bytes() / max_pieces), page_bytes);
+}
+
+std::size_t buffers_of(const TrajectoryOptions &options) { return std::max<std::size_t>(options.buffers, 2); }
+
+AlignedMemory memory_for(const StateLayout &layout, std::uint64_t states, std::size_t buffers) {
+  const std::size_t bytes = layout.buffer_bytes();
+  if (buffers > SIZE_MAX / 4 / bytes || states > SIZE_MAX / 4 / bytes)
+    throw InputError("cannot take memory for " + std::to_string(states) + " states and " + std::to_string(buffers) +
+                     " buffers");
+  return AlignedMemory((states + buffers) * bytes);
+}
+
+// Returns the maximum number of requests for all buffers. So the pump never waits for room in its queue.
+std::size_t requests(const StateLayout &layout, std::size_t buffers, std::size_t piece_bytes) {
+  std::size_t count = 0;
+  for (std::size_t field = 0; field < layout.count(); ++field) count += layout.cell_bytes(field) / piece_bytes + 2;
+  return count * buffers;
+}
+
+}  // namespace
+
+std::unique_ptr<Trajectory> Trajectory::create(const StateLayout &layout, std::uint64_t states,
+                                               std::uint64_t memory_bytes,
+                                               const std::vector<DirectoryLimit> &directories,
+                                               const TrajectoryOptions &options) {
+  open_empty_store(options.io, 1);  // throws before a file is made
+  AlignedMemory memory =
+      memory_for(layout, std::min(states, memory_bytes / layout.buffer_bytes()), buffers_of(options));
+  Places places = Places::create(layout, states, memory_bytes, directories);
+  return std::unique_ptr<Trajectory>(new Trajectory(std::move(places), std::move(memory), options));
+}
+
+std::unique_ptr<Trajectory> Trajectory::open(const std::string &path, const TrajectoryOptions &options) {
+  Places places = Places::open(path);
+  AlignedMemory memory = memory_for(places.layout(), places.manifest().memory_states, buffers_of(options));
+  return std::unique_ptr<Trajectory>(new Trajectory(std::move(places), std::move(memory), options));
+}
+
+Trajectory::Trajectory(Places places, AlignedMemory memory, const TrajectoryOptions &options)
+    : places_(std::move(places)), piece_bytes_(piece_bytes_of(layout())), memory_(std::move(memory)) {
+  const std::size_t count = buffers_of(options), bytes = layout().buffer_bytes();
+  const std::uint64_t kept = memory_states();
+  std::memset(memory_.data(), 0, memory_.size());  // the first touch of a page is slow, so it happens before a push
+  for (std::size_t i = 0; i < kept; ++i) memory_states_.push_back(memory_.data() + i * bytes);
+  in_memory_.resize(kept);
+  buffers_.resize(count);
+  for (std::size_t i = 0; i < count; ++i) buffers_[i].data = memory_.data() + (kept + i) * bytes;
+  sums_ = places_.manifest().sums;
+  states_ = places_.manifest().committed();
+  StoreOptions store_options;
+  store_options.faults = options.faults;
+  store_ = open_empty_store(options.io, count * layout().count(), store_options);
+  PumpOptions pump_options;
+  pump_options.capacity = requests(layout(), count, piece_bytes_);
+  pump_ = std::make_unique<Pump>(*store_, pump_options);
+}
+
+std::uint64_t Trajectory::states() const {
+  const std::lock_guard lock(mutex_);
+  return states_;
+}
+
+std::uint64_t Trajectory::committed() const {
+  const std::lock_guard lock(mutex_);
+  return places_.manifest().committed();
+}
+
+std::uint64_t Trajectory::push(std::span<const std::byte *const> fields) {
+  const std::lock_guard lock(mutex_);
+  require_open();
+  const std::uint64_t state = states_;
+  if (state == max_states())
+    throw InputError("the trajectory in " + path() + " is full: it has its " + std::to_string(state) +
+                     " states; make one with more states");
+  if (state < places_.manifest().committed())
+    throw InputError("state " + std::to_string(state) + " of " + path() +
+                     " was popped, but its place is free only after the next commit; commit before the push");
+  if (sums_.size() < (state + 1) * layout().count()) sums_.resize((state + 1) * layout().count());
+  if (state < memory_states()) {
+    for (std::size_t field = 0; field < layout().count(); ++field)
+      std::memcpy(memory_states_[state] + layout().offset(field), fields[field], layout().cell_bytes(field));
+    in_memory_[state] = true;
+    return states_++;
+  }
+  wait_for_writes(state);
+  StateBuffer &buffer = take();
+  open_files(buffer, state);
+  buffer.state = state;
+  for (std::size_t field = 0; field < layout().count(); ++field) {
+    const std::size_t bytes = layout().cell_bytes(field);
+    std::byte *to = buffer.data + layout().offset(field);
+    std::uint32_t sum_so_far = 0;
+    for (std::size_t begin = 0; begin < bytes; begin += piece_bytes_) {
+      const std::size_t end = std::min(begin + piece_bytes_, bytes);
+      sum_so_far = copy_and_sum(to + begin, fields[field] + begin, end - begin, sum_so_far);
+      transfer(buffer, to, true, field, begin, end);
+    }
+    sum(state, field) = sum_so_far;
+  }
+  return states_++;
+}
+
+Trajectory::Popped Trajectory::pop() {
+  const std::lock_guard lock(mutex_);
+  require_open();
+  if (states_ == 0) throw InputError("the trajectory in " + path() + " has no states left");
+  const std::uint64_t state = states_ - 1;
+  for (StateBuffer &buffer : buffers_)
+    if (buffer.is_held) {
+      buffer.is_held = false;
+      buffer.state.reset();
+    }
+  if (is_in_memory(state)) {
+    StateBuffer &buffer = take();
+    std::swap(buffer.data, memory_states_[state]);
+    in_memory_[state] = false;
+    buffer.is_held = true;
+    states_ = state;
+    return {state, buffer.data};
+  }
+  StateBuffer *buffer = find(state);
+  if (buffer == nullptr) {
+    buffer = &take();
+    start_reading(*buffer, state);
+  }
+  read_ahead(state);
+  if (buffer->is_read) {
+    wait(*buffer);
+    buffer->is_read = false;
+    try {
+      for (std::size_t field = 0; field < layout().count(); ++field)
+        check(state, field, buffer->data + layout().offset(field));
+    } catch (...) {
+      buffer->state.reset();
+      throw;
+    }
+  }
+  buffer->is_held = true;
+  states_ = state;
+  return {state, buffer->data};
+}
+
+void Trajectory::read(std::uint64_t state, std::span<std::byte *const> fields) {
+  const std::lock_guard lock(mutex_);
+  require_open();
+  if (state >= states_)
+    throw InputError("there is no state " + std::to_string(state) + " in " + path() + "; it has " +
+                     std::to_string(states_) + " states");
+  const std::byte *there = is_in_memory(state) ? memory_states_[state] : nullptr;
+  if (StateBuffer *buffer = find(state); buffer != nullptr && !buffer->is_read) there = buffer->data;
+  for (std::size_t field = 0; field < layout().count(); ++field) {
+    const std::size_t bytes = layout().cell_bytes(field);
+    if (there != nullptr) {
+      std::memcpy(fields[field], there + layout().offset(field), bytes);
+    } else {
+      places_.open_file(field, state, bytes >= direct_bytes).read(0, fields[field], bytes);
+      check(state, field, fields[field]);
+    }
+  }
+}
+
+void Trajectory::commit() {
+  const std::lock_guard lock(mutex_);
+  require_open();
+  const std::uint64_t first = places_.manifest().committed();
+  if (!is_durable() && states_ > 0 && memory_states() > 0)
+    throw InputError("states in memory cannot be committed: the directories of " + path() + " have no room for all " +
+                     std::to_string(max_states()) + " states; give a directory or limit with more room");
+  for (std::uint64_t state = first; state < std::min(states_, memory_states()); ++state) write_from_memory(state);
+  pump_->drain();
+  if (first < states_) places_.flush(first, states_);
+  const auto count = static_cast<std::ptrdiff_t>(states_ * layout().count());
+  places_.commit({sums_.begin(), sums_.begin() + count});
+}
+
+void Trajectory::close() {
+  const std::lock_guard lock(mutex_);
+  stop();
+}
+
+void Trajectory::remove() {
+  const std::lock_guard lock(mutex_);
+  require_open();
+  if (pump_) pump_->cancel();
+  pump_.reset();
+  places_.remove();
+  stop();
+}
+
+// --- with the lock held --------------------------------------------------------------------------------------------
+
+void Trajectory::require_open() const {
+  if (!is_open_) throw InputError("the trajectory is closed; open it again");
+}
+
+void Trajectory::stop() {
+  is_open_ = false;
+  pump_.reset();
+  store_.reset();
+  places_.close();
+}
+
+void Trajectory::wait(StateBuffer &buffer) {
+  for (; buffer.first <= buffer.last && buffer.last != no_ticket; ++buffer.first) pump_->wait(buffer.first);
+  buffer.first = buffer.last = no_ticket;
+}
+
+// Waits until an earlier state with this number, which was popped, is written. Two writes of one file must not overlap.
+void Trajectory::wait_for_writes(std::uint64_t state) {
+  for (StateBuffer &buffer : buffers_)
+    if (buffer.files == state) wait(buffer);
+}
+
+bool Trajectory::is_idle(const StateBuffer &buffer) const {
+  for (Ticket ticket = buffer.last; ticket >= buffer.first && ticket != no_ticket; --ticket)
+    if (!pump_->done(ticket)) return false;
+  return true;
+}
+
+// Returns the buffer that holds a state that was not popped, or null.
+Trajectory::StateBuffer *Trajectory::find(std::uint64_t state) {
+  for (StateBuffer &buffer : buffers_)
+    if (buffer.state == state && !buffer.is_held) return &buffer;
+  return nullptr;
+}
+
+// Returns a buffer for another state. Takes an empty buffer if possible, then the oldest state that is written or read,
+// and at last waits for the buffer whose transfers were started first.
+Trajectory::StateBuffer &Trajectory::take() {
+  StateBuffer *best = nullptr;
+  const auto rank = [this](const StateBuffer &buffer) {
+    const bool idle = is_idle(buffer);
+    return std::pair(idle ? (buffer.state ? 1 : 0) : 2, idle ? buffer.state.value_or(0) : buffer.last);
+  };
+  for (StateBuffer &buffer : buffers_)
+    if (!buffer.is_held && (best == nullptr || rank(buffer) < rank(*best))) best = &buffer;
+  wait(*best);
+  best->state.reset();
+  best->is_read = false;
+  return *best;
+}
+
+// Returns a buffer that is empty, or that holds a state older than `oldest`. Returns null if there is none.
+Trajectory::StateBuffer *Trajectory::take_for_reading(std::uint64_t oldest) {
+  for (StateBuffer &buffer : buffers_)
+    if (!buffer.is_held && is_idle(buffer) && (!buffer.state || *buffer.state < oldest)) {
+      wait(buffer);
+      buffer.is_read = false;
+      return &buffer;
+    }
+  return nullptr;
+}
+
+void Trajectory::open_files(StateBuffer &buffer, std::uint64_t state) {
+  buffer.files = state;
+  const auto first = static_cast<std::size_t>(&buffer - buffers_.data()) * layout().count();
+  for (std::size_t field = 0; field < layout().count(); ++field)
+    store_->replace(static_cast<std::uint32_t>(first + field),
+                    places_.open_file(field, state, layout().cell_bytes(field) >= direct_bytes));
+}
+
+// Starts the transfer of the bytes begin <= i < end of a field whose cells are at `data`. `begin` is a multiple of the
+// page size. The last page, which may be incomplete, is a transfer of its own, so the other pages can bypass the page
+// cache.
+void Trajectory::transfer(StateBuffer &buffer, std::byte *data, bool write, std::size_t field, std::size_t begin,
+                          std::size_t end) {
+  const std::size_t whole = round_down(end, page_bytes);
+  const std::size_t number = static_cast<std::size_t>(&buffer - buffers_.data()) * layout().count() + field;
+  for (const auto &[from, to] : {std::pair(begin, whole), std::pair(std::max(begin, whole), end)}) {
+    if (from >= to) continue;
+    Request request;
+    request.write = write;
+    request.file = static_cast<std::uint32_t>(number);
+    request.offset = from;
+    request.data = data + from;
+    request.length = to - from;
+    buffer.last = pump_->submit(request);
+    if (buffer.first == no_ticket) buffer.first = buffer.last;
+  }
+}
+
+void Trajectory::start_reading(StateBuffer &buffer, std::uint64_t state) {
+  open_files(buffer, state);
+  buffer.state = state;
+  for (std::size_t field = 0; field < layout().count(); ++field)
+    transfer(buffer, buffer.data + layout().offset(field), false, field, 0, layout().cell_bytes(field));
+  buffer.is_read = true;
+}
+
+// Starts to read the states before `newest` into the buffers that are free.
+void Trajectory::read_ahead(std::uint64_t newest) {
+  const std::uint64_t count = std::min<std::uint64_t>(buffers_.size() - 1, newest);
+  for (std::uint64_t i = 1; i <= count; ++i) {
+    const std::uint64_t state = newest - i;
+    if (is_in_memory(state) || find(state) != nullptr) continue;
+    StateBuffer *buffer = take_for_reading(newest - count);
+    if (buffer == nullptr) return;
+    start_reading(*buffer, state);
+  }
+}
+
+void Trajectory::check(std::uint64_t state, std::size_t field, const std::byte *cells) const {
+  const std::size_t bytes = layout().cell_bytes(field);
+  if (crc32c({cells, bytes}) == sums_[state * layout().count() + field]) return;
+  throw CorruptionError(places_.label(field, state) + " is damaged: checksum mismatch in " + std::to_string(bytes) +
+                        " bytes (field " + layout().fields()[field].name + ", state " + std::to_string(state) + ")");
+}
+
+// Starts to write a state that is in memory. The state stays in memory.
+void Trajectory::write_from_memory(std::uint64_t state) {
+  if (!is_in_memory(state)) return;
+  StateBuffer &buffer = take();
+  open_files(buffer, state);
+  for (std::size_t field = 0; field < layout().count(); ++field) {
+    std::byte *cells = memory_states_[state] + layout().offset(field);
+    const std::size_t bytes = layout().cell_bytes(field);
+    transfer(buffer, cells, true, field, 0, bytes);
+    sum(state, field) = crc32c({cells, bytes});
+  }
+}
+
+}  // namespace outcrop

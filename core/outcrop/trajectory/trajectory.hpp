@@ -1,0 +1,139 @@
+// A trajectory keeps the states of a program, and gives them back in reverse order.
+//
+//     push ──copy──► buffer ──pump──► files of state n          a buffer holds one state
+//      pop ◄──view── buffer ◄──pump── files of state n - 1      older states are read ahead
+//
+// States are counted from 0, in the order in which they were pushed. State k always has the same place: memory for the
+// first states, then the files in the first directory, then the files in the next. So no transfer between tiers is ever
+// needed. A push into memory copies the state to its place. The buffer of a popped state stays unchanged until the next
+// pop, and a buffer of memory is then exchanged for another one.
+//
+// A commit makes all pushed states durable. States that were popped stay on storage until the next commit, because a
+// program that is killed must find the states of its last commit again. For this reason, a push is refused if its place
+// still belongs to a committed state. A program that never commits is never refused.
+//
+//     committed ▒▒▒▒▒▒▒▒▒▒▒▒       pop ──► ▒▒▒▒▒▒▒▒░░░░       push is refused: the place belongs to a committed state
+//                                  commit ──► ▒▒▒▒▒▒▒▒        push is possible
+//
+// The checksum of a state is computed while the state is copied, or when it is written from memory. It is compared when
+// the state is popped from files.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "outcrop/base/aligned.hpp"
+#include "outcrop/storage/pump.hpp"
+#include "outcrop/storage/store.hpp"
+#include "outcrop/trajectory/layout.hpp"
+#include "outcrop/trajectory/places.hpp"
+
+namespace outcrop {
+
+struct TrajectoryOptions {
+  std::size_t buffers = 3;  ///< number of states in flight or read ahead, with the one that was popped; at least 2
+  std::string io = "auto";  ///< the backend, see open_store()
+  Faults faults;            ///< for tests
+};
+
+/// All functions are thread-safe. After a StorageError, only close() and remove() are useful; the last commit is still
+/// valid.
+class Trajectory {
+ public:
+  /// Makes a new trajectory. The arguments are those of Places::create(). All memory is taken and all files are made
+  /// now. Throws InputError and StorageError.
+  static std::unique_ptr<Trajectory> create(const StateLayout &layout, std::uint64_t states, std::uint64_t memory_bytes,
+                                            const std::vector<DirectoryLimit> &directories,
+                                            const TrajectoryOptions &options = {});
+
+  /// Opens a trajectory with the states of its last commit. Throws InputError, StorageError and CorruptionError.
+  static std::unique_ptr<Trajectory> open(const std::string &path, const TrajectoryOptions &options = {});
+
+  const StateLayout &layout() const { return places_.layout(); }
+  const std::string &path() const { return places_.path(); }
+  std::uint64_t max_states() const { return places_.manifest().states; }
+  std::uint64_t states() const;
+  std::uint64_t committed() const;
+  /// Returns the number of states that are kept in memory.
+  std::uint64_t memory_states() const { return places_.manifest().memory_states; }
+  /// Returns whether commit() is possible: whether all states have files.
+  bool is_durable() const { return places_.manifest().all_have_files(); }
+
+  /// Copies a state, given as the cells of each field. Waits only if all buffers are in flight. Returns the number of
+  /// the state. Throws InputError if no place is left, and StorageError.
+  std::uint64_t push(std::span<const std::byte *const> fields);
+
+  struct Popped {
+    std::uint64_t state = 0;
+    std::byte *data = nullptr;  ///< the buffer: field f begins at layout().offset(f)
+  };
+  /// Removes the newest state and returns it. The memory stays valid and unchanged until the next pop. Throws
+  /// InputError if there is no state, StorageError, and CorruptionError if the state is damaged.
+  Popped pop();
+
+  /// Copies the cells of a state to the memory of each field. Throws the errors of pop().
+  void read(std::uint64_t state, std::span<std::byte *const> fields);
+
+  /// Makes the present states durable, and gives up the states that were popped. Throws InputError if the directories
+  /// have no files for the states in memory. Throws StorageError.
+  void commit();
+
+  /// Waits for writes and closes the files. Popped memory stays valid. States since the last commit are lost.
+  void close();
+
+  /// Closes the trajectory and deletes its files.
+  void remove();
+
+ private:
+  struct StateBuffer {
+    std::byte *data = nullptr;
+    std::optional<std::uint64_t> state{};        // the state that the buffer holds, or that is read into it
+    std::optional<std::uint64_t> files{};        // the state whose files are open for this buffer
+    Ticket first = no_ticket, last = no_ticket;  // the transfers of these files
+    bool is_held = false;                        // whether the state was popped
+    bool is_read = false;                        // whether the state comes from files and is not checked yet
+  };
+
+  Trajectory(Places places, AlignedMemory memory, const TrajectoryOptions &options);
+
+  void require_open() const;
+  bool is_in_memory(std::uint64_t state) const { return state < in_memory_.size() && in_memory_[state]; }
+  void wait(StateBuffer &buffer);
+  void wait_for_writes(std::uint64_t state);
+  bool is_idle(const StateBuffer &buffer) const;
+  StateBuffer *find(std::uint64_t state);
+  StateBuffer &take();
+  StateBuffer *take_for_reading(std::uint64_t oldest);
+  void open_files(StateBuffer &buffer, std::uint64_t state);
+  void transfer(StateBuffer &buffer, std::byte *data, bool write, std::size_t field, std::size_t begin,
+                std::size_t end);
+  void start_reading(StateBuffer &buffer, std::uint64_t state);
+  void read_ahead(std::uint64_t newest);
+  void check(std::uint64_t state, std::size_t field, const std::byte *cells) const;
+  void write_from_memory(std::uint64_t state);
+  std::uint32_t &sum(std::uint64_t state, std::size_t field) { return sums_[state * layout().count() + field]; }
+  void stop();
+
+  Places places_;
+  const std::size_t piece_bytes_;
+  AlignedMemory memory_;
+  std::vector<std::byte *> memory_states_;  // the memory of each state that is kept in memory
+  std::vector<bool> in_memory_;             // whether this memory has the present state
+  std::vector<StateBuffer> buffers_;
+  std::vector<std::uint32_t>
+      sums_;  // the checksum of each field of each state, up to the largest number of states so far
+  std::uint64_t states_ = 0;
+  bool is_open_ = true;
+  mutable std::mutex mutex_;
+  // File f of buffer b is file b * fields + f of the store. The pump is destroyed before the store.
+  std::unique_ptr<Store> store_;
+  std::unique_ptr<Pump> pump_;
+};
+
+}  // namespace outcrop
