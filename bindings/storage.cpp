@@ -17,6 +17,7 @@
 #include <variant>
 #include <vector>
 
+#include "faults.hpp"
 #include "outcrop/base/error.hpp"
 #include "outcrop/storage/checksums.hpp"
 #include "outcrop/storage/file.hpp"
@@ -26,24 +27,6 @@
 namespace nb = nanobind;
 
 namespace outcrop {
-namespace {
-
-std::uint32_t crc32c_of(nb::handle data, std::uint32_t crc) {
-  const Buffer buffer(data, false);
-  nb::gil_scoped_release release;
-  return crc32c({buffer.data(), buffer.size()}, crc);
-}
-
-nb::dict probe() {
-  std::vector<Probe> found;
-  {
-    nb::gil_scoped_release release;
-    found = probe_backends();
-  }
-  nb::dict result;
-  for (const Probe &one : found) result[one.name.c_str()] = one.reason;
-  return result;
-}
 
 Faults to_faults(const std::map<std::string, double> &values) {
   Faults faults;
@@ -68,6 +51,25 @@ Faults to_faults(const std::map<std::string, double> &values) {
     }
   }
   return faults;
+}
+
+namespace {
+
+std::uint32_t crc32c_of(nb::handle data, std::uint32_t crc) {
+  const Buffer buffer(data, false);
+  nb::gil_scoped_release release;
+  return crc32c({buffer.data(), buffer.size()}, crc);
+}
+
+nb::dict probe() {
+  std::vector<Probe> found;
+  {
+    nb::gil_scoped_release release;
+    found = probe_backends();
+  }
+  nb::dict result;
+  for (const Probe &one : found) result[one.name.c_str()] = one.reason;
+  return result;
 }
 
 // The Python value that names a file has one of three forms. A path means a whole file. (path, first byte, bytes) means

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from outcrop.arrays.array import Array
     from outcrop.arrays.placing import Placement, array, open_array, place
     from outcrop.arrays.spec import ArraySpec
+    from outcrop.arrays.trajectory import Trajectory
     from outcrop.language import library as stencils
     from outcrop.language.boundary import Boundary
     from outcrop.language.stencil import Field, Parameter, Signal, Stencil
@@ -29,8 +30,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Array", "ArraySpec", "Boundary", "Field", "Norms", "Parameter", "Placement", "Receivers", "Report", "RunOptions",
-    "Signal", "Simulation", "Snapshots", "Source", "Stencil", "Sweep", "aggregate", "array", "errors", "extrude",
-    "open", "open_array", "place", "resample", "stencils",
+    "Signal", "Simulation", "Snapshots", "Source", "Stencil", "Sweep", "Trajectory", "aggregate", "array", "errors",
+    "extrude", "open", "open_array", "place", "resample", "stencils",
 ]  # fmt: skip
 __version__ = "0.1.0"
 
@@ -40,6 +41,7 @@ _NAMES = {
     "arrays.array": ("Array",),
     "arrays.placing": ("Placement", "array", "open_array", "place"),
     "arrays.spec": ("ArraySpec",),
+    "arrays.trajectory": ("Trajectory",),
     "language.boundary": ("Boundary",),
     "language.stencil": ("Field", "Parameter", "Signal", "Stencil"),
     "run.inputs.resample": ("extrude", "resample"),

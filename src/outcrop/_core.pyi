@@ -344,3 +344,74 @@ class SlotFile:
 
     def accept(self) -> None:
         """What was written last is the last commit from now on."""
+
+class StateStack:
+    """The states of a trajectory, see trajectory/trajectory.hpp."""
+
+    @staticmethod
+    def create(
+        fields: Sequence[tuple[str, Sequence[int]]],
+        dtype: str,
+        states: int,
+        memory_bytes: int,
+        directories: Sequence[tuple[str, int]],
+        buffers: int = 3,
+        io: str = "auto",
+        faults: Mapping[str, float] = ...,
+    ) -> StateStack:
+        """Make a trajectory. `fields` has (name, shape), `directories` has (path, limit in bytes or 0). Raises
+        InputError, StorageError."""
+
+    @staticmethod
+    def open(path: str, buffers: int = 3, io: str = "auto", faults: Mapping[str, float] = ...) -> StateStack:
+        """Open a trajectory. Raises InputError, StorageError, CorruptionError."""
+
+    def push(self, arrays: Sequence[NDArray[Any]]) -> int:
+        """Copy a state, one contiguous array for each field. Returns its number."""
+
+    def pop(self) -> tuple[int, list[NDArray[np.uint8]]]:
+        """Remove the newest state. Returns its number and the bytes of each field."""
+
+    def read(self, state: int, arrays: Sequence[NDArray[Any]]) -> None:
+        """Copy a state into one array for each field."""
+
+    def commit(self) -> None:
+        """Make the present states durable."""
+
+    def close(self) -> None:
+        """Close the files. Popped arrays stay valid."""
+
+    def remove(self) -> None:
+        """Close the trajectory and delete its files."""
+
+    @property
+    def fields(self) -> list[tuple[str, list[int]]]:
+        """The name and the shape of each field."""
+
+    @property
+    def dtype(self) -> str:
+        """The dtype of all fields."""
+
+    @property
+    def path(self) -> str:
+        """The first directory."""
+
+    @property
+    def states(self) -> int:
+        """The number of present states."""
+
+    @property
+    def committed(self) -> int:
+        """The number of states of the last commit."""
+
+    @property
+    def max_states(self) -> int:
+        """The maximum number of states."""
+
+    @property
+    def memory_states(self) -> int:
+        """The number of states that memory keeps."""
+
+    @property
+    def is_durable(self) -> bool:
+        """Whether commit() is possible."""

@@ -20,6 +20,7 @@ BENCHMARKS = {
     "stencils": ("stencils", "every family of the library, beside Devito"),
     "stream": ("stream", "bandwidth of DRAM and of arrays on a tier, by all ranks of mpirun"),
     "table2": ("literature.table2", "blocks and traffic of a published table, planned only"),
+    "trajectory": ("trajectory", "push and pop of states beside the bandwidth of the tier"),
     "tuner": ("tuner", "the plan of the tuner beside a sweep over plans"),
 }
 """For each benchmark: its module in `outcrop.bench`, and its help. The module has a function `bench(directory, small,

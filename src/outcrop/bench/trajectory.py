@@ -1,0 +1,144 @@
+"""`outcrop bench trajectory`: push and pop states of `oc.Trajectory` at the bandwidth of the tier.
+
+Each round measures the tier and the trajectory one after the other: direct transfers of 2 MiB to one file, then pushes
+with a commit; direct reads of the file, then pops. States in memory are compared with copies by NumPy. The first round
+does not count, because a file system is slower when it writes blocks for the first time.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from outcrop import _core
+from outcrop.arrays.trajectory import Trajectory
+from outcrop.bench.figures import describe_machine, machine_line, table_head, table_row
+from outcrop.paths import made_directory
+from outcrop.tiers.discover import available_cores
+from outcrop.tiers.measure import scratch_store
+from outcrop.units import format_bytes
+
+REQUEST_BYTES, DEPTH, MAX_SECONDS = 2 << 20, 16, 120.0
+
+
+@dataclass(frozen=True)
+class TrajectoryScale:
+    """The shape (nz, ny, nx) of each of two float32 fields, the number of states, and the number of rounds."""
+
+    shape: tuple[int, int, int]
+    states: int
+    rounds: int
+
+    @property
+    def total_bytes(self) -> int:
+        """The bytes of all states."""
+        return self.states * 2 * 4 * int(np.prod(self.shape))
+
+
+FULL = TrajectoryScale((64, 512, 256), 32, 5)
+SMALL = TrajectoryScale((8, 256, 256), 3, 1)
+
+
+def bench(directory: Path, small: bool = False) -> dict[str, Any]:
+    """Measure, print, and return the figures as plain data. The files are in a new folder in `directory`, which is
+    removed at the end. Raises InputError if there is no room, and StorageError."""
+    scale = SMALL if small else FULL
+    with made_directory(directory), tempfile.TemporaryDirectory(prefix="outcrop-", dir=directory) as folder:
+        figures = {"benchmark": "trajectory", "small": small, "machine": describe_machine(directory, available_cores())}
+        print(machine_line(figures))
+        print(f"{scale.states} states of {format_bytes(scale.total_bytes / scale.states)}, {scale.rounds} rounds")
+        rounds = {"storage": _storage_rounds(Path(folder), scale), "memory": _memory_rounds(Path(folder), scale)}
+    tiers = {}
+    for line in table_head(["tier", "push MB/s", "tier", "share", "pop MB/s", "tier", "share"]):
+        print(line)
+    for tier, found in rounds.items():
+        rates = {name: median(round_[name] for round_ in found) for name in found[0]}
+        shares = {name: median(round_[name] / round_["tier_" + name] for round_ in found) for name in ("push", "pop")}
+        tiers[tier] = {"rounds": found, "bytes_per_second": rates, "shares": shares}
+        cells = [tier]
+        for name in ("push", "pop"):
+            cells += [f"{rates[name] / 1e6:.0f}", f"{rates['tier_' + name] / 1e6:.0f}", f"{shares[name]:.2f}"]
+        print(table_row(cells))
+    return {**figures, "shape": scale.shape, "states": scale.states, "tiers": tiers}
+
+
+def _storage_rounds(folder: Path, scale: TrajectoryScale) -> list[dict[str, float]]:
+    """Return for each round the bytes per second of push and pop, and of the tier before each of them."""
+    state = _state(scale)
+    total = scale.total_bytes
+    found = []
+    shapes = dict.fromkeys(state, scale.shape)
+    with (
+        scratch_store(folder, total, "auto") as store,
+        Trajectory(folder / "storage", shapes, "float32", states=scale.states) as history,
+    ):
+        for _ in range(scale.rounds + 1):
+            rates = {"tier_push": _raw(store, total, write=True)}
+            rates["push"] = total / _timed(lambda: _push_all(history, state, scale.states, commit=True))
+            rates["tier_pop"] = _raw(store, total, write=False)
+            rates["pop"] = total / _timed(lambda: _pop_all(history))
+            history.commit()
+            found.append(rates)
+    return found[1:]
+
+
+def _memory_rounds(folder: Path, scale: TrajectoryScale) -> list[dict[str, float]]:
+    """Return the same for states in memory. The tier is measured by copies of the states."""
+    state = _state(scale)
+    total = scale.total_bytes
+    copies = [{name: np.zeros_like(values) for name, values in state.items()} for _ in range(scale.states)]
+    target = {name: np.zeros_like(values) for name, values in state.items()}
+    found = []
+
+    def copy(pairs: list[tuple[dict[str, Any], dict[str, Any]]]) -> None:
+        for to, values in pairs:
+            for name in to:
+                np.copyto(to[name], values[name])
+
+    shapes = dict.fromkeys(state, scale.shape)
+    with Trajectory(folder / "memory", shapes, "float32", states=scale.states, memory=total) as history:
+        for _ in range(scale.rounds + 1):
+            rates = {"tier_push": total / _timed(lambda: copy([(one, state) for one in copies]))}
+            rates["push"] = total / _timed(lambda: _push_all(history, state, scale.states))
+            rates["tier_pop"] = total / _timed(lambda: copy([(target, one) for one in reversed(copies)]))
+            rates["pop"] = total / _timed(lambda: _pop_all(history, target))
+            found.append(rates)
+    return found[1:]
+
+
+def _state(scale: TrajectoryScale) -> dict[str, Any]:
+    noise = np.random.default_rng(1)
+    return {name: noise.random(scale.shape, np.float32) for name in ("u", "p")}
+
+
+def _push_all(history: Trajectory, state: dict[str, Any], states: int, commit: bool = False) -> None:
+    for _ in range(states):
+        history.push(state)
+    if commit:
+        history.commit()
+
+
+def _pop_all(history: Trajectory, into: dict[str, Any] | None = None) -> None:
+    while len(history):
+        history.pop(into)
+
+
+def _raw(store: _core.Store, total: int, write: bool) -> float:
+    moved, _, seconds = _core.measure_transfers(
+        store, write=write, random=False, flush=write, request_bytes=min(REQUEST_BYTES, total // DEPTH), depth=DEPTH,
+        span_bytes=total, total_bytes=total, seconds_most=MAX_SECONDS,
+    )  # fmt: skip
+    return moved / seconds
+
+
+def _timed(call: Callable[[], object]) -> float:
+    begin = time.perf_counter()
+    call()
+    return time.perf_counter() - begin
