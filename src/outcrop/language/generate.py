@@ -349,6 +349,8 @@ class _Expressions:
         a, b = operands[0], operands[-1]
         if operator in _COMPARISON:
             value = f"{a} {_COMPARISON[operator]} {b} ? {a} : {b}"
+        elif operator == "where":
+            value = f"{a} > {operands[1]} ? {operands[2]} : {b}"
         elif operator == "neg":
             value = f"-{a}"
         else:
@@ -366,6 +368,9 @@ class _Expressions:
         elif operator in _COMPARISON:
             yield f"    const m k{place} = {a} {_COMPARISON[operator]} {b};"
             yield f"    const v t{place} = (v)(((m){a} & k{place}) | ((m){b} & ~k{place}));"
+        elif operator == "where":
+            yield f"    const m k{place} = {a} > {operands[1]};"
+            yield f"    const v t{place} = (v)(((m){operands[2]} & k{place}) | ((m){b} & ~k{place}));"
         else:
             yield f"    v t{place};"
             yield f"    for (int i = 0; i < {self.lanes}; i++) t{place}[i] = {self._function(operator)}({a}[i]);"

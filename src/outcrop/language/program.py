@@ -19,8 +19,9 @@ from outcrop.axes import NAMES, PLACES
 from outcrop.errors import shown
 from outcrop.language import schema
 
-OPERATORS = {"add": 2, "sub": 2, "mul": 2, "div": 2, "neg": 1, "sqrt": 1, "abs": 1, "min": 2, "max": 2}
-"""The number of operands of each operator. min(a, b) is `a < b ? a : b`, and max(a, b) is `a > b ? a : b`."""
+OPERATORS = {"add": 2, "sub": 2, "mul": 2, "div": 2, "neg": 1, "sqrt": 1, "abs": 1, "min": 2, "max": 2, "where": 4}
+"""The number of operands of each operator. min(a, b) is `a < b ? a : b`, max(a, b) is `a > b ? a : b`, and
+where(a, b, c, d) is `a > b ? c : d`."""
 
 
 @dataclass(frozen=True)
@@ -138,6 +139,7 @@ def evaluate(program: Program, load: Callable[[Load], Any], scalars: Sequence[fl
         "abs": np.abs,
         "min": lambda a, b: np.where(a < b, a, b),
         "max": lambda a, b: np.where(a > b, a, b),
+        "where": lambda a, b, c, d: np.where(a > b, c, d),
     }
     found: list[Any] = []
     with np.errstate(all="ignore"):

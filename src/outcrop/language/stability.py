@@ -88,6 +88,8 @@ def linearise(
                 found.append(_of_one(operator, found[i]))
             case Apply(operator, (i, j)):
                 found.append(_of_two(operator, found[i], found[j]))
+            case Apply(_, (i, j, then, other)):
+                found.append(_where(found[i].value, found[j].value, found[then], found[other]))
     return [found[place] for place in program.results]
 
 
@@ -116,6 +118,12 @@ def _of_two(operator: str, a: Linear, b: Linear) -> Linear:
         return a if (a.value < b.value) == (operator == "min") else b
     same = Linear(a.value if a.value == b.value else math.nan)
     return _add(same.value, a.scaled(math.nan, 0.0), b.scaled(math.nan, 0.0)) if a.slopes or b.slopes else same
+
+
+def _where(a: float, b: float, then: Linear, other: Linear) -> Linear:
+    if a > b or a <= b:
+        return then if a > b else other
+    return _add(math.nan, then.scaled(math.nan, math.nan), other.scaled(math.nan, math.nan))
 
 
 def _add(value: float, a: Linear, b: Linear) -> Linear:

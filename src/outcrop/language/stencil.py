@@ -97,7 +97,7 @@ def _at(name: str, offset: tuple[int, ...] | int) -> sympy.Expr:
 
 
 Updates: TypeAlias = Mapping[Field, Any]
-_MEMBERS = ("name", "fields", "parameters", "signals", "stages", "equation", "ndim")
+_MEMBERS = ("name", "fields", "parameters", "signals", "stages", "equation", "ndim", "min_radii")
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,8 @@ class Stencil:
 
     `fields` starts with the fields that are updated, in the order of their first updates. The fields that are only read
     follow. The scalars of a kernel are the `parameters`, then the `signals`. A grid with `ndim` = 2 has the engine's
-    axes z and x. A grid with `ndim` = 1 has only x. Offsets along axes that the grid does not have are 0.
+    axes z and x. A grid with `ndim` = 1 has only x. Offsets along axes that the grid does not have are 0. `min_radii`
+    makes the fixed rim at least this thick: the adjoint of a stencil has the rim of the stencil.
     """
 
     name: str
@@ -124,6 +125,7 @@ class Stencil:
     stages: tuple[Stage, ...]
     equation: str
     ndim: int
+    min_radii: tuple[int, int, int]
 
     def __init__(
         self, name: str, updates: Updates | Sequence[Updates], equation: str = "", ndim: int | None = None
@@ -143,7 +145,7 @@ class Stencil:
             equation = " ".join(equation.split())
         schema.require_text(equation, f"stencil {name!r}: equation", schema.MAX_TEXT)
         try:
-            self._set(name, fields, parameters, signals, lowered, equation or text, axes)
+            self._set(name, fields, parameters, signals, lowered, equation or text, axes, (0, 0, 0))
         except ValueError as error:
             raise InputError(f"stencil {name!r}: {error}") from None
 
@@ -158,6 +160,8 @@ class Stencil:
         """Raise ValueError unless the stencil's kernels read and write only fields, scalars and cells that exist."""
         if self.ndim not in PLACES:
             raise ValueError(f"ndim={self.ndim}; there are 1, 2 and 3")
+        if any(self.min_radii[axis] for axis in range(3) if axis not in PLACES[self.ndim]):
+            raise ValueError(f"min_radii {self.min_radii} with ndim={self.ndim}")
         scalars = len(self.parameters) + len(self.signals)
         for what, count, maximum in (
             ("fields", len(self.fields), schema.MAX_FIELDS),
@@ -183,7 +187,7 @@ class Stencil:
     @cached_property
     def radii(self) -> tuple[int, int, int]:
         """The largest offset of any stage along z, y and x. A fixed rim has this thickness."""
-        every = [stage.radii for stage in self.stages]
+        every = [self.min_radii, *(stage.radii for stage in self.stages)]
         return tuple(max(radii[axis] for radii in every) for axis in range(3))  # type: ignore[return-value]
 
     @property
@@ -237,7 +241,7 @@ class Stencil:
 
     def to_json(self) -> dict[str, Any]:
         """Describe the stencil as plain data. `from_json` makes an equal stencil from it."""
-        return {
+        described = {
             "name": self.name,
             "fields": [field.name for field in self.fields],
             "parameters": [[parameter.name, parameter.default] for parameter in self.parameters],
@@ -246,6 +250,26 @@ class Stencil:
             "equation": self.equation,
             "ndim": self.ndim,
         }
+        return described | ({"min_radii": list(self.min_radii)} if any(self.min_radii) else {})
+
+    @classmethod
+    def from_stages(
+        cls,
+        name: str,
+        fields: Sequence[Field],
+        stages: Sequence[Stage],
+        parameters: Sequence[ParameterValue],
+        signals: Sequence[str],
+        ndim: int,
+        min_radii: tuple[int, int, int] = (0, 0, 0),
+    ) -> Stencil:
+        """Make a stencil from lowered stages. Raises InputError if no kernel can compute them."""
+        stencil = cls.__new__(cls)
+        try:
+            stencil._set(name, tuple(fields), tuple(parameters), tuple(signals), tuple(stages), "", ndim, min_radii)
+        except ValueError as error:
+            raise InputError(f"stencil {name!r}: {error}") from None
+        return stencil
 
     @classmethod
     def from_json(cls, data: object) -> Stencil:
@@ -270,6 +294,8 @@ class Stencil:
 def _read(data: object) -> tuple[Any, ...]:
     """Read the members of a Stencil from plain data. Raises InputError or ValueError for a member that is not
     allowed."""
+    if isinstance(data, dict):  # descriptions of stencils without this member do not have it
+        data = {"min_radii": [0, 0, 0], **data}
     members = schema.read_members(data, "a stencil", *_MEMBERS)
     if not members["name"]:
         raise ValueError("a stencil without name")
@@ -284,7 +310,9 @@ def _read(data: object) -> tuple[Any, ...]:
         schema.require_name(name, "parameter or signal")
     stages = tuple(map(Stage.from_json, schema.read_list(members["stages"], "stages", schema.MAX_STAGES, minimum=1)))
     ndim = schema.read_whole(members["ndim"], "ndim", 4)
-    return members["name"], fields, parameters, signals, stages, members["equation"], ndim
+    thick = schema.read_list(members["min_radii"], "min_radii", 3, 3)
+    min_radii = tuple(schema.read_whole(one, "min_radii", schema.MAX_OFFSET + 1) for one in thick)
+    return members["name"], fields, parameters, signals, stages, members["equation"], ndim, min_radii
 
 
 def __getattr__(name: str) -> object:

@@ -1,0 +1,219 @@
+"""Derive the adjoint of a stencil. The adjoint is a stencil again.
+
+The adjoint of a field u says how a number that is computed from a run, for example a misfit, changes with u. One step
+of the adjoint goes back by one step of the stencil, through its stages in reverse order. For a stage that updates the
+fields i from loads of the fields j, with the adjoints a of the fields after the stage:
+
+    adjoint of u_j before the stage at y  =  [j is not updated] a_j(y)  +  sum over i, o of  D(y - o) a_i(y - o)
+
+D(z) is the derivative of the update of i at z by the load of j at z + o. gather.py describes the sum, and the boundary:
+in the fixed rim all adjoints stay 0, because no step changes the rim. The derivative by values of the rim is not
+computed.
+
+A previous value u.previous is one more part of the state. Its adjoint is a field of its own. In wave equations, this
+adjoint is a local multiple of the adjoint of u one step later. Then the stencil reads `previous` of that adjoint, and
+needs no additional field.
+
+The gradient by a static field adds up D(y - o) a_i(y - o) for loads of this field, step by step in descending order.
+The gradient by a parameter adds up, in each cell, the contributions of this cell. So no gradient depends on the plan of
+the run that computes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from outcrop.language.boundary import FIXED, Boundary
+from outcrop.language.derivative import Product, Tape, adjoint
+from outcrop.language.gather import Gather, Term
+from outcrop.language.linearised import HERE, Fields, Version, assemble, updates_before
+from outcrop.language.program import Load, Program, Scalar, Stage
+from outcrop.language.stencil import PREVIOUS, Stencil
+
+
+@dataclass(frozen=True)
+class Adjoint:
+    """The adjoint of a stencil, and the meaning of its fields.
+
+    `adjoints` maps each updated field u, and "u.previous" if a field holds its adjoint, to the field of the adjoint.
+    `previous` maps other fields u to the program that computes the adjoint of "u.previous" from fields of `stencil`.
+
+    `gradients` maps names in `wrt` to fields. The field of a static field is its gradient. The field of a parameter has
+    the contributions of each cell to the gradient, and the field of a signal has the contributions to the gradient by
+    the signal's latest value. The gradient is their sum over all cells. Names that do not matter are left out.
+
+    `history` maps fields that are only read to values of the forward step. These values differ for each step. `edges`
+    maps fields that are only read to the axis (0 for z) along which they have `edge_values`.
+    """
+
+    stencil: Stencil
+    adjoints: Mapping[str, str]
+    previous: Mapping[str, Program]
+    gradients: Mapping[str, str]
+    history: Mapping[str, Version]
+    edges: Mapping[str, int]
+
+
+def adjoint_of(stencil: Stencil, wrt: Sequence[str] = (), boundary: Boundary = FIXED) -> Adjoint:
+    """Return the adjoint of one step of `stencil` on a grid with this boundary.
+
+    `wrt` names static fields, parameters and signals. The adjoint of the state is always computed. Raises InputError
+    for unknown names, and for an adjoint that no kernel can compute.
+    """
+    return _Derivation(stencil, wrt, boundary).result()
+
+
+class _Derivation:
+    """The fields and stages of an adjoint, while they are derived. Fields of the stencil are named by their number."""
+
+    def __init__(self, stencil: Stencil, wrt: Sequence[str], boundary: Boundary) -> None:
+        self.stencil, self.wrt, self.boundary = stencil, tuple(wrt), boundary
+        self.fields = Fields(stencil)
+        self.fields.require_known(stencil.name, self.wrt)
+        self.updated = [number for number, fixed in enumerate(self.fields.is_static) if not fixed]
+        self.with_previous = {load.field for stage in stencil.stages for load in stage.program.loads if load.age == 1}
+        self.local_previous = self._local_previous()
+        self.edges: dict[int, int] = {}
+
+    def of(self, field: int) -> int:
+        """Return the number of the adjoint of an updated field."""
+        return self.fields.new(f"{self.fields.forward[field]}_adj")
+
+    def of_previous(self, field: int) -> int:
+        return self.fields.new(f"{self.fields.forward[field]}_adj_previous")
+
+    def gradient(self, name: str) -> int:
+        return self.fields.new(f"{name}_grad")
+
+    def result(self) -> Adjoint:
+        updates, stages = updates_before(self.stencil), list[Stage]()
+        for number in reversed(range(len(updates))):
+            stages += self._stages(self.stencil.stages[number], updates[number], stages)
+        made = assemble(f"adjoint of {self.stencil.name}", self.stencil, self.fields, stages)
+        names, forward = self.fields.names, self.fields.forward
+        adjoints = {forward[field]: names[self.of(field)] for field in self.updated}
+        for field in self.with_previous - self.local_previous.keys():
+            adjoints[forward[field] + PREVIOUS] = names[self.of_previous(field)]
+        gradients = {name: number for name in self.wrt if (number := self.gradient(name)) in made.fields}
+        return Adjoint(
+            made.stencil,
+            adjoints,
+            {forward[field]: made.program(program) for field, program in self.local_previous.items()},
+            {name: self.fields.names[number] for name, number in gradients.items()},
+            {name: one for name, one in self.fields.versions.items() if self.fields.number(name) in made.fields},
+            {names[number]: axis for number, axis in self.edges.items()},
+        )
+
+    def _stages(self, stage: Stage, updates: Sequence[int], before: Sequence[Stage]) -> list[Stage]:
+        """Return the stages of the adjoint for one stage. `before` are the stages of the adjoint that come first."""
+        tape = Tape()
+        at = tape.copy(stage.program, lambda load: tape.append(self.fields.forward_value(load, updates)))
+        bars = adjoint(tape, stage.program, at, [tape.append(Load(self.of(field), HERE)) for field in stage.targets])
+        loads: dict[tuple[int, int], list[Term]] = {}
+        scalars: dict[str, list[Term]] = {}
+        for place, products in bars.items():
+            match stage.program.operations[place]:
+                case Load(field, offset, age) if self._is_wanted(field):
+                    loads.setdefault((field, age), []).extend(_terms(offset, products))
+                case Scalar(index) if (name := self.fields.scalars[index]) in self.wrt:
+                    scalars.setdefault(name, []).extend(_terms(HERE, products))
+        gather = Gather(
+            self.fields, tape, [term for terms in loads.values() for term in terms], self._may_repeat,
+            self.fields.forward[stage.targets[0]], self.boundary, self.stencil.radii,
+        )  # fmt: skip
+        results: dict[int, int] = {}
+        for field in range(len(self.fields.forward)):
+            results |= self._of_field(field, stage, loads.get((field, 0), []), loads.get((field, 1), []), gather)
+        updated = {target for one in before for target in one.targets}
+        for name, terms in scalars.items():
+            own = self.gradient(name)
+            is_sum = name not in self.stencil.signals or own in updated
+            results[own] = gather.sum(terms, [gather.tape.append(Load(own, HERE))] if is_sum else [])
+        self.edges |= gather.edges
+        last = [Stage(tuple(results), gather.tape.program(list(results.values())))] if results else []
+        return [*gather.stored_stage(), *last]
+
+    def _is_wanted(self, field: int) -> bool:
+        return not self.fields.is_static[field] or self.fields.forward[field] in self.wrt
+
+    def _may_repeat(self, load: Load) -> bool:
+        """Return whether neighbours may compute a core with this load again. Values of the forward step are not
+        repeated, because the adjoint would then read them twice as far away."""
+        return self.fields.names[load.field] not in self.fields.versions
+
+    def _of_field(
+        self, field: int, stage: Stage, newest: Sequence[Term], older: Sequence[Term], gather: Gather
+    ) -> dict[int, int]:
+        """Append the adjoints of a field, and of its previous value, that differ from those after the stage. Return
+        their positions on the tape of `gather` by number."""
+
+        def here(number: int) -> int:
+            return gather.tape.append(Load(number, HERE))
+
+        if self.fields.is_static[field]:
+            own = self.gradient(self.fields.forward[field])
+            return {own: gather.sum(newest, [here(own)])} if newest else {}
+        found: dict[int, int] = {}
+        own, has_previous = self.of(field), field in self.with_previous and field not in self.local_previous
+        if field in stage.targets:
+            carried = [here(self.of_previous(field))] if has_previous else []
+            if local := self.local_previous.get(field):
+                carried = [gather.tape.copy(local, gather.tape.append)[local.results[0]]]
+            found[own] = gather.sum(newest, carried)
+            if has_previous:
+                found[self.of_previous(field)] = gather.sum(older)
+            return found
+        if newest:
+            found[own] = gather.sum(newest, [here(own)])
+        if older:
+            found[self.of_previous(field)] = gather.sum(older, [here(self.of_previous(field))])
+        return found
+
+    def _local_previous(self) -> dict[int, Program]:
+        """Return, for some fields, the program that computes the adjoint of the previous value from `previous` of the
+        field's adjoint.
+
+        The field has this program if only one stage reads or updates it, and if the derivative by the previous value
+        depends only on parameters and on static fields at the same cell.
+        """
+        found: dict[int, Program] = {}
+        for field in self.with_previous:
+            used = [
+                stage
+                for stage in self.stencil.stages
+                if field in stage.targets or any(load.field == field for load in stage.program.loads)
+            ]
+            if len(used) == 1 and field in used[0].targets and (program := self._previous_program(used[0], field)):
+                found[field] = program
+        return found
+
+    def _previous_program(self, stage: Stage, field: int) -> Program | None:
+        """Return the program of `_local_previous`, or None if the derivative depends on other values."""
+        tape, count = Tape(), len(self.fields.forward)
+        at = tape.copy(stage.program, tape.append)
+        bars = adjoint(tape, stage.program, at, [tape.append(Load(count + one, HERE)) for one in stage.targets])
+        products: list[int] = []
+        for place, terms in bars.items():
+            match stage.program.operations[place]:
+                case Load(number, offset, 1) if number == field:
+                    if offset != HERE:
+                        return None
+                    products += [tape.multiply(one.coefficient, one.core) for one in terms]
+        program = tape.program([tape.sum(products)])
+        operations = list(program.operations)
+        for place, operation in enumerate(operations):
+            match operation:
+                case Load(number, offset, _) if number == count + field:
+                    operations[place] = Load(self.of(field), HERE, 1)
+                case Load(number, offset, _):
+                    if number >= count or not self.fields.is_static[number] or offset != HERE:
+                        return None
+                    operations[place] = Load(self.fields.number(self.fields.forward[number]), HERE)
+                case Scalar(index) if index >= len(self.stencil.parameters):
+                    return None
+        return Program(tuple(operations), program.results)
+
+
+def _terms(offset: tuple[int, int, int], products: Sequence[Product]) -> list[Term]:
+    return [Term(offset, one.coefficient, one.core) for one in products]

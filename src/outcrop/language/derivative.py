@@ -1,0 +1,263 @@
+"""Differentiate a program: the operations that compute how its results change with its loads and scalars.
+
+A program is differentiated operation by operation, in two ways (A. Griewank and A. Walther, Evaluating Derivatives,
+2nd ed., SIAM 2008, chapters 3 and 6):
+
+    tangent    from loads to results: d(a b) = a db + b da            forward mode
+    adjoint    from results to loads: a̅ += b r̅, b̅ += a r̅ for r = a b   reverse mode, at most a few times the operations
+
+In reverse mode, the adjoint of each load is a sum of products `coefficient * core`. The coefficient is the same for all
+cells (it depends only on constants, parameters and signals). The core depends on the cell. The loads of a difference
+operator share one core and differ in their coefficients, so that the adjoint of the operator is again a difference
+operator, applied to the core.
+
+Where a program has no derivative, one side is taken: min(a, b) and max(a, b) for a = b have the derivative of b, which
+is the operand that they return, and abs(a) has the derivative 1 at a = 0. The derivative of sqrt(a) at 0 is infinite.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+from outcrop.language.program import Apply, Constant, Load, Operation, Program
+
+ZERO = -1
+"""The position of a value that is 0 for every cell. No operation computes this value."""
+
+
+class Tape:
+    """Appends operations to a program. Equal operations are appended once. Sums with 0, products with 0, 1 and -1, and
+    double signs are simplified. Constants are combined only if the result is exact, so the program computes the
+    derivative itself with exact arithmetic."""
+
+    def __init__(self) -> None:
+        self.operations: list[Operation] = []
+        self.uniform: list[bool] = []
+        self._places: dict[Operation, int] = {}
+
+    def append(self, operation: Operation) -> int:
+        """Return the position of an operation. The operation is appended if it is new."""
+        if operation not in self._places:
+            self._places[operation] = len(self.operations)
+            self.operations.append(operation)
+            match operation:
+                case Load():
+                    self.uniform.append(False)
+                case Apply(_, operands):
+                    self.uniform.append(all(self.uniform[i] for i in operands))
+                case _:
+                    self.uniform.append(True)
+        return self._places[operation]
+
+    def constant(self, value: float) -> int:
+        return ZERO if value == 0 else self.append(Constant(value))
+
+    def _value(self, place: int) -> float | None:
+        operation = self.operations[place]
+        return operation.value if isinstance(operation, Constant) else None
+
+    def _inside(self, place: int) -> int | None:
+        """Return the operand of a negation, or None for other operations."""
+        operation = self.operations[place]
+        return operation.operands[0] if isinstance(operation, Apply) and operation.operator == "neg" else None
+
+    def _exact(self, operator: Callable[[Fraction, Fraction], Fraction], a: int, b: int) -> int | None:
+        """Combine two constants if a float holds the exact result."""
+        first, second = self._value(a), self._value(b)
+        if first is None or second is None:
+            return None
+        exact = operator(Fraction(first), Fraction(second))
+        return self.constant(float(exact)) if Fraction(float(exact)) == exact else None
+
+    def negative(self, a: int) -> int:
+        if a == ZERO:
+            return ZERO
+        if (value := self._value(a)) is not None:
+            return self.constant(-value)
+        inside = self._inside(a)
+        return inside if inside is not None else self.append(Apply("neg", (a,)))
+
+    def add(self, a: int, b: int) -> int:
+        if ZERO in (a, b):
+            return b if a == ZERO else a
+        if (exact := self._exact(lambda x, y: x + y, a, b)) is not None:
+            return exact
+        inside_a, inside_b = self._inside(a), self._inside(b)
+        if inside_a is not None and inside_b is not None:
+            return self.negative(self.add(inside_a, inside_b))
+        if inside_b is not None:
+            return ZERO if inside_b == a else self.append(Apply("sub", (a, inside_b)))
+        if inside_a is not None:
+            return ZERO if inside_a == b else self.append(Apply("sub", (b, inside_a)))
+        return self.append(Apply("add", (a, b)))
+
+    def multiply(self, a: int, b: int) -> int:
+        if ZERO in (a, b):
+            return ZERO
+        if (exact := self._exact(lambda x, y: x * y, a, b)) is not None:
+            return exact
+        for one, other in ((a, b), (b, a)):
+            if (value := self._value(one)) in (1.0, -1.0):
+                return other if value == 1.0 else self.negative(other)
+            if value is not None and value < 0:
+                return self.negative(self.multiply(self.constant(-value), other))
+            if (inside := self._inside(one)) is not None:
+                return self.negative(self.multiply(inside, other))
+        return self.append(Apply("mul", (a, b)))
+
+    def divide(self, a: int, b: int) -> int:
+        assert b != ZERO, "the derivative divides by zero"
+        if a == ZERO or self._value(b) == 1.0:
+            return a
+        return self.append(Apply("div", (a, b)))
+
+    def where(self, a: int, b: int, then: int, other: int) -> int:
+        """Return `then` where a > b, otherwise `other`."""
+        if then == other:
+            return then
+        places = [self.append(Constant(0.0)) if one == ZERO else one for one in (a, b, then, other)]
+        return self.append(Apply("where", tuple(places)))
+
+    def sum(self, terms: Sequence[int]) -> int:
+        """Return the sum of terms as a balanced tree, which keeps chains of dependent additions short."""
+        places = list(terms) or [ZERO]
+        while len(places) > 1:
+            pairs = [self.add(a, b) for a, b in zip(places[::2], places[1::2], strict=False)]
+            places = pairs + places[len(pairs) * 2 :]
+        return places[0]
+
+    def copy(
+        self, program: Program, load: Callable[[Load], int], wanted: Sequence[int] | None = None
+    ) -> dict[int, int]:
+        """Append the operations of another program that the results at `wanted` need; without it, all. `load` appends
+        the loads. Return the new position of each copied operation."""
+        needed = set(range(len(program.operations)) if wanted is None else wanted)
+        for place in reversed(range(len(program.operations))):
+            operation = program.operations[place]
+            if place in needed and isinstance(operation, Apply):
+                needed.update(operation.operands)
+        found: dict[int, int] = {}
+        for place in sorted(needed):
+            match program.operations[place]:
+                case Load() as one:
+                    found[place] = load(one)
+                case Apply(operator, operands):
+                    found[place] = self.append(Apply(operator, tuple(found[i] for i in operands)))
+                case other:
+                    found[place] = self.append(other)
+        return found
+
+    def program(self, results: Sequence[int]) -> Program:
+        """Return the program that computes `results`. Operations that no result needs are left out."""
+        places = [self.append(Constant(0.0)) if place == ZERO else place for place in results]
+        short = Tape()
+        found = short.copy(Program(tuple(self.operations), ()), short.append, places)
+        return Program(tuple(short.operations), tuple(found[place] for place in places))
+
+
+def tangent(tape: Tape, program: Program, at: Mapping[int, int], seeds: Mapping[int, int]) -> list[int]:
+    """Append the directional derivative of each result (forward mode).
+
+    `at` maps operations of `program` to their positions on the tape. `seeds` maps the operations whose direction is not
+    0, loads or scalars, to the positions of their directions.
+    """
+    change = [seeds.get(place, ZERO) for place in range(len(program.operations))]
+    for place, operation in enumerate(program.operations):
+        if not isinstance(operation, Apply) or all(change[i] == ZERO for i in operation.operands):
+            continue
+        slopes = _slopes(tape, operation, at, place)
+        if operation.operator == "where":
+            a, b, then, other = operation.operands
+            change[place] = tape.where(at[a], at[b], change[then], change[other])
+        elif operation.operator in ("min", "max"):
+            first, second = operation.operands
+            change[place] = tape.where(*_order(operation, at), change[first], change[second])
+        else:
+            terms = [tape.multiply(slope, change[i]) for i, slope in zip(operation.operands, slopes, strict=True)]
+            change[place] = tape.sum([one for one in terms if one != ZERO])
+    return [change[place] for place in program.results]
+
+
+@dataclass(frozen=True)
+class Product:
+    """The product of a coefficient that is the same for all cells, and a core that depends on the cell. Both are
+    positions on a tape."""
+
+    coefficient: int
+    core: int
+
+
+def adjoint(tape: Tape, program: Program, at: Mapping[int, int], seeds: Sequence[int]) -> dict[int, list[Product]]:
+    """Append the adjoint of each load and scalar (reverse mode). Return the adjoints as sums of products, by operation.
+
+    `at` maps operations of `program` to their positions on the tape. `seeds` are the positions of the adjoints of the
+    results, which depend on the cell.
+    """
+    bars: dict[int, dict[int, int]] = {}
+    one = tape.constant(1.0)
+
+    def add(place: int, coefficient: int, core: int) -> None:
+        bar = bars.setdefault(place, {})
+        bar[core] = tape.add(bar.get(core, ZERO), coefficient)
+
+    for place, seed in zip(program.results, seeds, strict=True):
+        add(place, one, seed)
+    for place in reversed(range(len(program.operations))):
+        operation = program.operations[place]
+        if place not in bars or not isinstance(operation, Apply):
+            continue
+        products = [(coefficient, core) for core, coefficient in bars.pop(place).items() if coefficient != ZERO]
+        if not products:
+            continue
+        if len(products) > 1:  # one core, so that the number of products does not grow
+            products = [(one, tape.sum([tape.multiply(coefficient, core) for coefficient, core in products]))]
+        ((coefficient, core),) = products
+        if operation.operator in ("min", "max", "where"):
+            first, second = operation.operands[-2:]
+            order = (at[operation.operands[0]], at[operation.operands[1]])
+            a, b = order if operation.operator == "where" else _order(operation, at)
+            add(first, coefficient, tape.where(a, b, core, ZERO))
+            add(second, coefficient, tape.where(a, b, ZERO, core))
+            continue
+        for i, slope in zip(operation.operands, _slopes(tape, operation, at, place), strict=True):
+            if tape.uniform[slope]:
+                add(i, tape.multiply(slope, coefficient), core)
+            else:
+                add(i, coefficient, tape.multiply(slope, core))
+    return {
+        place: [Product(coefficient, core) for core, coefficient in bar.items() if coefficient != ZERO]
+        for place, bar in bars.items()
+        if not isinstance(program.operations[place], Constant)
+    }
+
+
+def _order(operation: Apply, at: Mapping[int, int]) -> tuple[int, int]:
+    """Return a and b such that min or max returns its first operand where a > b."""
+    a, b = (at[i] for i in operation.operands)
+    return (a, b) if operation.operator == "max" else (b, a)
+
+
+def _slopes(tape: Tape, operation: Apply, at: Mapping[int, int], place: int) -> list[int]:
+    """Return the positions of the partial derivatives of an operation by its operands. There are none for an operation
+    that chooses one of its operands."""
+    places = [at[i] for i in operation.operands]
+    one = tape.constant(1.0)
+    match operation.operator:
+        case "add":
+            return [one, one]
+        case "sub":
+            return [one, tape.negative(one)]
+        case "mul":
+            return [places[1], places[0]]
+        case "div":
+            return [tape.divide(one, places[1]), tape.negative(tape.divide(at[place], places[1]))]
+        case "neg":
+            return [tape.negative(one)]
+        case "sqrt":
+            return [tape.divide(tape.append(Constant(0.5)), at[place])]
+        case "abs":
+            zero = tape.append(Constant(0.0))
+            return [tape.where(zero, places[0], tape.negative(one), one)]
+    return []

@@ -1,0 +1,139 @@
+"""The parts that the adjoint and the tangent-linear model of a stencil share: names of fields, values of the forward
+step, and the numbering of fields.
+
+Both models read values of the forward step wherever a derivative depends on them. Such a value becomes a field that is
+only read, but whose values differ for each step (`Version`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from outcrop.errors import InputError, shown
+from outcrop.language.program import Load, Operation, Program, Scalar, Stage
+from outcrop.language.stencil import Field, Stencil
+
+Offset: TypeAlias = tuple[int, int, int]
+HERE: Offset = (0, 0, 0)
+
+
+@dataclass(frozen=True)
+class Version:
+    """A value of a forward step: the value of `field` after `updates` updates in this step. 0 is the value at the start
+    of the step, and -1 is the previous value at the start of the step."""
+
+    field: str
+    updates: int
+
+
+class Fields:
+    """The fields of the new stencil, numbered in the order of their first use. No two fields have the same name, and
+    no field has the name of another field, parameter or signal of the forward stencil."""
+
+    def __init__(self, forward: Stencil) -> None:
+        self.forward = [field.name for field in forward.fields]
+        self.scalars = [*(one.name for one in forward.parameters), *forward.signals]
+        self.is_static = [storage.is_static for storage in forward.storage]
+        self.versions: dict[str, Version] = {}
+        self._numbers: dict[str, int] = {}
+        self._taken = {*self.forward, *self.scalars}
+        self._made: dict[str, str] = {}
+
+    def require_known(self, stencil: str, wrt: Sequence[str]) -> None:
+        """Raise InputError unless each name is that of a static field, a parameter or a signal."""
+        static = [name for name, fixed in zip(self.forward, self.is_static, strict=True) if fixed]
+        for name in wrt:
+            if name not in (*static, *self.scalars):
+                there = ", ".join([*static, *self.scalars]) or "none"
+                raise InputError(f"stencil {stencil!r} has no derivative by {shown(name)}; there are: {there}")
+
+    @property
+    def names(self) -> list[str]:
+        """The names of all fields, in the order of their numbers."""
+        return list(self._numbers)
+
+    def new(self, name: str) -> int:
+        """Return the number of a field that the new stencil adds. Its name is `name`, with _ added until it is free."""
+        if name not in self._made:
+            free = name
+            while free in self._taken:
+                free += "_"
+            self._taken.add(free)
+            self._made[name] = free
+        return self.number(self._made[name])
+
+    def number(self, name: str) -> int:
+        return self._numbers.setdefault(name, len(self._numbers))
+
+    def forward_value(self, load: Load, updates: Sequence[int]) -> Load:
+        """Return the load of a value that the forward step loads. `updates` are the numbers of updates of each field in
+        this step before the stage."""
+        name = self.forward[load.field]
+        if self.is_static[load.field]:
+            return Load(self.number(name), load.offset)
+        version = updates[load.field] - load.age
+        number = self.new(name + ("_before" if version < 0 else f"_at{version or ''}"))
+        self.versions[self.names[number]] = Version(name, version)
+        return Load(number, load.offset)
+
+
+def updates_before(stencil: Stencil) -> list[tuple[int, ...]]:
+    """Return for each stage the number of updates of each field by the stages before it."""
+    count = [0] * len(stencil.fields)
+    found = []
+    for stage in stencil.stages:
+        found.append(tuple(count))
+        for target in stage.targets:
+            count[target] += 1
+    return found
+
+
+@dataclass(frozen=True)
+class Assembly:
+    """A new stencil, and the renumbering of its fields and scalars."""
+
+    stencil: Stencil
+    fields: Mapping[int, int]
+    scalars: Mapping[int, int]
+
+    def program(self, program: Program) -> Program:
+        """Return the program with the numbers of the new stencil."""
+        return Program(tuple(self._operation(one) for one in program.operations), program.results)
+
+    def _operation(self, one: Operation) -> Operation:
+        match one:
+            case Load(field, offset, age):
+                return Load(self.fields[field], offset, age)
+            case Scalar(index):
+                return Scalar(self.scalars[index])
+        return one
+
+
+def assemble(name: str, forward: Stencil, fields: Fields, stages: Sequence[Stage]) -> Assembly:
+    """Make a stencil from stages whose loads have the numbers of `fields`, and whose scalars are those of `forward`.
+    The stencil has the fixed rim of `forward`. Raises InputError if no kernel can compute it."""
+    updated = list(dict.fromkeys(target for stage in stages for target in stage.targets))
+    read = {load.field for stage in stages for load in stage.program.loads} - set(updated)
+    order = [*updated, *sorted(read, key=lambda number: fields.names[number])]
+    used = {one.index for stage in stages for one in stage.program.operations if isinstance(one, Scalar)}
+    count, kept = len(forward.parameters), sorted(used)
+    made = Assembly(
+        forward,
+        {number: place for place, number in enumerate(order)},
+        {index: place for place, index in enumerate(kept)},
+    )
+    numbered = [
+        Stage(tuple(made.fields[one] for one in stage.targets), made.program(stage.program)) for stage in stages
+    ]
+    stencil = Stencil.from_stages(
+        name,
+        [Field(fields.names[number]) for number in order],
+        numbered,
+        [forward.parameters[index] for index in kept if index < count],
+        [forward.signals[index - count] for index in kept if index >= count],
+        forward.ndim,
+        forward.radii,
+    )
+    return Assembly(stencil, made.fields, made.scalars)

@@ -1,0 +1,160 @@
+"""Steps of a stencil for any kind of number, and the adjoint of several steps.
+
+`Steps` computes with the operations that are given: with those of JAX, which differentiates the steps, or with exact
+fractions. `reverse` runs some steps forward and their adjoint backward.
+"""
+
+from __future__ import annotations
+
+import operator as operators
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from oracle import seen_from
+from outcrop.language.adjoint import Adjoint
+from outcrop.language.boundary import Boundary
+from outcrop.language.gather import edge_values
+from outcrop.language.linearised import Version
+from outcrop.language.program import Apply, Constant, Load, Program, Scalar
+from outcrop.language.stencil import PREVIOUS, Stencil
+
+State = dict[str, Any]
+
+
+def inner(stencil: Stencil, boundary: Boundary, shape: Sequence[int]) -> tuple[slice, ...]:
+    """Return the cells that steps update."""
+    rims = zip(boundary.rims(stencil.radii), shape, strict=True)
+    return tuple(slice(min(low, n), max(min(low, n), n - high)) for (low, high), n in rims)
+
+
+@dataclass(frozen=True)
+class Steps:
+    """Steps of a stencil. `operators` computes each operator, `number` converts a constant, and `put` returns an array
+    in which the cells at an index are replaced."""
+
+    stencil: Stencil
+    boundary: Boundary
+    operators: Mapping[str, Callable[..., Any]]
+    put: Callable[[Any, tuple[slice, ...], Any], Any]
+    number: Callable[[float], Any] = field(default=float)
+
+    def advance(self, state: State, scalars: Sequence[Any], seen: dict[Version, Any] | None = None) -> State:
+        """Return the state after one step. The state has all fields, and "u.previous" if the step needs it. `scalars`
+        are the values of the parameters, then those of the signals. All values that a stage may read are put into
+        `seen`."""
+        stencil = self.stencil
+        names = [one.name for one in stencil.fields]
+        newest = [state[name] for name in names]
+        previous = [state.get(name + PREVIOUS, state[name]) for name in names]
+        cells = inner(stencil, self.boundary, newest[0].shape)
+        seen, updates = {} if seen is None else seen, dict.fromkeys(names, 0)
+        for name, now, older in zip(names, newest, previous, strict=True):
+            seen[Version(name, 0)], seen[Version(name, -1)] = now, older
+        for stage in stencil.stages:
+            results = self.evaluate(stage.program, (newest, previous), cells, scalars)
+            for target, result in zip(stage.targets, results, strict=True):
+                previous[target], newest[target] = newest[target], self.put(newest[target], cells, result)
+                updates[names[target]] += 1
+                seen[Version(names[target], updates[names[target]])] = newest[target]
+        after = dict(zip(names, newest, strict=True))
+        for name, value, storage in zip(names, previous, stencil.storage, strict=True):
+            if storage.history == 2:
+                after[name + PREVIOUS] = value
+        return after
+
+    def evaluate(self, program: Program, values: Any, cells: Sequence[slice], scalars: Sequence[Any]) -> list[Any]:
+        found: list[Any] = []
+        for operation in program.operations:
+            match operation:
+                case Load(number, offset, age):
+                    array = values[age][number]
+                    index = (
+                        seen_from(np.arange(one.start, one.stop) + step, extent, sides)
+                        for one, step, extent, sides in zip(
+                            cells, offset, array.shape, self.boundary.sides, strict=True
+                        )
+                    )
+                    found.append(array[np.ix_(*index)])
+                case Scalar(index_of_scalar):
+                    found.append(scalars[index_of_scalar])
+                case Constant(value):
+                    found.append(self.number(value))
+                case Apply(operator, operands):
+                    found.append(self.operators[operator](*(found[i] for i in operands)))
+        return [found[place] for place in program.results]
+
+
+def put(array: Any, cells: tuple[slice, ...], new: Any) -> Any:
+    """Return a copy of a NumPy array in which `cells` are replaced."""
+    array = array.copy()
+    array[cells] = new
+    return array
+
+
+PLAIN: Mapping[str, Callable[..., Any]] = {
+    **{one: getattr(operators, one) for one in ("add", "sub", "mul", "neg", "abs")},
+    "div": operators.truediv,
+    "sqrt": np.sqrt,
+    "min": lambda a, b: np.where(a < b, a, b),
+    "max": lambda a, b: np.where(a > b, a, b),
+    "where": lambda a, b, c, d: np.where(a > b, c, d),
+}
+"""The operators for NumPy arrays of floats, complex numbers or fractions."""
+
+
+@dataclass(frozen=True)
+class Reversed:
+    """The adjoints before the first step by name ("u", "u.previous"), and the gradients by name. The gradient by a
+    signal has one value for each step."""
+
+    adjoints: State
+    gradients: State
+
+
+def reverse(
+    adjoint: Adjoint,
+    forward: Steps,
+    state: Mapping[str, Any],
+    scalars: Sequence[Sequence[Any]],
+    seeds: Mapping[str, Any],
+) -> Reversed:
+    """Run a stencil forward, then its adjoint backward. `scalars` has the parameters and signals of each step. `seeds`
+    are the adjoints of the updated fields after the last step."""
+    made, stencil, number = adjoint.stencil, forward.stencil, forward.number
+    shape = next(iter(state.values())).shape
+    seen: list[dict[Version, Any]] = []
+    now = dict(state)
+    for row in scalars:
+        seen.append({})
+        now |= forward.advance(now, row, seen[-1])
+    backward = Steps(made, forward.boundary, PLAIN, put, number)
+    zeros = np.full(shape, number(0.0))
+    arrays: State = {name: zeros for one in made.fields for name in (one.name, one.name + PREVIOUS)}
+    arrays |= {own: seeds[name] for name, own in adjoint.adjoints.items() if name in seeds}
+    arrays |= {name: state[name] for name in arrays if name in state}
+    for name, axis in adjoint.edges.items():
+        line = np.array([number(one) for one in edge_values(shape[axis], stencil.radii[axis])])
+        arrays[name] = zeros + line.reshape([-1 if one == axis else 1 for one in range(3)])
+    names = [*(one.name for one in stencil.parameters), *stencil.signals]
+    by_signal: dict[str, list[Any]] = {name: [] for name in adjoint.gradients if name in stencil.signals}
+    own: list[Any] = []
+    for row, versions in zip(reversed(scalars), reversed(seen), strict=True):
+        arrays |= {name: versions[version] for name, version in adjoint.history.items()}
+        of = dict(zip(names, row, strict=True))
+        own = [of[name] for name in (*(one.name for one in made.parameters), *made.signals)]
+        arrays |= backward.advance(arrays, own)
+        for name, found in by_signal.items():
+            found.insert(0, arrays[adjoint.gradients[name]].sum())
+    adjoints = {name: arrays.get(one, zeros) for name, one in adjoint.adjoints.items()}
+    both = [arrays[one.name] for one in made.fields], [arrays[one.name + PREVIOUS] for one in made.fields]
+    for name, program in adjoint.previous.items():
+        (value,) = backward.evaluate(program, both, [slice(0, extent) for extent in shape], own)
+        adjoints[name + PREVIOUS] = zeros + value
+    gradients: State = {}
+    for name, one in adjoint.gradients.items():
+        is_sum = name in {parameter.name for parameter in stencil.parameters}
+        gradients[name] = by_signal.get(name, arrays[one].sum() if is_sum else arrays[one])
+    return Reversed(adjoints, gradients)

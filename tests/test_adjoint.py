@@ -1,0 +1,273 @@
+"""Adjoint and tangent stencils: compared with JAX, in exact fractions, by complex steps, and in kernels."""
+
+from __future__ import annotations
+
+import tempfile
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from backwards import PLAIN, State, Steps, inner, put, reverse
+from execution import array_names, execute_fields, random_state
+from oracle import advance_fields
+from outcrop.errors import InputError
+from outcrop.language import library
+from outcrop.language.adjoint import adjoint_of
+from outcrop.language.boundary import Boundary, as_boundary, boundary_on_grid
+from outcrop.language.gather import edge_values
+from outcrop.language.linearised import Version
+from outcrop.language.stencil import PREVIOUS, Field, Parameter, Signal, Stencil
+from outcrop.language.tangent import tangent_of
+from outcrop.plan.planner import choose, smallest_budget_bytes
+from outcrop.plan.schemes import SCHEMES
+from outcrop.run.definition import as_problem
+from outcrop.run.disk.layout import make_layout
+from strategies import MACHINE, SOAK, assumed_rate, examples
+
+FAMILIES = [
+    "heat7", "heat13", "box27", "heat2", "acoustic2", "acoustic4_2d_sponge", "elastic2", "maxwell", "maxwell_lossy",
+    "gray_scott", "advection1", "stream_function", "sharpen", "d2q9", "d3q19",
+]  # fmt: skip
+"""One stencil of each family, and options that change its equations."""
+MORE = [
+    "heat8", "heat4_2d", "heat6_1d", "acoustic8", "acoustic4_1d", "acoustic8_sponge", "elastic4", "elastic4_2d",
+    "maxwell_2d_te", "maxwell_1d", "maxwell_vacuum", "gray_scott_2d", "advection2", "advection2_2d",
+]  # fmt: skip
+"""Stencils that only `make soak` compares: other orders, fewer axes."""
+NAMES = FAMILIES + (MORE if SOAK > 1 else [])
+BOUNDARIES = ["fixed", "periodic", "mirror", "y=mirror:fixed,x=periodic"]
+STEPS = 2
+
+
+def users() -> list[Stencil]:
+    """Stencils with what the library has not: signals, two updates of a field, previous values of other fields, uneven
+    coefficients of all kinds, and operations without derivative."""
+    u, v, k, a, s = Field("u"), Field("v"), Field("k"), Parameter("a", 0.3), Signal("s")
+    import sympy
+
+    return [
+        Stencil("signals", {u: u[0] + s * a * (u[1] - 2 * u[0] + u[-1]) + s**2 * k[1] * u[-2]}),
+        Stencil("twice", [{u: u[0] * u[1]}, {v: v[0] + a * u[-1] ** 2}, {u: u[0] + a * v[1] * u[0]}]),
+        Stencil("older", [{v: v[0] + a * u.previous[1] * u[0]}, {u: u[0] + a * (v[1] - v.previous[0]) * u[-1]}]),
+        Stencil("damped", {u: 2 * u[0] - (1 - k[0]) * u.previous[0] + a * (k[1] * u[1] - k[0] * (u[0] - u[-1]))}),
+        Stencil("driven", {u: 2 * u[0] - s * u.previous[0] + a * (u[1] + u[-1])}),
+        Stencil("names", {u: u[0] + Field("u_adj")[1] * u[-1] ** 2 * Field("edge_x")[-1]}),
+        Stencil("kinks", {u: sympy.Max(u[1], a * u[0]) + sympy.Min(u[-1], k[0]) * abs(u[0] - a) + sympy.sqrt(u[2])}),
+        Stencil("plane", {u: u[0, 0] / (1 + u[1, 0] ** 2) + k[-1, 1] * u[2, -1] * u[0, 1] + k[0, 1] * u[-1, -1]}),
+    ]
+
+
+STENCILS = {**{name: library.find_stencil(name) for name in NAMES}, **{one.name: one for one in users()}}
+
+
+def grid(stencil: Stencil, text: str, spare: int = 3) -> tuple[Boundary, tuple[int, ...]]:
+    """Return a boundary on the axes of the stencil, and the shape of a tiny grid."""
+    boundary = boundary_on_grid(as_boundary(text.rpartition(",")[2] if stencil.ndim == 1 else text), stencil.ndim)
+    return boundary, tuple(2 * radius + spare if radius else 1 for radius in stencil.radii)
+
+
+def values(stencil: Stencil, shape: tuple[int, ...], seed: int) -> State:
+    """Return values between 1/2 and 1, because an update may divide by densities."""
+    rng, state = np.random.default_rng(seed), State()
+    for field, storage in zip(stencil.fields, stencil.storage, strict=True):
+        state[field.name] = rng.random(shape) / 2 + 0.5
+        if storage.history == 2:
+            state[field.name + PREVIOUS] = rng.random(shape) / 2 + 0.5
+    return state
+
+
+def static_names(stencil: Stencil) -> list[str]:
+    pairs = zip(stencil.fields, stencil.storage, strict=True)
+    return [field.name for field, storage in pairs if storage.is_static]
+
+
+def all_names(stencil: Stencil) -> list[str]:
+    """Return everything by which there is a gradient."""
+    return [*static_names(stencil), *(one.name for one in stencil.parameters), *stencil.signals]
+
+
+def signals_of(stencil: Stencil, seed: int) -> dict[str, list[float]]:
+    rng = np.random.default_rng(seed)
+    return {name: rng.random(STEPS).tolist() for name in stencil.signals}
+
+
+@pytest.mark.parametrize("text", BOUNDARIES)
+@pytest.mark.parametrize("name", STENCILS)
+def test_the_adjoint_is_that_of_jax(name: str, text: str) -> None:
+    """Compares adjoints and all gradients of two steps with jax.vjp of the same steps, in float64."""
+    jax = pytest.importorskip("jax")
+    jax.config.update("jax_enable_x64", True)
+    stencil = STENCILS[name]
+    boundary, shape = grid(stencil, text)
+    state, signals = values(stencil, shape, 1), signals_of(stencil, 2)
+    cells = inner(stencil, boundary, shape)
+    where = jax.numpy.where
+    steps = Steps(
+        stencil,
+        boundary,
+        {
+            **PLAIN,
+            "sqrt": jax.numpy.sqrt,
+            "abs": lambda a: where(a < 0, -a, a),
+            "min": lambda a, b: where(a < b, a, b),
+            "max": lambda a, b: where(a > b, a, b),
+        },
+        lambda array, index, new: array.at[index].set(new),
+    )
+    static = static_names(stencil)
+    changing = {key: jax.numpy.array(one) for key, one in state.items() if key not in static}
+    medium = {key: jax.numpy.array(state[key]) for key in static}
+    parameters = {one.name: one.default for one in stencil.parameters}
+
+    def run(now: State, medium: State, scalars: State) -> State:
+        for row in rows(scalars):
+            now = {key: one for key, one in steps.advance({**medium, **now}, row).items() if key in now}
+        return now
+
+    def rows(scalars: State) -> list[list[Any]]:
+        of_steps = [[scalars[key][step] for key in signals] for step in range(STEPS)]
+        return [[*(scalars[key] for key in parameters), *row] for row in of_steps]
+
+    given = {**parameters, **{key: np.array(one) for key, one in signals.items()}}
+    after, vjp = jax.vjp(run, changing, medium, {key: jax.numpy.array(one) for key, one in given.items()})
+    seeds = {key: np.zeros(shape) for key in after}
+    rng = np.random.default_rng(3)
+    for key in seeds:
+        if not key.endswith(PREVIOUS):
+            seeds[key][cells] = rng.standard_normal(seeds[key][cells].shape)
+    expected = vjp({key: jax.numpy.array(one) for key, one in seeds.items()})
+    forward = Steps(stencil, boundary, PLAIN, put)
+    found = reverse(adjoint_of(stencil, all_names(stencil), boundary), forward, state, rows(given), seeds)
+    for key, one in {**expected[0], **expected[1]}.items():
+        ours = {**found.adjoints, **found.gradients}.get(key, np.zeros(shape))
+        assert_near(ours[cells], np.asarray(one)[cells], key)
+    for key, one in expected[2].items():
+        assert_near(np.asarray(found.gradients.get(key, 0.0)), np.asarray(one), key)
+
+
+def assert_near(found: Any, expected: Any, what: str) -> None:
+    scale = np.abs(expected).max(initial=1e-6)
+    assert np.abs(found - expected).max(initial=0.0) <= 1e-12 * scale, what
+
+
+def fractions(rng: np.random.Generator, shape: tuple[int, ...], cells: tuple[slice, ...]) -> Any:
+    """Return random eighths in `cells`, and 0 in all other cells, as exact fractions."""
+    numbers = np.full(shape, Fraction(0))
+    chosen = rng.integers(1, 9, numbers[cells].shape)
+    numbers[cells] = np.array([Fraction(int(one), 8) for one in chosen.flat], object).reshape(chosen.shape)
+    return numbers
+
+
+def has_root(stencil: Stencil) -> bool:
+    return any("sqrt" in str(stage.program) for stage in stencil.stages)
+
+
+@pytest.mark.parametrize("text", BOUNDARIES)
+@pytest.mark.parametrize("name", [*(one.name for one in users() if not has_root(one)), "acoustic4_2d_sponge", "d2q9"])
+def test_tangent_and_adjoint_agree_in_exact_fractions(name: str, text: str) -> None:
+    """Checks that <tangent of d, a> = <d, adjoint of a> for one step, without any rounding. d changes the state, its
+    previous values, static fields, parameters and signals."""
+    stencil = STENCILS[name]
+    boundary, shape = grid(stencil, text, spare=2 if stencil.ndim > 1 else 3)
+    rng, cells, everything = np.random.default_rng(4), inner(stencil, boundary, shape), (slice(None),) * 3
+    state = {key: fractions(rng, shape, everything) for key in values(stencil, shape, 0)}
+    scalars = [Fraction(int(rng.integers(1, 9)), 8) for _ in (*stencil.parameters, *stencil.signals)]
+    forward = Steps(stencil, boundary, PLAIN, put, Fraction)
+    medium, wrt = static_names(stencil), all_names(stencil)
+    changes = {key: fractions(rng, shape, cells) for key in state}
+    slopes = {key: Fraction(int(rng.integers(1, 9)), 8) for key in wrt if key not in medium}
+
+    tangent, seen = tangent_of(stencil, wrt), dict[Version, Any]()
+    forward.advance(state, scalars, seen)
+    of = dict(zip([*(one.name for one in stencil.parameters), *stencil.signals], scalars, strict=True))
+    start = {one.name: np.full(shape, Fraction(0)) for one in tangent.stencil.fields}
+    start |= {key: state[key] for key in start if key in state} | {
+        key: seen[one] for key, one in tangent.history.items()
+    }
+    for key, own in tangent.changes.items():
+        start[own] = changes[key] if key in changes else np.full(shape, slopes[key])
+        if key + PREVIOUS in changes:
+            start[own + PREVIOUS] = changes[key + PREVIOUS]
+    own_scalars = [of[one] for one in (*(p.name for p in tangent.stencil.parameters), *tangent.stencil.signals)]
+    end = Steps(tangent.stencil, boundary, PLAIN, put, Fraction).advance(start, own_scalars)
+
+    seeds = {key: fractions(rng, shape, cells) for key in state if key not in medium and not key.endswith(PREVIOUS)}
+    back = reverse(adjoint_of(stencil, wrt, boundary), forward, state, [scalars], seeds)
+    left = sum((np.sum(end[tangent.changes[key]] * seed) for key, seed in seeds.items()), Fraction(0))
+    right = sum((np.sum(one * changes[key]) for key, one in back.adjoints.items() if key in changes), Fraction(0))
+    for key, one in back.gradients.items():
+        right += np.sum(one * changes[key]) if key in medium else np.sum(one) * slopes[key]
+    assert left == right
+    assert left != 0
+
+
+def test_ties_take_the_documented_side() -> None:
+    """Checks the derivatives of Min, Max and Abs where they have none: that of the second operand, and 1."""
+    import sympy
+
+    u, k = Field("u"), Field("k")
+    state = {"u": np.zeros((1, 1, 3)), "k": np.zeros((1, 1, 3))}
+    boundary = as_boundary("fixed")
+    for update in (sympy.Max(u[0], k[0]), sympy.Min(u[0], k[0]), abs(u[0])):
+        stencil = Stencil("tie", {u: update}, ndim=1)
+        if "k" in static_names(stencil):
+            operation = stencil.stages[0].program.operations[-1]
+            second = stencil.stages[0].program.operations[operation.operands[1]]  # type: ignore[union-attr]
+            chosen = stencil.fields[second.field].name  # type: ignore[union-attr]
+        found = reverse(
+            adjoint_of(stencil, static_names(stencil)), Steps(stencil, boundary, PLAIN, put),
+            {key: state[key] for key in values(stencil, (1, 1, 3), 0)}, [[]], {"u": np.ones((1, 1, 3))},
+        )  # fmt: skip
+        if update.func == sympy.Abs:
+            assert found.adjoints["u"].tolist() == [[[1, 1, 1]]]
+        else:
+            assert found.adjoints["u"].tolist() == [[[float(chosen == "u")] * 3]]
+            assert found.gradients["k"].tolist() == [[[float(chosen == "k")] * 3]]
+
+
+@pytest.mark.parametrize("name", ["acoustic4_2d_sponge", "maxwell", "kinks", "older", "damped"])
+@settings(max_examples=examples(3), deadline=None)
+@given(data=st.data())
+def test_kernels_of_adjoints_have_the_oracles_bits(name: str, data: st.DataObject) -> None:
+    """Checks that the schemes execute an adjoint as any other stencil, with values of the forward step held fixed."""
+    text = data.draw(st.sampled_from(BOUNDARIES))
+    forward = STENCILS[name]
+    boundary, shape = grid(forward, text, spare=data.draw(st.integers(3, 20)))
+    stencil = adjoint_of(forward, all_names(forward), boundary).stencil
+    assert Stencil.from_json(stencil.to_json()) == stencil
+    assert stencil.radii == forward.radii
+    dtype, steps = data.draw(st.sampled_from(["float32", "float64"])), data.draw(st.integers(1, 4))
+    signals = {key: [0.5] * steps for key in stencil.signals}
+    state = {key: (one + 1) / 2 for key, one in random_state(stencil, shape, dtype, 5).items()}
+    expected = advance_fields(stencil, state, {}, steps, boundary, signals)
+    problem = as_problem(stencil, make_layout(shape, dtype), steps, boundary, in_place=False)
+    scheme = data.draw(st.sampled_from([one for one in SCHEMES.values() if one.refusal(problem) is None]))
+    budget = data.draw(st.integers(1, 3)) * smallest_budget_bytes(problem, scheme.name)
+    plan = choose(problem, MACHINE, budget, scheme.name, assumed_rate).plan
+    with tempfile.TemporaryDirectory() as folder:
+        found, _ = execute_fields(Path(folder), stencil, plan, state, threads=2, backend="threads", signals=signals)
+    for key in array_names(stencil)[0]:
+        assert found[key].tobytes() == expected[key].tobytes(), key
+
+
+def test_unknown_names_are_refused() -> None:
+    with pytest.raises(InputError, match="no derivative by 'w'; there are: v, dt, h"):
+        adjoint_of(library.find_stencil("acoustic2"), ["w"])
+    with pytest.raises(InputError, match="no derivative by 'u'"):
+        tangent_of(library.find_stencil("heat7"), ["u"])
+    with pytest.raises(InputError, match="a mirrored axis has 3 cells; the adjoint of this stencil needs 4 or more"):
+        edge_values(3, 2)
+
+
+def test_a_linear_equation_needs_no_values_of_the_forward_run() -> None:
+    """Checks that the adjoint state of linear stencils reads no history, and that of a wave equation has its fields."""
+    for name in ("heat7", "acoustic8_sponge", "elastic4", "maxwell_lossy", "advection1"):
+        assert not adjoint_of(library.find_stencil(name)).history, name
+    wave = adjoint_of(library.find_stencil("acoustic8"))
+    assert [field.name for field in wave.stencil.fields] == ["u_adj", "v"]
+    assert adjoint_of(library.find_stencil("gray_scott")).history
