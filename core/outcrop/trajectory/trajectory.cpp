@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <fstream>
 #include <utility>
 
 #include "outcrop/base/error.hpp"
@@ -33,11 +34,24 @@ std::size_t piece_bytes_of(const StateLayout &layout) {
 
 std::size_t buffers_of(const TrajectoryOptions &options) { return std::max<std::size_t>(options.buffers, 2); }
 
+// Returns the memory that the system can give without swapping, or the largest number if this is unknown.
+std::uint64_t available_bytes() {
+  std::ifstream file("/proc/meminfo");
+  std::uint64_t kibibytes = 0;
+  for (std::string word; file >> word;)
+    if (word == "MemAvailable:" && file >> kibibytes) return kibibytes << 10;
+  return UINT64_MAX;
+}
+
 AlignedMemory memory_for(const StateLayout &layout, std::uint64_t states, std::size_t buffers) {
   const std::size_t bytes = layout.buffer_bytes();
   if (buffers > SIZE_MAX / 4 / bytes || states > SIZE_MAX / 4 / bytes)
     throw InputError("cannot take memory for " + std::to_string(states) + " states and " + std::to_string(buffers) +
                      " buffers");
+  const std::uint64_t needed = (states + buffers) * bytes, available = available_bytes();
+  if (needed > available)  // the system gives more memory than it has, and ends the program when the memory is touched
+    throw InputError("the states in memory and the buffers need " + std::to_string(needed) + " bytes of memory, but " +
+                     std::to_string(available) + " are free; give less memory");
   return AlignedMemory((states + buffers) * bytes);
 }
 

@@ -1,0 +1,110 @@
+/* liboutcrop_trajectory: keeps the states of a program in memory and in files, and gives them back in reverse order.
+
+       const uint64_t shape[] = {128, 256, 256};
+       const outcrop_trajectory_field fields[] = {{"u", 3, shape}, {"p", 3, shape}};
+       const outcrop_trajectory_directory places[] = {{"/local/nvme/history", 0}, {"/scratch/me/history", 0}};
+
+       outcrop_trajectory *history;
+       outcrop_trajectory_create(fields, 2, "float64", 1000, memory_bytes, places, 2, &history);
+       for (step = 0; step < 1000; ++step) {
+         const void *state[] = {u, p};
+         outcrop_trajectory_push(history, state, NULL);
+       }
+       outcrop_trajectory_commit(history);                               all states are durable
+       while (outcrop_trajectory_states(history) > 0) {
+         const void *state[2];
+         outcrop_trajectory_pop(history, state, &number);                the newest state
+       }
+       outcrop_trajectory_close(&history);
+
+   Functions return 0 or an error code. After an error, outcrop_trajectory_error() returns one line. Any thread may call
+   the functions. Sizes are in bytes and have 64 bits. */
+#ifndef OUTCROP_TRAJECTORY_H
+#define OUTCROP_TRAJECTORY_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__GNUC__)
+#define OUTCROP_TRAJECTORY_API __attribute__((visibility("default")))
+#else
+#define OUTCROP_TRAJECTORY_API
+#endif
+
+enum outcrop_trajectory_code {
+  OUTCROP_TRAJECTORY_OK = 0,
+  OUTCROP_TRAJECTORY_INPUT = 1,      /* an argument is invalid, or there is no room */
+  OUTCROP_TRAJECTORY_STORAGE = 2,    /* a file cannot be made, opened, written, read or flushed */
+  OUTCROP_TRAJECTORY_CORRUPTION = 3, /* a state or the manifest is damaged */
+  OUTCROP_TRAJECTORY_MEMORY = 4,     /* there is not enough memory */
+  OUTCROP_TRAJECTORY_BUG = 5         /* a bug of this library */
+};
+
+/* Returns the last error of this thread, in one line. The text is valid until this thread calls this library again. */
+OUTCROP_TRAJECTORY_API const char *outcrop_trajectory_error(void);
+/* Returns "0.1.0". */
+OUTCROP_TRAJECTORY_API const char *outcrop_trajectory_version(void);
+
+typedef struct outcrop_trajectory outcrop_trajectory;
+
+/* A field of a state. `shape` has the number of cells on each of the `dims` axes. The cells are in C order. */
+typedef struct {
+  const char *name;
+  size_t dims;
+  const uint64_t *shape;
+} outcrop_trajectory_field;
+
+/* A directory, which must be new or empty, and the maximum number of bytes of its files. 0 means all free bytes. */
+typedef struct {
+  const char *path;
+  uint64_t limit_bytes;
+} outcrop_trajectory_directory;
+
+/* Makes a trajectory for `states` states. The first states are in `memory_bytes` of memory, the next in the first
+   directory, the next in the second, and so on. All memory is taken and all files are made now. Three more states are
+   in memory, for transfers. The type of all cells is "float32", "float64", "complex64", "complex128", "int32" or
+   "int64". Fails if the states do not fit; the error says how many fit in each place. */
+OUTCROP_TRAJECTORY_API int outcrop_trajectory_create(const outcrop_trajectory_field *fields, size_t field_count,
+                                                     const char *dtype, uint64_t states, uint64_t memory_bytes,
+                                                     const outcrop_trajectory_directory *directories,
+                                                     size_t directory_count, outcrop_trajectory **made);
+
+/* Opens the trajectory in the first directory, with the states of its last commit. */
+OUTCROP_TRAJECTORY_API int outcrop_trajectory_open(const char *path, outcrop_trajectory **opened);
+
+/* Returns the number of present states. */
+OUTCROP_TRAJECTORY_API uint64_t outcrop_trajectory_states(const outcrop_trajectory *trajectory);
+
+/* Copies a state, one address for each field, and returns. The write happens in the background. Waits only if all
+   buffers are in flight. Sets *number to the number of the state, unless `number` is NULL. Fails if the place of the
+   state belongs to a committed state that was popped: then commit first. */
+OUTCROP_TRAJECTORY_API int outcrop_trajectory_push(outcrop_trajectory *trajectory, const void *const *fields,
+                                                   uint64_t *number);
+
+/* Removes the newest state, and sets fields[i] to the cells of field i. The cells are valid until the next pop, or until
+   the trajectory is closed. Older states are read ahead. `number` may be NULL. */
+OUTCROP_TRAJECTORY_API int outcrop_trajectory_pop(outcrop_trajectory *trajectory, const void **fields,
+                                                  uint64_t *number);
+
+/* Copies state `number` to one address for each field, without removing it. */
+OUTCROP_TRAJECTORY_API int outcrop_trajectory_read(outcrop_trajectory *trajectory, uint64_t number,
+                                                   void *const *fields);
+
+/* Makes the present states durable, and gives up the states that were popped. Fails if the directories have no room for
+   all states. A program that must survive a crash saves its own data before it calls this function. */
+OUTCROP_TRAJECTORY_API int outcrop_trajectory_commit(outcrop_trajectory *trajectory);
+
+/* Closes the trajectory without a commit, and sets the handle to NULL. */
+OUTCROP_TRAJECTORY_API void outcrop_trajectory_close(outcrop_trajectory **trajectory);
+
+/* Closes the trajectory, deletes its files, and sets the handle to NULL. */
+OUTCROP_TRAJECTORY_API int outcrop_trajectory_remove(outcrop_trajectory **trajectory);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
