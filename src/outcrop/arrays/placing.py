@@ -65,8 +65,9 @@ def array(
     transfers take at most `seconds_per_step`, the computing time of a step. An array with commits needs a `path`.
 
     See `ArraySpec` for the other arguments. Raises InputError before any file is made. The possible causes are that the
-    tier does not exist, has no room, or does not keep values long enough. The path may also be on another file system,
-    or hold other files. Raises StorageError if a device fails, and CorruptionError if no commit at `path` is intact.
+    tier does not exist, has no room, or does not keep values long enough, that the path is on another file system, or
+    that it holds other files. Raises StorageError if a device fails, and CorruptionError if no commit at `path` is
+    intact.
     """
     spec = ArraySpec(shape, dtype, tier, access, persist, path, working, bytes_read_per_step, bytes_written_per_step)
     if spec.is_committed and spec.path is None:
@@ -215,8 +216,9 @@ def place(
 
 
 def _with_shared(demand: Demand, shared: Sequence[SharedRoom]) -> Demand:
-    """Return `demand` with more entries in `takes` of each choice. Several tiers can share one room. For each shared
-    room that a choice uses, a new entry gives the number of bytes that the choice takes."""
+    """Return a copy of `demand` with additional entries in `takes` of each choice. Several tiers can share the same
+    free space. For each shared space that a choice uses, a new entry gives the number of bytes that the choice takes
+    there."""
 
     def takes(one: Choice) -> tuple[tuple[str, int], ...]:
         sums = ((room.name, sum(count for place, count in one.takes if place in room.tiers)) for room in shared)
@@ -380,8 +382,8 @@ def _objections(
     free_bytes: Mapping[str, int],
     computing_seconds: float,
 ) -> Iterator[str]:
-    """Yield the reason against each choice in `passed` for demand `number`. In this comparison all other demands keep
-    their places."""
+    """For each choice in `passed`, yield the reason why demand `number` did not get this choice. In this comparison all
+    other demands keep their places."""
     places = tuple(free_bytes)
     now = cost(demands, found.chosen, places, computing_seconds)[0]
     for one in passed:

@@ -1,7 +1,7 @@
-"""`oc.Trajectory`: keep the states of a program on memory and storage, and get them back in reverse order.
+"""`oc.Trajectory`: keep the states of a program in memory and on storage, and get them back in reverse order.
 
-The core does the work (core/outcrop/trajectory): it has the buffers, the transfers, the files and the manifest. This
-module checks the arguments and converts states to NumPy arrays and back.
+The core (core/outcrop/trajectory) does the work: it manages the buffers, the transfers, the files and the manifest.
+This module checks the arguments and converts states to NumPy arrays and back.
 """
 
 from __future__ import annotations
@@ -31,17 +31,19 @@ MAX_STATES = 1 << 30
 
 
 class Trajectory:
-    """The states of a program, newest on top, on memory and storage.
+    """A stack of the states of a program, in memory and on storage. The newest state is on top.
 
     `fields` maps the names of fields to their shapes. All fields have the same `dtype`: "float32", "float64",
-    "complex64", "complex128", "int32" or "int64". `states` is the maximum number of states. Each state has one place:
-    memory for the first states (`memory`, such as "2GiB"), then files in the directory `path`, then files in the
-    directories `overflow`. `limit` is the maximum number of bytes of files in `path`. `overflow` is a list of paths, or
-    a mapping from paths to limits. Without a limit, all free bytes may be used.
+    "complex64", "complex128", "int32" or "int64". `states` is the maximum number of states. Each state has one place.
+    The first states are in memory (at most `memory` bytes, such as "2GiB"). The next states are in files in the
+    directory `path`, and all others in files in the directories `overflow`. `limit` is the maximum number of bytes of
+    files in `path`. `overflow` is a list of paths, or a mapping from paths to limits. Without a limit, all free bytes
+    may be used.
 
-    All files are made and all memory is taken now, so that no push fails because a disk is full. `buffers` more states
-    are in memory, for states in flight. The directories must be new or empty. Raises InputError if `states` states do
-    not fit; the message says how many fit in each place. Raises BudgetError if the memory is not free.
+    The constructor makes all files and allocates all memory, so that no push fails because a disk is full. In addition,
+    memory for `buffers` states is allocated. It holds the states that are being written or read. The directories must
+    be new or empty. Raises InputError if `states` states do not fit. The message says how many states fit in each
+    place. Raises BudgetError if too little memory is free.
 
         with oc.Trajectory("history", {"u": (nz, ny, nx)}, "float32", states=1000, memory="2GiB") as history:
             for step in range(1000):
@@ -50,10 +52,10 @@ class Trajectory:
                 step, state = history.pop()
                 go_back(step, state["u"])
 
-    States survive the process only after `commit()`. Popped states are kept until the next commit. A reverse program
-    that must survive a crash therefore saves its own data first, and then calls `commit()`. After a crash,
-    `oc.Trajectory.open` has the states of the last commit. The program pops the states that its saved data already
-    include, and goes on.
+    States survive the process only after `commit()`. If a committed state is popped, it remains on storage until the
+    next commit. If a reverse program must survive a crash, the program therefore saves its own data first, and then
+    calls `commit()`. After a crash, `oc.Trajectory.open` gives the states of the last commit. The program pops the
+    states that its saved data already include, and continues.
 
     The directory is a group of Zarr v3 with an array (time, *shape) for each field. `xarray.open_zarr` shows the
     committed states.
@@ -133,7 +135,8 @@ class Trajectory:
 
     @property
     def can_commit(self) -> bool:
-        """True if the directories have room for all states, those in memory included. Otherwise `commit` is refused."""
+        """True if the directories have room for all states, including the states in memory. If this is False, `commit`
+        raises InputError."""
         return self._stack.is_durable
 
     def __len__(self) -> int:
@@ -143,19 +146,22 @@ class Trajectory:
     def push(self, state: Mapping[str, Any]) -> int:
         """Copy a state and return its number. The states are counted from 0.
 
-        `state` maps each field to an array of its shape and dtype. The write happens in the background; the call waits
-        only if all buffers are in flight. The arrays may change as soon as the call returns. Raises InputError if
-        `states` states are present, or if the place of the new state belongs to a committed state that was popped; call
-        `commit()` first. Raises StorageError; then only the committed states are left.
+        `state` maps each field to an array of its shape and dtype. The state is written in the background. The call
+        waits only if all buffers are in use. The arrays may change as soon as the call returns. Raises InputError if
+        the maximum number of states is present. Also raises InputError if a committed state that was popped is still at
+        the place of the new state. In this case, call `commit()` first. Raises StorageError. After a StorageError, only
+        the committed states are left.
         """
         return self._stack.push([np.ascontiguousarray(one) for one in self._checked(state)])
 
     def pop(self, into: Mapping[str, NDArray[Any]] | None = None) -> tuple[int, State]:
-        """Remove the newest state. Return its number and its fields. Older states are read ahead.
+        """Remove the newest state. Return its number and its fields. The next older states are read in the background,
+        before they are needed.
 
-        The arrays are valid until the next pop. With `into`, which maps each field to an array, the values are copied
-        there, and these arrays are returned. Raises InputError if there is no state, and StorageError. Raises
-        CorruptionError if the state differs from the state that was pushed; the state is then not removed.
+        The arrays are valid until the next pop. If `into` is given, it maps each field to an array. The values are
+        copied into these arrays, and these arrays are returned. Raises InputError if no state is left, and
+        StorageError. Raises CorruptionError if the state differs from the state that was pushed. In this case the state
+        is not removed.
         """
         targets = None if into is None else self._checked(into)
         number, parts = self._stack.pop()
@@ -181,11 +187,11 @@ class Trajectory:
         return found
 
     def commit(self) -> None:
-        """Make the present states durable, and give up the states that were popped.
+        """Make the present states durable. States that were popped are no longer kept.
 
         After a crash, `open` finds the states of the last commit. States in memory are written to files, too, and stay
-        in memory. Raises InputError if the directories have no room for all states. Raises StorageError; the last
-        commit is then still valid.
+        in memory. Raises InputError if the directories have no room for all states. Raises StorageError. After a
+        StorageError, the last commit is still valid.
         """
         self._stack.commit()
 
@@ -211,7 +217,8 @@ class Trajectory:
         return f"<outcrop Trajectory {what} {self._dtype}: {len(self)} of {self.max_states} states>"
 
     def _checked(self, state: Mapping[str, Any]) -> list[NDArray[Any]]:
-        """Return the arrays of a state in the order of the fields. Raises InputError if one does not belong there."""
+        """Return the arrays of a state in the order of the fields. Raises InputError if an array does not fit its
+        field."""
         if not isinstance(state, Mapping) or set(state) != set(self._shapes):
             names = f"fields {shown(list(state))}" if isinstance(state, Mapping) else shown(state)
             raise InputError(f"a state maps {', '.join(self._shapes)} to arrays; it cannot be {names}")

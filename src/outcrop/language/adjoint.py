@@ -1,22 +1,23 @@
 """Derive the adjoint of a stencil. The adjoint is a stencil again.
 
-The adjoint of a field u says how a number that is computed from a run, for example a misfit, changes with u. One step
-of the adjoint goes back by one step of the stencil, through its stages in reverse order. For a stage that updates the
-fields i from loads of the fields j, with the adjoints a of the fields after the stage:
+A program computes a number, such as a misfit, from a run. The adjoint of a field u is the derivative of this number by
+u. One step of the adjoint goes back by one step of the stencil. It goes through the stages of the stencil in reverse
+order. A stage updates the fields u_i from loads of the fields u_j. If a_i is the adjoint of u_i after the stage, the
+adjoint of u_j before the stage is:
 
     adjoint of u_j before the stage at y  =  [j is not updated] a_j(y)  +  sum over i, o of  D(y - o) a_i(y - o)
 
-D(z) is the derivative of the update of i at z by the load of j at z + o. gather.py describes the sum, and the boundary:
-in the fixed rim all adjoints stay 0, because no step changes the rim. The derivative by values of the rim is not
-computed.
+D(z) is the derivative of the update of u_i in cell z by the load of u_j in cell z + o. The module `gather.py` describes
+how the sum is computed, also at a boundary. In the fixed rim all adjoints stay 0, because no step changes the rim. The
+derivatives by values of the rim are not computed.
 
-A previous value u.previous is one more part of the state. Its adjoint is a field of its own. In wave equations, this
-adjoint is a local multiple of the adjoint of u one step later. Then the stencil reads `previous` of that adjoint, and
-needs no additional field.
+If steps need the previous value u.previous, this value is also a part of the state. Its adjoint is stored in a separate
+field. In wave equations, the adjoint of u.previous is the adjoint of u one step later, times a factor that is known in
+each cell. In this case the adjoint stencil reads `previous` of the adjoint of u, and needs no separate field.
 
-The gradient by a static field adds up D(y - o) a_i(y - o) for loads of this field, step by step in descending order.
-The gradient by a parameter adds up, in each cell, the contributions of this cell. So no gradient depends on the plan of
-the run that computes it.
+The gradient by a static field is the sum of D(y - o) a_i(y - o) over all loads of this field and over all steps, the
+last step first. The gradient by a parameter is stored as one contribution for each cell. Therefore no gradient depends
+on the plan of the run that computes it.
 """
 
 from __future__ import annotations
@@ -36,15 +37,18 @@ from outcrop.language.stencil import PREVIOUS, Stencil
 class Adjoint:
     """The adjoint of a stencil, and the meaning of its fields.
 
-    `adjoints` maps each updated field u, and "u.previous" if a field holds its adjoint, to the field of the adjoint.
-    `previous` maps other fields u to the program that computes the adjoint of "u.previous" from fields of `stencil`.
+    `adjoints` maps the name of each updated field to the name of the field that holds its adjoint. Names of previous
+    values, such as "u.previous", are also mapped if a field holds their adjoint. If no field holds the adjoint of
+    "u.previous", `previous` maps "u" to a program that computes this adjoint from fields of `stencil`.
 
-    `gradients` maps names in `wrt` to fields. The field of a static field is its gradient. The field of a parameter has
-    the contributions of each cell to the gradient, and the field of a signal has the contributions to the gradient by
-    the signal's latest value. The gradient is their sum over all cells. Names that do not matter are left out.
+    `gradients` maps names in `wrt` to names of fields. For a static field, the values of this field are the gradient.
+    For a parameter, this field has the contribution of each cell, and the gradient is the sum over all cells. For a
+    signal, the sum over all cells is the gradient by the signal's value in the latest step of the adjoint. Names that
+    do not affect the updates are left out.
 
-    `history` maps fields that are only read to values of the forward step. These values differ for each step. `edges`
-    maps fields that are only read to the axis (0 for z) along which they have `edge_values`.
+    `history` maps names of read-only fields to the values of the forward step that these fields must have. The values
+    differ for each step. `edges` maps names of read-only fields to an axis (0 for z). Along this axis, the field must
+    have the values that `edge_values` returns.
     """
 
     stencil: Stencil
@@ -58,14 +62,14 @@ class Adjoint:
 def adjoint_of(stencil: Stencil, wrt: Sequence[str] = (), boundary: Boundary = FIXED) -> Adjoint:
     """Return the adjoint of one step of `stencil` on a grid with this boundary.
 
-    `wrt` names static fields, parameters and signals. The adjoint of the state is always computed. Raises InputError
-    for unknown names, and for an adjoint that no kernel can compute.
+    `wrt` has the names of static fields, parameters and signals whose gradients are computed, too. The adjoint of the
+    state is always computed. Raises InputError for unknown names, and for an adjoint that no kernel can compute.
     """
     return _Derivation(stencil, wrt, boundary).result()
 
 
 class _Derivation:
-    """The fields and stages of an adjoint, while they are derived. Fields of the stencil are named by their number."""
+    """Derives the fields and stages of an adjoint. Arguments and results identify fields by their numbers."""
 
     def __init__(self, stencil: Stencil, wrt: Sequence[str], boundary: Boundary) -> None:
         self.stencil, self.wrt, self.boundary = stencil, tuple(wrt), boundary
@@ -77,7 +81,7 @@ class _Derivation:
         self.edges: dict[int, int] = {}
 
     def of(self, field: int) -> int:
-        """Return the number of the adjoint of an updated field."""
+        """Return the number of the field that holds the adjoint of an updated field."""
         return self.fields.new(f"{self.fields.forward[field]}_adj")
 
     def of_previous(self, field: int) -> int:
@@ -106,7 +110,8 @@ class _Derivation:
         )
 
     def _stages(self, stage: Stage, updates: Sequence[int], before: Sequence[Stage]) -> list[Stage]:
-        """Return the stages of the adjoint for one stage. `before` are the stages of the adjoint that come first."""
+        """Return the stages of the adjoint that belong to `stage`. The adjoint computes the stages in `before`
+        first."""
         tape = Tape()
         at = tape.copy(stage.program, lambda load: tape.append(self.fields.forward_value(load, updates)))
         bars = adjoint(tape, stage.program, at, [tape.append(Load(self.of(field), HERE)) for field in stage.targets])
@@ -138,15 +143,15 @@ class _Derivation:
         return not self.fields.is_static[field] or self.fields.forward[field] in self.wrt
 
     def _may_repeat(self, load: Load) -> bool:
-        """Return whether neighbours may compute a core with this load again. Values of the forward step are not
-        repeated, because the adjoint would then read them twice as far away."""
+        """Return True if neighbours may compute a core with this load again. The result is False for values of the
+        forward step. If the core were computed again, the adjoint would read these values at twice the distance."""
         return self.fields.names[load.field] not in self.fields.versions
 
     def _of_field(
         self, field: int, stage: Stage, newest: Sequence[Term], older: Sequence[Term], gather: Gather
     ) -> dict[int, int]:
-        """Append the adjoints of a field, and of its previous value, that differ from those after the stage. Return
-        their positions on the tape of `gather` by number."""
+        """If the stage changes the adjoint of a field or of its previous value, append the new adjoint to the tape of
+        `gather`. Return a mapping from the numbers of the fields that hold these adjoints to positions on the tape."""
 
         def here(number: int) -> int:
             return gather.tape.append(Load(number, HERE))
@@ -171,11 +176,11 @@ class _Derivation:
         return found
 
     def _local_previous(self) -> dict[int, Program]:
-        """Return, for some fields, the program that computes the adjoint of the previous value from `previous` of the
-        field's adjoint.
+        """Return programs for the previous values whose adjoint needs no separate field. Each program computes the
+        adjoint of a previous value from `previous` of the field's adjoint. The keys are the numbers of the fields.
 
-        The field has this program if only one stage reads or updates it, and if the derivative by the previous value
-        depends only on parameters and on static fields at the same cell.
+        A field has such a program under two conditions. Only one stage reads or updates the field. The derivative by
+        its previous value depends only on parameters, and on static fields in the same cell.
         """
         found: dict[int, Program] = {}
         for field in self.with_previous:
@@ -189,7 +194,7 @@ class _Derivation:
         return found
 
     def _previous_program(self, stage: Stage, field: int) -> Program | None:
-        """Return the program of `_local_previous`, or None if the derivative depends on other values."""
+        """Return the program of `_local_previous` for this field, or None if the derivative depends on other values."""
         tape, count = Tape(), len(self.fields.forward)
         at = tape.copy(stage.program, tape.append)
         bars = adjoint(tape, stage.program, at, [tape.append(Load(count + one, HERE)) for one in stage.targets])

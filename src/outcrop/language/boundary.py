@@ -41,7 +41,7 @@ class Boundary:
 
     @property
     def sides(self) -> tuple[tuple[Side, Side], ...]:
-        """The pairs of sides of z, y and x."""
+        """The boundaries (low, high) along z, y and x."""
         return self.z, self.y, self.x
 
     def rims(self, radii: tuple[int, int, int]) -> tuple[tuple[int, int], ...]:

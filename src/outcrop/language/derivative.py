@@ -1,4 +1,4 @@
-"""Differentiate a program: the operations that compute how its results change with its loads and scalars.
+"""Differentiate a program: append operations that compute how the program's results change with its loads and scalars.
 
 A program is differentiated operation by operation, in two ways (A. Griewank and A. Walther, Evaluating Derivatives,
 2nd ed., SIAM 2008, chapters 3 and 6):
@@ -8,11 +8,12 @@ A program is differentiated operation by operation, in two ways (A. Griewank and
 
 In reverse mode, the adjoint of each load is a sum of products `coefficient * core`. The coefficient is the same for all
 cells (it depends only on constants, parameters and signals). The core depends on the cell. The loads of a difference
-operator share one core and differ in their coefficients, so that the adjoint of the operator is again a difference
-operator, applied to the core.
+operator share one core and differ in their coefficients. So the adjoint of the operator is again a difference operator,
+which is applied to the core.
 
-Where a program has no derivative, one side is taken: min(a, b) and max(a, b) for a = b have the derivative of b, which
-is the operand that they return, and abs(a) has the derivative 1 at a = 0. The derivative of sqrt(a) at 0 is infinite.
+At some points an operation has no derivative. There, a one-sided derivative is used. If a = b, min(a, b) and max(a, b)
+return b, so they have the derivative of b. At a = 0, abs(a) has the derivative 1. The derivative of sqrt(a) at 0 is
+infinite.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ ZERO = -1
 
 class Tape:
     """Appends operations to a program. Equal operations are appended once. Sums with 0, products with 0, 1 and -1, and
-    double signs are simplified. Constants are combined only if the result is exact, so the program computes the
-    derivative itself with exact arithmetic."""
+    double signs are simplified. Constants are combined only if the result is exact. Therefore these simplifications add
+    no rounding errors."""
 
     def __init__(self) -> None:
         self.operations: list[Operation] = []
@@ -114,14 +115,15 @@ class Tape:
         return self.append(Apply("div", (a, b)))
 
     def where(self, a: int, b: int, then: int, other: int) -> int:
-        """Return `then` where a > b, otherwise `other`."""
+        """Return the position of a value that is `then` where a > b, and `other` elsewhere."""
         if then == other:
             return then
         places = [self.append(Constant(0.0)) if one == ZERO else one for one in (a, b, then, other)]
         return self.append(Apply("where", tuple(places)))
 
     def sum(self, terms: Sequence[int]) -> int:
-        """Return the sum of terms as a balanced tree, which keeps chains of dependent additions short."""
+        """Return the position of the sum of terms. The sum is a balanced tree, so that chains of dependent additions
+        are short."""
         places = list(terms) or [ZERO]
         while len(places) > 1:
             pairs = [self.add(a, b) for a, b in zip(places[::2], places[1::2], strict=False)]
@@ -131,8 +133,8 @@ class Tape:
     def copy(
         self, program: Program, load: Callable[[Load], int], wanted: Sequence[int] | None = None
     ) -> dict[int, int]:
-        """Append the operations of another program that the results at `wanted` need; without it, all. `load` appends
-        the loads. Return the new position of each copied operation."""
+        """Append the operations of another program that the operations at `wanted` need. If `wanted` is None, append
+        all operations. The function `load` appends the loads. Return a mapping from the old to the new positions."""
         needed = set(range(len(program.operations)) if wanted is None else wanted)
         for place in reversed(range(len(program.operations))):
             operation = program.operations[place]
@@ -158,10 +160,10 @@ class Tape:
 
 
 def tangent(tape: Tape, program: Program, at: Mapping[int, int], seeds: Mapping[int, int]) -> list[int]:
-    """Append the directional derivative of each result (forward mode).
+    """Append the directional derivative of each result (forward mode). Return the positions of these derivatives.
 
-    `at` maps operations of `program` to their positions on the tape. `seeds` maps the operations whose direction is not
-    0, loads or scalars, to the positions of their directions.
+    `at` maps operations of `program` to their positions on the tape. `seeds` maps loads and scalars to the positions of
+    their directions. Loads and scalars that are not in `seeds` have the direction 0.
     """
     change = [seeds.get(place, ZERO) for place in range(len(program.operations))]
     for place, operation in enumerate(program.operations):
@@ -182,18 +184,19 @@ def tangent(tape: Tape, program: Program, at: Mapping[int, int], seeds: Mapping[
 
 @dataclass(frozen=True)
 class Product:
-    """The product of a coefficient that is the same for all cells, and a core that depends on the cell. Both are
-    positions on a tape."""
+    """The product of a coefficient and a core. The coefficient is the same for all cells. The core depends on the cell.
+    Both numbers are positions on a tape."""
 
     coefficient: int
     core: int
 
 
 def adjoint(tape: Tape, program: Program, at: Mapping[int, int], seeds: Sequence[int]) -> dict[int, list[Product]]:
-    """Append the adjoint of each load and scalar (reverse mode). Return the adjoints as sums of products, by operation.
+    """Append the adjoint of each load and scalar (reverse mode). Return a list of products for each operation that is a
+    load or a scalar. The adjoint of the operation is the sum of these products.
 
-    `at` maps operations of `program` to their positions on the tape. `seeds` are the positions of the adjoints of the
-    results, which depend on the cell.
+    `at` maps operations of `program` to their positions on the tape. `seeds` has the positions of the adjoints of the
+    results. These adjoints depend on the cell.
     """
     bars: dict[int, dict[int, int]] = {}
     one = tape.constant(1.0)
@@ -211,7 +214,7 @@ def adjoint(tape: Tape, program: Program, at: Mapping[int, int], seeds: Sequence
         products = [(coefficient, core) for core, coefficient in bars.pop(place).items() if coefficient != ZERO]
         if not products:
             continue
-        if len(products) > 1:  # one core, so that the number of products does not grow
+        if len(products) > 1:  # combined into one product, so that the number of products does not grow
             products = [(one, tape.sum([tape.multiply(coefficient, core) for coefficient, core in products]))]
         ((coefficient, core),) = products
         if operation.operator in ("min", "max", "where"):
@@ -234,14 +237,14 @@ def adjoint(tape: Tape, program: Program, at: Mapping[int, int], seeds: Sequence
 
 
 def _order(operation: Apply, at: Mapping[int, int]) -> tuple[int, int]:
-    """Return a and b such that min or max returns its first operand where a > b."""
+    """Return two positions a and b. The operation is min or max, and returns its first operand where a > b."""
     a, b = (at[i] for i in operation.operands)
     return (a, b) if operation.operator == "max" else (b, a)
 
 
 def _slopes(tape: Tape, operation: Apply, at: Mapping[int, int], place: int) -> list[int]:
-    """Return the positions of the partial derivatives of an operation by its operands. There are none for an operation
-    that chooses one of its operands."""
+    """Return the positions of the partial derivatives of an operation by its operands. The result is empty for an
+    operation that selects one of its operands."""
     places = [at[i] for i in operation.operands]
     one = tape.constant(1.0)
     match operation.operator:

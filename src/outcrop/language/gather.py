@@ -1,22 +1,26 @@
 """Sums over neighbours in the adjoint of a stage.
 
-A forward stage reads load number l at z + o. In the adjoint, cell y gathers from the cells y - o that have read it:
+In a forward stage, cell z reads the value of cell z + o. So the value of cell y is read by the cells y - o. In the
+adjoint, cell y gathers the contributions of these cells:
 
     result(y) = carried(y) + sum of  coefficient * core(y - o)
 
-A core that is cheap is computed again at each neighbour. Other cores are stored in a field by a stage before:
+A core with few operations is computed again at each neighbour. Other cores are computed once, in an additional stage,
+which stores them in a field w:
 
     core reads only adjoints and static fields at its own cell, few operations     computed at y - o
     other cores, o is 0                                                            computed at y
     other cores                                                                    w(z) = core(z), then w(y - o)
 
-On a mirrored axis, cell -1-k beyond the side has the value of cell k. There the adjoint gathers with reflected offsets:
+On a mirrored axis, cell -1-k beyond the side has the value of cell k. Near this side, the adjoint gathers with
+reflected offsets:
 
     y - o inside:    coefficient of o                      y - o outside:   coefficient of o', at the mirror of y - o
     (o' is o with the sign of this axis changed)
 
-This equals a mirrored load if o and o' have equal coefficients, as in an even difference operator. Otherwise, a static
-field chooses between the two coefficients: `edge_z` for the z axis counts the cells to the sides (`edge_values`).
+If o and o' have equal coefficients, as in an even difference operator, the adjoint simply reads the core at y - o with
+a mirrored boundary. Otherwise, a static field decides which of the two coefficients a cell uses. For the z axis, this
+field is `edge_z`. Its values tell how far a cell is from the sides (`edge_values`).
 """
 
 from __future__ import annotations
@@ -37,8 +41,9 @@ MAX_REPEATED = 4
 
 
 def edge_values(extent: int, radius: int) -> list[int]:
-    """Return the values of an edge field along its axis: r - k in cell k of the first r cells, -(r - k) in the cell
-    that has k cells behind it, and 0 elsewhere. Raises InputError for an axis with fewer than 2 r cells."""
+    """Return the values of an edge field along its axis, for a stencil of radius r. Cell k of the first r cells has the
+    value r - k. In the last r cells, a cell with k cells behind it has the value -(r - k). All other cells have the
+    value 0. Raises InputError for an axis with fewer than 2 r cells."""
     if extent < 2 * radius:
         raise InputError(f"a mirrored axis has {extent} cells; the adjoint of this stencil needs {2 * radius} or more")
     return [max(0, radius - k) - max(0, radius - (extent - 1 - k)) for k in range(extent)]
@@ -46,8 +51,8 @@ def edge_values(extent: int, radius: int) -> list[int]:
 
 @dataclass(frozen=True)
 class Term:
-    """A term that a load at `offset` adds: coefficient times core. Both are positions on the tape of the stage. The
-    coefficient is the same for all cells."""
+    """The contribution of a load at `offset`: the product of a coefficient and a core. Both numbers are positions on
+    the tape of the stage. The coefficient is the same for all cells."""
 
     offset: Offset
     coefficient: int
@@ -56,8 +61,8 @@ class Term:
 
 class Gather:
     """Appends sums of terms to a new tape. `cells` is the tape of the terms. `may_repeat(load)` says whether a core
-    with this load may be computed again at neighbours. `name` begins the names of stored cores. `edges` collects the
-    edge fields: their numbers, each with its axis."""
+    with this load may be computed again at neighbours. The names of stored cores begin with `name`. `edges` maps the
+    number of each edge field to its axis."""
 
     def __init__(
         self,
@@ -76,14 +81,14 @@ class Gather:
         self._stored = {core: fields.new(f"{name}_w{place}") for place, core in enumerate(stored)}
 
     def stored_stage(self) -> list[Stage]:
-        """Return the stage that stores cores, or no stage."""
+        """Return a list with the stage that stores cores. The list is empty if no core is stored."""
         if not self._stored:
             return []
         return [Stage(tuple(self._stored.values()), self._cells.program(list(self._stored)))]
 
     def sum(self, terms: Sequence[Term], carried: Sequence[int] = ()) -> int:
-        """Append the sum of `carried`, which are positions on the new tape, and of all terms. Terms with the same
-        coefficient are added first, the nearest terms first."""
+        """Append the sum of all terms and of the values at the positions `carried` of the new tape. Return the position
+        of the sum. Terms with the same coefficient are added first. Nearer terms come before farther terms."""
         tables: dict[int, dict[Offset, int]] = {}
         for term in terms:
             table = tables.setdefault(term.core, {})
@@ -108,7 +113,7 @@ class Gather:
         return operations <= MAX_REPEATED and all(load.offset == HERE and may_repeat(load) for load in program.loads)
 
     def _core(self, core: int, away: Offset) -> int:
-        """Append the core at the distance `away` from the gathering cell."""
+        """Append the core of the cell at the distance `away` from the gathering cell. Return its position."""
         if core in self._stored and away != HERE:
             return self.tape.append(Load(self._stored[core], away))
 
@@ -126,8 +131,8 @@ class Gather:
         return [axis for axis, sides in enumerate(self._boundary.sides) if "mirror" in sides]
 
     def _reachable(self, table: Mapping[Offset, int]) -> list[Offset]:
-        """Return the offsets whose coefficient differs from 0 in some cell: those of the table, and their reflections
-        on mirrored axes."""
+        """Return the offsets whose coefficient can differ from 0. These are the offsets in the table, and their
+        reflections along mirrored axes."""
         found: dict[Offset, None] = {}
         for offset in table:
             for flips in product((False, True), repeat=len(self._mirrored)):
@@ -136,8 +141,8 @@ class Gather:
         return list(found)
 
     def _coefficient(self, table: Mapping[Offset, int], offset: Offset, axes: Sequence[int]) -> int:
-        """Append the coefficient of the core at -offset from the gathering cell. `axes` are the mirrored axes along
-        which the offset is not 0."""
+        """Append the coefficient for the core of the cell at the distance -offset from the gathering cell. Return its
+        position. `axes` has the mirrored axes along which the offset is not 0."""
         if not axes:
             place = table.get(offset, ZERO)
             return ZERO if place == ZERO else self._copied(place, self.tape.append)
@@ -148,7 +153,7 @@ class Gather:
         is_low, distance = offset[axis] > 0, abs(offset[axis])
         if inside == outside or (low if is_low else high) != "mirror":
             return inside
-        # y - offset lies beyond the side if fewer than |offset| cells are between y and the side.
+        # The cell y - offset is outside the grid if fewer than |offset| cells are between cell y and the side.
         number = self._fields.new(f"edge_{NAMES[3][axis]}")
         self.edges[number] = axis
         edge, beyond = self.tape.append(Load(number, HERE)), float(self._radii[axis] - distance)

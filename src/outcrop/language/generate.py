@@ -152,13 +152,13 @@ class _StageWriter:
         yield ""
 
     def _edges(self) -> list[tuple[Side, str, str, str]]:
-        """Return the side, the name, the first cell and the end of both edges. The cells outside x0 .. x1 belong to
-        another call of the kernel."""
+        """Return four values for each of the two edges of a row: the boundary, the name, the first cell and the end.
+        The cells outside x0 .. x1 belong to another call of the kernel."""
         radius = self.radius_x
         if not radius:
             return []
         low_side, high_side = self.boundary.x
-        # if the edges of a short row overlap, cells of the rim are not computed
+        # if both edges of a short row contain the same cells, these cells belong to the rim and are not computed
         if high_side == "fixed" and low_side != "fixed":
             high_first = f"within(b->nx - {radius}, 0, b->nx)"
             low_end = f"within({radius}, 0, {high_first})"
@@ -280,8 +280,8 @@ class _Expressions:
 
     @cached_property
     def reaches(self) -> list[tuple[int, int, int]]:
-        """For each row, its number, and the first and the last vector that its loads need. Vectors are counted from the
-        current vector."""
+        """Three values for each row: the number of the row, and the first and the last vector that its loads need.
+        Vectors are counted from the current vector."""
         if self.lanes == 1:
             return []
         ends = [(min(0, *offsets), max(0, *offsets)) for offsets in self.rows.values()]

@@ -1,8 +1,8 @@
 """The parts that the adjoint and the tangent-linear model of a stencil share: names of fields, values of the forward
 step, and the numbering of fields.
 
-Both models read values of the forward step wherever a derivative depends on them. Such a value becomes a field that is
-only read, but whose values differ for each step (`Version`).
+The adjoint and the tangent-linear model read values of the forward step if a derivative depends on these values. Each
+such value becomes a read-only field of the model. The values of this field differ for each step (`Version`).
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ HERE: Offset = (0, 0, 0)
 
 @dataclass(frozen=True)
 class Version:
-    """A value of a forward step: the value of `field` after `updates` updates in this step. 0 is the value at the start
-    of the step, and -1 is the previous value at the start of the step."""
+    """The value of `field` after it was updated `updates` times in a forward step. If `updates` is 0, this is the value
+    at the start of the step. If `updates` is -1, this is the previous value at the start of the step."""
 
     field: str
     updates: int
@@ -42,7 +42,7 @@ class Fields:
         self._made: dict[str, str] = {}
 
     def require_known(self, stencil: str, wrt: Sequence[str]) -> None:
-        """Raise InputError unless each name is that of a static field, a parameter or a signal."""
+        """Raise InputError if a name does not belong to a static field, a parameter or a signal."""
         static = [name for name, fixed in zip(self.forward, self.is_static, strict=True) if fixed]
         for name in wrt:
             if name not in (*static, *self.scalars):
@@ -55,7 +55,8 @@ class Fields:
         return list(self._numbers)
 
     def new(self, name: str) -> int:
-        """Return the number of a field that the new stencil adds. Its name is `name`, with _ added until it is free."""
+        """Return the number of a field that the new stencil adds. The name of this field is `name`. If another field
+        has this name, underscores are appended."""
         if name not in self._made:
             free = name
             while free in self._taken:
@@ -68,8 +69,8 @@ class Fields:
         return self._numbers.setdefault(name, len(self._numbers))
 
     def forward_value(self, load: Load, updates: Sequence[int]) -> Load:
-        """Return the load of a value that the forward step loads. `updates` are the numbers of updates of each field in
-        this step before the stage."""
+        """Return the load with which the new stencil reads a value that the forward step loads. `updates` has one
+        number for each field: how often the field was updated in this step before the stage."""
         name = self.forward[load.field]
         if self.is_static[load.field]:
             return Load(self.number(name), load.offset)
@@ -80,7 +81,8 @@ class Fields:
 
 
 def updates_before(stencil: Stencil) -> list[tuple[int, ...]]:
-    """Return for each stage the number of updates of each field by the stages before it."""
+    """Return a list for each stage. The list has one number for each field: how many stages before this stage update
+    the field."""
     count = [0] * len(stencil.fields)
     found = []
     for stage in stencil.stages:
@@ -92,7 +94,7 @@ def updates_before(stencil: Stencil) -> list[tuple[int, ...]]:
 
 @dataclass(frozen=True)
 class Assembly:
-    """A new stencil, and the renumbering of its fields and scalars."""
+    """A new stencil, and the mappings from old to new numbers of its fields and scalars."""
 
     stencil: Stencil
     fields: Mapping[int, int]
@@ -112,8 +114,8 @@ class Assembly:
 
 
 def assemble(name: str, forward: Stencil, fields: Fields, stages: Sequence[Stage]) -> Assembly:
-    """Make a stencil from stages whose loads have the numbers of `fields`, and whose scalars are those of `forward`.
-    The stencil has the fixed rim of `forward`. Raises InputError if no kernel can compute it."""
+    """Make a stencil from stages. The loads in the stages have the field numbers of `fields`. The scalars have the
+    numbers of `forward`. The stencil has the fixed rim of `forward`. Raises InputError if no kernel can compute it."""
     updated = list(dict.fromkeys(target for stage in stages for target in stage.targets))
     read = {load.field for stage in stages for load in stage.program.loads} - set(updated)
     order = [*updated, *sorted(read, key=lambda number: fields.names[number])]

@@ -72,7 +72,7 @@ class Program:
 
     @cached_property
     def uniform(self) -> tuple[bool, ...]:
-        """For each operation, true if its value is the same for every cell."""
+        """One bool for each operation. True means that the value of the operation is the same for every cell."""
         found: list[bool] = []
         for operation in self.operations:
             match operation:
@@ -200,7 +200,8 @@ class Stage:
 
     @cached_property
     def reaches(self) -> dict[tuple[int, int], bool]:
-        """For each pair (field, age) that the stage reads, true if the stage also reads it at neighbours."""
+        """A mapping from each pair (field, age) that the stage reads to a bool. True means that the stage also reads
+        the values of neighbours."""
         found: dict[tuple[int, int], bool] = {}
         for load in self.program.loads:
             key = load.field, load.age
@@ -210,7 +211,7 @@ class Stage:
     @property
     def span(self) -> int:
         """The number of cells that the stage reads to update one cell. In each row, all cells from the first to the
-        last one that is read are counted."""
+        last cell that is read are counted."""
         rows: dict[tuple[int, int, int, int], list[int]] = {}
         for load in self.program.loads:
             dz, dy, dx = load.offset
@@ -218,8 +219,8 @@ class Stage:
         return sum(max(row) - min(row) + 1 for row in rows.values())
 
     def require_sound(self, fields: int, scalars: int, ndim: int) -> None:
-        """Raise ValueError unless a kernel of the stage reads and writes only fields, scalars and cells that exist.
-        `fields` and `scalars` are their numbers in the stencil, and the grid has `ndim` axes."""
+        """Raise ValueError if a kernel of the stage reads or writes a field, scalar or cell that does not exist. The
+        stencil has `fields` fields and `scalars` scalars, and the grid has `ndim` axes."""
         if len(self.targets) != len(self.program.results) or len(set(self.targets)) != len(self.targets):
             raise ValueError("a stage needs one result for each of its fields, and each field once")
         for field in self.targets:

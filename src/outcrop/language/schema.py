@@ -1,4 +1,4 @@
-"""Limits and checks for the parts of a stencil: names, texts, numbers, and the maximum of each kind.
+"""Limits and checks for the parts of a stencil: names, texts, numbers, and the maximum number of parts of each kind.
 
 A stencil becomes C code that runs in the user's process. The stencil comes from the user's program, or from the
 manifest of a directory that another person has made. Both kinds of stencils must pass the same checks in this file. So
@@ -87,7 +87,7 @@ def as_finite(value: object, what: str) -> float:
 
 
 def read_members(data: object, what: str, *names: str) -> Mapping[str, Any]:
-    """Return `data` if it is a mapping with exactly the members `names`."""
+    """Return `data` if it is a mapping with exactly the members `names`. Otherwise raise ValueError."""
     if not isinstance(data, Mapping) or set(data) != set(names):
         there = sorted(map(shown, data)) if isinstance(data, Mapping) and len(data) < 20 else shown(data)
         raise ValueError(f"{what} needs the members {', '.join(names)}, and has {shown(there)}")
@@ -95,7 +95,7 @@ def read_members(data: object, what: str, *names: str) -> Mapping[str, Any]:
 
 
 def read_list(data: object, what: str, maximum: int, minimum: int = 0) -> list[Any]:
-    """Return `data` if it is a list with `minimum` to `maximum` entries."""
+    """Return `data` if it is a list with `minimum` to `maximum` entries. Otherwise raise ValueError."""
     if not isinstance(data, list) or not minimum <= len(data) <= maximum:
         count = len(data) if isinstance(data, list) else shown(data)
         raise ValueError(f"{what} must be {minimum} to {maximum}, not {count}")
@@ -103,7 +103,7 @@ def read_list(data: object, what: str, maximum: int, minimum: int = 0) -> list[A
 
 
 def read_whole(value: object, what: str, end: int) -> int:
-    """Return `value` if it is a whole number from 0 to `end` - 1."""
+    """Return `value` if it is a whole number from 0 to `end` - 1. Otherwise raise ValueError."""
     if type(value) is not int or not 0 <= value < end:
         raise ValueError(f"{what} {shown(value)} must be a whole number from 0 to {end - 1}")
     return value

@@ -95,7 +95,7 @@ class Injection:
         field[cells[p, k]] += dtype(weights[p, k] * values[t, p])
 
     The product is computed in float64 and rounded once to the field's dtype. Steps are counted from 0. If `scale` is
-    given, call `resolved` to multiply the weights by it.
+    given, call `resolved` to multiply the weights by the factor `scale`.
     """
 
     field: str
@@ -129,7 +129,7 @@ class Injection:
 class Sampling:
     """Receivers. The value at point p is the sum of weights[p, k] * field[cells[p, k]] over the corners k, in order and
     in float64. If `before` is true, the field is read before the first stage of each step. Otherwise it is read at the
-    end of each step. Samplings with the same name are added up to one trace."""
+    end of each step. The values of samplings with the same name are added and form one trace."""
 
     name: str
     field: str

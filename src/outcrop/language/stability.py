@@ -1,18 +1,19 @@
 """Compute how fast the worst wave grows. This is von Neumann's analysis. A stencil that is not linear is analysed near
 a uniform state.
 
-In a plane wave exp(i k x), the value of each load is the field times a complex number. So a whole step, with its stages
-and previous values, is one matrix for each wave number k (J. von Neumann and R. D. Richtmyer, J. Appl. Phys. 21, 232,
-1950). The step is stable if no eigenvalue of these amplification matrices exceeds 1. Wave numbers are sampled on a
-lattice that contains 0 and the shortest waves of the grid, because the usual stencils have their extreme eigenvalues
-there. Read-only fields are treated as uniform, so the caller passes the extremes of their values.
+For a plane wave exp(i k x), the value of each load is the value of the field in the updated cell, times a complex
+number. So a whole step, with its stages and previous values, is one matrix for each wave number k (J. von Neumann and
+R. D. Richtmyer, J. Appl. Phys. 21, 232, 1950). The step is stable if no eigenvalue of these amplification matrices
+exceeds 1. Wave numbers are sampled on a lattice that contains 0 and the shortest waves of the grid, because the usual
+stencils have their extreme eigenvalues there. Read-only fields are treated as uniform, so the caller passes the
+extremes of their values.
 
 The linear part of a program gives the weight of each load in each result:
 
     result = constant + sum of slope * load
 
-A linear update consists only of this part. Other updates are linearised at a uniform state, which has one value for
-each field. Their slopes are the derivatives at this state. A result that depends on an unknown value is NaN.
+A linear update consists only of its linear part. Other updates are linearised at a uniform state, which has one value
+for each field. Their slopes are the derivatives at this state. A result that depends on an unknown value is NaN.
 """
 
 from __future__ import annotations
@@ -205,7 +206,7 @@ def largest_step(
 
 
 def _bisect(is_stable: Callable[[float], bool], start: float, is_minimum: bool) -> float:
-    """Find the limit by bisection between a stable and an unstable value."""
+    """Return the limit, which is found by bisection between a stable and an unstable value."""
     inside, outside = (2.0, 0.5) if is_minimum else (0.5, 2.0)
     good = bad = start
     for _ in range(60):
@@ -233,12 +234,12 @@ def corners(ranges: Mapping[str, tuple[float, float]]) -> list[dict[str, float]]
 
 
 class Extremes:
-    """Collects the states for which the stability of a run is checked, from the planes of the read-only fields.
+    """Collects states from the planes of the read-only fields. The stability of a run is checked for these states.
 
-    A state has the values of all read-only fields in one cell. The class keeps the cells in which a field or one of
-    `measures` is smallest or largest. An example of a measure is the squared wave speed. In contrast, `corners`
-    combines the smallest density with the largest stiffness, although perhaps no cell has both. If the stencil has no
-    read-only fields, the only state has no values.
+    A state has the values of all read-only fields in one cell. The class keeps the states of the cells in which a field
+    or one of `measures` has its smallest or largest value. An example of a measure is the squared wave speed. The
+    function `corners` is different: it combines, for example, the smallest density with the largest stiffness, although
+    perhaps no cell has both. If the stencil has no read-only fields, the class gives one state without values.
     """
 
     def __init__(self, fields: Iterable[str], measures: Iterable[Measure] = ()) -> None:
@@ -246,8 +247,8 @@ class Extremes:
         self._found: dict[tuple[str, bool], tuple[float, dict[str, float]]] = {}
 
     def add(self, planes: Mapping[str, NDArray[Any]]) -> None:
-        """Add cells. `planes` has the values of the same cells for each field, as arrays of one shape. Fields that were
-        not given to the constructor are ignored."""
+        """Add cells. For each field, `planes` has an array with the values of these cells. All arrays have the same
+        shape. Fields that were not given to the constructor are ignored."""
         planes = {name: planes[name] for name in self._fields}
         named = {**planes, **{f"measure {i}": measure(planes) for i, measure in enumerate(self._measures)}}
         for name, array in named.items():
@@ -278,8 +279,8 @@ class _Amplification:
         self.waves = self._wave_numbers()
 
     def _wave_numbers(self) -> NDArray[np.float64]:
-        """Return the phases per cell, shape (waves, 3). A wave and its mirror image grow equally fast, so half of the
-        waves are enough."""
+        """Return the phases of the sampled waves per cell, as an array of shape (waves, 3). A wave and its mirror image
+        grow equally fast, so half of the waves are enough."""
         parts = _PHASES if len(self.unknowns) > 1 else _PHASES_ALONE
         whole = np.linspace(-np.pi, np.pi, parts + 1)
         axes = [whole if radius else np.zeros(1) for radius in self.stencil.radii]

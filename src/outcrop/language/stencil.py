@@ -114,8 +114,8 @@ class Stencil:
 
     `fields` starts with the fields that are updated, in the order of their first updates. The fields that are only read
     follow. The scalars of a kernel are the `parameters`, then the `signals`. A grid with `ndim` = 2 has the engine's
-    axes z and x. A grid with `ndim` = 1 has only x. Offsets along axes that the grid does not have are 0. `min_radii`
-    makes the fixed rim at least this thick: the adjoint of a stencil has the rim of the stencil.
+    axes z and x. A grid with `ndim` = 1 has only x. Offsets along axes that the grid does not have are 0. The fixed rim
+    is at least `min_radii` cells thick. An adjoint uses `min_radii` to get the same rim as its stencil.
     """
 
     name: str
@@ -157,7 +157,7 @@ class Stencil:
         self._require_sound()
 
     def _require_sound(self) -> None:
-        """Raise ValueError unless the stencil's kernels read and write only fields, scalars and cells that exist."""
+        """Raise ValueError if a kernel of the stencil reads or writes a field, scalar or cell that does not exist."""
         if self.ndim not in PLACES:
             raise ValueError(f"ndim={self.ndim}; there are 1, 2 and 3")
         if any(self.min_radii[axis] for axis in range(3) if axis not in PLACES[self.ndim]):
@@ -294,7 +294,7 @@ class Stencil:
 def _read(data: object) -> tuple[Any, ...]:
     """Read the members of a Stencil from plain data. Raises InputError or ValueError for a member that is not
     allowed."""
-    if isinstance(data, dict):  # descriptions of stencils without this member do not have it
+    if isinstance(data, dict):  # old manifests do not have min_radii
         data = {"min_radii": [0, 0, 0], **data}
     members = schema.read_members(data, "a stencil", *_MEMBERS)
     if not members["name"]:

@@ -96,8 +96,8 @@ def _analyse(name: str, stages: Sequence[Mapping[Field, Any]], ndim: int | None)
 
 
 def _terms(expressions: Sequence[sympy.Expr]) -> int:
-    """Return the number of terms of the written-out expressions. A term that occurs several times is visited only once,
-    because the written-out terms can be too many to visit."""
+    """Return the number of terms that the expressions have when they are written out. This number can be huge.
+    Therefore a term that occurs several times is visited only once."""
     known: dict[sympy.Basic, int] = {}
     waiting: list[sympy.Basic] = list(expressions)
     while waiting:

@@ -1,6 +1,8 @@
-"""Derive the tangent-linear model of a stencil: how a small change of the state and of the medium spreads.
+"""Derive the tangent-linear model of a stencil. The model computes how a small change of the state or of the medium
+spreads.
 
-One step of the tangent goes with one step of the stencil, stage by stage. It updates the change of each field:
+The tangent has one stage for each stage of the stencil. For each field u_i that the stencil updates, the tangent
+updates the change of u_i:
 
     change of u_i  =  sum over j, o of  D(z) * change of u_j at z + o  +  the same for static fields and parameters
 
@@ -22,9 +24,10 @@ from outcrop.language.stencil import Stencil
 class Tangent:
     """The tangent-linear model of a stencil, and the meaning of its fields.
 
-    `changes` maps each updated field to the field of its change, and each name in `wrt` to the field with its change:
-    for a parameter or signal, the change in each cell. Names that do not matter are left out. `history` maps fields
-    that are only read to values of the forward step. These values differ for each step.
+    `changes` maps names to names of fields. The names are those of the updated fields and those in `wrt`. Each is
+    mapped to the field that holds its change. For a parameter or signal, this field has the change for each cell. Names
+    that do not affect the updates are left out. `history` maps names of read-only fields to the values of the forward
+    step that these fields must have. The values differ for each step.
     """
 
     stencil: Stencil
@@ -35,8 +38,8 @@ class Tangent:
 def tangent_of(stencil: Stencil, wrt: Sequence[str] = ()) -> Tangent:
     """Return the tangent-linear model of one step of `stencil`.
 
-    `wrt` names the static fields, parameters and signals that change, too. Raises InputError for unknown names, and for
-    a tangent that no kernel can compute.
+    `wrt` has the names of static fields, parameters and signals that also change. Raises InputError for unknown names,
+    and for a tangent that no kernel can compute.
     """
     fields, stages = Fields(stencil), list[Stage]()
     fields.require_known(stencil.name, wrt)

@@ -28,8 +28,8 @@ _KEPT = (sympy.Abs, sympy.Min, sympy.Max)
 
 @dataclass(frozen=True)
 class Access:
-    """A value that an expression reads. `shift` is the number of steps after t. It is 0 for values that do not depend
-    on time. `offset` is in cells along the grid's axes. It is () for a value that all cells share."""
+    """A value that an expression reads. `shift` is the number of steps after t, or 0 for a value that does not depend
+    on time. `offset` is in cells along the grid's axes, or () for a value that all cells share."""
 
     function: Any
     shift: int
@@ -49,8 +49,8 @@ class Access:
 @dataclass(frozen=True)
 class FieldUpdate:
     """An update that sets `function` at t + dt to `expression`. `reads` describes each Indexed of the expression.
-    `earlier` is an earlier update of the same field that this update continues, or None. An update that continues
-    another update reads its result in the same cell."""
+    `earlier` is an earlier update of the same field that this update continues, or None. If `earlier` is an update,
+    this update reads the result of `earlier` in the same cell."""
 
     where: str
     position: int

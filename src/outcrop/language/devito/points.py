@@ -2,8 +2,9 @@
 
 Devito executes each step in the order of the user's list. Outcrop's order is fixed. Sources act right after the last
 update of their field. Receivers of u.forward read at the end of the step. Receivers of u read before the first stage.
-If this order gives another result than the user's list, the list is refused. This is the case if an equation between an
-update and its source reads the field. It is also the case if a receiver of u.forward comes before a source.
+If Outcrop's order gives another result than the order of the user's list, the list is refused. For example, a list is
+refused if an equation between an update and its source reads the field. A list is also refused if a receiver of
+u.forward comes before a source.
 """
 
 from __future__ import annotations

@@ -5,10 +5,10 @@ A name consists of the family, the order in space, the number of axes unless it 
 the family is used.
 
 Python needs more time to load SymPy than to load all other modules of a run. A stencil that was lowered before does not
-need SymPy. So the user's cache (`outcrop.user_cache`) keeps the description of each built-in stencil. With it, the
-cache keeps a digest of everything that affects the description: the source text of the language, and the versions of
-SymPy and Python. If the digest has not changed, the description is read from the cache and checked like any other
-stencil. If the cache cannot be used, each process makes the stencil again.
+need SymPy. So the user's cache (`outcrop.user_cache`) keeps the description of each built-in stencil. The cache also
+keeps a digest of everything that affects the description: the source text of the language, and the versions of SymPy
+and Python. If the digest has not changed, the description is read from the cache and checked like any other stencil. If
+the cache cannot be used, each process makes the stencil again.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ MAX_BYTES = 1 << 22
 
 
 def maker(function: str, **given: Any) -> Callable[..., Stencil]:
-    """Return a callable that makes a stencil. `function` names a function of the library, such as "transport.heat7",
-    and `given` are some of its arguments. The callable reads the stencil from the cache. If the cache does not have the
-    stencil, it calls the function and puts the result into the cache."""
+    """Return a callable that makes a stencil. `function` is the name of a function of the library, such as
+    "transport.heat7". `given` has some of its arguments. The callable reads the stencil from the cache. If the cache
+    does not have the stencil, it calls the function and puts the result into the cache."""
 
     def make(**options: Any) -> Stencil:
         arguments = {**given, **options}

@@ -125,8 +125,8 @@ def advection(ndim: int = 3, order: int = 1, *, equal_spacing: bool = True) -> S
 
 
 def _inflow(u: Field, axis: int, ndim: int, order: int, courant: sympy.Expr) -> sympy.Expr:
-    """Return the inflow from both neighbours along one axis. It consists of multiples of the differences between a
-    neighbour and the centre."""
+    """Return the inflow from both neighbours along one axis. The inflow is a sum of multiples of the differences
+    between a neighbour and the centre."""
     here = u[(0,) * ndim]
     below, above = (u[unit(axis, step, ndim)] - here for step in (-1, 1))
     if order == 1:

@@ -21,7 +21,8 @@ def limit_of(stencil: Stencil) -> Limit | None:
 
 
 def is_built_in(stencil: Stencil) -> bool:
-    """Return whether a stencil belongs to the library. If it does, its parameter h is the distance between cells."""
+    """Return True if a stencil belongs to the library. The parameter h of such a stencil is the distance between
+    cells."""
     return _family_of(stencil) is not None
 
 
