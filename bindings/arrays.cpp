@@ -29,14 +29,14 @@ using Bytes = nb::ndarray<nb::numpy, std::uint8_t, nb::ndim<1>>;
 using ConstBytes = nb::ndarray<nb::numpy, const std::uint8_t, nb::ndim<1>>;
 using Contiguous = nb::ndarray<std::uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
-// Returns an array that refers to the bytes of a mapping. The mapping exists as long as such an array.
+// Returns an array that refers to the bytes of a mapping. The mapping stays valid until all such arrays are freed.
 nb::object bytes_of(nb::handle self) {
   const Mapping &mapping = nb::cast<const Mapping &>(self);
   if (mapping.writable()) return nb::cast(Bytes(mapping.data(), {mapping.size()}, self));
   return nb::cast(ConstBytes(mapping.data(), {mapping.size()}, self));
 }
 
-// Returns an array that owns `memory` and frees it at the end.
+// Returns an array that owns `memory`. Python frees the memory together with the array.
 Bytes array_of(std::unique_ptr<AlignedMemory> memory) {
   std::byte *data = memory->data();
   const std::size_t size = memory->size();
@@ -53,8 +53,8 @@ Bytes memory_on_nodes(std::size_t nbytes, const std::vector<unsigned> &nodes) {
   return array_of(std::move(memory));
 }
 
-// Converts bytes of a commit to numbers. These are checksums of 4 bytes, in the byte order of the machine, or slots of
-// one byte.
+// Converts bytes of a commit to numbers. The numbers are checksums of 4 bytes, in the byte order of the machine, or
+// slots of one byte.
 template <typename Number>
 std::vector<Number> numbers(const nb::bytes &content) {
   std::vector<Number> result(content.size() / sizeof(Number));

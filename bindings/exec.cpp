@@ -219,7 +219,7 @@ AcquisitionRequests to_requests(nb::handle python) {
 
 // Returns one tuple of six entries for each element of `sums`. The first entry is the sum of the finite values, as the
 // bytes of an integer. The second entry is the sum of the infinities and NaNs. The third and fourth entries are the
-// same sums of the squares. The last two entries are the minimum and the maximum.
+// corresponding sums of the squares. The last two entries are the minimum and the maximum.
 nb::list from_sums(const std::vector<FieldSum> &sums) {
   nb::list result;
   for (const FieldSum &one : sums)
@@ -228,7 +228,7 @@ nb::list from_sums(const std::vector<FieldSum> &sums) {
   return result;
 }
 
-// Memory for a window, provided by the caller.
+// Memory for a window. The caller provides this memory.
 using Memory = nb::ndarray<nb::numpy, std::uint8_t, nb::ndim<1>, nb::c_contig>;
 
 // One tuple for each ring: the number of planes, the bytes of a slot, and true if the ring is resident.
@@ -247,8 +247,8 @@ Bind to_bind(const std::string &name) {
   throw nb::value_error(("no such way to bind: " + name).c_str());
 }
 
-// Returns one tuple for each NUMA node that this process may use: the number of its cores, and the number of its
-// processors.
+// Returns one tuple for each NUMA node that this process may use. The tuple has the number of cores and the number of
+// processors of the node.
 std::vector<std::tuple<unsigned, std::size_t>> numa_nodes(const std::string &topology) {
   std::vector<std::tuple<unsigned, std::size_t>> result;
   for (const NumaNode &node : (topology.empty() ? system_topology() : synthetic_topology(topology)).nodes)
@@ -286,8 +286,8 @@ std::unique_ptr<Executor> make_executor(nb::object grid, nb::object sizes, const
 // For each array: the index of its first file in the store.
 using FirstFiles = std::vector<std::uint32_t>;
 
-// Returns, for each array, its files in the store and the seed of its seals. The seeds are the attribute `name` of
-// `seeds`. If `seeds` is None, all seeds are 0.
+// Returns, for each array, its files in the store and the seed of its seals. The seeds are in the attribute of `seeds`
+// with the name `name`. If `seeds` is None, all seeds are 0.
 std::vector<PlaneFiles> to_files(const FirstFiles &first_files, long planes_per_file, nb::handle seeds,
                                  const char *name) {
   std::vector<std::uint32_t> values;

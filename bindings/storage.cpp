@@ -72,8 +72,8 @@ nb::dict probe() {
   return result;
 }
 
-// The Python value that names a file has one of three forms. A path means a whole file. (path, first byte, bytes) means
-// a part of a file. (descriptor of a folder, path in the folder, label) means a file in a folder.
+// A Python value that names a file has one of three forms. A path alone means a whole file. (path, first byte, bytes)
+// means a part of a file. (descriptor of a folder, path in the folder, label) means a file in a folder.
 using Part = std::tuple<std::string, std::uint64_t, std::uint64_t>;
 using Inside = std::tuple<int, std::string, std::string>;
 using FileName = std::variant<std::string, Part, Inside>;

@@ -1,4 +1,4 @@
-// Converts trajectories between Python and the core. This file holds no other logic.
+// This file converts trajectories between Python and the core. It has no other logic.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/map.h>
@@ -57,7 +57,8 @@ std::unique_ptr<Trajectory> open(const std::string &path, std::size_t buffers, c
   return Trajectory::open(path, options);
 }
 
-// Gives access to the bytes of one array for each field. Raises InputError if an array has another size.
+// Gives access to the bytes of `arrays`, which has one array for each field. Raises InputError if the number of arrays
+// or the size of an array does not match the trajectory's layout.
 std::deque<Buffer> buffers_of(const Trajectory &trajectory, const nb::list &arrays, bool writable) {
   const StateLayout &layout = trajectory.layout();
   if (arrays.size() != layout.count()) throw InputError("a state needs an array for each field");
@@ -79,7 +80,8 @@ std::uint64_t push(Trajectory &trajectory, const nb::list &arrays) {
   return trajectory.push(cells);
 }
 
-// Returns the number of the state and the bytes of each field. The arrays keep the trajectory's memory alive.
+// Returns the number of the state and the bytes of each field. The trajectory's memory exists at least as long as the
+// returned arrays.
 nb::tuple pop(nb::handle self) {
   Trajectory &trajectory = nb::cast<Trajectory &>(self);
   Trajectory::Popped popped;

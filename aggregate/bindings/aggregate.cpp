@@ -32,7 +32,7 @@ using namespace aggregate;
 
 using Sizes = std::vector<std::uint64_t>;
 
-// A plan of the core. Without MPI, it also owns the transport, which then has one rank.
+// A plan of the core. If the program does not use MPI, this object also owns a transport with one rank.
 struct BoundPlan {
   std::unique_ptr<ThreadRanks> alone;
   std::string library;
@@ -64,8 +64,8 @@ class BoundRequest {
 
 using Variables = std::vector<std::vector<Extent>>;
 
-// Converts the facts that Python code has found about the machine. The Python object must exist until the plan is made,
-// because the core reads distances from this object later.
+// Converts the facts that Python code has found about the machine to the C++ type MachineSources. The Python object
+// must exist until the plan is made, because the core reads distances from this object later.
 MachineSources to_sources(nb::handle python) {
   MachineSources sources;
   sources.node_text = get<std::string>(python, "node_text");
@@ -78,8 +78,8 @@ MachineSources to_sources(nb::handle python) {
   return sources;
 }
 
-// Collective. `find_machine` is a Python function. This function calls it once, with the settings on which all ranks
-// have agreed.
+// Collective. Makes a plan. Calls the Python function `find_machine` once, with the settings on which all ranks have
+// agreed.
 std::unique_ptr<BoundPlan> make_plan(std::uintptr_t transport, Variables variables, Texts arguments, Texts hints,
                                      Texts environment, std::string problem, nb::handle find_machine) {
   auto made = std::make_unique<BoundPlan>();

@@ -70,7 +70,8 @@ TEST(AggregateCost, AggregatorsOfANodeShareItsCardsAndTiers) {
   EXPECT_DOUBLE_EQ(transfer(8, 8), alone);      // each aggregator has its own card
   EXPECT_DOUBLE_EQ(transfer(1, 8), alone * 8);  // all aggregators share one card
   EXPECT_DOUBLE_EQ(transfer(64, 64),
-                   100.0 * MEGABYTE / (180 * GIGABYTE / 64));  // with this number of cards, the tier limits the rate
+                   // 64 cards are faster than the tier, so the tier limits the rate
+                   100.0 * MEGABYTE / (180 * GIGABYTE / 64));
 }
 
 TEST(AggregateCost, TargetIsSharedByAllOrByThoseOfANode) {

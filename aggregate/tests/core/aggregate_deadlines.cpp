@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::uint64_t block = 20000, count = 20;
 constexpr double seconds_most = 0.2;
-constexpr auto guard = std::chrono::seconds(60);  // a test that takes longer has failed
+constexpr auto guard = std::chrono::seconds(60);  // if a test takes longer than this, it has failed
 
 Declaration in_turns(int rank, int size) {
   const auto ranks = static_cast<std::uint64_t>(size), number = static_cast<std::uint64_t>(rank);
@@ -26,8 +26,8 @@ struct Layout {
   int size, per_node;
 };
 
-// The operations of the test, in their order. Each case names the first operation in which the stuck rank takes no
-// part.
+// The operations of the test, in their order. Each case of the test names the first operation in which the stuck rank
+// takes no part.
 enum class Part { plan, create, write, begin, read, staged, flush, close };
 
 struct Case {
@@ -63,8 +63,8 @@ TEST_P(AggregateDeadlines, AStuckRankDoesNotKeepTheOthers) {
   std::atomic<int> ended{0};
   std::atomic<bool> is_late{false};
   std::vector<std::string> told(static_cast<std::size_t>(size));
-  // Returns false if this rank is stuck from now on. The stuck rank first waits until all other ranks have ended. So it
-  // answers none of them.
+  // Returns false if this rank is stuck from now on. The stuck rank first waits until all other ranks have ended. So
+  // the stuck rank answers none of the other ranks.
   const auto goes_on = [&](int rank, Part next) {
     if (rank != stuck || next != stuck_before) return true;
     const auto begin = std::chrono::steady_clock::now();

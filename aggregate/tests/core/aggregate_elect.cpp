@@ -57,7 +57,7 @@ TEST(AggregateElect, DomainsThatAnElectionJoinsAreOne) {
   options.elect = [](const ElectionInputs &inputs) {
     EXPECT_EQ(inputs.domains, 8U);
     EXPECT_EQ(inputs.buffer_bytes, mib);
-    return Election{{5, 2, 7}, 3};  // rank 5: domains 0 to 2; rank 2: 3 to 5; rank 7: 6 and 7
+    return Election{{5, 2, 7}, 3};  // rank 5 gets domains 0 to 2, rank 2 gets 3 to 5, rank 7 gets 6 and 7
   };
   write_and_compare(options, [](const PlanSummary &summary) {
     EXPECT_EQ(summary.aggregators, (std::vector<int>{5, 2, 7}));

@@ -13,7 +13,8 @@
 namespace outcrop::aggregate {
 namespace {
 
-using Bytes = std::map<std::uint64_t, std::uint64_t>;  // for each offset in the file, the offset in memory
+// for each byte of an extent: its offset in the file and its offset in memory
+using Bytes = std::map<std::uint64_t, std::uint64_t>;
 
 Bytes bytes_of(const Extent &extent, const Range &range) {
   Bytes bytes;
@@ -110,7 +111,7 @@ TEST(AggregateOverlap, IsFoundWhereAndOnlyWhereBytesMeet) {
   int overlapping = 0;
   for (int turn = 0; turn < 4000; ++turn) {
     Extent a = nested(random_extent(random)), b = nested(random_extent(random));
-    if (turn % 2 == 0) {  // most ranks of a program have the same shape
+    if (turn % 2 == 0) {  // in most programs, all ranks have extents of the same shape
       b = a;
       b.file_offset = below(random, 80);
     }

@@ -225,7 +225,7 @@ TEST(AggregatePlan, LetsLongRunsStayWithTheirRanks) {
   });
 }
 
-// This test checks that ranks with long runs perform their own I/O only if all ranks are on one node. There, an
+// This test checks that ranks with long runs perform their own I/O only if all ranks are on one node. On one node, an
 // aggregator needs an additional copy and saves nothing. On several nodes, aggregators reduce the number of ranks that
 // write to a shared file.
 TEST(AggregatePlan, LetsLongRunsStayWhereThatPays) {
@@ -244,8 +244,8 @@ TEST(AggregatePlan, LetsLongRunsStayWhereThatPays) {
   }
 }
 
-// This test checks that the page cache has ample room only if it has ample room for all ranks. All other members of the
-// mode must be equal on all ranks.
+// This test checks how ranks agree on a mode. The result has ample room only if the mode of each rank has ample room.
+// If another member of the mode differs between ranks, an error is thrown.
 TEST(AggregateOpenMode, IsThatOfAllRanks) {
   for (const int unlike : {-1, 0, 2}) {
     ThreadRanks ranks(3, 2);
@@ -263,8 +263,8 @@ TEST(AggregateOpenMode, IsThatOfAllRanks) {
   EXPECT_FALSE(has_ample_room(~std::uint64_t{0}));
 }
 
-// This test checks that bytes are read through the page cache if the cache has ample room. So the next reader finds
-// them in the cache.
+// This test checks that bytes are read through the page cache if the cache has ample room. The next reader then finds
+// the bytes in the cache.
 TEST(AggregateSharedFile, ReadsThroughThePageCacheWhatHasRoomThere) {
   constexpr std::uint64_t bytes = 1 << 16;
   const Folder folder;
@@ -282,7 +282,7 @@ TEST(AggregateSharedFile, ReadsThroughThePageCacheWhatHasRoomThere) {
   EXPECT_EQ(reads_buffered(CacheMode::automatic, false), reads_buffered(CacheMode::direct, true));
 }
 
-// This test checks that ranks that perform their own I/O write through the page cache if it has ample room.
+// This test checks that ranks that perform their own I/O write through the page cache if the cache has ample room.
 TEST(AggregateSharedFile, WritesOwnBytesThroughThePageCacheWhereTheyHaveRoom) {
   const Folder folder;
   const std::string path = folder.file("file");

@@ -16,7 +16,7 @@
 namespace outcrop::aggregate {
 namespace {
 
-// A small file system in memory. The destructor removes it.
+// A small file system in memory. The destructor removes this file system.
 class SmallDisk {
  public:
   SmallDisk(const std::string &folder, const char *size)
@@ -65,8 +65,8 @@ class AggregateStaged : public ::testing::Test {
   const Folder folder;
 };
 
-// This test checks that reads return the newest bytes, and that the drain keeps the newest bytes. Its random bases make
-// steps overlap, so different aggregators can have the same byte in different steps.
+// This test checks that reads return the newest bytes, and that the drain keeps the newest bytes. The steps have random
+// bases and can overlap. So different aggregators can have the same byte in different steps.
 TEST_F(AggregateStaged, TheNewestBytesAreReadAndDrainedWhereverStepsOverlap) {
   constexpr int size = 4;
   Random random(7);

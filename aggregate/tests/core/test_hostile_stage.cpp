@@ -1,4 +1,4 @@
-// These tests check that stage folders which other users have made cannot do harm. The library may write, read, make or
+// These tests check that stage folders that other users have made can do no harm. The library may write, read, make or
 // remove only the caller's own files. Any invalid list or file name must lead to one of our errors, in one line.
 #include <gtest/gtest.h>
 #include <stdlib.h>

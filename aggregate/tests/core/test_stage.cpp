@@ -227,7 +227,8 @@ TEST_F(StageTest, KilledAtAnyMomentEveryStepIsRecoveredOrNamed) {
   EXPECT_GE(moments.size(), 7u) << "the kills must hit different moments";
 }
 
-// The next three tests begin with the states that a kill can leave while a step is staged and drained.
+// A kill can interrupt the staging or the draining of a step. Each of the next three tests begins with a stage in such
+// a state.
 TEST_F(StageTest, AListThatWasNotWrittenToItsEndIsNone) {
   std::filesystem::create_directories(stage());
   File::create(file("step-7.writer-0.data"), 5000);

@@ -1,5 +1,5 @@
-// These tests check that staged steps survive kill -9 at any point of staging and of draining. In each turn, a process
-// is killed at a later one of its system calls.
+// These tests check that staged steps survive kill -9 at any point of staging and of draining. Each turn starts a
+// process, and kills it after a number of system calls. This number grows from turn to turn.
 #include <gtest/gtest.h>
 #include <sys/ptrace.h>
 #include <sys/wait.h>

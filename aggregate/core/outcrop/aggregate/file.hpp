@@ -56,10 +56,10 @@ class File {
   /// outcomes. In this case, node files get no index.
   ~File();
 
-  /// `memory` has one span for each variable of this rank. A span must be at least as long as declared, and stay valid
-  /// until the operation has ended. During a write, its bytes must not change. `base` is added to all offsets of the
-  /// file. `problem` is an error that this rank has already found, or empty. A rank with an error takes part in the
-  /// operation without data, and all ranks throw the error.
+  /// `memory` has one span for each variable of this rank. Each span must have at least the declared size, and must
+  /// stay valid until the operation has ended. The caller must not change bytes of a span during a write. `base` is
+  /// added to all offsets of the file. `problem` is an error that this rank has already found, or empty. A rank with an
+  /// error takes part in the operation without data, and all ranks throw the error.
   Operation begin_write(std::span<const std::span<const std::byte>> memory, std::uint64_t base = 0,
                         const std::string &problem = {});
   Operation begin_read(std::span<const std::span<std::byte>> memory, std::uint64_t base = 0,

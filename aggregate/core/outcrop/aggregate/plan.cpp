@@ -17,8 +17,8 @@ namespace {
 constexpr int tag_pattern = 32765;
 constexpr int nowhere = -1;
 
-// What a rank tells all other ranks about its part of a domain: the number of its bytes, and the length of the message
-// with its pattern.
+// The data that each rank sends to all other ranks about its part of a domain. These are the number of bytes of the
+// part, and the length of the message that describes the pattern of the part.
 struct Announced {
   Tally tally;
   std::uint64_t words = 0;
@@ -215,8 +215,8 @@ Plan Plan::make(outcrop_transport &transport, const Declaration &declaration, co
   summary.buffers = decision.buffers;
   const std::vector<int> nodes = link.gather(link.node());
   const std::vector<Tally> tallies = tallies_of(parts.all);
-  // A plan for reading has no relays. Several ranks may read the same bytes, so their parts of a round may not fit into
-  // the slot of a relay.
+  // A plan for reading has no relays. Several ranks may read the same bytes, so their parts of a round can be too large
+  // for the slot of a relay.
   const bool can_merge = decision.owners.empty() && !options.reading_only;
   Election election = options.elect(
       {decision.domains.size(), tallies, nodes, decision.buffer_bytes, decision.buffers, can_merge, decision.owners});
@@ -286,8 +286,8 @@ Settings agreed_settings(outcrop_transport &transport, GivenSettings given, bool
   try {
     if (given.problem.empty()) read();
   } catch (const InputError &error) {
-    // Errors are ignored here if the environment of rank 0 will replace this rank's environment. The second call of
-    // read() finds the errors that are left.
+    // If the environment of rank 0 replaces this rank's environment below, errors are ignored at this point. The second
+    // call of read() finds all errors that are left.
     if (!first_has_environment) given.problem = error.what();
   }
   if (first_has_environment) {
@@ -333,7 +333,7 @@ PlacedPlan PlacedPlan::make(outcrop_transport &transport, const Declaration &dec
   made.media_ = std::move(found.media);
   made.lines_ = std::move(found.lines);
   made.plan_ = Plan::make(transport, declaration, options);
-  made.placed_->machine.distances = nullptr;  // from here on, the caller may destroy the object that provides distances
+  made.placed_->machine.distances = nullptr;  // the caller may now destroy the object that provides distances
   return made;
 }
 

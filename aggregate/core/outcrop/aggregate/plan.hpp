@@ -82,7 +82,7 @@ class PlacedPlan {
   const Settings &settings() const { return settings_; }
   /// Returns the predicted seconds of a step that is written directly to the file.
   double seconds() const { return placed_->placement.seconds; }
-  std::vector<std::string> tiers() const;  ///< returns, for each domain, the name of its tier of buffers
+  std::vector<std::string> tiers() const;  ///< returns, for each domain, the name of the tier of its buffers
 
   /// Decides whether the steps of a file are staged, and stores the folder and size of the stage in `options`. The
   /// decision follows the settings of the plan. `arguments` can override five of these settings: stage, stage_bytes,

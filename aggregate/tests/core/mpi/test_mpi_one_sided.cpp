@@ -52,7 +52,7 @@ void run(const ContractCase &one, outcrop_transport &transport, const std::strin
 }
 
 /// Runs all cases of the contract, except for those in which the transport fails. After a failure, MPI_Finalize frees
-/// the windows, and with MPICH over UCX it aborts the program.
+/// the windows. With MPICH over UCX, MPI_Finalize then aborts the program.
 void keeps_the_contract(std::size_t slot_bytes) {
   for (const ContractCase &one : contract_cases())
     if (!one.fails) run(one, *open_one_sided(slot_bytes), "slots of " + std::to_string(slot_bytes) + " bytes");

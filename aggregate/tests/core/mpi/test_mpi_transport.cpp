@@ -152,8 +152,8 @@ int main(int count, char **arguments) {
   refuses(MPI_COMM_NULL, "MPI_Init");
   int provided = 0;
   MPI_Init_thread(&count, &arguments, MPI_THREAD_FUNNELED, &provided);
-  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);  // MPICH calls these handlers when a transfer fails;
-  MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);   // mpi4py sets them in the same way
+  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);  // when a transfer fails, MPICH calls these handlers;
+  MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);   // mpi4py sets the same handlers
   keeps_the_contract(0);
   keeps_the_contract(1000);
   refuses_tags_beyond_those_of_mpi();
@@ -163,6 +163,6 @@ int main(int count, char **arguments) {
   outcrop_transport *const left = open(MPI_COMM_WORLD, 0);
   MPI_Finalize();
   refuses(MPI_COMM_NULL, "finalized");
-  left->free(left->self);  // a program may do this after an exception
+  left->free(left->self);  // a program may free the transport late if it has thrown an exception
   return 0;
 }

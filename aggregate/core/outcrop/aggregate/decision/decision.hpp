@@ -33,10 +33,10 @@ struct ElectionInputs {
 };
 
 struct Election {
-  std::vector<int> aggregators;  ///< one for each domain, after domains are merged
+  std::vector<int> aggregators;  ///< the aggregator of each domain, after domains are merged
   std::uint32_t together = 1;    ///< the number of neighbouring domains that are merged into one domain
-  std::vector<std::uint32_t> tiers =
-      {};  ///< for each domain, its tier of buffers, as an index of PlanOptions::media; empty: tier 0
+  /// for each domain, the tier of its buffers, as an index of PlanOptions::media; empty: tier 0 for all domains
+  std::vector<std::uint32_t> tiers = {};
   /// true if the ranks of a node send one message together to an aggregator on another node (relays, node.hpp)
   bool merged = false;
 };
@@ -47,8 +47,8 @@ using Elect = std::function<Election(const ElectionInputs &)>;
 
 /// If `inputs.owners` is not empty, returns these ranks as aggregators. Otherwise, goes through the domains in order,
 /// and elects one rank for each domain. The candidates are the ranks that have bytes in the domain. The rank that was
-/// elected for the fewest earlier domains wins. If these numbers are equal, the rank with the most bytes in the domain
-/// wins. If the bytes are equal, too, the lowest rank wins.
+/// elected for the fewest earlier domains wins. If several ranks were elected equally often, the rank with the most
+/// bytes in the domain wins. If these ranks also have the same number of bytes, the lowest rank wins.
 Election elect_by_bytes(const ElectionInputs &inputs);
 
 // --- the plan ------------------------------------------------------------------------------------------------------
@@ -61,10 +61,11 @@ constexpr std::uint64_t own_run_automatic = ~std::uint64_t{0};
 /// The options of a plan. All ranks must give the same options. Only `media` may differ between ranks, but its length
 /// must be the same. If `buffer_bytes`, `buffers` or `aggregators` is 0, the plan chooses the value.
 struct PlanOptions {
-  std::uint64_t buffer_bytes = 0;         ///< the size of one buffer; a multiple of 4096
-  std::uint32_t buffers = 0;              ///< the number of buffers of each aggregator, 2 to 8
-  std::uint32_t aggregators = 0;          ///< the number of domains, if ranks do not perform their own I/O
-  std::uint32_t aggregators_on_node = 1;  ///< the maximum on each node, if the plan chooses the aggregators
+  std::uint64_t buffer_bytes = 0;  ///< the size of one buffer; a multiple of 4096
+  std::uint32_t buffers = 0;       ///< the number of buffers of each aggregator, 2 to 8
+  std::uint32_t aggregators = 0;   ///< the number of domains, if ranks do not perform their own I/O
+  /// the maximum number of aggregators on each node, if the plan chooses the aggregators
+  std::uint32_t aggregators_on_node = 1;
   /// Each rank performs its own I/O if the contiguous runs of every rank have at least this mean length. The value 0
   /// means never.
   std::uint64_t own_run_bytes = 0;
@@ -78,7 +79,7 @@ struct PlanOptions {
 /// The figures of a plan. All figures except for `places` and `notes` are the same on all ranks.
 struct PlanSummary {
   std::uint64_t bytes = 0;       ///< the bytes of all ranks in one step
-  Range hull;                    ///< the part of the file that one step uses, without the base
+  Range hull;                    ///< the range of the file that one step uses if its base is 0
   std::vector<int> aggregators;  ///< of each domain
   std::vector<std::uint64_t> domain_bytes;
   std::vector<std::uint32_t> tiers;  ///< for each domain, the tier of its buffers, as an index of PlanOptions::media
@@ -93,12 +94,12 @@ struct PlanSummary {
 
 struct Decision {
   std::vector<std::vector<Range>> domains;
-  std::vector<int> owners;  ///< if each rank performs its own I/O: the rank of each domain; otherwise empty
+  std::vector<int> owners;  ///< if each rank performs its own I/O: the rank that owns each domain; otherwise empty
   std::uint64_t buffer_bytes = 0;
   std::uint32_t buffers = 0;
   std::uint64_t bytes = 0;
   Range hull;
-  /// A byte that two ranks declare. The search for such a byte takes place only if each rank performs its own I/O.
+  /// A byte that two ranks declare. The decision searches for such a byte only if each rank performs its own I/O.
   std::optional<Overlap> overlap;
 };
 

@@ -67,8 +67,9 @@ std::vector<Region> regions_of(const Pattern &pattern, std::uint64_t gap_bytes, 
 
 std::vector<std::vector<Range>> cut_domains(std::span<const Region> regions, std::size_t count,
                                             std::uint64_t alignment) {
-  // The density of a part of the file is the number of bytes that ranks access there, divided by its length. The depth
-  // is the number of regions that contain the part. Both values change only at the start or end of a region.
+  // The density of a part of the file is the number of bytes that ranks access there, divided by the length of the
+  // part. The depth is the number of regions that contain the part. Both values change only at the start or end of a
+  // region.
   std::map<std::uint64_t, std::pair<double, int>> changes;
   double total = 0;
   for (const Region &region : regions) {

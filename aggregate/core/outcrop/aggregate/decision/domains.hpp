@@ -98,12 +98,12 @@ class DomainWork {
   std::span<const std::uint32_t> local_parts(std::size_t round) const {
     return std::span(local_parts_).subspan(local_begins_[round], local_begins_[round + 1] - local_begins_[round]);
   }
-  /// Returns the number of parts of the round: the initial value of `pending` (node.hpp).
+  /// Returns the number of parts of the round. This number is the initial value of `pending` (node.hpp).
   std::uint32_t parts(std::size_t round) const { return parts_[round]; }
   bool has_remote(std::size_t round) const { return parts_[round] > local_parts(round).size(); }
 
-  /// Returns the ranges of a round without holes. A hole is a part in which no rank has bytes. The span is valid until
-  /// the next call.
+  /// Returns the ranges of a round without holes. A hole is a part in which no rank has bytes. The returned span is
+  /// valid until the next call.
   std::span<const BufferedRange> runs(std::size_t round);
 
   /// Returns the totals of all rounds. The running time of this function is proportional to the number of runs.
@@ -122,7 +122,7 @@ class DomainWork {
   std::vector<std::size_t> local_begins_;
   std::vector<bool> dense_;
   std::vector<BufferedRange> runs_;
-  // The round whose runs are in `runs_`. A domain with only one round therefore computes its runs only once.
+  // The round whose runs are in `runs_`. The runs are computed again only if another round is needed.
   std::size_t runs_round_ = ~std::size_t{0};
 };
 

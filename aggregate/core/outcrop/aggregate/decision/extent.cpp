@@ -241,8 +241,9 @@ struct ExtentTail {
 
 std::optional<std::uint64_t> common_of(const ExtentTail &a, const ExtentTail &b);
 
-// Returns a common byte of two extents whose first dims have the same stride. So the difference j - i alone decides
-// whether repetition i of `a` overlaps repetition j of `b`. Only three values of j - i are possible.
+// Returns a common byte of two extents whose first dims have the same stride. Because the strides are equal, the
+// difference j - i alone decides whether repetition i of `a` overlaps repetition j of `b`. Only three values of j - i
+// are possible.
 std::optional<std::uint64_t> common_in_step(const ExtentTail &a, const ExtentTail &b) {
   const auto stride = static_cast<__int128>(a.dims.front().file_stride_bytes);
   const auto count_a = static_cast<__int128>(a.dims.front().count),

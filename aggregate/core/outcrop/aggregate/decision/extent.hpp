@@ -171,7 +171,8 @@ struct DeclaredExtent {
 };
 
 /// The extents of all variables of a rank, sorted by their places in the file. The order makes it fast to find the
-/// extents in a range. The sender and the receiver of a message use the same order for its bytes (messages.cpp).
+/// extents in a range. The sender and the receiver of a message use this order for the bytes of the message
+/// (messages.cpp).
 class Pattern {
  public:
   Pattern() = default;
@@ -203,7 +204,7 @@ class Pattern {
   std::size_t first_in(const Range &range) const;
 
   std::vector<DeclaredExtent> extents_;
-  std::vector<std::uint64_t> ends_;  // for each extent, the largest end of the hulls up to this extent
+  std::vector<std::uint64_t> ends_;  // element i is the largest end of the hulls of extents 0 to i
   std::vector<std::uint64_t> memory_bytes_;
   std::uint64_t bytes_ = 0, blocks_ = 0;
 };

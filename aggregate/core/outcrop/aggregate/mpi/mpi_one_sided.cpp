@@ -18,7 +18,7 @@ MpiWindow::MpiWindow(MPI_Comm communicator, std::size_t slots, std::size_t slot_
 }
 
 // Begins access to the windows. The windows must have MPI's unified memory model. With MPI's separate memory model, a
-// rank must lock out other ranks before they can see what it has stored in its window.
+// rank must lock its own window before other ranks can see new data in this window.
 void MpiWindow::open() {
   int *model = nullptr, found = 0;
   check(MPI_Win_get_attr(window_, MPI_WIN_MODEL, &model, &found), "asking for the memory model of a window");
@@ -250,7 +250,7 @@ void MpiOneSided::open_window() {
 
 void MpiOneSided::probe(int rank, int size, std::chrono::duration<double> limit) {
   const auto deadline = std::chrono::steady_clock::now() + limit;
-  const std::size_t bytes = slots * slot_bytes_ + slot_bytes_ / 2;  // more than the window can hold
+  const std::size_t bytes = slots * slot_bytes_ + slot_bytes_ / 2;  // this test message is larger than a window
   for (const int steps : {1, size / 2}) {
     const int to = (rank + steps) % size, from = (rank + size - steps) % size;
     const std::vector<std::byte> sent = content(bytes, rank, to);

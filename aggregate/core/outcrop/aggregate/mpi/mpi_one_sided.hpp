@@ -1,10 +1,10 @@
 // One-sided messages between ranks (RMA): receivers fetch messages from windows of the senders. With some versions of
-// MPI, such fetches do not work. So they are tested first:
+// MPI, such fetches do not work. So this library tests fetches before it uses them, in four steps:
 //
 //     communicators ─► window ─► open ─► probe: each rank fetches from two others, and compares the bytes
 //
 // After each of these steps, every rank tells all other ranks whether the step has succeeded (mpi_transport.cpp). The
-// ranks begin the next step only if this step has succeeded on all ranks.
+// ranks begin the next step only if the previous step has succeeded on all ranks.
 #pragma once
 
 #include <chrono>
@@ -59,9 +59,10 @@ class Deadline {
   std::thread thread_;  // must be the last member, because the thread uses the members above
 };
 
-/// An MPI window. Each rank has memory that is divided into slots. All other ranks can read this memory, and its owner
-/// need not call MPI meanwhile. Ranks fetch data (MPI_Rget) and never put data. The reason is that a fetch can be
-/// tested: when the test succeeds, the bytes have arrived. For a put, only a call that waits can find this out.
+/// An MPI window. Each rank has memory that is divided into slots. All other ranks can read this memory, even while its
+/// owner does not call MPI. Ranks fetch data (MPI_Rget) and never put data. The reason is that a fetch can be tested:
+/// when the test succeeds, the bytes have arrived. For a put, only a call that waits can find out whether the bytes
+/// have arrived.
 class MpiWindow {
  public:
   /// Collective. The constructor may hang (see Deadline). Throws std::runtime_error.
@@ -73,8 +74,8 @@ class MpiWindow {
 
   /// Begins access to the windows of all ranks. All ranks must have a window.
   void open();
-  /// After this call, the destructor does not free the window; MPI_Finalize frees it. Freeing it earlier waits for all
-  /// ranks, also for ranks that have failed.
+  /// After this call, the destructor does not free the window, and so does not wait for ranks that have failed.
+  /// MPI_Finalize frees the window.
   void release() { window_ = MPI_WIN_NULL; }
 
   std::size_t slots() const { return slots_; }
@@ -121,7 +122,7 @@ class MpiGets {
   /// Returns true if no message is under way.
   bool idle() const;
   /// Cancels all messages that are under way. Afterwards this object must never be destroyed, because MPI may still use
-  /// its memory. Returns false if MPI may also still use memory that a caller has passed to receive().
+  /// the object's memory. Returns false if MPI may also still use memory that a caller has passed to receive().
   bool abandon() noexcept;
 
   /// This bit is set in requests of this class, and in no other requests of the same transport.
@@ -189,7 +190,7 @@ class MpiOneSided {
   void make_window();
   void open_window();
   /// Sends test messages and compares their bytes. Also throws std::runtime_error if a message does not arrive within
-  /// the limit. In this case, messages may still be under way.
+  /// the time limit. In this case, messages may still be under way.
   void probe(int rank, int size, std::chrono::duration<double> limit);
 
   /// Returns true if messages of this size are fetched from a window, and false if they are sent.

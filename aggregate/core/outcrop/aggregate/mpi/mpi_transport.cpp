@@ -4,15 +4,15 @@
 //     gather, barrier   ──► the second duplicate, by MpiCollectives
 //     one-sided         ──► two more duplicates and a window, by MpiOneSided, if the user asks for it and the probe succeeds
 //
-// After a failure, this library frees no communicator, because MPI may wait for all ranks when it frees one, also for a
-// rank that has failed. MPI_Finalize frees the communicators instead.
+// After a failure, this library frees no communicator. When MPI frees a communicator, it may wait for all ranks, also
+// for a rank that has failed. MPI_Finalize frees the communicators instead.
 //
-// The error handler of the user's communicator does not matter: this library returns errors of MPI to its caller. MPICH
-// has one exception. It passes errors of a transfer under way to the handler of MPI_COMM_WORLD, which only the user can
-// set. MPI's default handler, MPI_ERRORS_ARE_FATAL, prints a message and ends the program. mpi4py sets
-// MPI_ERRORS_RETURN.
+// The error handler of the user's communicator has no effect, because this library returns errors of MPI to its caller.
+// MPICH is an exception. MPICH passes errors of transfers that are under way to the handler of MPI_COMM_WORLD, which
+// only the user can set. MPI's default handler, MPI_ERRORS_ARE_FATAL, prints a message and ends the program. mpi4py
+// sets MPI_ERRORS_RETURN.
 //
-// Except for their own headers, the files mpi_* use only transport.h of this project. So Python can compile these files
+// The files mpi_* include no header of this project except for mpi_* and transport.h. So Python can compile these files
 // against any MPI.
 #include "outcrop/aggregate/mpi/mpi_transport.h"
 
@@ -27,7 +27,7 @@
 namespace outcrop::aggregate {
 namespace {
 
-constexpr std::size_t max_chunk_bytes = std::size_t{1} << 30;  // calls of MPI count bytes in an int
+constexpr std::size_t max_chunk_bytes = std::size_t{1} << 30;  // the functions of MPI take a number of bytes as an int
 constexpr std::size_t default_slot_bytes = std::size_t{1} << 20, max_slot_bytes = std::size_t{1} << 27;
 
 void copy_text(const std::string &text, std::span<char> target) {
@@ -188,9 +188,9 @@ std::string MpiTransport::first_problem(const std::string &mine) {
   return "";
 }
 
-// Performs four steps: communicators, windows, access to windows, probe. The ranks begin each step only if the previous
-// step has succeeded on all ranks. The deadline ends the process if a call of MPI hangs. The probe has a shorter time
-// limit of its own. If the probe exceeds it, MPI can still be used.
+// Makes communicators, makes windows, begins access to the windows, and runs the probe. The ranks begin each of these
+// steps only if the previous step has succeeded on all ranks. The deadline ends the process if a call of MPI hangs. The
+// probe has a shorter time limit of its own. If the probe exceeds its own limit, MPI can still be used.
 std::string MpiTransport::use_one_sided(std::size_t slot_bytes, std::chrono::duration<double> limit) {
   const Deadline deadline(3 * limit, "rank " + std::to_string(table.rank) + " on " + table.host + ": " + table.name +
                                          " hangs with one-sided communication, which was asked for by transport = rma; "

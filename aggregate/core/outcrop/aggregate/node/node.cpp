@@ -26,7 +26,7 @@ static_assert(std::atomic<std::uint32_t>::is_always_lock_free && sizeof(std::ato
 
 // No notification is lost, because all operations on both counters are sequentially consistent. Either notify() sees
 // that a thread waits, or the system sees the new count and does not let the thread sleep. A waiter that is killed
-// never decrements `waiting_`. After that, each notify() makes an unnecessary system call, which is harmless.
+// never decrements `waiting_`. After such a kill, each notify() makes an unnecessary system call, which is harmless.
 void EventCount::notify() {
   notifications_.fetch_add(1);
   if (waiting_.load() > 0) syscall(SYS_futex, &notifications_, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
@@ -62,7 +62,8 @@ int ProcessWatch::ended() const {
 
 // --- relays --------------------------------------------------------------------------------------------------------
 
-// A relay that needs a larger table than this is not used. Each of its ranks then sends its own messages.
+// The maximum size of a relay's table. If a relay needs a larger table, it is not used, and each of its ranks sends its
+// own messages.
 constexpr std::uint64_t max_table_words = std::uint64_t{1} << 20;
 
 std::size_t Relay::place_of(int rank_of_node) const {

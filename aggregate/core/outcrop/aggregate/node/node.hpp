@@ -62,7 +62,7 @@ class alignas(64) EventCount {
 class ProcessWatch {
  public:
   ProcessWatch() = default;
-  /// `processes` has the process numbers to watch. The number of the calling process is ignored.
+  /// Watches the processes with the numbers `processes`. Ignores the number of the calling process.
   explicit ProcessWatch(std::span<const int> processes);
 
   /// Returns the index in `processes` of a process that has ended, or -1 if all processes are alive.
@@ -71,7 +71,7 @@ class ProcessWatch {
  private:
   struct Process {
     int index = 0, number = 0;
-    Descriptor handle;  // empty if the system has no such handles; then `number` is used
+    Descriptor handle;  // empty if the system has no handles for processes; then `number` is used
   };
   std::vector<Process> processes_;
 };
@@ -100,7 +100,7 @@ struct Relay {
   /// The rank that sends and receives for all ranks of this relay: the rank with the most bytes in the domain.
   int rank = 0;
   std::vector<int> ranks;   ///< all ranks of the node that have bytes in the domain, ascending
-  std::uint64_t bytes = 0;  ///< the bytes of these ranks in the domain
+  std::uint64_t bytes = 0;  ///< the number of bytes that these ranks have in the domain
   std::uint32_t rounds = 0;
 
   std::size_t place_of(int rank_of_node) const;  ///< returns the index of the rank in `ranks`
@@ -117,7 +117,8 @@ struct RelayInputs {
 class Relays {
  public:
   Relays() = default;
-  /// `nodes` has the lowest rank on the node of each rank. `aggregators` has the aggregator of each domain.
+  /// `nodes` contains, for each rank, the lowest rank on its node. `aggregators` contains the aggregator of each
+  /// domain.
   Relays(const RelayInputs &inputs, std::span<const int> nodes, std::span<const int> aggregators);
 
   bool any() const { return !relays_.empty(); }
@@ -153,13 +154,14 @@ struct BufferLayout {
   std::uint64_t slot_bytes = 0;          ///< of one buffer
   std::uint32_t buffers = 0;             ///< of each domain
   std::span<const std::uint32_t> tiers;  ///< of each domain
-  std::span<const Medium> media;         ///< the medium of each tier on this node; empty: ordinary memory for all tiers
+  /// for each tier, its medium on this node; empty: ordinary memory for all tiers
+  std::span<const Medium> media;
   RelayInputs relayed = {};
 };
 
 class Node {
  public:
-  /// Collective over all ranks. `aggregators` has the aggregator of each domain. If ranks of a node cannot share
+  /// Collective over all ranks. `aggregators` contains the aggregator of each domain. If ranks of a node cannot share
   /// memory, each of these ranks becomes a separate node. Throws InputError on all ranks if one rank has too little
   /// memory for buffers.
   Node(const Link &link, std::span<const int> aggregators, const BufferLayout &layout);
@@ -203,11 +205,11 @@ class Node {
 
   static constexpr std::uint32_t check_after_microseconds = 500000;
 
-  /// Waits for the event, but not longer than `max_microseconds`. Throws CommunicationError if a process of this node
-  /// has ended, or if a rank has called give_up().
+  /// Waits for a notification of the event, but not longer than `max_microseconds`. Throws CommunicationError if a
+  /// process of this node has ended, or if a rank has called give_up().
   void wait(EventCount &event, std::uint32_t seen, std::uint32_t max_microseconds = check_after_microseconds) const;
-  /// Throws the same errors as wait(), without waiting. The function checks the processes at most once in
-  /// `check_after_microseconds`.
+  /// Throws the same errors as wait(), but does not wait. The function checks at most once in
+  /// `check_after_microseconds` whether processes have ended.
   void check_processes() const;
   /// Makes each later call of wait() on this node throw an error. The error contains the reason that the first caller
   /// on the node has given.
@@ -223,7 +225,7 @@ class Node {
     Medium medium;
     std::uint64_t bytes = 0;
   };
-  /// The segment of a domain's buffers, and their place in it.
+  /// The place of a domain's buffers: the index of their segment, and the offset in the segment.
   struct BufferLocation {
     std::size_t segment = 0;
     std::uint64_t begin = 0, slot_bytes = 0;
@@ -241,11 +243,11 @@ class Node {
   std::size_t local_ = 0;
   std::uint32_t buffers_ = 0;
   Relays relays_;
-  // for each domain with a relay, the start of its table, counted in words
+  // for each domain with a relay, the index in `tables_` at which the relay's table begins
   std::vector<std::uint64_t> table_of_domain_;
   std::size_t relay_segment_ = 0;  // 0 if no relay exists
   std::vector<std::size_t> state_of_domain_;
-  std::vector<BufferLocation> locations_;  // one for each round state
+  std::vector<BufferLocation> locations_;  // the place of the buffers for each round state
   std::vector<SegmentSpec> specs_;         // the first segment holds everything except the buffers
   std::vector<std::shared_ptr<Segment>> segments_;
   NodeEnd *end_ = nullptr;

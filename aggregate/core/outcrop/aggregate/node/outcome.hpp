@@ -44,8 +44,8 @@ struct Failure {
   void raise() const;
 };
 
-/// Runs act(). If act() throws an error that its environment can cause, returns this error. Other exceptions are bugs
-/// and are not caught.
+/// Runs act(). If act() throws an error that the system or the user can cause, returns this error. Other exceptions are
+/// bugs and are not caught.
 template <typename Act>
 Failure attempt(Failure::Kind kind, int rank, Act &&act) {
   try {
@@ -58,7 +58,7 @@ Failure attempt(Failure::Kind kind, int rank, Act &&act) {
     return Failure::of(Failure::corruption, rank, error.what());
   } catch (const std::bad_alloc &) {
     return Failure::of_input(rank, "there is no memory left");
-  } catch (const std::system_error &error) {  // file systems and threads of the standard library throw this
+  } catch (const std::system_error &error) {  // std::filesystem and std::thread throw this error
     return Failure::of_input(rank, error.what());
   }
   return {};

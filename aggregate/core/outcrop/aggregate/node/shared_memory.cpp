@@ -49,8 +49,8 @@ Descriptor file_in_memory(std::uint64_t bytes) {
   return file;
 }
 
-// Makes a file without a name, and allocates all of its blocks. Without the allocation, a full file system is found
-// only at the first access to a page, which ends the process by a signal.
+// Makes a file without a name, and allocates all of its blocks. If the file system is full, the allocation reports an
+// error. Without the allocation, the first access to a page ends the process by a signal.
 Descriptor file_in_folder(std::uint64_t bytes, const std::string &folder) {
   try {
     const outcrop::File file = outcrop::File::unnamed(folder, bytes);
@@ -231,7 +231,7 @@ std::string why_not_on_nodes(std::span<const std::uint32_t> nodes) {
 namespace {
 
 constexpr std::uint64_t unlimited = std::numeric_limits<std::uint64_t>::max();
-// Larger numbers mean that no limit is set (control groups of version 1).
+// In control groups of version 1, a limit of at least this size means that no limit is set.
 constexpr std::uint64_t max_limit = std::uint64_t{1} << 60;
 
 // The names that one version of control groups uses for files and for lines of memory.stat.
@@ -286,7 +286,7 @@ std::uint64_t group_free_bytes(const std::string &own, const std::string &root) 
     if (!controllers.empty() && ("," + controllers + ",").find(",memory,") == std::string::npos) continue;
     const Version &version = controllers.empty() ? second : first;
     const std::string top = controllers.empty() ? root : root + "/memory";
-    for (;; path.resize(path.rfind('/'))) {  // goes from the group to all of its parents
+    for (;; path.resize(path.rfind('/'))) {  // goes from the group up to the top of the tree of groups
       least = std::min(least, free_bytes(top + path, version));
       if (path.find('/') == std::string::npos) break;
     }

@@ -36,8 +36,8 @@ std::string where(const Medium &medium);
 
 class Segment {
  public:
-  /// The data by which another rank finds a segment. They are valid until the process that made the segment releases
-  /// it.
+  /// The data by which another rank finds a segment. The data are valid until the process that made the segment
+  /// releases it.
   struct Address {
     std::int32_t process = 0, descriptor = -1;
     std::uint64_t device = 0, inode = 0, bytes = 0;

@@ -13,7 +13,7 @@ std::uint64_t messages_of(std::uint64_t bytes, std::uint64_t buffer_bytes) {
 }
 
 struct Sent {
-  std::size_t which;  // the index of the node's tallies in `all`
+  std::size_t which;  // the index, in `all`, of the NodeTallies that contain the sender
   std::size_t domain;
   double messages;
 };

@@ -1,4 +1,4 @@
-// The predicted cost of collecting the bytes of a domain at an aggregator A, and of moving them to the target T.
+// The predicted cost of collecting the bytes of a domain at an aggregator A, and of moving these bytes to the target T.
 //
 //     ranks i ────messages────► buffer on a tier of A's node ────────► target T
 //        max(Lnet, Lmem) d(i,A) + w_i / min(Bnet, Bmem)        Lnet d(A,T) + W / Bnet
@@ -6,11 +6,12 @@
 //
 // This is the model of Tessier, Gressier and Vishwanath for MA-TAPIOCA. A cost is the sum of two kinds of terms:
 // latency L times distance d, and bytes w divided by bandwidth B. Reading has the same formula as writing, but with the
-// bandwidths of the opposite direction. We extend the model as follows. For one card, one rank per node, one aggregator
-// and one round, our model and the published model are the same:
+// bandwidths of the opposite direction. For one card, one rank per node, one aggregator and one round, our model and
+// the published model are the same. For all other cases, our model extends the published model as follows:
 //
 //   contention  Aggregators work at the same time. They share the cards and tiers of their node, and the target. One
-//               aggregator uses at most one card. So its share of a card is min(1, cards / aggregators on the node).
+//               aggregator uses at most one card. So the share of a card that an aggregator uses is
+//               min(1, cards / aggregators on the node).
 //   node        Ranks of A's node copy their bytes into A's buffer. Each rank adds one latency of the memory. Ranks of
 //               another node may first merge their bytes in shared memory. Then their node sends only one message.
 //   rounds      A domain passes through buffers in R rounds. With two buffers, one buffer is filled while the other is
@@ -35,7 +36,7 @@ struct Gathering {
   double distance = 0;  ///< the sum of the distances of all messages from other nodes
   std::uint64_t remote_bytes = 0;
   std::uint64_t local_bytes = 0;  ///< the bytes of ranks on the aggregator's node
-  std::uint32_t local_ranks = 1;  ///< the number of ranks that copy these bytes
+  std::uint32_t local_ranks = 1;  ///< the number of ranks that copy the local bytes
   double seconds_merge = 0;       ///< the time that the slowest sending node needs to merge its bytes
 };
 
@@ -77,7 +78,7 @@ struct NodeConditions {
 Cost cost(const Gathering &gathering, const Tier &tier, const NodeConditions &conditions,
           const Buffering &buffering = {});
 
-/// Returns how many seconds `ranks` ranks of a node need to merge `bytes` bytes. Returns 0 for one rank.
+/// Returns the time, in seconds, that `ranks` ranks of a node need to merge `bytes` bytes. Returns 0 for one rank.
 double seconds_merge(const SharedMemory &memory, std::uint32_t ranks, std::uint64_t bytes);
 
 struct NodeTally {
@@ -107,11 +108,13 @@ std::vector<Tally> sorted_tallies(std::span<const Tally> tallies);
 std::span<const Tally> tallies_of(std::span<const Tally> sorted, std::size_t domain);
 
 /// Returns one table for each element of `all`. A table has a row for each domain and a column for each node. The value
-/// is the sum of the distances that the domain's messages travel if the aggregator is on that node.
+/// in a row and column is the sum of the distances that the domain's messages travel if the aggregator is on the
+/// column's node.
 std::vector<std::vector<double>> distances_gathered(std::span<const NodeTallies *const> all, std::size_t nodes,
                                                     const Distances &distances);
 
-/// Returns the same sum for each domain, but for only one node. This node is the domain's element of `node_of_domain`.
+/// Returns one value for each domain: the sum of the distances that the domain's messages travel to the aggregator. The
+/// aggregator of domain d is on node `node_of_domain[d]`.
 std::vector<double> distances_gathered_at(const NodeTallies &tallies, std::size_t nodes, const Distances &distances,
                                           std::span<const std::uint32_t> node_of_domain);
 
@@ -145,8 +148,8 @@ class DomainCosts {
 
  private:
   /// The times in which the two slowest nodes merge the bytes of a domain, and the slowest node. All nodes merge at the
-  /// same time, so the slowest node determines the time. The aggregator's node does not merge. If it is the slowest,
-  /// the second slowest node determines the time.
+  /// same time, so the slowest node determines the time. The aggregator's node does not merge. If the aggregator's node
+  /// is the slowest, the second slowest node determines the time.
   struct Merging {
     double slowest = 0;
     double second = 0;

@@ -11,7 +11,7 @@
 namespace outcrop::aggregate {
 namespace {
 
-// Returns a text such as "1 ms = messages 0.4 ms + ...". The text has no terms that are 0.
+// Returns a text such as "1 ms = messages 0.4 ms + ...". The text leaves out terms that are 0.
 std::string sum(const Cost &cost) {
   const std::array<std::pair<const char *, double>, 6> terms = {{{"putting together in nodes", cost.merge},
                                                                  {"messages", cost.messages},

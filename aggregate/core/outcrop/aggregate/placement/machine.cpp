@@ -26,7 +26,7 @@ namespace {
 
 constexpr std::array<std::string_view, 4> PERSISTENCES = {"process", "reboot", "job", "permanent"};
 
-// The type numbers of network file systems. The headers of some systems lack their names.
+// The type numbers of network file systems. On some systems, the headers do not define names for these numbers.
 constexpr unsigned long NETWORK[] = {
     0x6969,      // NFS
     0x517B,      // SMB
@@ -234,8 +234,8 @@ std::string text_of_node(const MachineSources &sources) {
   return text_of_this_node(text, text_name(sources), sources.target_folder);
 }
 
-// Collective. Calls make() only on ranks where `makes` is true. Returns the texts of all ranks. The texts of the other
-// ranks are empty.
+// Collective. Calls make() on each rank where `makes` is true, and returns the texts of all ranks. If `makes` is false
+// on a rank, its text is empty.
 template <typename Make>
 std::vector<std::string> gather_made(const Link &link, bool makes, Make make, std::string problem = {}) {
   std::string mine;

@@ -101,8 +101,8 @@ struct Machine {
   Target target_read;  ///< the same target, with its figures for reading
   SharedMemory shared_memory;
   std::vector<Tier> tiers;
-  /// The bytes that buffers and stages may use, for all tiers of node 0, then for all tiers of node 1, and so on. If a
-  /// node lacks a tier, the value is 0.
+  /// The bytes that buffers and stages may use, for each tier of node 0, then for each tier of node 1, and so on. If a
+  /// node lacks a tier, the value for this tier is 0.
   std::vector<std::uint64_t> room_bytes;
 
   std::size_t nodes() const { return distance_to_target.size(); }
@@ -141,7 +141,8 @@ NodeDescription parse_node(std::string_view text, const std::string &file);
 /// the target has assumed figures for the folder's file system. Throws InputError.
 std::string text_of_this_node(const std::string &text, const std::string &file, const std::string &target_folder);
 
-/// The descriptions of all nodes in one. Tiers with the same name on several nodes count as one tier.
+/// One description that joins the descriptions of all nodes. Tiers with the same name on several nodes count as one
+/// tier.
 struct JoinedNodes {
   std::vector<Tier> tiers;
   std::vector<std::uint64_t> room_bytes;   ///< as in Machine
@@ -165,9 +166,10 @@ using RankPlace = std::array<std::string, 3>;
 /// line.
 std::vector<RankPlace> parse_rank_places(std::string_view text, const std::string &file);
 
-/// Returns the distances between nodes for the text of parse_rank_places(). The distances are those of a dragonfly
-/// network: 2 links within a switch, 3 within a group, 5 between groups. Throws InputError if the number of ranks
-/// differs, or if ranks of one node have different places.
+/// Returns the distances between nodes. `text` gives the places of the ranks, in the form that parse_rank_places()
+/// reads. The distances are those of a dragonfly network: 2 links within a switch, 3 within a group, 5 between groups.
+/// Throws InputError if `text` and `node_of_rank` have different numbers of ranks, or if ranks of one node have
+/// different places.
 Distances distances_by_places(std::string_view text, const std::string &file,
                               std::span<const std::uint32_t> node_of_rank);
 
@@ -179,14 +181,14 @@ Distances distances_by_node();
 /// The sources from which find_machine() describes a machine. All ranks give the same values, except for the first
 /// three members.
 struct MachineSources {
-  /// The text that describes this node. Only the first rank of the node needs to give it. If it is empty,
-  /// find_machine() makes the text.
+  /// The text that describes this node. Only the first rank of the node needs to give this text. If the text is empty,
+  /// find_machine() makes it.
   std::string node_text;
   std::string host;          ///< the name of this rank's host; empty: the name that the transport reports
   std::string problem;       ///< an error of this rank; all ranks throw it as an InputError; empty: none
   std::string machine_file;  ///< the name of the machine file; empty: none
   std::string target_folder = ".";
-  std::string topology_file;       ///< the name of a file with the places of ranks; empty: `distances` is used
+  std::string topology_file;       ///< the name of a file with the places of ranks; if empty, `distances` is used
   Distances distances;             ///< none: distances_by_node()
   std::string distances_known;     ///< the origin of the distances, such as "distances by Slurm"
   std::vector<std::string> lines;  ///< further lines for DetectedMachine::lines
@@ -208,9 +210,9 @@ std::vector<std::uint32_t> number_nodes(std::span<const int> lowest_rank_on_node
 /// problem".
 std::vector<std::string> gather_texts(const Link &link, const std::string &mine, const std::string &problem);
 
-/// Collective. Describes the machine on which the ranks run. Without a text, this function reads the machine file.
-/// Without a machine file, it measures the memory of the node in less than a second. Throws InputError on all ranks if
-/// a file cannot be read or is invalid.
+/// Collective. Describes the machine on which the ranks run. If `sources` has no text for a node, this function reads
+/// the machine file. If no machine file is given either, this function measures the memory of the node in less than a
+/// second. Throws InputError on all ranks if a file cannot be read or is invalid.
 DetectedMachine find_machine(const Link &link, const MachineSources &sources);
 
 }  // namespace outcrop::aggregate

@@ -18,7 +18,7 @@ namespace {
 struct Capacity {
   Columns columns;                  // each column is a tier of a node, and each group is a node
   std::vector<std::uint32_t> tier;  // of each column
-  // How many aggregators have room on each tier of node 0, then on each tier of node 1, and so on.
+  // The number of aggregators that have room on each tier of node 0, then on each tier of node 1, and so on.
   std::vector<std::uint32_t> slots;
   std::uint32_t max_on_node = 1;  // the maximum number of aggregators on a node
 };
@@ -71,8 +71,8 @@ bool dominates(const Tier &one, const Tier &other, bool is_first) {
          one.empty_bytes_per_second > other.empty_bytes_per_second;
 }
 
-// Returns true if placement can ignore a tier of a node. This is so if another tier dominates it and has room for all
-// aggregators that the node may have.
+// Returns true if placement can ignore a tier of a node. This is the case if another tier of the node dominates this
+// tier, and has room for all aggregators that the node may have.
 bool superfluous(const Machine &machine, std::span<const std::uint32_t> slots, std::size_t tier, std::uint32_t needed) {
   for (std::size_t other = 0; other < slots.size(); ++other)
     if (other != tier && slots[other] >= needed && dominates(machine.tiers[other], machine.tiers[tier], other < tier))
@@ -94,8 +94,8 @@ void add_columns(Capacity &capacity, const Machine &machine) {
   }
 }
 
-// Returns the lowest number of aggregators on each node that gives all domains a place. Nodes with lower limits of
-// their own keep these limits. Returns 0 if no number suffices.
+// Returns the smallest common limit, of aggregators on each node, with which all domains have a place. A node whose own
+// limit is lower keeps its own limit. Returns 0 if no common limit suffices.
 std::uint32_t spread(std::span<const std::uint32_t> limits, std::size_t domains) {
   std::vector<std::uint32_t> sorted(limits.begin(), limits.end());
   std::sort(sorted.begin(), sorted.end());
@@ -142,8 +142,8 @@ Capacity find_capacity(const Machine &machine, std::span<const std::uint32_t> ra
 
 // --- choosing --------------------------------------------------------------------------------------------------------
 
-// The maximum number of steps of assign(). In one step, assign() tests one column for one pair of domains. The maximum
-// takes some seconds.
+// The maximum number of steps of assign(). In one step, assign() tests one column for one pair of domains. This number
+// of steps takes some seconds.
 constexpr double MAX_STEPS = 4e10;
 
 bool can_be_least(std::size_t domains, const Capacity &capacity) {
@@ -157,7 +157,7 @@ struct Candidates {
   const DomainCosts &work;
   const Capacity &capacity;
   Contention contention;
-  std::span<const double> distances;  // for each domain and node, as of distances_gathered()
+  std::span<const double> distances;  // a table with a value for each domain and node: a result of distances_gathered()
 
   Gathering gathering(std::size_t domain, std::uint32_t node) const {
     return work.gathering(domain, node, distances[domain * machine.nodes() + node]);
@@ -178,8 +178,9 @@ struct Candidates {
   }
 };
 
-// Returns the rank that becomes the aggregator of a domain. Among the ranks of the node that have no domain yet, this
-// is the rank with the most bytes of this domain. If several ranks have this number of bytes, it is the lowest of them.
+// Returns the rank that becomes the aggregator of a domain. Chooses the rank with the most bytes of the domain, among
+// the ranks of the node that are not yet aggregators. If several of these ranks have the same number of bytes, chooses
+// the lowest rank.
 std::uint32_t rank_on(std::uint32_t node, std::span<const Tally> tallies, const Machine &machine,
                       std::vector<char> &is_taken) {
   const std::size_t ranks = machine.node_of_rank.size();
@@ -217,7 +218,7 @@ Choice make_choice(std::size_t domain, std::uint32_t rank, std::uint32_t tier, c
   return choice;
 }
 
-// Compares each choice with other places. A place may have no room left because other choices use it.
+// Compares each choice with other places, and says why the other places were not chosen.
 class Verdicts {
  public:
   Verdicts(const Machine &machine, const PlacementOptions &options, const Capacity &capacity,
@@ -452,8 +453,8 @@ double seconds_with(const Machine &machine, const Placement &placement, const Ta
 
 namespace {
 
-// Places domains whose aggregators are given. All domains use the same tier. Of the tiers that have room for all
-// domains, this is the tier with the shortest time.
+// Places domains whose aggregators are given. All domains use the same tier: among the tiers with room for all domains,
+// the tier with the shortest predicted time.
 Placement place_owned(const Machine &machine, std::span<const Tally> tallies, std::span<const std::uint32_t> ranks,
                       const PlacementOptions &options) {
   std::vector<std::uint32_t> on_node(machine.nodes());
@@ -476,8 +477,8 @@ Placement place_owned(const Machine &machine, std::span<const Tally> tallies, st
   return *std::move(best);
 }
 
-// Places all domains of the inputs without merging domains. Tries two ways, in which the ranks of a node send together
-// or separately, and returns the faster placement.
+// Places all domains of the inputs without merging domains. Tries two placements. In the first, each rank sends its own
+// messages. In the second, the ranks of a node send together. Returns the faster placement.
 Placement place_exactly(const Placed &placed, const ElectionInputs &inputs) {
   PlacementOptions apart = placed.options;
   apart.merged = false;

@@ -5,7 +5,7 @@
 //
 // A cost depends on the node and the tier, but not on the rank, because the ranks of a node share memory. So the first
 // step chooses a node and a tier for each domain, such that the sum of costs is minimal. The second step chooses a rank
-// of this node as the aggregator. It takes the rank with the most bytes of the domain, among the ranks that are not yet
+// of this node as the aggregator. This is the rank with the most bytes of the domain, among the ranks that are not yet
 // aggregators. A rank is the aggregator of at most one domain.
 //
 // The aggregators of a node share the node's cards, tiers and local target. So aggregators are spread evenly over the
@@ -47,12 +47,12 @@ struct Choice {
   Gathering gathering;  ///< the bytes that the aggregator collects; an input of the cost
   Buffering buffering;
   std::uint64_t bytes = 0;          ///< of the domain
-  std::uint64_t rank_bytes = 0;     ///< the bytes of the domain that this rank has
-  std::uint64_t node_bytes = 0;     ///< the bytes of the domain that the ranks of this rank's node have
+  std::uint64_t rank_bytes = 0;     ///< the number of bytes that this rank has in the domain
+  std::uint64_t node_bytes = 0;     ///< the number of bytes that all ranks of this rank's node have in the domain
   std::vector<Option> tiers;        ///< all tiers of the chosen node
-  std::vector<Verdict> verdicts;    ///< one for each element of `tiers`
+  std::vector<Verdict> verdicts;    ///< why each element of `tiers` was chosen or not
   std::optional<Option> runner_up;  ///< the cheapest place on another node
-  bool runner_up_taken = false;     ///< true if other aggregators use all room at the runner-up's place
+  bool runner_up_taken = false;     ///< true if other aggregators use all the room of the runner-up
   std::uint32_t wanted_tier = 0;    ///< the cheapest tier on this node, whether it has room or not
 };
 
@@ -68,7 +68,7 @@ struct Placement {
   std::vector<std::string> notes;
 };
 
-/// Places `domains` domains. Throws InputError if the machine has no room for them; the message gives a remedy.
+/// Places `domains` domains. Throws InputError if the machine has no room for all domains. The message gives a remedy.
 Placement place(const Machine &machine, std::span<const Tally> tallies, std::size_t domains,
                 const PlacementOptions &options);
 
@@ -83,8 +83,8 @@ Placement place_best(const Machine &machine, std::span<const Tally> tallies, std
 /// this function swaps the rates of filling and emptying of each tier.
 double seconds_with(const Machine &machine, const Placement &placement, const Target &target, bool reading);
 
-/// Returns a given placement with its predicted costs. `ranks` has the aggregator of each domain, and `tiers` has the
-/// tier of its buffers. No rank may occur twice.
+/// Returns the placement that `ranks` and `tiers` describe, with its predicted costs. `ranks` contains the aggregator
+/// of each domain. `tiers` contains the tier of this aggregator's buffers. No rank may occur twice.
 Placement predict(const Machine &machine, std::span<const Tally> tallies, const PlacementOptions &options,
                   std::span<const std::uint32_t> ranks, std::span<const std::uint32_t> tiers);
 
@@ -100,9 +100,10 @@ struct Placed {
   Placement placement;
 };
 
-/// Returns a function that places domains on `placed->machine` by `placed->options`, and stores the result in `placed`.
-/// The sizes of buffers come from the inputs of this function. If `exactly` is true, the function keeps the number of
-/// domains. Otherwise place_best() chooses the number. Throws InputError if domains with given owners have no room.
+/// Returns a function that elects aggregators. The returned function places domains on `placed->machine` with
+/// `placed->options`, and stores the result in `placed`. It takes the sizes of buffers from its inputs. If `exactly` is
+/// true, the number of domains stays the same. Otherwise place_best() chooses the number. The returned function throws
+/// InputError if domains with given owners have no room.
 Elect elect_by_cost(std::shared_ptr<Placed> placed, bool exactly);
 
 // --- assignment ------------------------------------------------------------------------------------------------------

@@ -85,8 +85,8 @@ using Texts = std::map<std::string, std::string>;
 /// Reads all settings. Throws InputError for an unknown argument or variable, and for an invalid value from any source.
 Settings read_settings(const Texts &arguments, const Texts &hints, const Texts &environment);
 
-/// Returns `settings`, in which the given arguments replace the settings that they name. Here an empty text is a value,
-/// and does not count as missing. Throws the same errors as read_settings().
+/// Returns a copy of `settings` in which the given arguments replace the settings that they name. In these arguments,
+/// an empty text is a value, and does not count as missing. Throws the same errors as read_settings().
 Settings with_arguments(Settings settings, const Texts &arguments);
 
 /// Returns those environment variables that are settings. `variables` has the form of environ.
@@ -105,7 +105,7 @@ PlacementOptions placement_options(const Settings &settings, std::span<const std
 std::vector<std::string> origins(const Settings &settings);
 
 /// Returns a text with all settings that must be equal on all ranks of a plan. The text does not contain the folder and
-/// the bytes of a stage, because they may differ between nodes.
+/// the bytes of a stage, because these two settings may differ between nodes.
 std::string alike(const Settings &settings);
 
 }  // namespace outcrop::aggregate

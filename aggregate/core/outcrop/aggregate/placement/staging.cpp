@@ -37,8 +37,8 @@ Target as_target(const Tier &tier, double bytes_per_second, double work, const C
   return {tier.latency_seconds, aggregators / seconds, false};
 }
 
-// Returns, for each node, the bytes of the stage that one step can need. All aggregators of a node get equal parts of
-// the stage.
+// Returns, for each node, the size that a stage needs for one step. All aggregators of a node get equal parts of the
+// stage.
 std::vector<std::uint64_t> room_needed(const Machine &machine, const Placement &placement) {
   std::vector<std::uint64_t> count(machine.nodes()), bytes(machine.nodes());
   for (const Choice &choice : placement.choices) {

@@ -227,7 +227,7 @@ void drop_step(Folder &folder, std::uint64_t step, std::uint32_t writer) {
 namespace {
 
 // Locks the folder for recovery. While the returned lock exists, no other process recovers this folder. So, if another
-// process holds the lock of a writer, this process is the writer, and it is alive.
+// process holds a writer's lock, this other process is the writer itself, and the writer is alive.
 std::unique_ptr<FolderLock> lock_recovery(Folder &folder, double seconds) {
   std::unique_ptr<FolderLock> lock = folder.hold("recovery.lock", seconds);
   if (!lock) throw InputError(folder.path() + " is being recovered by another process; wait for it or stop it");
@@ -253,8 +253,8 @@ WriterLocks lock_dead_writers(Folder &folder, std::vector<std::uint32_t> &busy) 
 }
 
 // If a step still has a list, marks all later done steps of the same writer as not done. Steps are marked as done in
-// their order, by renaming. But a power cut can undo the renaming of an earlier step alone. If a step is drained again,
-// all later steps must be drained again, too.
+// their order, by renaming. But a power cut can undo the renaming of an earlier step, and keep the renaming of a later
+// step. If a step is drained again, all later steps must be drained again, too.
 void undo_after_lists(Folder &folder, const WriterLocks &dead) {
   std::set<std::uint32_t> writers;                     // the writers for which a list was found
   for (const auto &[key, kinds] : files_in(folder)) {  // sorted by writer, then by step

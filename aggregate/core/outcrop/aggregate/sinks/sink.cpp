@@ -173,8 +173,8 @@ Store *SharedFile::choose_for_reading(std::uint64_t offset, std::uint64_t length
   return 2 * cached * page >= length ? buffered_.get() : direct_.get();
 }
 
-// Writes bytes to the page cache. If the bytes must become durable, the device begins to write them at once. The flush
-// later waits until the device has finished, and reports its errors.
+// Writes bytes to the page cache. If the bytes must become durable, the device begins to write them at once. Later, the
+// flush waits until the device has finished, and reports errors of the device.
 void SharedFile::write_through_cache(std::uint64_t offset, const std::byte *data, std::size_t length) {
   if (!durable_) return buffered_->write(0, offset, data, length);
   const int descriptor = buffered_->files().front().buffered_descriptor();

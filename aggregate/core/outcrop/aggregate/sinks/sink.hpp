@@ -93,7 +93,7 @@ OpenMode agree_on_open_mode(const Link &link, const OpenMode &mine);
 // these measurements. All of these ranks use the same decision about ample room, because the median time was longer
 // when ranks decided separately. A buffered read takes about as long as a direct read, because the system reads ahead.
 // In addition, the next reader finds the pages in the cache. A step for which the cache has no ample room is read
-// directly, because it would displace other data from the cache.
+// directly, because its pages would displace other data from the cache.
 
 /// Seconds per byte on one device, as last measured for direct writes and for buffered writes. 0: not measured yet.
 struct DeviceRates {
@@ -105,7 +105,7 @@ struct Traffic {
   bool ample_room = false;  // true if the page caches of all nodes have ample room
   bool own = false;         // true if each rank performs its own I/O
 
-  /// Returns true if writes use the page cache, without regard to measurements.
+  /// Returns true if writes always use the page cache. In this case, measurements are ignored.
   bool writes_cached() const { return own && ample_room; }
 };
 
@@ -131,7 +131,7 @@ class SharedFile final : public Sink {
   Store *choose_for_reading(std::uint64_t offset, std::uint64_t length) const;
   void write_through_cache(std::uint64_t offset, const std::byte *data, std::size_t length);
 
-  std::unique_ptr<Store> direct_, buffered_;  // one of the two may be null
+  std::unique_ptr<Store> direct_, buffered_;  // null if the file is never opened in this way
   const bool durable_;
   const Traffic traffic_;
   DeviceRates &rates_;

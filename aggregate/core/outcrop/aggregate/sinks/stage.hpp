@@ -183,8 +183,8 @@ class Stage {
   /// all steps were already drained, or if draining has failed.
   bool drain_next();
 
-  /// Waits as finish() does, and then removes all steps from the stage. Afterwards other writers may write to the
-  /// target, because read() finds no old bytes.
+  /// Waits until all sealed steps are durable in the target, and then removes all steps from the stage. Throws the same
+  /// errors as finish(). Afterwards other writers may write to the target, because read() finds no old bytes.
   void forget();
 
  private:
@@ -207,7 +207,7 @@ class Stage {
   std::unique_ptr<FolderLock> writer_lock_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<StagedStep> steps_;  // the sealed steps; the oldest is the first
+  std::deque<StagedStep> steps_;  // the sealed steps, from the oldest to the newest
   std::uint64_t used_bytes_ = 0;
   std::exception_ptr failure_;
   bool ending_ = false;
@@ -220,9 +220,9 @@ class Stage {
 
 // --- the sink ------------------------------------------------------------------------------------------------------
 
-/// A sink that consists of the shared file and a stage. It writes to the stage. It reads from the stage if the stage
-/// has all bytes of the read. Otherwise it waits until all steps are drained, and reads from the file. In the stage's
-/// folder, each file has its own folder, and each domain is a writer in this folder.
+/// A sink that consists of the shared file and a stage. Writes go to the stage. A read uses the stage if the stage has
+/// all bytes of the read. Otherwise the read waits until all steps are drained, and uses the file. The stage's folder
+/// has one subfolder for each file. Each domain writes its data into the subfolder of its file.
 class StagedFile final : public Sink {
  public:
   /// `step` has the totals of a step's runs in this domain. Throws the same errors as the constructor of Stage.
@@ -253,8 +253,8 @@ std::string stage_of_file(const std::string &stage_folder, const std::string &fi
 /// Throws StorageError.
 std::vector<std::string> settle_stage(const std::string &folder, const std::string &file, bool discard, double seconds);
 
-/// Throws InputError if one step needs more room than this writer has in the stage. `room_bytes` is this room; 0 means
-/// no limit.
+/// Throws InputError if one step needs more room than this writer has in the stage. `room_bytes` is the size of this
+/// room in bytes; 0 means no limit.
 void check_room(std::uint64_t room_bytes, const RunTotals &step);
 
 }  // namespace outcrop::aggregate

@@ -160,7 +160,7 @@ void Engine::begin(const std::shared_ptr<Step> &step, bool beside) {
 }
 
 // Advances only the oldest step until it has ended, and then the next step. All ranks begin the messages of steps in
-// this order. So a rank never receives a message of a different step than it expects.
+// this order. So each message that a rank receives belongs to the step that the rank expects.
 void Engine::advance() {
   while (!under_way.empty() && under_way.front()->advance()) {
     const std::shared_ptr<Step> first = under_way.front();

@@ -92,7 +92,7 @@ class Aggregator {
   std::uint64_t bytes_ = 0;
 
   bool broken_ = false;  // true if this node has given up; then further jobs are dropped
-  TaskThread thread_;    // must be the last member, because its tasks use the others
+  TaskThread thread_;    // must be the last member, because its tasks use the other members
 };
 
 // --- the engine ----------------------------------------------------------------------------------------------------
@@ -105,8 +105,8 @@ struct Contribution {
   const Relay *relay = nullptr;
   Rounds rounds;
   std::vector<std::uint32_t> mine;   ///< the numbers of the rounds in which this rank has bytes
-  std::vector<std::uint64_t> bytes;  ///< the number of this rank's bytes in each of these rounds
-  /// If this rank sends by a relay: for each of these rounds, the offset of this rank's bytes in the slot.
+  std::vector<std::uint64_t> bytes;  ///< for each round in `mine`, the number of this rank's bytes
+  /// If this rank sends by a relay: for each round in `mine`, the offset of this rank's bytes in the relay's slot.
   std::vector<std::uint64_t> offsets;
 
   bool sent_by_rank() const { return !local && relay == nullptr; }
@@ -117,7 +117,7 @@ struct RelayWork {
   struct RoundMessage {
     std::uint32_t round = 0;
     std::uint64_t bytes = 0;
-    std::vector<std::uint32_t> parts;  ///< the indices, on this node, of the ranks whose bytes are in the message
+    std::vector<std::uint32_t> parts;  ///< the ranks whose bytes are in the message, as indices in Node::ranks()
   };
   const Relay *relay = nullptr;
   int aggregator = 0;
@@ -141,7 +141,7 @@ class Engine {
   /// Waits for all steps under way. The steps keep their errors, and this function does not throw them.
   void settle_all();
   /// Ends all operations at this rank after a failure. Afterwards the rank cannot begin operations, and callers may
-  /// free the memory that they have passed.
+  /// free the memory that they have passed to operations.
   void break_off(const std::string &reason);
   /// Returns true if the ranks are on several nodes.
   bool has_messages() const { return node->leaders().size() > 1; }
@@ -156,11 +156,11 @@ class Engine {
   std::vector<std::unique_ptr<Aggregator>> aggregators;  ///< of this rank
   std::uint32_t writers = 0;                             ///< the number of domains whose aggregator is on this node
   bool flushes = false;                                  ///< true if this rank performs the flush for its node
-  /// The copy thread: it copies this rank's bytes while the rank computes.
+  /// The copy thread, which copies this rank's bytes while the rank computes.
   TaskThread copier;
   std::deque<std::shared_ptr<Step>> under_way;
   std::uint64_t operations = 0;       ///< begun so far
-  std::uint64_t data_operations = 0;  ///< the operations that move data; only these use rounds
+  std::uint64_t data_operations = 0;  ///< the number of operations that move data; only these operations use rounds
 };
 
 }  // namespace outcrop::aggregate

@@ -31,8 +31,8 @@ struct FileOptions {
   /// The maximum size of the stage on a node, in bytes. The aggregators of the node share this room. The value 0 means
   /// that a stage may use all free bytes.
   std::uint64_t stage_bytes = 0;
-  /// Other stage folders of this node. If an earlier run has staged steps of this file in these folders, its steps are
-  /// drained or discarded, as in stage_folder.
+  /// Other stage folders of this node. If an earlier run has left staged steps of this file in these folders, these
+  /// steps are drained or discarded, in the same way as steps in `stage_folder`.
   std::vector<std::string> settle_folders = {};
   /// If true, each node has its own file, and an index `path`.index lists these files (node_files.hpp).
   bool node_files = false;
@@ -45,7 +45,7 @@ struct Opened {
   FileOptions options;
   bool writable = false, closed = false;
   bool ample_room = false;                     // see OpenMode
-  std::vector<std::shared_ptr<Sink>> sinks{};  // one for each domain of this rank
+  std::vector<std::shared_ptr<Sink>> sinks{};  // the sink of each domain of this rank
   std::vector<std::string> notes{};
   std::uint64_t steps = 0;           // the number of writes that have begun
   std::set<std::uint64_t> staged{};  // the bases of steps that may still be in a stage
@@ -62,8 +62,8 @@ std::unique_ptr<Opened> open_file(std::shared_ptr<Engine> of_plan, const std::st
                                   const FileOptions &options);
 
 /// Collective. Prepares the stages for a step at `base`. If the step can overlap a staged step that has another base,
-/// empties all stages. The reason is that different aggregators can have the overlapping bytes, and then their order is
-/// lost.
+/// empties all stages. Otherwise the order of the two steps could be lost, because different aggregators can have the
+/// overlapping bytes.
 void meet_staged(Opened &opened, bool write, std::uint64_t base);
 
 /// Collective. Makes all written bytes durable in the file.

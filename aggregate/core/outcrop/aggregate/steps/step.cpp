@@ -190,7 +190,7 @@ bool Step::advance() {
 
 void Step::finish() {
   failure_ = outcome_->failure();
-  task_.sinks.clear();  // a caller may keep the step, but must not keep the file open by it
+  task_.sinks.clear();  // a caller may keep the step, but the step must not keep the file open
   seconds_ = seconds_since(begun_);
   over_ = true;
 }

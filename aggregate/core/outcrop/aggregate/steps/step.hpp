@@ -84,11 +84,11 @@ void move_runs(const Pattern &pattern, std::span<std::byte *const> memory, std::
 /// The messages of an operation between ranks of different nodes. One end of each message is the aggregator of a
 /// domain. The other end is a rank that has bytes in a round of the domain, or a relay of several such ranks
 /// (node.hpp). In a write, ranks pack and send their bytes. When a round's buffer is open, the aggregator copies each
-/// received message to its places in the buffer. A read works in the opposite direction. Of each domain, a few messages
-/// are under way at a time, in the order of rounds.
+/// received message to its places in the buffer. A read works in the opposite direction. For each domain, a few
+/// messages are under way at the same time, in the order of rounds.
 class Messages {
  public:
-  /// `memory` has the addresses of this rank's variables. If the variables are invalid, `memory` is empty. In this
+  /// `memory` contains the addresses of this rank's variables. If the variables are invalid, `memory` is empty. In this
   /// case, the rank sends zeros and drops the bytes that it receives.
   Messages(Engine &engine, bool write, std::uint64_t base, std::uint64_t operation_of_data,
            std::span<std::byte *const> memory);
@@ -120,7 +120,7 @@ class Messages {
   struct RelaySlots {
     const RelayWork &work;
     const Node &node;
-    std::uint64_t first = 0;  // the number of the operation's first round
+    std::uint64_t first = 0;  // the number of the first round of the operation
     std::size_t next_open = 0;
     // For each slot, the index of the message that uses the slot, plus 1. 0: no message uses the slot.
     std::array<std::size_t, max_buffers> user{};
@@ -157,7 +157,7 @@ struct Task {
   Failure failure;                  ///< an error that is known before the operation begins
   /// the number of steps that were written to the file before this operation
   std::uint64_t step = 0;
-  std::vector<std::shared_ptr<Sink>> sinks;  ///< one for each domain of this rank
+  std::vector<std::shared_ptr<Sink>> sinks;  ///< the sink of each domain of this rank
 };
 
 /// An operation at this rank. The owner of a step must keep the engine, too, because a step does not own its engine.
@@ -200,7 +200,7 @@ class Step : public std::enable_shared_from_this<Step> {
   Task task_;
   std::uint64_t data_number_ = 0;
   bool own_moved_ = false;  // true if move_own() has moved this rank's bytes
-  bool helped_ = false;     // true if the copy thread copies; it has no time limit
+  bool helped_ = false;     // true if the copy thread copies; the copy thread has no time limit
   std::optional<Outcome> outcome_;
   std::optional<Messages> messages_;
   std::atomic<std::uint32_t> parts_{0};

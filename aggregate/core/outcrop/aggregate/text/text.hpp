@@ -17,21 +17,26 @@ namespace outcrop::aggregate {
 
 // --- figures -------------------------------------------------------------------------------------------------------
 
-std::string format_bytes(std::uint64_t bytes);                      ///< in a binary unit: "1.5 KiB"
-std::string format_seconds(double seconds);                         ///< with four digits and a unit: "12.35 ms"
-std::string format_rate(double bytes_per_second);                   ///< decimal: "12.5 GB/s"
-std::string format_number(double value);                            ///< four digits
-std::string counted(std::uint64_t count, const std::string &what);  ///< "1 rank", "2 ranks"
+/// Returns a text with a binary unit, such as "1.5 KiB".
+std::string format_bytes(std::uint64_t bytes);
+/// Returns a text with four digits and a unit, such as "12.35 ms".
+std::string format_seconds(double seconds);
+/// Returns a text with a decimal unit, such as "12.5 GB/s".
+std::string format_rate(double bytes_per_second);
+/// Returns a text with four digits.
+std::string format_number(double value);
+/// Returns a text such as "1 rank" or "2 ranks".
+std::string counted(std::uint64_t count, const std::string &what);
 
-/// Parses a number of bytes such as "64MiB", "64M", "1.5GB" (decimal) or a plain number. Throws InputError; its text
-/// begins with `name`.
+/// Parses a number of bytes such as "64MiB", "64M", "1.5GB" (decimal) or a plain number. Throws an InputError whose
+/// text begins with `name`.
 std::uint64_t parse_bytes(const std::string &text, const std::string &name);
 
 // --- listings ------------------------------------------------------------------------------------------------------
 // A listing is a small text file. Its last line is the checksum of the other lines. A file without a valid last line
 // counts as damaged. Such a file is left if the machine stops during a write.
 
-/// While a listing is being written, its name has this suffix.
+/// While a listing is being written, the name of its file has this suffix.
 inline constexpr const char *unfinished = ".tmp";
 
 /// Returns the lines, followed by a line with their checksum.
@@ -84,8 +89,7 @@ inline bool take_rest(std::string_view &text, std::string &rest) {
 //     key = "a text"
 //     other = 1.5e-7
 //
-// The parser is strict. The parser refuses invalid values and unknown keys. The error names the file, the line and a
-// remedy.
+// The parser is strict: it refuses invalid values and unknown keys. The error names the file, the line and a remedy.
 
 /// One table. The functions below return the value of a key. All functions except has() throw InputError if the value
 /// is missing or invalid.
@@ -98,8 +102,8 @@ class TextTable {
 
   bool has(const std::string &key);
   std::string text(const std::string &key);         ///< in quotes
-  std::uint64_t bytes(const std::string &key);      ///< "16GiB", or a number
-  double bytes_per_second(const std::string &key);  ///< "2.4GB/s", or a number; must be more than 0
+  std::uint64_t bytes(const std::string &key);      ///< a text such as "16GiB", or a number
+  double bytes_per_second(const std::string &key);  ///< a text such as "2.4GB/s", or a number; must be more than 0
   double seconds(const std::string &key);           ///< a number; may be 0
   std::uint32_t count(const std::string &key);      ///< a whole number of at least 1
   void refuse_other_keys() const;

@@ -51,7 +51,8 @@ class Link {
   }
   void barrier() const { check(table_->barrier(table_->self)); }
 
-  /// Ends all transfers of this rank after a failure. Returns false if a transfer may still use its memory later.
+  /// Ends all transfers of this rank after a failure. Returns false if a transfer may still use the memory that the
+  /// caller has passed to it.
   bool abandon() const { return table_->abandon(table_->self) == 0; }
 
   /// Collective. Returns the values of all ranks, in the order of ranks.
