@@ -81,7 +81,7 @@ def overlap(folder: Path) -> None:
 
 
 def wrong_extents(folder: Path) -> None:
-    """Give wrong arguments to three calls, at one rank or at all ranks. Then check that a call with correct arguments
+    """Give wrong arguments to three calls, on one rank or on all ranks. Then check that a call with correct arguments
     works.
     """
     for extents, settings in (
@@ -140,7 +140,8 @@ def own_error(folder: Path) -> None:
             file.write([values])
     except ValueError as error:
         print(f"left by {error!r}", flush=True)
-        # Next, mpi4py ends all ranks. Output that the launcher has not read by then may be lost, so wait.
+        # After the exception, mpi4py ends all ranks. Output that the launcher has not read before this end may be lost,
+        # so wait.
         time.sleep(SECONDS_TO_BE_HEARD)
         raise
 
@@ -170,8 +171,8 @@ def hints(folder: Path) -> None:
 
 
 def on_nodes_of(ranks: int) -> None:
-    """Simulate several nodes: treat each group of `ranks` ranks as one node. The groups then exchange messages like
-    nodes.
+    """Simulate several nodes: treat each group of `ranks` ranks as one node. The groups then exchange messages in the
+    same way as nodes.
     """
     make = Ranks.__init__
 

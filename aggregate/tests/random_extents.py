@@ -1,7 +1,8 @@
-"""Random patterns of access for tests of aggregation. For each byte of memory, a pattern tells its place in the file.
+"""Random patterns of access for tests of aggregation. A pattern gives, for each byte of memory, the place of this byte
+in the file.
 
-If all ranks use the same seed, they make the same pattern. Each byte of the file belongs to at most one rank. A pattern
-has a list of variables for each rank. A variable consists of runs in any order, of one block in each record, or of a
+All ranks that use the same seed make the same pattern. Each byte of the file belongs to at most one rank. A pattern
+has a list of variables for each rank. The bytes of a variable are runs in any order, one block in each record, or a
 part of an array with three axes. Some ranks have variables without bytes.
 """
 

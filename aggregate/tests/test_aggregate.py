@@ -75,7 +75,7 @@ def test_a_request_that_is_dropped_is_finished(tmp_path: Path) -> None:
 
 
 def test_offsets_beyond_4_gib(tmp_path: Path) -> None:
-    """Check offsets beyond 4 GiB, both in an extent and in the base. The file has holes."""
+    """Check offsets beyond 4 GiB, both in an extent and in the base. The test writes a file with holes."""
     values = np.arange(1000, dtype=np.uint16)
     plan = agg.declare(None, [agg.strided(5 * GIB + 3, 1000, 2, 5)], target=tmp_path)
     with agg.create(tmp_path / "file", plan) as file:
@@ -89,7 +89,7 @@ def test_offsets_beyond_4_gib(tmp_path: Path) -> None:
 
 
 def expected_records(values: np.ndarray) -> bytes:
-    """Return the bytes of a file in which 2 of every 5 bytes are data, and the others are a hole."""
+    """Return the bytes of a file in which 2 of every 5 bytes are data, and the other 3 bytes are a hole."""
     records = np.zeros((len(values), 5), np.uint8)
     records[:, :2] = values.view(np.uint8).reshape(-1, 2)
     return records.tobytes()[: 5 * (len(values) - 1) + 2]
@@ -176,7 +176,7 @@ def test_overlaps_are_refused_but_for_reading(tmp_path: Path) -> None:
 
 
 def test_settings_reach_the_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Check that arguments override hints, and that hints override the environment. The text of explain() names the
+    """Check that arguments override hints, and that hints override the environment. The text of explain() must name the
     origin of a setting.
     """
     monkeypatch.setenv("OUTCROP_AGG_BUFFER", "64KiB")
@@ -238,7 +238,7 @@ def test_plans_are_explained_before_and_after(tmp_path: Path) -> None:
     for settings in ({}, {"own_run_bytes": "64KiB"}):
         own = agg.declare(None, one(), target=tmp_path, **settings)
         assert own.seconds > 0 and "its own bytes" in own.explain()
-    # if the user gives the number of aggregators, aggregators are used
+    # aggregators are used, because the user gives their number
     aggregated = agg.declare(None, one(), target=tmp_path, count=1)
     assert "its own bytes" not in aggregated.explain()
 
@@ -280,8 +280,8 @@ with agg.create("full", plan, way="buffered") as file:
 
 
 def test_what_needs_a_plan_that_has_been_closed_is_refused(tmp_path: Path) -> None:
-    """Use a file after its plan is closed. The error is one line, because ranks can no longer transfer bytes. Closing a
-    file a second time is allowed, even after the plan is closed.
+    """Use a file after its plan is closed. Ranks can no longer transfer bytes, so the call raises an error of one line.
+    Closing a file a second time is allowed, even after the plan is closed.
     """
     plan, values = one_array(tmp_path)
     with agg.create(tmp_path / "closed", plan) as closed:
@@ -325,7 +325,7 @@ def test_the_package_exports_it() -> None:
 
 
 def test_staged_steps_are_read_back_and_get_to_the_file(tmp_path: Path) -> None:
-    """Check that steps are read from the stage while they are in the stage. After a flush, the steps are in the file.
+    """Check that a read returns steps that are still in the stage. After a flush, the steps are in the file.
     """
     plan, values = one_array(tmp_path)
     stage = tmp_path / "stage"

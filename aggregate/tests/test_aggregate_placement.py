@@ -24,7 +24,9 @@ from outcrop.tiers.tier import Persistence
 
 MB, GB = 1 << 20, 1 << 30
 TABLE = np.array([[0.593, 0.603, 2.350], [0.470, 0.480, 2.020], [0.742, 0.752, 2.710], [0.503, 0.513, 2.120]])
-"""The published seconds: a row for each rank, with columns for HBM, DRAM and NVR."""
+"""The published times in seconds. The table has a row for each rank, and a column for each of the tiers HBM, DRAM and
+NVR.
+"""
 TIERS = (
     BufferTier("hbm", 0.010, 180 * GB),
     BufferTier("dram", 0.020, 90 * GB),
@@ -52,8 +54,8 @@ def test_published_table() -> None:
 
 
 def test_the_least_of_the_table_is_chosen() -> None:
-    """Check that the cheapest place is chosen, which is rank 1 on HBM. The terms of its cost add up to the predicted
-    time.
+    """Check that rank 1 and HBM are chosen, because they have the lowest cost. The parts of this cost add up to the
+    predicted time.
     """
     placement = place(machine(), BYTES, 1, OPTIONS)
     (choice,) = placement.choices
@@ -67,8 +69,8 @@ def test_the_least_of_the_table_is_chosen() -> None:
     [((256 * MB, GB, GB), "hbm"), ((255 * MB, GB, GB), "dram"), ((0, 0, GB), "nvr")],
 )
 def test_ladder_of_capacities(room: tuple[int, int, int], tier: str) -> None:
-    """Check that buffers go to DRAM if HBM has too little room, and to NVM if DRAM also has too little. A note names
-    the tier that is used instead of HBM.
+    """Check that buffers go to DRAM if HBM has too little room, and to NVM if DRAM also has too little room. A note
+    names the tier that is used instead of HBM.
     """
     placement = place(machine(room), BYTES, 1, OPTIONS)
     assert TIERS[placement.choices[0].tier].name == tier
@@ -92,8 +94,8 @@ def test_persistence_and_tier_are_filters() -> None:
 
 
 def test_number_of_aggregators_is_chosen_and_can_be_given() -> None:
-    """Check that a node with four network cards gets four aggregators. If the user gives the number of aggregators,
-    this number is not changed.
+    """Check that a node with four network cards gets four aggregators. A number of aggregators that the user gives is
+    not changed.
     """
     ranks, domains = 32, 16
     tallies = Tallies.of(
@@ -114,8 +116,8 @@ def test_number_of_aggregators_is_chosen_and_can_be_given() -> None:
 
 
 def test_local_targets_and_shared_memory_change_the_prediction() -> None:
-    """Check that one device in each node is faster than one shared device. One message from each node is faster than
-    one from each rank.
+    """Check that one device in each node is faster than one shared device. Also check that one message from each node
+    is faster than one message from each rank.
     """
     four = np.repeat(np.arange(4), 4)
     tallies = Tallies.of(np.zeros(16), np.arange(16), np.full(16, 4 * MB))
@@ -151,7 +153,7 @@ def test_errors_of_distances_come_out() -> None:
 
 
 def test_settings_come_from_arguments_hints_and_environment() -> None:
-    """Check that a setting has the value from the first source that gives it. The origin of the setting names this
+    """Check that a setting has the value from the first source that gives a value. The origin of the setting names this
     source.
     """
     settings = read_settings(

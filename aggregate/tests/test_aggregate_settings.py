@@ -12,7 +12,9 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_the_header_and_the_manual_are_written_from_the_table() -> None:
-    """Check that `scripts/write_settings.py` has run since the table changed. If this test fails, run the script."""
+    """Check that `scripts/write_settings.py` has run since the last change of the table of settings. If this test
+    fails, run the script.
+    """
     command = [sys.executable, str(ROOT / "scripts" / "write_settings.py"), "--check"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr

@@ -55,8 +55,8 @@ write_latency = 1e-4
 
 
 def owners_of_s3d(pattern: S3d) -> np.ndarray:
-    """Return the rank of each byte of the file. To find the ranks, fill a grid with the number of the rank of each
-    cell.
+    """Return the rank of each byte of the file. To find the ranks, store in each cell of a grid the number of the
+    cell's rank.
     """
     along, cells = pattern.ranks_along, pattern.cells
     grid = np.empty([a * c for a, c in zip(along, cells, strict=True)], np.int64)
@@ -121,8 +121,8 @@ def test_workloads_have_the_size_that_is_asked_for() -> None:
 
 
 def test_large_domains_begin_at_whole_mebibytes() -> None:
-    """Check that large domains begin at multiples of 1 MiB, as stripes of file systems do. Then no two aggregators
-    write to the same stripe.
+    """Check that large domains begin at multiples of 1 MiB. Stripes of file systems begin there too, so no two
+    aggregators write to the same stripe.
     """
     (pattern,) = make_patterns("s3d", 64)
     tallies, count = tally(pattern, 8)
@@ -131,8 +131,8 @@ def test_large_domains_begin_at_whole_mebibytes() -> None:
 
 
 def test_round_robin_goes_from_node_to_node() -> None:
-    """Check that round robin takes the first rank of each node, then the second rank of each node. Nodes may have
-    different numbers of ranks, and the order of ranks is arbitrary.
+    """Check that round robin takes the first rank of each node, then the second rank of each node. In this test, nodes
+    have different numbers of ranks, and the order of ranks is arbitrary.
     """
     assert round_robin(np.array([0, 0, 1, 1], np.uint32), 3).tolist() == [0, 2, 1]
     assert round_robin(np.array([1, 0, 1, 0, 1], np.uint32), 5).tolist() == [1, 0, 3, 2, 4]
@@ -155,8 +155,8 @@ def declared(text: str) -> NodeTiers:
 
 
 def test_the_chosen_placement_is_never_later_than_round_robin_of_as_many() -> None:
-    """Check, for every topology and workload, that the chosen placement costs at most as much as round robin. Each
-    placement collects the bytes of all ranks.
+    """Check, for every topology and workload, that the chosen placement is not slower than round robin. Each placement
+    collects the bytes of all ranks.
     """
     for topology in ("torus", "dragonfly:2x4", "fat-tree:4x4"):
         on = scenario(topology, 32, 8)
@@ -181,7 +181,7 @@ def test_a_number_that_is_asked_for_is_kept() -> None:
 
 
 def test_a_number_that_was_not_tried_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Check for a note if a larger number of aggregators could be faster but was not tried."""
+    """Check that the result has a note if a larger number of aggregators was not tried although it could be faster."""
     on, patterns = scenario("torus", 8, 4), make_patterns("hacc-aos", 32)
     assert next(simulate(on, patterns)).note == ""
     monkeypatch.setattr("outcrop.aggregate.simulate.MAX_COSTS", 16)

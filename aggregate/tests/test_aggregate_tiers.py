@@ -86,7 +86,7 @@ def test_own_runs_have_their_buffers_on_the_tier_asked_for(tmp_path: Path) -> No
 
 
 def test_a_tier_that_is_not_here_is_left_out(tmp_path: Path) -> None:
-    """Describe a tier that does not exist. explain() must say why the tier is left out. A request for this tier raises
+    """Describe a tier that does not exist. explain() must say why the tier is not used. A request for this tier raises
     an error.
     """
     gone = table("fast", "nvme", 9e12, "1GiB", f'directory = "{tmp_path / "gone"}"')
@@ -108,8 +108,8 @@ def test_machine_files_are_refused_with_their_line(tmp_path: Path) -> None:
 
 
 def test_machine_text_says_what_the_tiers_of_this_machine_are(tmp_path: Path) -> None:
-    """Make the text that describes the tiers of this machine, and read it again. The names, free bytes and figures of
-    the tiers must be the same.
+    """Make the text that describes the tiers of this machine, and parse the text. The names, free bytes and figures of
+    the tiers must not change.
     """
     tiers = [tier for tier in find_tiers() if tier.free_bytes and tier.kind != "pfs"]
     listed, _ = _aggregate.parse_node(machine_text(tiers, tmp_path), "machine")
@@ -150,8 +150,8 @@ def staged_machine(folder: Path, target: float = 1e9, kind: str = "disk") -> Pat
     ],
 )
 def test_steps_are_staged_where_the_model_says_so(tmp_path: Path, habits: dict[str, Any], is_staged: bool) -> None:
-    """Check that steps are staged only if staging is predicted to be faster for the given use of steps. With and
-    without a stage, the bytes get to the file. The plan explains both ways, with measured times.
+    """Check that steps are staged only if staging is predicted to be faster for the given use of the steps. The file
+    must have all bytes in both cases. explain() must describe both cases, with measured times.
     """
     plan, values = plan_of(tmp_path, staged_machine(tmp_path))
     file = written(plan, values, tmp_path / "file", **{"durable": True, "stage": "auto", **habits})
@@ -164,7 +164,8 @@ def test_steps_are_staged_where_the_model_says_so(tmp_path: Path, habits: dict[s
 
 
 def test_settings_of_the_environment_reach_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Check that files use settings of the environment. An empty argument overrides the environment."""
+    """Check that files use settings from environment variables. An empty argument overrides the environment variable.
+    """
     monkeypatch.setenv("OUTCROP_AGG_STAGE", "auto")
     monkeypatch.setenv("OUTCROP_AGG_SECONDS_BETWEEN", "1")
     monkeypatch.setenv("OUTCROP_AGG_MACHINE", str(staged_machine(tmp_path)))
@@ -202,8 +203,8 @@ os._exit(9)
 
 
 def test_what_a_killed_run_has_staged_is_found_by_the_next_whatever_it_decides(tmp_path: Path) -> None:
-    """Kill a run that has staged a step. The next run must find the step in every case, even if it chooses another tier
-    for its own steps, or none.
+    """Kill a run that has staged a step. The next run must always find this step. It must find the step even if it
+    stages its own steps on another tier or does not stage them.
     """
     machine = staged_machine(tmp_path)
     done = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path), str(machine)], timeout=60)

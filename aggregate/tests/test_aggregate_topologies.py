@@ -153,7 +153,7 @@ def test_wrong_files_are_refused(text: str, message: str) -> None:
 
 
 def test_file_and_numbers_must_agree(tmp_path: Path) -> None:
-    """Check for an error if the file and the options differ in the numbers of nodes and ranks."""
+    """Check that an error is raised if the file and the options give different numbers of nodes or ranks."""
     path = tmp_path / "ranks"
     path.write_text("0: a b c\n1: a b d\n")
     with pytest.raises(InputError, match=r"2 nodes and 2 ranks: --nodes 1 --ranks-per-node 2 must say the same"):
@@ -178,8 +178,8 @@ def test_a_file_of_another_number_of_ranks_is_refused(tmp_path: Path) -> None:
 
 
 def test_slurm_addresses() -> None:
-    """Check distances that follow from addresses of Slurm. In the first example, a top switch connects two leaves.
-    Addresses without switches give no distances.
+    """Check the distances that follow from addresses of Slurm. In the first example, a top switch connects two leaf
+    switches. Addresses without switches give no distances.
     """
     addresses = ["s0.s1.n0", "s0.s1.n1", "s0.s2.n2"]
     around = Surroundings(["n0", "n1", "n2"], [0, 1, 2], [{"SLURM_TOPOLOGY_ADDR": one} for one in addresses])
@@ -195,7 +195,8 @@ SwitchName=top Level=1 LinkSpeed=1 Nodes=n[00-03,10] Switches=leaf[0-1]
 
 
 def test_slurm_by_scontrol() -> None:
-    """Check that distances follow from the output of `scontrol`. This command must run only in jobs of Slurm."""
+    """Check that distances follow from the output of `scontrol`. The command `scontrol` must run only in jobs of Slurm.
+    """
     asked = []
 
     def run(command: list[str]) -> str:
@@ -230,8 +231,8 @@ def test_names_of_nodes() -> None:
 
 
 def test_ping_pong_is_asked_before_giving_up() -> None:
-    """Check that measured distances are multiples of the shortest time, and equal in both directions. A measurement
-    without a result is skipped.
+    """Check that measured distances are multiples of the shortest time, and that they are equal in both directions. A
+    measurement without a result is skipped.
     """
     seconds = np.array([[0, 2e-6, 5e-6], [2e-6, 0, 4e-6], [3e-6, 4e-6, 0]])
     around = Surroundings(["a", "b", "c"], [0, 1, 2], ping_pong=lambda: seconds)
@@ -247,7 +248,9 @@ def test_ping_pong_is_asked_before_giving_up() -> None:
 
 @pytest.mark.parametrize("nodes", [2, 3, 4, 5, 8, 13])
 def test_every_node_meets_every_other_in_the_same_round(nodes: int) -> None:
-    """Check that partners name each other in every round. So nodes cannot wait for each other in a circle."""
+    """Check that in every round the partner of each partner is the node itself. So nodes cannot wait for each other in
+    a circle.
+    """
     met = [list(partners(own, nodes)) for own in range(nodes)]
     for own, others in enumerate(met):
         assert sorted(one for one in others if one is not None) == [node for node in range(nodes) if node != own]
@@ -255,7 +258,8 @@ def test_every_node_meets_every_other_in_the_same_round(nodes: int) -> None:
 
 
 def test_who_answered_is_said() -> None:
-    """Check that the text names the provider of the distances. The text also says why earlier providers gave no answer.
+    """Check that the text names the provider of the distances. The text must also say why earlier providers gave no
+    distances.
     """
     found = find_distances(Surroundings(["a", "b"], [0, 1]))
     assert str(found).startswith("distances by node (Slurm: this is no job of Slurm's;")
@@ -278,13 +282,13 @@ def test_facts_of_ranks_become_those_of_nodes(tmp_path: Path) -> None:
 
 
 def test_commands_that_fail_print_nothing() -> None:
-    """Check that a command that fails or does not exist gives None."""
+    """Check that run_command() returns None if the command fails or does not exist."""
     assert run_command(["echo", "s0"]) == "s0\n"
     assert run_command(["false"]) is None
     assert run_command(["no-such-command-here"]) is None
 
 
 def test_lists_of_hosts() -> None:
-    """Check that lists of hosts are understood in the form that batch systems use."""
+    """Check that lists of hosts are parsed correctly. The lists have the form that batch systems use."""
     assert expand_hosts("n[001-003,7],login") == ["n001", "n002", "n003", "n7", "login"]
     assert expand_hosts("r[1-2]n[0-1]") == ["r1n0", "r1n1", "r2n0", "r2n1"]

@@ -1,5 +1,5 @@
-"""These tests run MPI ranks in Python. Files must have the bytes that NumPy computes. All ranks must get the error of
-one rank.
+"""These tests run MPI ranks in Python. Files must have the bytes that NumPy computes. If one rank has an error, all
+ranks must get this error.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ def ranks_do(ranks: int, what: str, folder: Path, *arguments: object, **environm
 
 @pytest.mark.parametrize(("ranks", "seeds"), [(1, (0, 4)), (3, (10, 18)), (4, (20, 28)), (16, (30, 33))])
 def test_files_are_what_numpy_would_write(tmp_path: Path, ranks: int, seeds: tuple[int, int]) -> None:
-    """Write random patterns in several steps and read them back, with and without waiting. One step is beyond 4 GiB.
-    The number of aggregators varies.
+    """Write random patterns in several steps and read them back. The first step is complete before the next steps
+    begin, and the other steps run at the same time. One step is beyond 4 GiB. The number of aggregators varies.
     """
     ranks_do(ranks, "patterns", tmp_path, *seeds)
 
@@ -35,7 +35,7 @@ def test_files_are_what_numpy_would_write(tmp_path: Path, ranks: int, seeds: tup
 def test_files_are_the_same_whatever_carries_bytes_between_nodes(
     tmp_path: Path, ranks: int, on_node: int, transport: str
 ) -> None:
-    """Write and read random patterns on simulated nodes. Bytes between nodes are sent as messages, or fetched from MPI
+    """Write and read random patterns on simulated nodes. Between nodes, bytes are sent as messages or fetched from MPI
     windows.
     """
     settings = {"OUTCROP_AGG_TRANSPORT": transport, "RANKS_ON_NODE": str(on_node)}

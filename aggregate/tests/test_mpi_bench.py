@@ -28,7 +28,8 @@ WAYS = ("outcrop", "mpi-io", "posix")
 
 @pytest.fixture
 def alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Remove the variables that mpirun sets. The process then acts as if mpirun has not started it."""
+    """Remove the variables that mpirun sets. Without these variables, the process acts as if mpirun has not started it.
+    """
     for name in LAUNCHERS:
         monkeypatch.delenv(name, raising=False)
 
@@ -36,8 +37,8 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("name", KERNELS)
 @pytest.mark.parametrize("ranks", [1, 3, 8])
 def test_the_ranks_of_a_kernel_fill_its_file(name: str, ranks: int, tmp_path: Path) -> None:
-    """Check that every byte of the file belongs to one rank. The file must equal whole arrays that are filled box by
-    box.
+    """Check that every byte of the file belongs to one rank. The expected file consists of whole arrays that the test
+    fills box by box.
     """
     path = tmp_path / "file"
     path.write_bytes(b"")
@@ -63,8 +64,8 @@ def test_the_ranks_of_a_kernel_fill_its_file(name: str, ranks: int, tmp_path: Pa
 
 
 def test_no_byte_of_another_turn_is_taken_for_right() -> None:
-    """Check that the comparison finds every wrong byte. All expected bytes differ from those of the previous turn, and
-    from those in memory before a read.
+    """Check that the comparison finds every wrong byte. All expected bytes differ from the bytes of the previous turn,
+    and from the bytes in memory before a read.
     """
     contents = Contents(make_kernel("hacc-aos", 2, 1, 1000), 1)
     before = contents.stamped(7).copy()
@@ -93,7 +94,7 @@ def test_ways_take_turns() -> None:
 
 
 def test_programs_wait_for_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Check that a task begins only after all tasks before it are done. A program without a partner does not wait."""
+    """Check that a task begins only after all earlier tasks are complete. A program that runs alone does not wait."""
     path = tmp_path / "baton"
     path.touch()
     mine, other = Baton(path), Baton(path)
@@ -117,7 +118,7 @@ def test_programs_wait_for_each_other(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_a_program_whose_other_never_comes_gives_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Check that a program does not wait for ever if its partner was killed."""
+    """Check that a program does not wait for ever if the other program was killed."""
     path = tmp_path / "baton"
     path.touch()
     monkeypatch.setattr("outcrop.bench.aggregate.job.MAX_SECONDS", 0.0)
@@ -170,8 +171,8 @@ def test_medians_are_compared_with_the_fastest_other_way() -> None:
 
 
 def test_programs_that_took_turns_make_one_table() -> None:
-    """Check that each way has the figures of its program. If another way is faster, a remark names this way and says
-    what limited Outcrop.
+    """Check that each way has the figures of its program. If another way is faster than Outcrop, a remark names this
+    way and says what limited Outcrop.
     """
     slow = record("outcrop", "read-cold", 2.0, cached=0.5, seconds=2.0, seconds_storage=1.8, seconds_copying=0.4)
     first = program(("outcrop",), [slow, record("outcrop", "write", 1.0)])
@@ -192,8 +193,8 @@ def test_programs_that_took_turns_make_one_table() -> None:
 
 
 def test_pages_of_a_file_are_dropped_and_seen(tmp_path: Path) -> None:
-    """Check that a new file is in the page cache, and that the file is no longer there after its pages are dropped. So
-    a cold read is really cold.
+    """Check that a new file is in the page cache. Also check that no page of the file is in the cache after its pages
+    are dropped, so that a cold read reads from the device.
     """
     path = tmp_path / "file"
     path.write_bytes(np.random.default_rng(1).bytes(1 << 20))
@@ -233,13 +234,13 @@ def test_bad_input_is_one_line(
 
 
 def test_workloads_have_the_names_of_simulations() -> None:
-    """Check that a workload is one kernel, both layouts of HACC-IO, or all kernels."""
+    """Check that the name of a workload stands for one kernel, for both layouts of HACC-IO, or for all kernels."""
     for name, kernels in (("s3d", ("s3d",)), ("hacc", ("hacc-aos", "hacc-soa")), ("all", tuple(KERNELS))):
         assert BenchRequest(Path(), workload=name).job().workloads == kernels
 
 
 def test_numbers_of_ranks() -> None:
-    """Check that commas separate the numbers of ranks. The default is three numbers."""
+    """Check that a list of numbers of ranks is separated by commas. The default list has three numbers."""
     assert ranks_of("2,16") == (2, 16) and ranks_of(None) == (4, 8, 16)
 
 

@@ -72,8 +72,8 @@ def program_of_the_manual(language: str, path: Path) -> str:
 
 
 def run_program_of_the_manual(program: Path, folder: Path) -> None:
-    """Run the program on three ranks, and check the file. In each of three steps, each rank writes 8 rows. Their values
-    depend on the rank and the step.
+    """Run the program on three ranks, and check the file. In each of three steps, each rank writes 8 rows. The values
+    of the rows depend on the rank and the step.
     """
     folder.mkdir()
     done = mpirun(3, "sh", "-c", 'cd "$1" && exec "$2"', "sh", str(folder), str(program))
@@ -109,8 +109,8 @@ def test_c_programs_find_the_library_by_cmake(prefix: Path, tmp_path: Path) -> N
 
 
 def read_when_free(program: str, environment: dict[str, str], *files: str) -> str:
-    """Wait until the earlier run has ended. Then run the program that recovers and reads the file, and return its
-    output.
+    """Wait until the killed run has ended. Then run the program that recovers and reads the file, and return the output
+    of this program.
     """
     for _ in range(50):
         done = mpirun(3, program, "read", *files, "0", environment=environment)
@@ -153,7 +153,7 @@ def test_what_the_environment_of_one_rank_asks_for_in_vain_is_told_to_all(prefix
 
 
 def test_fortran_programs_have_a_module(prefix: Path, tmp_path: Path) -> None:
-    """Compile the Fortran module together with the program, so that any Fortran compiler can be used."""
+    """The Fortran module is compiled together with each program, so that any Fortran compiler can be used."""
     module = prefix / "include" / "outcrop_aggregate.f90"
     sources = [str(module), str(PROGRAMS / "fortran_program.f90")]
     program = tmp_path / "fortran_program"
@@ -239,8 +239,8 @@ def test_c_and_python_place_alike(
 
 
 def test_c_without_a_machine_file_measures_memory(placed_program: str, tmp_path: Path) -> None:
-    """Run a C program without a machine file. The text must say that memory was measured, and which target is assumed.
-    A missing machine file is an error on all ranks.
+    """Run a C program without a machine file. The text of the plan must say that the memory was measured, and which
+    target is assumed. If a given machine file is missing, all ranks must get an error.
     """
     done = mpirun(2, placed_program, str(tmp_path / "file"), "100", "1000")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -253,8 +253,8 @@ def test_c_without_a_machine_file_measures_memory(placed_program: str, tmp_path:
 
 
 def test_only_the_interface_is_exported(prefix: Path) -> None:
-    """Check that the library exports only names of its interface. Then names inside the library cannot conflict with
-    names of other libraries.
+    """Check that the library exports only the names of its interface. All other names of the library cannot conflict
+    with names of other libraries.
     """
     if shutil.which("nm") is None:
         pytest.skip("there is no nm")

@@ -48,8 +48,8 @@ except InputError as error:
 
 
 def test_every_rank_gets_a_transport_over_its_mpi(tmp_path: Path) -> None:
-    """Check the number of each rank, its node and its MPI library. After the run, the cache contains only the compiled
-    transport. The next run uses this transport.
+    """Check the number, the node and the MPI library of each rank. After the run, the cache contains only the compiled
+    transport. The next run must use this transport.
     """
     cache = {"XDG_CACHE_HOME": str(tmp_path)}
     first = run_ranks(3, EVERY_RANK, environment=cache)
@@ -78,7 +78,7 @@ def refused(
 
 @pytest.mark.parametrize("communicator", ["MPI.COMM_NULL", "object()", "MPI.COMM_WORLD.Get_group()"])
 def test_what_is_no_communicator_is_refused(communicator: str) -> None:
-    """Pass something that is not a communicator. The error is one line, and MPI does not crash."""
+    """Pass an object that is not a communicator. The error is one line, and MPI does not crash."""
     assert "intracommunicator" in refused(communicator=communicator)
 
 
@@ -126,8 +126,8 @@ def runs_here() -> str:
 
 
 def test_headers_of_another_mpi_are_refused(tmp_path: Path) -> None:
-    """Give the headers of another MPI. A transport with such headers compiles, but crashes later. The error names both
-    MPIs and the wrapper.
+    """Give the headers of another MPI. A transport with such headers can be compiled, but crashes later. The error must
+    name both MPIs and the compiler wrapper.
     """
     own = runs_here()
     wrapper = fake_mpicc(tmp_path, OTHERS[own])
@@ -138,7 +138,7 @@ def test_headers_of_another_mpi_are_refused(tmp_path: Path) -> None:
 
 
 def test_headers_that_fit_are_found_behind_those_that_do_not(tmp_path: Path) -> None:
-    """Check that the right headers are found elsewhere if MPICC is wrong."""
+    """Check that the right headers are found in another place if MPICC names a wrong compiler."""
     wrapper = fake_mpicc(tmp_path, OTHERS[runs_here()])
     environment = {"MPICC": wrapper, "XDG_CACHE_HOME": str(tmp_path / "cache")}
     done = run_ranks(1, EVERY_RANK, environment=environment)
@@ -187,7 +187,7 @@ def test_libraries_are_known_by_what_they_say(text: str, version: MpiVersion) ->
 
 
 def test_versions_fit_within_a_binary_interface() -> None:
-    """Check that two versions of MPI fit only if they have the same binary interface."""
+    """Check that fits() returns true for two versions of MPI only if they have the same binary interface."""
     four = MpiVersion(OPEN_MPI, (4, 1, 4))
     assert four.fits(MpiVersion(OPEN_MPI, (4, 1, 6))) and four.fits(MpiVersion(OPEN_MPI))
     assert not four.fits(MpiVersion(OPEN_MPI, (5, 0, 1))) and not four.fits(MpiVersion(MPICH, (4, 1, 4)))

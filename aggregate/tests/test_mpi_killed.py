@@ -38,7 +38,7 @@ def first_step_is_whole(folder: Path) -> None:
 @pytest.mark.parametrize("whom", ["aggregator", "other"])
 def test_a_killed_rank_ends_all_others(tmp_path: Path, whom: str, on_node: int) -> None:
     """Kill a rank. The other ranks must end, either by an error that names the killed rank, or because mpirun ends
-    them. The other ranks are on the same node or on several nodes.
+    them. In one case, all ranks are on the same node. In the other cases, they are on several nodes.
     """
     kill_one(tmp_path, whom, RANKS_ON_NODE=str(on_node))
     first_step_is_whole(tmp_path)
@@ -58,8 +58,8 @@ def launcher_that_leaves_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_ranks_of_other_nodes_do_not_wait_longer_than_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whom: str
 ) -> None:
-    """Kill a rank. Ranks of other nodes cannot notice this, so the setting seconds_most must limit the time that they
-    wait.
+    """Kill a rank. Ranks of other nodes cannot notice the end of this rank, so the setting seconds_most must limit the
+    time that they wait.
     """
     launcher_that_leaves_ranks(monkeypatch)
     kill_one(tmp_path, whom, RANKS_ON_NODE="2", OUTCROP_AGG_SECONDS_MOST="3")

@@ -15,8 +15,8 @@ from outcrop.aggregate.surroundings import Facts, PmixAnswer, ask_pmix, loaded_p
 
 HEADERS = ("/usr/include", "/usr/lib/x86_64-linux-gnu/pmix2/include", "/usr/lib/aarch64-linux-gnu/pmix2/include")
 
-# The source of a small library that answers like PMIx, with the structures and types of PMIx. Each test compiles it
-# with another answer.
+# The source of a small library that answers requests in place of PMIx, with the structures and types of PMIx. Each test
+# compiles the library with another answer.
 LIBRARY = """
 #include <pmix.h>
 #include <string.h>
@@ -82,8 +82,8 @@ def build(folder: Path, array: str, ready: int = 1) -> Path:
 def test_coordinates_are_read_as_the_headers_lay_them_out(
     tmp_path: Path, array: str, coordinates: tuple[int, ...]
 ) -> None:
-    """Check that the coordinates come from the first card that has coordinates. The logical view has priority over the
-    physical view.
+    """Check that the coordinates come from the first network card that has coordinates. The logical view has priority
+    over the physical view.
     """
     answer = ask_pmix(build(tmp_path, array))
     assert answer.coordinates == coordinates and answer.host == "node7"
@@ -106,8 +106,8 @@ def around(*coordinates: tuple[int, ...]) -> Surroundings:
 
 
 def test_coordinates_of_all_nodes_become_distances() -> None:
-    """Check that the first coordinate has the largest weight. If a node has no coordinates, the reason is reported, and
-    the next provider gives the distances.
+    """Check that the first coordinate is the top of the path in the tree. If a node has no coordinates, the reason is
+    reported, and the next provider gives the distances.
     """
     found = find_distances(around((0, 1), (0, 1), (0, 2), (5, 1)))
     assert found.provider == "PMIx"
@@ -133,8 +133,8 @@ if MPI.COMM_WORLD.Get_rank() == 0:
 
 
 def test_servers_of_launchers_are_asked() -> None:
-    """Check that the server of Open MPI returns the name of the host. After this request, MPI continues and ends
-    normally.
+    """Check that the PMIx server of Open MPI returns the name of the host. After this request, MPI must continue and
+    end normally.
     """
     done = run_ranks(3, ASKED)
     assert done.returncode == 0, done.stdout + done.stderr

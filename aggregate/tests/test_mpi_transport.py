@@ -28,7 +28,9 @@ def test_fetched_messages_keep_the_contract(ranks: int) -> None:
 
 
 def test_an_mpi_that_hangs_with_windows_ends_with_a_line() -> None:
-    """Let a call of MPI hang for ever. The program must end, and its last line says which setting to leave out."""
+    """Let a call of MPI hang for ever. The program must end, and the last line of its output must say which setting to
+    leave out.
+    """
     folder = build_with_mpi("outcrop_mpi_one_sided_test")
     done = mpirun(3, str(folder / "outcrop_mpi_one_sided_test"), "hang", seconds=60)
     assert done.returncode != 0
@@ -36,7 +38,8 @@ def test_an_mpi_that_hangs_with_windows_ends_with_a_line() -> None:
 
 
 def test_transfers_that_never_end_are_noticed() -> None:
-    """Let one-sided transfers never end. The transport must notice this and send ordinary messages."""
+    """Simulate one-sided transfers that never end. The transport must notice this failure and send ordinary messages.
+    """
     folder = build_with_mpi("outcrop_mpi_one_sided_test")
     done = mpirun(3, str(folder / "outcrop_mpi_one_sided_test"), "never", seconds=60)
     assert "noticed" in done.stderr and "were not noticed" not in done.stderr, done.stderr

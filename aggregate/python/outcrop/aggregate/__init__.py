@@ -1,5 +1,5 @@
-"""Aggregation: many ranks share one file. A few ranks collect the data of all ranks, and transfer these data in large
-pieces.
+"""Aggregation: many ranks write to or read from one shared file. A few ranks collect the data of all ranks, and
+transfer these data in large pieces.
 
 A program declares one plan and uses it for all steps::
 

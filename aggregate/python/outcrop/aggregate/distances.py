@@ -1,10 +1,11 @@
 """Find the distances between the nodes of a job. Outcrop uses the first of these providers that knows the distances:
 
-    1  Slurm: the topology address of each node, or scontrol      4  names of hosts that describe their positions
+    1  Slurm: the topology address of each node, or scontrol      4  host names that tell the position of the host
     2  PMIx: coordinates of the fabric                            5  measured: a ping-pong between nodes
-    3  (Cray) the name of the node in the machine room            6  the same node, or another one
+    3  (Cray) the name of the node in the machine room            6  whether two ranks are on the same node
 
-A file of the user with lines `rank: group switch port` has priority over all providers. The core reads this file.
+If the user gives a file with lines `rank: group switch port`, this file has priority over all providers. The core reads
+this file.
 
 Nodes are the leaves of a tree of switches. The distance between two nodes follows from the common part of their paths:
 
@@ -13,11 +14,11 @@ Nodes are the leaves of a tree of switches. The distance between two nodes follo
               └── switch 1 ───── node 2       0, 1, 0      shares (0)
     group 1 ────── switch 0 ───── node 3      1, 0, 0      shares nothing
 
-The unit of distance is a link. In a dragonfly, a link connects every two switches of a group, and every two groups. In
-a fat tree, a path goes up to the common switch and down again.
+The unit of distance is a link. In a dragonfly, each pair of switches in a group has a link, and each pair of groups has
+a link. In a fat tree, a path goes up to the common switch and down again.
 
 Providers do not examine the machine. They get all facts from `Surroundings`, so tests of providers need no cluster. A
-provider returns distances, or a text with the reason why it does not know the distances.
+provider returns distances. If the provider does not know the distances, it returns a text with the reason.
 """
 
 from __future__ import annotations
@@ -35,22 +36,23 @@ MAX_PING_PONG_NODES = 64
 """With more nodes, it takes too long to measure all pairs of nodes."""
 
 DRAGONFLY = (5.0, 3.0, 2.0, 0.0)
-"""The numbers of links between two nodes whose paths (group, switch, port) share no part, one, two and all parts. The
-longest connection is node - switch - switch of the group - switch of the other group - switch - node.
+"""The numbers of links between two nodes. The four numbers are for paths (group, switch, port) that share no part, one
+part, two parts, and all parts. The longest connection is node - switch - switch of the group - switch of the other
+group - switch - node.
 """
 
 
 def tree_links(levels: int) -> tuple[float, ...]:
-    """Return the numbers of links between two nodes of a tree whose paths share 0, 1, ... parts. The links lead up to
-    the common switch and down again.
+    """Return a list of distances in a tree. Entry s is the number of links between two nodes whose paths share the
+    first s parts. The links lead up to the common switch and down again.
     """
     return tuple(2.0 * (levels - shared) for shared in range(levels + 1))
 
 
 @dataclass(frozen=True)
 class PathDistances:
-    """The distances of nodes in a tree. `paths` has a row for each node, with numbers from the top of the tree
-    to the node. `links[s]` is the distance between two nodes whose paths share the first s numbers.
+    """The distances between nodes in a tree. `paths` has a row for each node. A row has one number for each level of
+    the tree, from the top down. `links[s]` is the distance between two nodes whose paths share the first s numbers.
     """
 
     paths: NDArray[np.int64]
@@ -58,7 +60,9 @@ class PathDistances:
 
     @staticmethod
     def of(paths: Sequence[Sequence[Hashable]], links: tuple[float, ...]) -> PathDistances:
-        """Make distances from paths with parts of any kind, such as names. All paths have the same length."""
+        """Make distances from paths. The parts of a path can have any type. For example, they can be names. All paths
+        have the same length.
+        """
         levels = len(links) - 1
         assert paths and all(len(path) == levels for path in paths)
         numbers = np.empty((len(paths), levels), np.int64)
@@ -75,11 +79,11 @@ class PathDistances:
 
 @dataclass(frozen=True)
 class Surroundings:
-    """Facts about the nodes, in the order of the nodes, and functions that find more facts.
+    """Facts about the nodes, and functions that find more facts. All lists are in the order of the nodes.
 
-    `environments` has environment variables of one rank of each node. `run` returns the output of a command, or None if
-    it fails. `ping_pong` returns the seconds that a small message takes between every two nodes. The result has a row
-    for each node.
+    For each node, `environments` has environment variables of one rank of this node. `run` returns the output of a
+    command, or None if it fails. `ping_pong` returns the seconds that a small message takes between every two nodes.
+    The result has a row for each node.
     """
 
     hosts: Sequence[str]
@@ -134,8 +138,8 @@ def find_distances(around: Surroundings) -> Found:
 
 
 def by_slurm(around: Surroundings) -> Distances | str:
-    """Return distances from the variable `SLURM_TOPOLOGY_ADDR`, such as `s0.s4.node7`. If this variable is missing or
-    names no switch, use the list of switches and their nodes that scontrol prints.
+    """Return distances from the environment variable `SLURM_TOPOLOGY_ADDR`. Its value looks like `s0.s4.node7`. If this
+    variable is missing or names no switch, the distances come from the list of switches and nodes that scontrol prints.
     """
     addresses = [one.get("SLURM_TOPOLOGY_ADDR", "") for one in around.environments]
     if len(addresses) == around.nodes and all(addresses):
@@ -177,7 +181,8 @@ def by_hosts(around: Surroundings) -> Distances | str:
 
 def by_ping_pong(around: Surroundings) -> Distances | str:
     """Return distances from measured seconds, as multiples of the shortest time between two nodes. Each time is the
-    mean of both directions. The distances are rounded to halves, because the measurement is not more exact.
+    mean of both directions. The distances are rounded to multiples of 0.5, because the measurement is not exact enough
+    for smaller differences.
     """
     if around.nodes < 3:
         return "there are no three nodes, so nothing is farther than something else"
@@ -230,8 +235,8 @@ def _by_names(names: Sequence[str]) -> Distances | str:
 
 
 def _tree(paths: Iterable[Sequence[Hashable]]) -> PathDistances:
-    """Return the distances between nodes with these paths. Each path begins at the top of the tree. A path that is
-    shorter than the others is lengthened: its first part is repeated.
+    """Return the distances between nodes with these paths. Each path begins at the top of the tree. If a path is
+    shorter than the longest path, the first part of the shorter path is repeated until both have the same length.
     """
     listed = [list(path) for path in paths]
     levels = max(map(len, listed))
@@ -240,7 +245,7 @@ def _tree(paths: Iterable[Sequence[Hashable]]) -> PathDistances:
 
 
 def _switches_above(listed: str) -> dict[str, list[str]]:
-    """For each node, return the switches above this node, from the top down. A line of `listed` looks like
+    """Return, for each node, the switches above this node, from the top down. A line of `listed` looks like
     `SwitchName=s0 Level=0 LinkSpeed=1 Nodes=n[0-3]`.
     """
     above_node: dict[str, list[str]] = {}

@@ -18,7 +18,9 @@ from outcrop import _aggregate
 from outcrop.errors import InputError, shown
 
 Extent = _aggregate.Extent
-"""The functions below return it. `nbytes`, `begin` and `end` describe the file, and `memory_nbytes` the memory."""
+"""The type of an extent. `nbytes`, `begin` and `end` describe bytes of the file, and `memory_nbytes` describes the
+memory.
+"""
 
 LARGEST = 2**64 - 1
 
@@ -47,7 +49,7 @@ def strided(
     bytes. In memory, a block begins every `memory_stride_bytes` bytes. With a memory stride of 0, the blocks are
     adjacent in memory.
 
-    Raises InputError for impossible numbers, and for blocks that overlap.
+    Raises InputError for impossible numbers, such as negative ones, and for blocks that overlap.
     """
     return _aggregate.strided(
         _whole("offset", offset),

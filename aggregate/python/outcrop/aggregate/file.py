@@ -47,8 +47,8 @@ def create(
 
     Args:
         path: the path of the file that all ranks share.
-        plan: the plan, which describes what is written in each step.
-        durable: if true, every write ends only after its bytes are on the device.
+        plan: the plan. It describes which bytes each rank writes in each step.
+        durable: if true, a write does not end before its bytes are on the device.
         way: "buffered" uses the page cache, "direct" bypasses it, and "automatic" chooses.
         size_bytes: the final size of the file. The default 0 means that the file grows.
         stage: a folder on a tier of each node. A write ends as soon as its bytes are durable in this folder. Later, the
@@ -59,10 +59,10 @@ def create(
         stage_persistence: for "auto": the minimum persistence of a stage: reboot, job or permanent.
         seconds_between: for "auto": the seconds between two steps. The stage is drained during this time.
         reads_back: for "auto": the number of times that each step is read again soon after its write.
-        node_files: if true, each node writes its own file instead of one shared file. `path`.index is the index of
-            these files.
+        node_files: if true, each node writes its own file, and no shared file is written. The file `path`.index is the
+            index of these files.
 
-    Arguments that are None are taken from the plan's hints and the environment.
+    If an argument is None, its value is taken from the plan's hints, or else from the environment.
     """
     settings = texts(
         {"stage": stage, "stage_bytes": stage_bytes, "stage_persistence": stage_persistence,
@@ -136,8 +136,8 @@ class Request:
         self._counted = False
 
     def test(self) -> bool:
-        """Return whether the request has ended. Each call also continues the transfer of messages. Raises the errors of
-        `wait`.
+        """Return whether the request has ended. Each call of this function also continues the transfer of messages.
+        Raises the errors of `wait`.
         """
         self._check()
         has_ended = self._core.test()
@@ -146,8 +146,9 @@ class Request:
         return has_ended
 
     def wait(self) -> Timing:
-        """Wait until the request has ended, and return its timing. An error is raised on all ranks: StorageError with
-        rank, file and offset, InputError for unsuitable arrays, or CommunicationError.
+        """Wait until the request has ended, and return its timing. If one rank has an error, all ranks raise the error.
+        The error is StorageError (with rank, file and offset), InputError (for unsuitable arrays) or
+        CommunicationError.
         """
         self._check()
         self._core.wait()
@@ -168,9 +169,9 @@ class Request:
 class File:
     """A file that all ranks share. Use `create` or `open` to make this object.
 
-    Pass one array for each declared variable, as a list or as a mapping from the names of variables to arrays. The
-    arrays must be contiguous NumPy arrays with the declared numbers of bytes. `base`, in bytes, is added to all offsets
-    of the plan. Unsuitable arrays of one rank raise InputError on all ranks.
+    To write or read a step, pass one array for each declared variable. Pass a list of arrays, or a mapping from the
+    names of variables to arrays. The arrays must be contiguous NumPy arrays with the declared numbers of bytes. `base`,
+    in bytes, is added to all offsets of the plan. If one rank passes unsuitable arrays, all ranks raise InputError.
     """
 
     def __init__(self, core: _aggregate.File, plan: Plan) -> None:
@@ -191,7 +192,7 @@ class File:
         return self._core.notes
 
     def write(self, arrays: Arrays, base: int = 0) -> Timing:
-        """Write a step. Raises StorageError with rank, file and offset, or CommunicationError if another rank has
+        """Write a step. Raises StorageError with rank, file and offset. Raises CommunicationError if another rank has
         ended.
         """
         memory, problem = self._memory(arrays, writable=False)
@@ -207,8 +208,8 @@ class File:
         return timing
 
     def begin_write(self, arrays: Arrays, base: int = 0) -> Request:
-        """Begin to write a step. Do not change the arrays before the request has ended. If four requests are active,
-        first waits until one of them has ended.
+        """Begin to write a step. Do not change the arrays before the request has ended. At most four requests can be
+        active. If four requests are active already, this call waits until one of them has ended.
         """
         memory, problem = self._memory(arrays, writable=False)
         return Request(self._core.begin_write(memory, _offset(base), problem), self._before + "write", self._plan)
@@ -245,8 +246,8 @@ class File:
             self.close()
 
     def _memory(self, arrays: Arrays, writable: bool) -> tuple[list[NDArray[np.uint8]], str]:
-        """Return the bytes of all arrays and "". If an array is unsuitable, return an empty list and the problem. The
-        core reports the problem to all ranks.
+        """Return two values: the bytes of all arrays, and an empty text. If an array is unsuitable, return an empty
+        list and a text with the problem. The core reports the problem to all ranks.
         """
         self._plan.check_open()
         names, needed = self._plan.names, self._plan._core.memory_nbytes

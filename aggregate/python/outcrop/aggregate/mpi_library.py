@@ -6,7 +6,8 @@
 
 Every MPI has its own binary interface, and several MPIs may be installed. A transport that is compiled with headers of
 another MPI crashes later. So Outcrop compares the MPI of the headers with the MPI of the library. An mpirun of the same
-family starts the ranks. Outcrop looks for this mpirun beside the library, beside this Python, and on the path.
+family starts the ranks. Outcrop looks for this mpirun in the installation of the library, in the folder of scripts of
+this Python, and in the folders of PATH.
 """
 
 from __future__ import annotations
@@ -30,13 +31,14 @@ WRAPPERS = ("mpicc", "mpicc.openmpi", "mpicc.mpich", "mpicc_abi")
 REMEDY = "install its development package, or set MPICC to its mpicc"
 PROGRAMS = ("mpirun", "mpiexec", "mpirun.openmpi", "mpirun.mpich")
 OPEN_MPI_FLAGS = ("--oversubscribe", "--bind-to", "none")
-"""Allow more ranks than cores, and do not bind ranks to cores. Otherwise several programs would all use the first
-cores.
+"""These options allow more ranks than cores, and do not bind ranks to cores. With binding, several programs all use the
+first cores.
 """
 
 # The macros by which a header identifies its MPI. Libraries that are derived from MPICH (Intel, Cray) have the binary
 # interface of MPICH, but other version numbers. Libraries of any origin may have the binary interface of the standard
-# (MPI 5). The names below are quoted, because MPICH is also a macro.
+# (MPI 5). The names below are in quotes, because MPICH is also a macro, and the preprocessor replaces it outside of
+# quotes.
 PROBE = """
 #include <mpi.h>
 #if defined(OPEN_MPI)
@@ -121,7 +123,7 @@ def loaded_library(mpi: Any) -> MpiLibrary:
 
 def find_headers(library: MpiLibrary, compiler: tuple[str, ...]) -> MpiHeaders:
     """Return the headers of this library. Headers of the same version have priority over other headers with the same
-    interface.
+    binary interface.
 
     Raises InputError if there are no headers, or only headers of other MPIs.
     """
@@ -191,7 +193,7 @@ def _probe(compiler: tuple[str, ...], flags: tuple[str, ...], origin: str) -> Mp
 
 @dataclass(frozen=True)
 class Launcher:
-    """An mpirun, and the family of the MPI to which it belongs: Open MPI or MPICH."""
+    """An mpirun, and the family of its MPI. The family is Open MPI or MPICH."""
 
     program: Path
     family: str

@@ -34,7 +34,7 @@ SHARED = "pfs"
 
 @dataclass(frozen=True)
 class Typical:
-    """The assumed bandwidth and latency of a tier if only the kind of the tier is known."""
+    """The bandwidth and latency that are assumed for a tier if only the kind of the tier is known."""
 
     bytes_per_second: float
     latency_seconds: float
@@ -53,12 +53,16 @@ TYPICAL = {
     "tmpfs": Typical(5e9, 1e-6),
     "pfs": Typical(1e11, 1e-3),
 }
-"""Orders of magnitude. The figures of HBM and DRAM are from the paper that describes the cost model."""
+"""These figures are only orders of magnitude. The figures of HBM and DRAM are from the paper that describes the cost
+model.
+"""
 
 
 @dataclass(frozen=True)
 class NodeTier:
-    """A tier, the number of its bytes that buffers may use on each node, and the origin of its figures."""
+    """A tier of the nodes. `room_bytes` is the number of bytes that buffers may use in this tier on each node. `origin`
+    says where the figures of the tier come from.
+    """
 
     tier: BufferTier
     room_bytes: int
@@ -85,7 +89,7 @@ HEAD = """\
 @dataclass(frozen=True)
 class KnownMachine:
     """A rank's description of the machine, for the core. On the first rank of a node, `node_text` is the text of a
-    machine file. If this text cannot be made, `problem` is the reason. `Plan.explain` also shows `lines`.
+    machine file. If this text cannot be made, `problem` is the reason. The text of `Plan.explain` contains `lines`.
     """
 
     node_text: str
@@ -120,16 +124,16 @@ def _node_text(file: Path | None, target: Path) -> str:
 
 def text_of_this_node(file: Path | None, target: Path) -> str:
     """Return the text of the machine file `file`. If `file` is None, return a text that describes the tiers of this
-    node. The core adds a table of tiers that cannot be used here. If the text has no target, the core also adds a
-    target. Raises InputError for an invalid file.
+    node. The core adds a table of the tiers that cannot be used on this node. If the text has no target, the core also
+    adds a target. Raises InputError for an invalid file.
     """
     name = "this machine" if file is None else str(file)
     return _aggregate.text_of_this_node(_node_text(file, target), name, str(target))
 
 
 def _find_distances(ranks: Ranks, facts: Any) -> Found:
-    """Return the distances between nodes from the first provider that knows them. All ranks must call this, and get the
-    same result.
+    """Return the distances between nodes from the first provider that knows them. All ranks must call this function,
+    and all ranks get the same result.
     """
     everyone = ranks.gather((ranks.node, facts))
     leaders = sorted({node for node, _ in everyone})

@@ -46,7 +46,9 @@ class Network:
 
 @dataclass(frozen=True)
 class BufferTier:
-    """A tier of the nodes that can hold buffers. The two bandwidths are those of filling and of emptying a buffer."""
+    """A tier of the nodes that can hold buffers. One bandwidth is for filling a buffer, and the other is for emptying a
+    buffer.
+    """
 
     name: str
     latency_seconds: float
@@ -54,7 +56,7 @@ class BufferTier:
     empty_bytes_per_second: float = math.inf
     persistence: Persistence = Persistence.PROCESS
     holds_files: bool = False
-    """Whether the tier is a file system of the node. Steps can be staged only on such a tier."""
+    """True if the tier is a file system of the node. Steps can be staged only on such a tier."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +73,7 @@ class Target:
 
 @dataclass(frozen=True)
 class SharedMemory:
-    """The memory of a node in which its ranks join their bytes into one message."""
+    """The memory in which the ranks of a node join their bytes into one message."""
 
     latency_seconds: float = 1e-6
     bytes_per_second: float = 10e9
@@ -91,7 +93,7 @@ class Machine:
     target: Target = field(default_factory=Target)
     shared_memory: SharedMemory = field(default_factory=SharedMemory)
     target_read: Target | None = None
-    """The target with figures for reading, if they differ from the figures for writing in `target`; otherwise None."""
+    """The target with the figures for reading. None if these figures equal the figures for writing in `target`."""
 
     def __post_init__(self) -> None:
         nodes = len(self.distance_to_target)
@@ -113,7 +115,7 @@ class Machine:
 @dataclass(frozen=True)
 class Tallies:
     """The number of bytes that each rank has in each domain. Rank `ranks[i]` has `bytes[i]` bytes in domain
-    `domains[i]`. A pair of domain and rank that is missing has no bytes.
+    `domains[i]`. If a pair of domain and rank is missing, this rank has no bytes in this domain.
     """
 
     domains: NDArray[np.uint32]
@@ -131,8 +133,8 @@ class Tallies:
 
 
 def place(machine: Machine, tallies: Tallies, domains: int, options: PlacementOptions) -> Placement:
-    """Return the placement of `domains` domains with the smallest sum of costs. Raises InputError if no tier has room
-    for the buffers.
+    """Return the placement of `domains` domains that has the smallest sum of costs. Raises InputError if no tier has
+    room for the buffers.
     """
     _check(machine, tallies, domains)
     return _aggregate.place(machine, tallies, domains, options)
@@ -142,7 +144,7 @@ def place_best(
     machine: Machine, tallies: Tallies, domains: int, options: PlacementOptions, *, try_both: bool = True
 ) -> Placement:
     """Compare placements with `domains` domains, and with fewer domains, and return the fastest. To get fewer domains,
-    2, 4, 8, ... neighbouring domains are joined to one.
+    2, 4, 8, ... neighbouring domains are joined into one domain.
 
     If `try_both` is true, also compares two ways to send: all ranks of a node send one message together, or each rank
     sends its own messages. Raises InputError if no tier has room for the buffers.

@@ -1,4 +1,5 @@
-"""Declare once what each rank writes or reads in each step. The plan chooses the ranks that aggregate.
+"""A program declares once what each rank writes or reads in each step. The resulting plan chooses the ranks that
+aggregate.
 
     declare ──► Ranks ──► settings that all ranks agree on ──► nodes.known_machine ──► the core's plan
                                   an error at one rank is raised on all ranks
@@ -63,7 +64,9 @@ class Plan:
 
     @property
     def seconds(self) -> float:
-        """The predicted seconds to write a step directly to the file, or to read it if the plan is only for reading."""
+        """The predicted seconds to write a step directly to the file, or to read a step if the plan is only for
+        reading.
+        """
         return self._core.seconds
 
     @property
@@ -77,9 +80,9 @@ class Plan:
         return self._core.settings
 
     def explain(self, domains: int = 1) -> str:
-        """Return a text that says which ranks aggregate, on which tiers and why, with predicted seconds. The `domains`
-        slowest domains are described in detail. After steps, the text also compares the measured times of this rank
-        with the prediction. A single rank may call this.
+        """Return a text that says which ranks aggregate, on which tiers, and why. The text also gives the predicted
+        seconds. The `domains` slowest domains are described in detail. If steps have been written or read, the text
+        also compares the measured times of this rank with the prediction. A single rank may call this.
         """
         return self._core.explain(domains).rstrip("\n")
 
@@ -89,7 +92,7 @@ class Plan:
         self._ranks.close()
 
     def check_open(self) -> None:
-        """Raise InputError if the plan has been closed, because its ranks can no longer communicate."""
+        """Raise InputError if the plan has been closed, because the ranks can then no longer communicate."""
         if self._closed:
             raise InputError("the plan has been closed; close it after its files")
 
@@ -136,22 +139,23 @@ def declare(
             tiers that `outcrop tiers` finds, with the figures of earlier measurements.
         reads_only: if true, ranks may declare the same bytes, and the plan cannot write.
         own_run_bytes: if the runs of every rank have at least this mean length, each rank performs its own I/O. 0 means
-            never. The default is 64 KiB if all ranks are on one node and no setting is about aggregators, otherwise 0.
+            never. The default is 64 KiB if all ranks are on one node and no setting of aggregators is given. Otherwise
+            the default is 0.
         topology: a file with lines `rank: group switch port`.
-        hints: an mpi4py `Info` or a mapping. The names are those of ROMIO's hints, or begin with outcrop_agg_.
+        hints: an mpi4py `Info` or a mapping. The names of hints are those of ROMIO, or begin with outcrop_agg_.
         count: the number of aggregators. The default is the number with the shortest predicted time.
         tier: the tier of the buffers.
         persistence: the minimum persistence of that tier: process, reboot, job or permanent.
         buffer: the bytes of each buffer, a multiple of 4096.
         buffers: the number of buffers of each aggregator, 2 to 8.
         hosts: the hosts that may have aggregators, as in ROMIO's cb_config_list.
-        transport: the transport between nodes: "messages" (two-sided), or "rma" (one-sided) if that works. `explain`
-            names the transport in use.
+        transport: the transport between nodes: "messages" (two-sided), or "rma" (one-sided). If "rma" does not work,
+            messages are used. `explain` names the transport in use.
         seconds_most: the maximum time that a rank waits for other ranks. After this time, the rank raises
             CommunicationError. The default is no limit.
 
-    A setting that is not given as an argument is taken from `hints`. Otherwise it is taken from OUTCROP_AGG_* in the
-    environment of rank 0.
+    A setting that is not given as an argument is taken from `hints`. If `hints` does not contain the setting either, it
+    is taken from OUTCROP_AGG_* in the environment of rank 0.
 
     Raises InputError on all ranks for impossible arguments, or if two ranks declare the same byte. The message names
     the byte and both ranks.
@@ -180,8 +184,8 @@ def declare(
 
 
 def _variables(extents: Extents) -> tuple[list[str], list[list[Extent]], str]:
-    """Return the names and the extents of the variables, and "". If the extents cannot be used, return empty lists and
-    the problem.
+    """Return the names and the extents of the variables, and an empty text. If the extents cannot be used, return empty
+    lists and a text with the problem.
     """
     if isinstance(extents, Extent) or not isinstance(extents, Mapping | Sequence):
         return [], [], "extents must be a list, with an extent or a list of extents for each variable"
@@ -219,15 +223,17 @@ def read_settings(
     hints: Mapping[str, str] | None = None,
     environment: Mapping[str, str] = os.environ,
 ) -> Settings:
-    """Return the settings. Each setting comes from the arguments, else from the hints, else from the environment. An
-    argument that is None or 0 counts as missing. Raises InputError for invalid values.
+    """Return the settings. A setting is taken from the arguments. If the arguments do not contain it, it is taken from
+    the hints. If the hints do not contain it either, it is taken from the environment. An argument that is None or 0
+    counts as missing. Raises InputError for invalid values.
     """
     given = {name: str(value) for name, value in (arguments or {}).items() if value}
     return _aggregate.settings(given, dict(hints or {}), environment_texts(environment))
 
 
 def environment_texts(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Return all environment variables whose names begin with OUTCROP_AGG_, including names that are no settings."""
+    """Return all environment variables whose names begin with OUTCROP_AGG_, including variables that are not settings.
+    """
     return {name: value for name, value in environment.items() if name.startswith("OUTCROP_AGG_")}
 
 

@@ -5,8 +5,8 @@
                                                                  ▼
                                  address of the table of functions of transport.h, for the core
 
-The core is compiled without MPI, because many implementations of MPI exist. Only the transport depends on MPI. The
-transport is compiled when it is first used, as kernels are (`outcrop.language.compile`).
+The core is compiled without MPI, because many implementations of MPI exist. Only the transport depends on MPI. Like a
+kernel (`outcrop.language.compile`), the transport is compiled when it is first used.
 """
 
 from __future__ import annotations
@@ -124,12 +124,12 @@ class Ranks:
             raise CommunicationError(table.error(table.self).decode(errors="replace"))
 
     def use_rma(self) -> str:
-        """Send longer messages by one-sided communication, if that works. All ranks must call this before other
-        communication.
+        """Send longer messages by one-sided communication, if such communication works. All ranks must call this before
+        other communication.
 
-        Returns "" on success. Otherwise, returns the reason on all ranks, and messages are sent as before. A first test
-        message shows whether one-sided communication works. If MPI hangs in that test, the program ends with an error
-        line. Raises CommunicationError.
+        Returns "" if one-sided communication works. Otherwise, returns the reason on all ranks, and messages are sent
+        as before. A first test message shows whether one-sided communication works. If MPI hangs in that test, the
+        program ends with an error line. Raises CommunicationError.
         """
         if self._users is None:
             return "there is one process"
@@ -148,7 +148,9 @@ class Ranks:
         return np.zeros((1, 1)) if self._users is None else measure_ping_pong(self._users, leaders)
 
     def close(self) -> None:
-        """Free the duplicate of the communicator. All ranks must call this, and cannot communicate afterwards."""
+        """Free the duplicate of the communicator. All ranks must call this function. Afterwards, they cannot
+        communicate through this object.
+        """
         if self._table is not None:
             table, self._table = self._table.contents, None
             table.free(table.self)
@@ -206,7 +208,8 @@ def _functions_of_all(mpi: Any, communicator: Any) -> ctypes.CDLL:
 
 
 def _compiled(mpi: Any) -> tuple[str, str]:
-    """Return the path of the compiled transport and "". If the transport cannot be compiled, return "" and the error.
+    """Return the path of the compiled transport, and an empty text. If the transport cannot be compiled, return an
+    empty text and the error.
     """
     try:
         return str(compile_transport(loaded_library(mpi))), ""

@@ -1,7 +1,7 @@
 """Simulate aggregation on a described machine: placements and their predicted times, for any number of ranks.
 
     topology ──► distances ─┐                       ┌─► chosen: aggregators, their number and tier
-    tiers, network, target ─┼─► machine ─► core ────┼─► round robin: as many aggregators, on one node after the other
+    tiers, network, target ─┼─► machine ─► core ────┼─► round robin: the same number, on one node after the other
     workload ──► tallies ───┘                       └─► as ROMIO: one aggregator on each node, one buffer
 
 The same model predicts the times of all placements. So differences between these times come only from the placements.
@@ -37,8 +37,8 @@ from outcrop.units import counted, format_bytes
 
 MAX_RANKS, MAX_COSTS_ASKED = 1 << 17, 1 << 27
 MAX_COSTS, MIN_AGGREGATORS = 1 << 22, 512
-"""By default, up to one aggregator for each card is tried. The larger one of MAX_COSTS / nodes and MIN_AGGREGATORS is a
-second limit. The option --aggregators can exceed both limits.
+"""By default, up to one aggregator for each card is tried. A second limit is the larger one of two numbers: MAX_COSTS /
+nodes, and MIN_AGGREGATORS. The option --aggregators can exceed both limits.
 """
 HEADS = ("placement", "aggregators", "nodes", "tier", "messages", "predicted", "GB/s", "merge", "latency", "transfer",
          "copy", "target", "overlapped")  # fmt: skip
@@ -89,7 +89,9 @@ class Row:
     bytes_per_second: float
 
     def to_json(self) -> dict[str, Any]:
-        """Return the row as JSON data. `seconds_by_term` has the terms of the cost of the slowest domain."""
+        """Return the row as JSON data. `seconds_by_term` has the predicted seconds of each part of the cost, for the
+        slowest domain.
+        """
         cost = self.placement.choices[self.placement.slowest].cost
         return {
             "name": self.name,
@@ -115,7 +117,7 @@ class Simulated:
     pattern: Pattern
     rows: tuple[Row, ...]
     note: str = ""
-    """If more aggregators might be faster, the reason why they were not tried; otherwise ""."""
+    """The reason why more aggregators were not tried although they might be faster. Otherwise ""."""
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -128,8 +130,8 @@ class Simulated:
 
 
 def check_ranks(nodes: int, ranks_per_node: int, aggregators: int | None, name: str = "--aggregators") -> None:
-    """Raise InputError for more ranks than can be simulated, and for more aggregators than ranks. `name` is the name of
-    the option or setting that gave the number of aggregators, for the message.
+    """Raise InputError for more ranks than can be simulated, and for more aggregators than ranks. The message contains
+    `name`, which is the name of the option or setting that gave the number of aggregators.
     """
     ranks = nodes * ranks_per_node
     if ranks > MAX_RANKS:
@@ -141,7 +143,7 @@ def check_ranks(nodes: int, ranks_per_node: int, aggregators: int | None, name: 
 
 
 def simulate(scenario: Scenario, patterns: Sequence[Pattern]) -> Iterator[Simulated]:
-    """Yield the placements of each pattern. Raises InputError if there is no room for buffers."""
+    """Yield the placements of each pattern. Raises InputError if no tier has room for the buffers."""
     machine = scenario.machine()
     for pattern in patterns:
         rows = tuple(_rows(scenario, machine, pattern))
@@ -195,8 +197,8 @@ def _choose(scenario: Scenario, machine: Machine, tallies: Tallies, domains: int
 
 
 def _as_romio(machine: Machine, pattern: Pattern) -> Placement:
-    """Predict a placement by ROMIO's defaults: one aggregator on each node, with a buffer of 16 MiB in memory. Each
-    rank sends separately.
+    """Predict the cost of a placement that ROMIO chooses by default: one aggregator on each node, with a buffer of 16
+    MiB in memory. Each rank sends separately.
     """
     tallies, count = tally(pattern, machine.nodes)
     options = PlacementOptions(ROMIO_BUFFER_BYTES, 1, merged=False)
@@ -206,8 +208,9 @@ def _as_romio(machine: Machine, pattern: Pattern) -> Placement:
 
 
 def _staged(scenario: Scenario, machine: Machine, pattern: Pattern, tallies: Tallies, domains: int) -> Iterator[Row]:
-    """Yield a row for staging on the fastest tier whose files last at least as long as a job. The predicted time does
-    not include the copy to the target. If no such tier exists, or if the nodes do not share the target, yield nothing.
+    """Yield a row for staging on a tier of the nodes. The tier is the fastest tier whose files last at least as long as
+    a job. The predicted time does not include the copy to the target. If no such tier exists, or if the nodes do not
+    share the target, yield nothing.
     """
     lasting = [one.tier for one in scenario.tiers.tiers if one.tier.persistence >= Persistence.JOB]
     if not lasting or not scenario.target.is_shared:

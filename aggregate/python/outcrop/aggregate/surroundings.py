@@ -3,8 +3,9 @@ between nodes.
 
     every rank: facts_here() ──► gathered from all ranks ──► surroundings_of(...) ──► distances.find_distances
 
-PMIx: the launcher gives each process its position at the start, so no call waits for the server. Outcrop uses only a
-library that MPI has loaded and initialised. The layouts of structures are those of pmix_common.h, versions 3 to 5.
+PMIx: when a process starts, the launcher gives it the coordinates of its node. So no call waits for the server. Outcrop
+uses only a library that MPI has loaded and initialised. The layouts of structures are those of pmix_common.h, versions
+3 to 5.
 
     MPI ──loads──► libpmix ◄──at the start── server of the launcher (Open MPI's prte, Slurm, PALS)
                       ▲
@@ -45,7 +46,7 @@ STRING, DATA_ARRAY, COORDINATES, GEOMETRY = 3, 39, 47, 53
 LOGICAL_VIEW = 1
 HOST, FABRIC_COORDINATES, OPTIONAL = b"pmix.hname", b"pmix.fab.coord", b"pmix.optional"
 MAX_DIMS = 16
-"""No fabric has more dimensions. A view with a larger number is skipped."""
+"""The maximum number of dimensions of a fabric. A view with more dimensions is skipped."""
 
 MESSAGES = 10
 """The number of round trips of a message. The fastest round trip counts."""
@@ -128,8 +129,8 @@ def loaded_pmix(maps: Path = MAPS) -> Path | None:
 
 
 def _get(pmix: ctypes.CDLL, own: _Process, key: bytes) -> _Value | None:
-    """Return the value of a key if this process has the value already, otherwise None. PMIx allocates a little memory
-    for the value. This memory is not freed.
+    """Return the value of a key if this process already has the value. Otherwise return None. PMIx allocates a little
+    memory for the value. This memory is not freed.
     """
     only_local = _Info(OPTIONAL, 0, _Value(1))
     only_local.value.data[0] = 1
@@ -145,7 +146,9 @@ def _host(value: _Value | None) -> str:
 
 
 def _coordinates(value: _Value | None) -> tuple[int, ...]:
-    """Return the coordinates of the first logical view. If no view is logical, return those of the first view."""
+    """Return the coordinates of the first logical view. If no view is logical, return the coordinates of the first
+    view.
+    """
     found = list(_views(value))
     logical = [numbers for view, numbers in found if view == LOGICAL_VIEW]
     return (logical or [numbers for _, numbers in found] or [()])[0]
@@ -213,7 +216,7 @@ def surroundings_of(
 
 
 def run_command(command: Sequence[str]) -> str | None:
-    """Return the output of a command; None if the command is missing, fails, or takes too long."""
+    """Return the output of a command. Return None if the command is missing, fails, or takes too long."""
     if not shutil.which(command[0]):
         return None
     try:
@@ -254,9 +257,10 @@ def measure_ping_pong(communicator: Any, leaders: Sequence[int]) -> Floats:
 
 
 def partners(own: int, nodes: int) -> Iterator[int | None]:
-    """Yield the partner of a node in each round. The numbers of two partners add up to the number of the round, modulo
-    the number of rounds. The last node is the partner of the node that would be its own partner. If the number of nodes
-    is odd, one node has no partner in each round. None stands for no partner.
+    """Yield the partner of the node `own` in each round, or None in a round in which this node has no partner. The
+    numbers of two partners add up to the number of the round, modulo the number of rounds. By this rule, one node in
+    each round is its own partner. If the number of nodes is even, the last node becomes the partner of this node. If
+    the number of nodes is odd, this node has no partner in this round.
     """
     rounds = nodes - 1 + nodes % 2
     for number in range(rounds):

@@ -38,8 +38,8 @@ _SIZES = re.compile(r"\d{1,9}(x\d{1,9}){0,7}")
 
 @dataclass(frozen=True)
 class Topology:
-    """A topology, with its description in `text`. `node_of_rank` comes from a file. If the topology does not come from
-    a file, `node_of_rank` is None, and ranks fill one node after the other.
+    """A topology, with its description in `text`. `node_of_rank` is None if the topology does not come from a file. In
+    this case, ranks fill one node after the other.
     """
 
     text: str
@@ -55,7 +55,8 @@ class Topology:
 @dataclass(frozen=True)
 class TorusDistances:
     """Distances in a torus. Along each axis, the nodes form a ring, and the shorter way around the ring counts. The
-    distance is the sum over all axes. Node numbers increase fastest along the last axis.
+    distance between two nodes is the sum of their distances along all axes. Node numbers increase fastest along the
+    last axis.
     """
 
     shape: tuple[int, ...]
@@ -136,7 +137,7 @@ def topology_file(path: Path) -> Topology:
 
 
 def parse_topology(text: str, name: str) -> Topology:
-    """Return the topology from the text of a file. `name` is the file's name in messages."""
+    """Return the topology from the text of a file. Messages call the file by the name `name`."""
     nodes: dict[tuple[str, ...], int] = {}
     node_of_rank = [nodes.setdefault(tuple(place), len(nodes)) for place in _aggregate.rank_places(text, name)]
     distances = PathDistances.of(list(nodes), DRAGONFLY)
@@ -175,7 +176,8 @@ def _by(sizes: tuple[int, ...]) -> str:
 
 def near_equal(count: int, axes: int) -> tuple[int, ...]:
     """Return `axes` factors of `count`, ascending and nearly equal. If n factors remain to be found, the next factor is
-    the largest divisor of the remaining count that is at most its n-th root.
+    a divisor of the remaining count. It is the largest divisor that does not exceed the n-th root of the remaining
+    count.
     """
     assert count > 0 and axes > 0
     factors: list[int] = []

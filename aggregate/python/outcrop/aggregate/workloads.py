@@ -1,11 +1,13 @@
-"""The output of known codes, for any number of ranks: how many bytes each rank has in each part of one shared file.
+"""The output of known programs in one shared file, for any number of ranks. A workload says how many bytes each rank
+has in each part of the file.
 
     s3d        S3D-IO: 16 components of float64, one after the other, on a grid divided along x, y and z
     hacc-aos   HACC-IO, array of structures: particles of 38 bytes, first those of rank 0, then those of rank 1, ...
     hacc-soa   HACC-IO, structure of arrays: nine variables, one after the other, each in the order of ranks
 
-For any place in the file, a pattern gives the number of bytes that each rank has before this place. The difference
-between two places is the number of bytes between them. So no list of segments is needed.
+For any place in the file, a pattern gives the number of bytes that each rank has before this place. If the numbers for
+two places are subtracted, the result is the number of bytes that each rank has between these places. So no list of
+segments is needed.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ HACC_BYTES = {"xx": 4, "yy": 4, "zz": 4, "vx": 4, "vy": 4, "vz": 4, "phi": 4, "p
 HACC_PARTICLES = 100_000
 """The default number of particles of a rank."""
 S3D_COMPONENTS = 11 + 1 + 1 + 3
-"""Species, temperature, pressure, velocity."""
+"""The number of components of all variables: species, temperature, pressure and velocity."""
 S3D_CELLS = 50
 """The default number of cells along each axis of the box of a rank."""
 ALIGNMENT_BYTES = 1 << 20
@@ -50,7 +52,7 @@ class Pattern(Protocol):
     def file_bytes(self) -> int: ...
 
     def bytes_before(self, place: int) -> Counts:
-        """For each rank, return how many of the first `place` bytes of the file belong to the rank."""
+        """Return, for each rank, how many of the first `place` bytes of the file belong to the rank."""
 
 
 @dataclass(frozen=True)
@@ -104,8 +106,8 @@ class S3d:
 
 @dataclass(frozen=True)
 class Hacc:
-    """A file of particles. Each rank has `particles` particles. The file consists of parts. Each part has first the
-    bytes of rank 0, then those of rank 1, and so on. An array of structures is one part with 38 bytes for each
+    """A file of particles. Each rank has `particles` particles. The file consists of parts. In each part, the bytes of
+    rank 0 come first, then the bytes of rank 1, and so on. An array of structures is one part with 38 bytes for each
     particle. A structure of arrays has one part for each variable.
     """
 
@@ -160,7 +162,9 @@ WORKLOADS: dict[str, Callable[[int, int | None], list[Pattern]]] = {
     "hacc-aos": lambda ranks, size: [hacc(ranks, size, _AOS)],
     "hacc-soa": lambda ranks, size: [hacc(ranks, size, _SOA)],
 }
-"""For each workload, a function that returns its patterns for a number of ranks and the bytes of a rank."""
+"""For each workload, a function that returns the patterns of the workload. The arguments are the number of ranks and
+the bytes of a rank.
+"""
 
 
 def tally(pattern: Pattern, domains: int) -> tuple[Tallies, int]:
@@ -182,8 +186,8 @@ def tally(pattern: Pattern, domains: int) -> tuple[Tallies, int]:
 
 
 def _within(place: int, block: NDArray[np.intp], length: int) -> tuple[Counts, NDArray[np.bool_]]:
-    """Each rank has a range of `length` along an axis. For each rank, return the length of the part of this range
-    before `place`, and whether `place` is inside the range.
+    """Return, for each rank, the length of the part of its range before `place`, and whether `place` is inside the
+    range. Along the axis, each rank has a range of `length` cells.
     """
     begin = block * length
     counts: Counts = np.clip(place - begin, 0, length)

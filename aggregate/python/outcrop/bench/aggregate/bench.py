@@ -3,9 +3,9 @@
     mpirun -n 8 outcrop agg bench -d SCRATCH            on these ranks
     outcrop agg bench -d SCRATCH --ranks 4,8,16         by mpirun of mpi4py's MPI, once for each number
 
-kernel.py contains the kernels, way.py contains the ways, and job.py determines the order of measurements. Usually one
-MPI program measures all ways. But some MPIs choose their implementation of MPI-IO when a program starts. Then each
-implementation needs its own program:
+The benchmark compares several ways to write and read the file. kernel.py contains the kernels, way.py contains the
+ways, and job.py determines the order of measurements. Usually one MPI program measures all ways. But some MPIs choose
+their implementation of MPI-IO when a program starts. With such an MPI, each implementation needs its own program:
 
 Open MPI   mpirun --mca io ompio       outcrop, mpi-io:ompio, posix   ─┐ alternating, task by task
            mpirun --mca io romio321    mpi-io:romio321                ─┘
@@ -44,7 +44,9 @@ if TYPE_CHECKING:
 RANKS = (4, 8, 16)
 MAX_RANKS = 4096
 COPIES_IN_MEMORY = 4
-"""The copies of a rank's data: original, written, read, and in the buffers of one way."""
+"""The number of copies of a rank's data in memory: the original, the written bytes, the bytes read, and the buffers of
+one way.
+"""
 COPIES_ON_DISK = 2
 SECONDS_BETWEEN_CHECKS = 0.1
 SECONDS_TO_END = 10.0
@@ -99,9 +101,9 @@ def bench(request: BenchRequest, ranks: str | None = None, png: Path | None = No
     """Measure all ways and print the figures. Returns the figures as JSON data on the first rank, and {} on other
     ranks.
 
-    If mpirun has not started this process, `ranks` is a list of numbers of ranks, separated by commas. Raises
-    InputError, StorageError if there is no room or an MPI program fails, and CorruptionError if the bytes read differ
-    from those written.
+    `ranks` is a list of numbers of ranks, separated by commas. It is used only if mpirun has not started this process.
+    Raises InputError for invalid options. Raises StorageError if there is no room or if an MPI program fails. Raises
+    CorruptionError if the bytes read differ from the bytes written.
     """
     job = request.job()
     if any(name in os.environ for name in LAUNCHERS):
@@ -135,7 +137,7 @@ def ranks_of(text: str | None) -> tuple[int, ...]:
 
 
 def check_room(directory: Path, job: Job, ranks: int, on_node: int) -> None:
-    """Raise InputError if the files do not fit in the directory, or the arrays do not fit in memory."""
+    """Raise InputError if the files do not fit in the directory, or if the arrays do not fit in memory."""
     largest = max(make_kernel(name, ranks, 0, job.bytes_of_rank).file_bytes for name in job.workloads)
     free = discover.free_disk_bytes(directory)
     if COPIES_ON_DISK * largest > free:
@@ -205,7 +207,7 @@ class Program:
 
 def programs_for(ways: Sequence[str], mpi_io: Sequence[str]) -> list[Program]:
     """Return the programs that measure these ways. `mpi_io` has the implementations of MPI-IO among which this MPI can
-    choose. `mpi_io` is empty if the MPI has no choice.
+    choose. `mpi_io` is empty if this MPI offers no choice.
     """
     if "mpi-io" not in ways or not mpi_io:
         return [Program(tuple(ways))]
@@ -234,7 +236,7 @@ def run_programs(launcher: Launcher, ranks: int, programs: Sequence[Program], jo
                 starts = launcher.command(ranks, *program.options)
                 command = [*starts, sys.executable, "-m", "outcrop.bench.aggregate.job", str(asked)]
                 said = (Path(folder) / f"{number}.said").open("w+")
-                # Extra threads of NumPy's libraries use memory and have no benefit here.
+                # The benchmark has no benefit from extra threads of NumPy's libraries, and they use memory.
                 environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
                 process = subprocess.Popen(command, stdout=said, stderr=subprocess.STDOUT, env=environment)
                 running.append((process, said))
@@ -247,8 +249,8 @@ def run_programs(launcher: Launcher, ranks: int, programs: Sequence[Program], jo
 
 
 def _wait(running: Sequence[tuple[subprocess.Popen[bytes], Any]]) -> None:
-    """Wait until all programs have ended or one has failed. After a failure, the other programs wait forever, so the
-    caller must end them. Raises StorageError.
+    """Wait until all programs have ended, or until one program has failed. After a failure, the other programs wait
+    forever, so the caller must end them. Raises StorageError.
     """
     while any(process.poll() is None for process, _ in running):
         if any(process.returncode for process, _ in running):
@@ -264,7 +266,7 @@ def _wait(running: Sequence[tuple[subprocess.Popen[bytes], Any]]) -> None:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End a process of mpirun. This process then ends its ranks."""
+    """End a process of mpirun. When mpirun receives the signal, it also ends its ranks."""
     if process.poll() is None:
         process.terminate()
         try:

@@ -73,8 +73,8 @@ def _of_way(way: str, declared: dict[str, Any], records: Iterable[dict[str, Any]
 
 def cell(mode: str, records: Sequence[dict[str, Any]], file_bytes: int) -> dict[str, Any]:
     """Return the figures of one mode of a workload, for all ways. `gain` is the median speed of Outcrop divided by the
-    median speed of the fastest other way. `gain_collective` compares Outcrop with the fastest MPI-IO in the same way. A
-    gain is None if one of its two speeds was not measured.
+    median speed of the fastest other way. `gain_collective` is the median speed of Outcrop divided by the median speed
+    of the fastest MPI-IO. A gain is None if one of these speeds was not measured.
     """
     ways = list(dict.fromkeys(sorted(record["way"] for record in records)))
     by_way = {way: [record for record in records if record["way"] == way] for way in ways}
@@ -97,7 +97,7 @@ def cell(mode: str, records: Sequence[dict[str, Any]], file_bytes: int) -> dict[
 
 
 def spread(values: Iterable[float]) -> dict[str, Any]:
-    """Return the minimum, the median, the maximum, and all values in the given order."""
+    """Return the minimum, the median and the maximum of the values, and all values in the given order."""
     every = list(values)
     return {"min": min(every), "median": median(every), "max": max(every), "all": every}
 
@@ -121,7 +121,7 @@ def head(figures: dict[str, Any]) -> Iterator[str]:
 
 def table(figures: dict[str, Any]) -> Iterator[str]:
     """Yield a table with a row for each mode and a column for each way. The last rows show the memory, and the times of
-    calls that the speeds do not include.
+    the calls that are not part of the measured speeds.
     """
     ways = figures["ways"]
     names = " | ".join(one["name"] for one in ways.values())
@@ -158,8 +158,8 @@ def remarks(figures: dict[str, Any]) -> Iterator[str]:
 
 
 def not_faster(figures: dict[str, Any], cell: dict[str, Any]) -> str:
-    """Return a remark on a cell in which Outcrop is slower. The remark has the ratio of speeds, says whether the
-    spreads overlap, and gives the share of each measured phase of Outcrop.
+    """Return a remark on a cell in which Outcrop is slower. The remark gives the ratio of the speeds, says whether the
+    spreads overlap, and gives the share of time of each phase of Outcrop.
     """
     ours, other = cell["seconds"][OURS], cell["seconds"][cell["best_other"]]
     inside = ours["min"] <= other["max"] and other["min"] <= ours["max"]

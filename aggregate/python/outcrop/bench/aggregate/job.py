@@ -13,9 +13,9 @@ measured alternately, so that changes of the machine's load affect all ways equa
     read    drop its pages ─► open ─► (warm: read once) ─► │ read │ ─► close, compare
                              measured from barrier to barrier, for the slowest rank
 
-Every write creates a new file. All ways read the same file. Each rank has written and flushed its part of this file by
-system calls. Open MPI chooses OMPIO or ROMIO when a program starts. So several MPI programs, each with its own ways,
-may share a schedule. Then one program performs a task while the others sleep (`Baton`).
+Every write creates a new file. All ways read the same file. Before the measurement, each rank writes and flushes its
+part of this file by system calls. Open MPI chooses OMPIO or ROMIO when a program starts. So several MPI programs, each
+with its own ways, may share a schedule. While one program performs a task, the other programs sleep (`Baton`).
 """
 
 from __future__ import annotations
@@ -110,8 +110,8 @@ class Baton:
 
 @dataclass
 class Declared:
-    """A way in use. `seconds` is the time to declare the way. `memory` and `bytes_by_rank` measure the memory that each
-    rank needs in addition for the declaration and the first task.
+    """A way in use. `seconds` is the time to declare the way. `memory` and `bytes_by_rank` measure the additional
+    memory that each rank needs for the declaration and the first task.
     """
 
     way: Way
@@ -150,8 +150,8 @@ class RankBench:
         self._ranks.wait_for_all()
 
     def measure(self, task: Task, mode: Mode) -> dict[str, Any]:
-        """Measure a task. Returns JSON data with the seconds of the slowest rank. For each of the way's own
-        measurements, `known` has the highest value of all ranks. Raises CorruptionError if the bytes read are wrong.
+        """Measure a task. Returns JSON data with the seconds of the slowest rank. `known` maps each measurement that
+        the way makes itself to the highest value of all ranks. Raises CorruptionError if the bytes read are wrong.
         """
         measured = self._write(task, mode) if mode.is_write else self._read(task, mode)
         every = self._ranks.of_all(measured["known"])
@@ -224,11 +224,15 @@ class RankBench:
         return self.declared[name].way
 
     def _other_than(self, name: str) -> str:
-        """Return the name of another way than `name`. This other way reads back the file that `name` has written."""
+        """Return the name of a way that differs from `name`. This other way reads back the file that the way `name` has
+        written.
+        """
         return next((other for other in self.declared if other != name), "outcrop") if name == "posix" else "posix"
 
     def _note_memory(self, name: str) -> None:
-        """Record the memory that a way needs in its first task. Later calls change nothing."""
+        """Record the memory that a way needs in its first task. The first call records it, and later calls change
+        nothing.
+        """
         one = self.declared[name]
         if not one.bytes_by_rank:
             one.bytes_by_rank = self._ranks.of_all(one.memory.bytes_more)

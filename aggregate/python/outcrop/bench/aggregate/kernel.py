@@ -22,7 +22,7 @@ from outcrop.errors import InputError
 S3D_VARIABLES = {"mass": 11, "velocity": 3, "pressure": 1, "temperature": 1}
 """The number of components of each variable."""
 MAX_RANK_BYTES = 1 << 30
-"""MPI-IO counts the bytes of a call in 32 bits."""
+"""The maximum number of bytes of a rank. A limit is needed because MPI-IO counts the bytes of a call in 32 bits."""
 
 
 @dataclass(frozen=True)
@@ -102,8 +102,8 @@ KERNELS: dict[str, Callable[[int, int, int], Kernel]] = {
 
 
 class Contents:
-    """The random bytes of a rank's variables. Each stamp gives different bytes, so that bytes of earlier turns are
-    detected.
+    """The random bytes of a rank's variables. Each stamp gives different bytes. So the comparison detects bytes of
+    earlier turns.
     """
 
     def __init__(self, kernel: Kernel, rank: int) -> None:
@@ -118,13 +118,15 @@ class Contents:
         return self._bytes(self._stamped)
 
     def emptied(self) -> NDArray[np.uint8]:
-        """Return memory for a read. Before the read, every byte in it differs from the expected byte."""
+        """Return memory for a read. Before the read, every byte of this memory differs from the byte that the read must
+        store there.
+        """
         np.bitwise_not(self._stamped, out=self._found)
         return self._bytes(self._found)
 
     @property
     def is_right(self) -> bool:
-        """Return whether the bytes read equal the bytes that were stamped last."""
+        """True if the bytes read equal the bytes of the last call of stamped()."""
         return bool(np.array_equal(self._bytes(self._found), self._bytes(self._stamped)))
 
     def _bytes(self, words: NDArray[np.uint64]) -> NDArray[np.uint8]:
@@ -132,7 +134,7 @@ class Contents:
 
 
 def _mixed(stamp: int) -> int:
-    """Return a number of 64 bits for a stamp. Every byte differs from the same byte of the previous and of the next
-    stamp.
+    """Return a number of 64 bits for a stamp. Each byte of this number differs from the same byte of the numbers for
+    the previous and the next stamp.
     """
     return (stamp + 1) * 0x9E3779B97F4A7C15 % 2**64

@@ -1,4 +1,4 @@
-"""The ways to transfer one file. The benchmark compares these ways.
+"""The ways to write and read one file. The benchmark compares these ways.
 
 outcrop     this library, with a plan that is declared once
 mpi-io      MPI-IO of the running MPI (OMPIO or ROMIO): one view of all variables, one collective call
@@ -7,8 +7,8 @@ posix       each rank transfers its own runs, with one pwrite or pread for each
 declare ─► create or open ─► write or read ─► close     all calls are collective; only write and read are measured
 
 The file view of a kernel is an MPI datatype. This module makes the datatype by calls of MPI that count in 32 bits. It
-does not use mpi4py for this, because mpi4py prefers calls that count in 64 bits. ROMIO of MPICH 4.0 ends the program
-when it gets a datatype that was made by such calls.
+does not make the datatype by mpi4py, because mpi4py prefers calls that count in 64 bits. ROMIO of MPICH 4.0 ends the
+program when it gets a datatype that was made by such calls.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ class Way(Protocol):
         """Open the file to read it."""
 
     def write(self, memory: Memory) -> dict[str, float]:
-        """Write all variables of this rank. Returns the way's own measurements at this rank."""
+        """Write all variables of this rank. Returns the measurements that the way makes itself on this rank."""
 
     def read(self, memory: Memory) -> dict[str, float]:
-        """Read all variables of this rank. Returns the way's own measurements at this rank."""
+        """Read all variables of this rank. Returns the measurements that the way makes itself on this rank."""
 
     def close(self) -> None:
         """Close the file."""
@@ -90,7 +90,7 @@ class MpiIo:
         self._mpi, self._world, self._kernel = MPI, world, kernel
         self._view = view_of(MPI, kernel)
         self.implementation = ""
-        """OMPIO or ROMIO, if known. Set when a file is opened."""
+        """OMPIO or ROMIO, or "" if unknown. This value is set when a file is opened."""
 
     def create(self, path: Path, durable: bool) -> None:
         self._durable = durable
@@ -164,8 +164,8 @@ MAKERS: dict[str, Callable[[Any, Kernel, Path], Way]] = {"outcrop": OutcropWay, 
 
 
 def implementation_of_open_mpi(chosen: str) -> str:
-    """Return the implementation of MPI-IO that the user has chosen. The choice is needed because an open file does not
-    name its implementation.
+    """Return the implementation of MPI-IO that the user has chosen. This function is needed because an open file does
+    not tell its implementation.
     """
     if not chosen:
         return "MPI-IO that Open MPI prefers"
