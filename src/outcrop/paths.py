@@ -48,7 +48,7 @@ def as_path(given: object, name: str) -> Path:
 
 
 def as_place(given: object, name: str) -> Path:
-    """Convert text or an os.PathLike to a Path. The path may lead to nothing. Raises InputError if the path cannot be
+    """Convert text or an os.PathLike to a Path. The path need not exist. Raises InputError if the path cannot be
     followed."""
     path = as_path(given, name)
     is_there(path)

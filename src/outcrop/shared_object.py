@@ -92,8 +92,8 @@ def _machine() -> list[str]:
 
 
 def run_compiler(command: Sequence[str], what: str) -> None:
-    """Run a compiler on `what`. If the compiler fails, raises InputError with the first line of its output that has the
-    word "error"."""
+    """Run the command of a compiler. If the compiler fails, raises InputError with the first line of the compiler's
+    output that has the word "error". The message calls the compiled code by the name `what`."""
     done = _run(command)
     if done.returncode != 0:
         first = next((line for line in done.stderr.splitlines() if "error" in line), done.stderr)

@@ -341,8 +341,8 @@ def _choice(spec: ArraySpec, tier: Tier, working: Tier) -> Choice:
 
 
 def _seconds(count: float, per_second: float | None) -> float:
-    """Return the time of a transfer. The result is 0 for an unmeasured tier: no other tier was possible, so the time
-    has no effect."""
+    """Return the time of a transfer. For an unmeasured tier, the result is 0. No other tier was possible in this case,
+    so the time has no effect."""
     return count / per_second if per_second else 0.0
 
 

@@ -145,8 +145,8 @@ def run_options(given: Mapping[str, Any], needs_directory: bool = True, or_else:
 
 def return_freed_memory() -> None:
     """Make the C library return each large block to the system when the block is freed. The library does this at first,
-    but later it keeps larger and larger freed blocks. With these blocks the process needs more memory than the
-    window."""
+    but later it keeps larger and larger freed blocks. Because of the blocks that are kept, the process needs more
+    memory than the window."""
     with contextlib.suppress(OSError, AttributeError):  # a C library without mallopt
         ctypes.CDLL(None).mallopt(_MMAP_THRESHOLD, _THRESHOLD_BYTES)
 

@@ -7,7 +7,7 @@ follow so many streams of data.
 
 At both ends of a row, the results of whole vectors are wrong. So the ends are stored again after the row. Cells of a
 fixed rim get their old values. Cells that need values beyond the grid are computed one by one. Padding is set to zero.
-The values for the ends are taken before the row is stored, because a field may be updated in place:
+The values for the ends are computed or saved before the row is stored, because a field may be updated in place:
 
     | edge: computed or kept |        whole vectors, stored        | edge | padding: 0 |
       ──────────────────────── stored again afterwards ─────────────────────────────

@@ -1,4 +1,5 @@
-"""A stencil is one time step of a grid: fields, parameters and updates. C and NumPy compute the same bits from it.
+"""A stencil is one time step of a grid: fields, parameters and updates. Programs in C and in NumPy compute the same
+bits from a stencil.
 
     u, k = Field("u"), Parameter("k", 0.1)
     smooth = Stencil("smooth", {u: u[0, 0, 0] + k * (u[0, 0, 1] - 2 * u[0, 0, 0] + u[0, 0, -1])})

@@ -278,9 +278,9 @@ def initial_planes(lowered: Lowered | None, manifest: Description, filled: Colle
     """Return the initial values for arrays that have no values yet. These values come from `.data` of Devito's
     functions.
 
-    If the user has assigned a field, `.data` of the field's function is ignored, also for the previous values. A
-    function of Devito has one array for each time. Raises InputError when the arrays of one function have different
-    halos.
+    If the user has assigned a field, `.data` of the field's function is ignored. The previous values in `.data` are
+    ignored, too. A function of Devito has one array for each time. Raises InputError when the arrays of one function
+    have different halos.
     """
 
     def planes_of(array: NDArray[Any]) -> PlaneSource:

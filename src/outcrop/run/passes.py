@@ -131,8 +131,8 @@ class PassRunner:
 
 @contextmanager
 def _interrupts_call(action: Callable[[], None]) -> Iterator[None]:
-    """While the body of the `with` runs, Ctrl-C calls `action`. Without this, Python raises KeyboardInterrupt at any
-    place, for example in a wait or while the bar is drawn."""
+    """While the body of the `with` runs, Ctrl-C calls `action`. Without this handler, Python raises KeyboardInterrupt
+    at any place, for example in a wait or while the bar is drawn."""
     if threading.current_thread() is not threading.main_thread():
         yield  # only the main thread can set handlers
         return

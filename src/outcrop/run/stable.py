@@ -37,8 +37,9 @@ def refuse_unstable(stencil: Stencil, manifest: Description, ranges: Mapping[str
     Raise nothing when the ranges alone cannot decide this.
 
     This function is called before the first step. `ranges` has the known minimum and maximum of fields that are only
-    read. With several fields, growth is certain under two conditions. An extreme of one field is unstable together with
-    each combination of extremes of the other fields. The largest stable step is the same for all these combinations.
+    read. If several fields are only read, growth is certain if two conditions are met. An extreme of one field is
+    unstable together with every combination of extremes of the other fields. All these combinations have the same
+    largest stable step.
     """
     names = [entry.name for entry in manifest.static]
     if manifest.unstable:

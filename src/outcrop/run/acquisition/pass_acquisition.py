@@ -47,8 +47,8 @@ class PointInjection:
     """In step t, values[t - first_step, i] is added to field[cells[i]] for each point i. The order of the additions is
     injection by injection, and point by point within an injection.
 
-    `values` has the shape (steps, points) and the field's dtype. Its first row is for step `first_step`. A point in the
-    rim is refused unless all values of the point are 0, because the rim never changes.
+    `values` has the shape (steps, points) and the field's dtype. Its first row is for step `first_step`. The rim never
+    changes. Therefore a point in the rim is refused if a value of this point is not 0.
     """
 
     field: int
@@ -120,10 +120,10 @@ class FieldSum:
     """Sums over all cells of a field after `step` steps. The cells of the rim are included. `sum` is the sum of the
     values, and `squares` is the sum of their squares. Both are float64.
 
-    Each group of 64 bytes along x is summed first. For this, the second half of the group is added to the first half,
-    until one number is left. The sums of the groups are then added without rounding. Therefore the bits of a sum do not
-    depend on the plan or on the number of threads. `minimum` and `maximum` ignore NaN. Both are infinite if every cell
-    is NaN.
+    Each group of 64 bytes along x is summed first. For this, the second half of the group is added to the first half.
+    This is repeated until one number is left. The sums of the groups are then added without rounding. Therefore the
+    bits of a sum do not depend on the plan or on the number of threads. `minimum` and `maximum` ignore NaN. Both are
+    infinite if every cell is NaN.
     """
 
     step: int

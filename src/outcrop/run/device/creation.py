@@ -77,8 +77,8 @@ _TAIL_BYTES = 1 << 20
 
 
 def are_devices(places: list[Path], raw_device: bool) -> bool:
-    """Return True if all places of a new run are block devices, and False if no place is. Raises InputError if
-    `raw_device` does not agree with this result, or if only some places are block devices."""
+    """Return True if all places of a new run are block devices, and False if none of the places is a block device.
+    Raises InputError if `raw_device` does not agree with this result, or if only some places are block devices."""
     devices = [place for place in places if device_use.is_block_device(place)]
     others = [place for place in places if place not in devices]
     if raw_device and others:
@@ -186,7 +186,7 @@ def _check_member(device: Path, header: Header, force: bool) -> None:
 
 
 def _run_at(device: Path, identity: object) -> Manifest | None:
-    """Return the manifest of the run on `device`. If no run with this identity is there, return None."""
+    """Return the manifest of the run with this identity on `device`. If the device has no such run, return None."""
     try:
         found = Device(device).read()
     except InputError:
@@ -286,9 +286,9 @@ def _errors_named(device: Path) -> Iterator[None]:
 
 
 def check_records_folder(devices: list[Path], manifest: Description, force: bool) -> None:
-    """Check the folder of records. Raises InputError if the run needs such a folder and has none, or does not need the
-    folder that is given. The folder must be new or empty. With `force`, the folder may also belong to a run that no
-    longer exists, or to the run on these devices."""
+    """Check the folder of records. Raises InputError if the run needs such a folder and none is given. Also raises
+    InputError if a folder is given that the run does not need. The folder must be new or empty. With `force`, the
+    folder may also belong to a run that no longer exists, or to the run on these devices."""
     if bool(manifest.taps) != bool(manifest.records):
         raise InputError(
             f"{devices[0]}: block devices hold arrays only; give records=DIRECTORY for the files of sources, "

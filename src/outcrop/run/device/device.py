@@ -116,7 +116,7 @@ class Device(RunStorage):
             check_sizes(self.records(manifest), manifest)
 
     def records(self, manifest: Manifest) -> Directory:
-        """Return the folder of records. Raises StorageError unless the MEMBER file in the folder names this run."""
+        """Return the folder of records. Raises StorageError if the MEMBER file in the folder does not name this run."""
         if self._records is None or not self._records.is_here():
             self._records = _records_of(manifest, self.path)
         return self._records
@@ -224,8 +224,8 @@ def member_text(manifest: Manifest, index: int) -> str:
 
 
 def member_of(header: Header) -> dict[str, object]:
-    """Return the values in the text of a header that `member_text` has made. For the header of a run's first device,
-    the result is empty, because its text is the manifest."""
+    """Return the values in the text of a header that `member_text` has made. In the header of a run's first device, the
+    text is the manifest. For this header the result is empty."""
     content = json.loads(header.text) if header.kind == SHARE else {}
     return content if isinstance(content, dict) else {}
 
@@ -240,8 +240,8 @@ def signature_on(path: Path, handle: int) -> str:
 
 
 def _records_of(manifest: Manifest, device: Path) -> Directory:
-    """Return the open folder of records of the run on `device`. Raises StorageError unless the MEMBER file in the
-    folder names the run."""
+    """Return the open folder of records of the run on `device`. Raises StorageError if the MEMBER file in the folder
+    does not name the run."""
     assert manifest.records is not None
     what = f"{manifest.records}, records of the run on {device},"
     try:
@@ -266,8 +266,8 @@ def opened(path: Path, flags: int) -> Iterator[int]:
 
 
 def _find_share(share: tuple[str, int], name: Path) -> Path:
-    """Return the path of the device whose header names this share: the identity of the run and the index of the device.
-    The device `name` is tried first, then all other devices. Raises StorageError if no device has the share."""
+    """Return the path of the device whose header has this identity of a run and this index of a device. The device
+    `name` is tried first, then all other devices. Raises StorageError if no device has the share."""
     for path in (name, *device_use.all_devices()):
         with suppress(InputError), opened(path, os.O_RDONLY) as handle:
             header = header_of(path, handle)

@@ -90,8 +90,8 @@ def claim(path: Path) -> int:
         raise InputError(f"{path} is in use: {use}; a device must be free")
     handle = open_device(path, os.O_RDONLY | os.O_EXCL)
     try:
-        # This lock prevents udev from reading the device; O_EXCL does not. If udev is reading the device now, the lock
-        # fails. This failure is ignored for block devices.
+        # This lock prevents udev from reading the device. O_EXCL does not prevent this. If udev is reading the device
+        # now, the lock fails. This failure is ignored for block devices.
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         if not number:
@@ -157,7 +157,7 @@ def _partitions(disk: Path) -> Iterator[Path]:
 
 def _mount_point(number: str) -> str:
     """Return the path where this process sees the device mounted, or "" if the device is not mounted. For btrfs, the
-    name of the device is compared, because the number in mountinfo is not that of the device."""
+    name of the device is compared, because mountinfo does not have the number of the device."""
     for line in (_read(PROC / "self" / "mountinfo") or "").splitlines():
         before, _, after = line.partition(" - ")
         fields, source = before.split(), after.split()[1:2]

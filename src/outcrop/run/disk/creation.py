@@ -185,8 +185,8 @@ def _make_shards(directories: list[Directory], manifest: Manifest, folder: str) 
 
 
 def check_contents(there: dict[int, Directory], description: Description, force: bool) -> None:
-    """Raise InputError unless each existing directory is empty or holds only files that the run may replace. `there`
-    maps the number of a directory to the directory; number 0 is the run's own directory."""
+    """Raise InputError if an existing directory holds files that the new run must not replace. `there` maps numbers to
+    the existing directories. Number 0 is the run's own directory."""
     own = there.get(0)
     old = read_manifest(own) if own is not None and own.status(MANIFEST) else None
     if own is not None and old is not None and old.phase != NEW and not force:

@@ -2,8 +2,8 @@
 other files.
 
 A manifest may come from an untrusted source. The types, ranges and names in the manifest are checked against the
-annotations in this module before any other file of the run is opened. Values that can be computed from other values are
-compared with the computed values.
+annotations in this module before any other file of the run is opened. If a value can be computed from other values of
+the manifest, it is compared with the computed value.
 """
 
 from __future__ import annotations

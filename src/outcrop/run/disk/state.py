@@ -188,7 +188,7 @@ class State:
         self._storage.tidy(self.manifest)
 
     def change(self, **values: object) -> None:
-        """Commit the manifest with these new values of entries."""
+        """Replace these entries of the manifest by new values, and commit the manifest."""
         self._store(replace(self.manifest, **values))  # type: ignore[arg-type]
 
     def refresh(self) -> None:

@@ -86,8 +86,8 @@ def complete(state: State, io: str = "auto") -> None:
 
 
 def padded(planes: PlaneSource, manifest: Description) -> PlaneSource:
-    """Return a function that returns planes of the arrays, including the padding. `planes` returns planes of the user's
-    grid. The padding gets zeros."""
+    """Return a function that returns planes of the arrays, including the padding. The new function gets planes of the
+    user's grid from `planes`, and fills the padding with zeros."""
     if not any(manifest.padding):
         return planes
     pads = [0, 0, 0]
@@ -183,7 +183,7 @@ class PlanesView(ABC):
         planes = range(self.shape[0])[z_index]  # range indexing accepts negative numbers and raises IndexError
         one = isinstance(planes, int)
         wanted = range(planes, planes + 1) if isinstance(planes, int) else planes
-        # Indexing an array of 0 bytes gives the shape of the result.
+        # To find the shape of the result, an array that needs no memory is indexed.
         inside = np.empty(self.shape[1:], dtype=[])[rest].shape
         result: NDArray[Any] = np.empty((len(wanted), *inside), dtype=self.dtype)
         done = 0
@@ -216,7 +216,7 @@ class FieldView(PlanesView):
         """Return the selected cells of one generation, even while another process executes the run.
 
         While this method reads, the other process may commit. The next pass of that process then overwrites the planes
-        that are read here. Therefore planes are read again if the generation has changed.
+        that this method reads. Therefore planes are read again if the generation has changed.
         """
         state = self._state
         for _ in range(READ_ATTEMPTS):

@@ -1,6 +1,6 @@
 """Initial values as `InputArray`s, from texts of `--init` and from values that users assign.
 
-On a grid of two axes, the word plane means a row here.
+In this module, the word plane means a row if the grid has two axes.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ def is_named(text: str) -> bool:
 
 
 def needs_shape(text: str) -> bool:
-    """Return True if `parse_source` needs the shape of the grid for this text. This is so for values without a shape,
-    and for a file that is interpolated."""
+    """Return True if `parse_source` needs the shape of the grid for this text. The shape is needed for values that have
+    no shape, and for a file that is interpolated."""
     return is_named(text) or _RESAMPLE.fullmatch(text) is not None
 
 

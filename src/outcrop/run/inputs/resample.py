@@ -301,7 +301,7 @@ class Interpolator:
             block = np.asarray(self._array.planes(z, z + 1))
             require_real(self._array.name, block.dtype)
             dtype = np.result_type(block.dtype, np.float32) if self._blends else block.dtype
-            self._near[z] = np.array(block[0], dtype)  # copied: a view keeps all planes of its group in memory
+            self._near[z] = np.array(block[0], dtype)  # copied, because a view keeps all planes of the group in memory
         return self._near[z]
 
 
