@@ -1,10 +1,10 @@
-"""Carry a cone and a square once around a periodic box, with one scheme of first order and one of second order.
+"""Carry a cone and a square once around a periodic box. Compare a scheme of first order with a scheme of second order.
 
     .venv/bin/python examples/advection.py [--size 256] [--steps 512] [--memory 1MiB] [-d DIRECTORY]
 
-The wind is diagonal. Its speed carries the shapes back to their start in exactly the given number of steps. So every
-difference from the start is an error of the scheme. `advection.png` shows the start, both results, and the values along
-the diagonal.
+The wind is diagonal. With its speed, the shapes return to their start after exactly the given number of steps. Every
+difference from the start is therefore an error of the scheme. `advection.png` shows the start, both results, and the
+values along the diagonal.
 """
 
 from collections.abc import Sequence
@@ -24,7 +24,8 @@ def start(size: int) -> np.ndarray:
 
 
 def carried(order: int, first: np.ndarray, given: options.Options) -> np.ndarray:
-    """Carry `first` once around the box and return the result. Print the mean error and the change of the sum."""
+    """Carry the initial values `first` once around the box and return the final values. Print the mean error and the
+    change of the sum of all values."""
     dt = 0.25
     speed = first.shape[0] / (given.steps * dt)  # one trip around the box, along both axes
     sim = oc.Simulation(

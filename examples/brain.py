@@ -1,4 +1,4 @@
-"""Blur a measured brain volume with fifty heat steps in 8 MiB of memory, and draw it before and after.
+"""Blur a measured brain volume with fifty heat steps in 8 MiB of memory. Draw the volume before and after these steps.
 
     .venv/bin/python examples/brain.py [--size 233] [--steps 50] [--memory 8MiB] [-d DIRECTORY]
 

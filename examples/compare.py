@@ -46,8 +46,8 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Variant:
-    """One way to run the program. `run` takes the options. `limit_bytes` limits the memory of the process, including
-    the page cache, if the system allows this."""
+    """One way to run the program. `run` runs the program with the given options. `limit_bytes` limits the memory of the
+    process, including the page cache, if the system allows this."""
 
     text: str
     run: Callable[[argparse.Namespace], Outcome]
@@ -87,8 +87,8 @@ def parser(about: str | None, script: str, size: int, memory: str) -> argparse.A
 
 
 def memory_size(text: str) -> str:
-    """Check the text of a memory budget, in the form that `outcrop run` accepts, and return the text. `argparse` calls
-    this function."""
+    """Check that the text is a memory budget that `outcrop run` accepts, and return the text. `argparse` calls this
+    function."""
     try:
         parse_bytes(text, 1 << 40)
     except InputError as error:
@@ -105,8 +105,8 @@ def measure(
     """Return all outcomes of each variant. In a child process, print the outcome of the child's variant and return
     None.
 
-    `prepare` makes the files that the variants share, in a new folder inside the given directory. This function removes
-    the folder at the end. If `prepare` changes options, all variants get the changed options.
+    `prepare` makes the files that the variants share. Their folder is a new folder inside the given directory, and is
+    removed at the end. If `prepare` changes options, all variants get the changed options.
     """
     if given.variant is not None:
         try:
@@ -140,8 +140,8 @@ def _in_a_process(script: str, name: str, variant: Variant, given: argparse.Name
 
 
 def ratio(found: Found, name: str, base: str = "dram") -> float:
-    """Return the time of the variant `name` divided by the time of `base`. This is the median of the ratios in all
-    repeats."""
+    """Return the time of the variant `name` divided by the time of the variant `base`. The result is the median over
+    all repeats."""
     return median(one.seconds / other.seconds for one, other in zip(found[name], found[base], strict=True))
 
 

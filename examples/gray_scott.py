@@ -1,4 +1,4 @@
-"""Two species react and diffuse until spots fill the plane.
+"""Compute how two chemical species react and diffuse until spots fill the plane.
 
     .venv/bin/python examples/gray_scott.py [--size 320] [--steps 8000] [--memory 4MiB] [-d DIRECTORY]
 

@@ -1,10 +1,10 @@
-"""Compute with the lattice Boltzmann method how two shear layers roll up into vortices (Kelvin-Helmholtz instability).
+"""Compute how two shear layers roll up into vortices (Kelvin-Helmholtz instability), with the lattice Boltzmann method.
 
     .venv/bin/python examples/lattice_boltzmann.py [--size 192] [--steps 2400] [--memory 10MiB] [-d DIRECTORY]
 
-The box is periodic. `lattice_boltzmann.png` shows the vorticity at four times. The program checks that mass is
-conserved. Before this, it checks the viscosity with Taylor-Green vortices: a checkerboard of vortices whose decay is
-known. The initial shear layers are those of M. L. Minion and D. L. Brown, J. Comput. Phys. 138, 734, 1997.
+The box is periodic. `lattice_boltzmann.png` shows the vorticity at four times. The program first checks the viscosity
+with Taylor-Green vortices, a checkerboard of vortices whose decay is known. At the end, the program checks that mass is
+conserved. The initial shear layers are those of M. L. Minion and D. L. Brown, J. Comput. Phys. 138, 734, 1997.
 """
 
 from collections.abc import Sequence
@@ -23,8 +23,8 @@ TIMES = 4
 
 
 def at_rest_but_moving(uy: np.ndarray, ux: np.ndarray) -> dict[str, np.ndarray]:
-    """Return the fields f0 ... f8 of the equilibrium at density 1 and velocity (uy, ux). From each field, its value in
-    a fluid at rest is subtracted."""
+    """Return the fields f0 ... f8 of the equilibrium at density 1 and velocity (uy, ux). Each field is the difference
+    from its value in a fluid at rest."""
     fields = {}
     for number, ((cy, cx), weight) in enumerate(zip(DIRECTIONS, WEIGHTS, strict=True)):
         along = cy * uy + cx * ux

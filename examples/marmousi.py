@@ -28,7 +28,7 @@ from outcrop.errors import InputError
 from outcrop.paths import make_directory
 
 MODEL = Path(__file__).parent / "data" / "marmousi_vp.npy.xz"
-LENGTH, DEPTH = 12000.0, 3000.0  # of the model, in metres
+LENGTH, DEPTH = 12000.0, 3000.0  # length and depth of the model, in metres
 PANELS = 6
 
 
@@ -78,7 +78,7 @@ def ricker(frequency: float, dt: float, seconds: float) -> np.ndarray:
 
 
 def simulate(survey: Survey, directory: Path) -> oc.Simulation:
-    """Make the run and compute all steps. If the run exists, only the missing steps are computed."""
+    """Make the run and compute all steps. If the run already exists, compute only the missing steps."""
     model, shape, h = load_model(), survey.shape, survey.spacing
     stencil = oc.stencils.acoustic(order=8, ndim=3, sponge=True)
     v, step = oc.Field("v"), oc.Parameter("dt", 0.001)
@@ -136,7 +136,7 @@ def draw_seismogram(sim: oc.Simulation, survey: Survey, path: Path) -> None:
 
 
 def draw_snapshots(sim: oc.Simulation, survey: Survey, path: Path) -> None:
-    """Draw the section through the shot at several times. The picture shows the wave on top of the velocities of the
+    """Draw the section through the shot at several times. Each picture shows the wave in front of the velocities of the
     model."""
     views, h = sim.snapshots["u"], survey.spacing
     velocity = sim["v"][:, round(survey.shot[1] / h)].T / 1000

@@ -1,9 +1,9 @@
-"""A pulse of light meets a glass cylinder, which focuses it.
+"""Compute how a glass cylinder focuses a pulse of light.
 
     .venv/bin/python examples/maxwell.py [--size 600] [--steps 700] [--memory 2MiB] [-d DIRECTORY]
 
 A plane wave travels along x through a periodic box. The electric field E is perpendicular to the picture. `maxwell.png`
-shows the wave at four times. The scheme conserves its energy up to the rounding of float32, also in the glass.
+shows the wave at four times. The scheme conserves the energy of the wave up to rounding in float32, also in the glass.
 """
 
 from collections.abc import Sequence
@@ -56,7 +56,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         force=True,
     )
     inside = np.hypot(y - centre[0], x - centre[1]) < radius
-    # Hy lies half a cell ahead of Ez, and its time is half a step earlier.
+    # The position of Hy is half a cell ahead of Ez, and the time of Hy is half a step before Ez.
     hy = -pulse(x + 0.5 + STEP / 2, nx)
     sim.assign({"ez": pulse(x, nx), "hx": 0.0, "hy": hy, "eps": np.where(inside, GLASS, 1.0)})
 

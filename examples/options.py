@@ -27,8 +27,8 @@ class Options:
 
 
 def parse(about: str | None, argv: Sequence[str] | None, *, name: str, size: int, steps: int, memory: str) -> Options:
-    """Parse the options of the example `name`, and make its directory. `size`, `steps` and `memory` are the
-    defaults."""
+    """Parse the options of the example `name`, and make the directory for its files. `size`, `steps` and `memory` are
+    the defaults of these options."""
     parser = argparse.ArgumentParser(
         prog=f"{name}.py", description=about, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -41,7 +41,7 @@ def parse(about: str | None, argv: Sequence[str] | None, *, name: str, size: int
         "-d", "--directory", type=folder, default=Path(name), help=f"folder of run and picture [{name}]"
     )
     given = parser.parse_args(argv)
-    import matplotlib  # imported here, because programs without pictures use this module too
+    import matplotlib  # not imported at the top, because programs without pictures use this module too
 
     matplotlib.use("Agg")  # this backend draws without a display
     make_directory(given.directory)
@@ -67,8 +67,8 @@ def folder(text: str) -> Path:
 
 
 def checked(convert: Callable[[str], Value], accepts: Callable[[Value], bool], words: str) -> Callable[[str], Value]:
-    """Return a function that converts the text of an option. If `accepts` is false for the value, the error says that
-    the value must be `words`.
+    """Return a function that converts the text of an option. The function raises an error if the text cannot be
+    converted, or if `accepts` is false for the value. The message says what the value must be, in the words of `words`.
     """
 
     def parse_value(text: str) -> Value:
@@ -83,5 +83,6 @@ def checked(convert: Callable[[str], Value], accepts: Callable[[Value], bool], w
 
 
 def at_least(least: int) -> Callable[[str], int]:
-    """Return a function that converts the text of an option to a whole number with a minimum."""
+    """Return a function that converts the text of an option to a whole number and checks that the number is at least
+    `least`."""
     return checked(int, lambda value: value >= least, f"a whole number of at least {least}")

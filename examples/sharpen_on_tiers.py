@@ -54,8 +54,8 @@ def make_files(given: argparse.Namespace) -> None:
     rows = np.cumsum(random.standard_normal((ROWS, n), "float32"), axis=1)
     for name in ("image", "padded"):
         path = given.directory / f"{name}.npy"
-        oc.array((n + 2, n), "float32", path=path).close()  # values begin at a page
-        with open(path, "r+b") as file:  # written in large pieces, as most programs do
+        oc.array((n + 2, n), "float32", path=path).close()  # in this file, the values begin at a page boundary
+        with open(path, "r+b") as file:  # values are written in large pieces, as most programs write files
             file.seek(-(n + 2) * n * 4, os.SEEK_END)
             for row in range(0, n + 2, ROWS):
                 rows[: n + 2 - row].tofile(file)
@@ -64,7 +64,8 @@ def make_files(given: argparse.Namespace) -> None:
 
 
 def read_only(given: argparse.Namespace, tier: str) -> dict[str, np.ndarray]:
-    """Return both read-only arrays: mapped files, mapped files whose pages are already in memory, or copies in DRAM."""
+    """Return both read-only arrays. `tier` says whether they are mapped files, mapped files whose pages are already in
+    memory, or copies in DRAM."""
     files = {name: oc.open_array(given.directory / f"{name}.npy").values for name in ("image", "padded")}
     if tier == "file":
         return files
@@ -112,8 +113,8 @@ def timed(work: Callable[[], None]) -> float:
 
 
 def sharpen_cold(given: argparse.Namespace) -> Outcome:
-    """Compute on files whose pages are not in memory yet. The limit on the memory of this process then includes these
-    pages. While some threads wait for pages, other threads compute.
+    """Compute with mapped files whose pages are not in memory yet. The pages then count towards the memory limit of
+    this process. The process has more threads than cores, so some threads compute while others wait for pages.
     """
     for name in ("image", "padded"):
         with open(given.directory / f"{name}.npy", "rb") as file:
@@ -124,7 +125,7 @@ def sharpen_cold(given: argparse.Namespace) -> Outcome:
 def out_of_core(given: argparse.Namespace) -> Outcome:
     """Compute out of core with the library's stencil. This stencil convolves and subtracts in one step."""
     n, path = given.size, given.directory / "padded.npy"
-    first = path.stat().st_size - (n + 1) * n * 4  # values begin after the header and a spare row
+    first = path.stat().st_size - (n + 1) * n * 4  # offset of the first value, after the header and a spare row
 
     def rows(y0: int, y1: int) -> np.ndarray:
         return np.fromfile(path, "float32", (y1 - y0) * n, offset=first + y0 * n * 4).reshape(-1, n)
@@ -138,7 +139,7 @@ def out_of_core(given: argparse.Namespace) -> Outcome:
 
 
 def sample(sharp: np.ndarray) -> list[float]:
-    """Return the mean of each of some rows, without the rim."""
+    """Return the means of some rows, without the cells of the rim."""
     rows = range(REACH, sharp.shape[0] - REACH, max(1, sharp.shape[0] // 16))
     return [float(np.mean(sharp[row][REACH:-REACH], dtype="float64")) for row in rows]
 

@@ -3,8 +3,8 @@
     .venv/bin/python examples/stream_function.py [--size 128] [--steps 20000] [--memory 768KiB] [-d DIRECTORY]
 
 Contours of the stream function are streamlines. The flux between neighbouring streamlines is the same everywhere.
-`stream_function.png` shows the streamlines on top of the speed. The program also solves the equations directly and
-prints the remaining error of the iteration.
+`stream_function.png` shows the speed as colours, and the streamlines as lines. The program also solves the equations
+directly. It prints the remaining difference between the iteration and this direct solution.
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,5 @@
-"""Compute potential flow through a box by Jacobi's iteration, with no, partial or full persistence.
+"""Compute potential flow through a box by Jacobi's iteration, without persistence, with partial persistence, and with
+full persistence.
 
     .venv/bin/python examples/stream_function_on_tiers.py [--size 6144] [--steps 60] [--every 30] [-d DIRECTORY]
     .venv/bin/python examples/stream_function_on_tiers.py --size 512 --until 1e-4      until the change is 1e-4
@@ -13,8 +14,9 @@ DIRECTORY. Arrays are made there and removed at the end. The printed table has t
     out of core            The engine computes, and commits after each pass.
 
 The progress of the iteration is ‖Δψ‖/‖ψ‖, the change of the last step. With `--until`, the program first iterates
-without measuring, to find the number of steps that this change needs. The last line of the output is the minimum time
-of full persistence. This is the number of written bytes divided by the bandwidth at which the tier makes bytes durable.
+without measuring, to find the number of steps after which the change is small enough. The last line of the output is
+the minimum time of full persistence. The minimum time is the number of written bytes divided by the bandwidth at which
+the tier makes bytes durable.
 """
 
 import argparse
@@ -46,8 +48,8 @@ def initial(n: int) -> np.ndarray:
 
 
 def iterate(given: argparse.Namespace, even: Array, odd: Array, needed_bytes: int) -> Outcome:
-    """Compute all steps on two arrays, and return the measurements. After each step, the array with the new values
-    counts the step. It commits if a commit is due.
+    """Compute all steps on two arrays, and return the measurements. After each step, add 1 to the steps of the array
+    with the new values, and commit this array if a commit is due.
     """
     even[...] = odd[...] = initial(given.size)
     arrays, flushes = (odd, even), list[Flush]()
@@ -81,7 +83,7 @@ def change(newest: Array, before: Array) -> float:
 
 
 def steps_until(given: argparse.Namespace) -> int:
-    """Return the number of steps until the change of a step is at most `--until`."""
+    """Return the number of steps after which the change of one step is at most the value of `--until`."""
     even, odd = (oc.array((given.size + 2, given.size), tier="dram") for _ in range(2))
     even[...] = odd[...] = initial(given.size)
     newest, before, steps = even, odd, 0
@@ -144,7 +146,7 @@ def out_of_core(given: argparse.Namespace) -> Outcome:
 
 
 def sample(psi: np.ndarray) -> list[float]:
-    """Return the sum of each of some rows. Most of these rows are near the inlet, where values change first."""
+    """Return the sums of some rows. Most of these rows are near the inlet, where values change first."""
     return [float(np.sum(psi[row], dtype="float64")) for row in (1, 2, 3, 5, 9, 17, 33, -2)]
 
 
@@ -160,7 +162,8 @@ VARIANTS = {
 def main(argv: Sequence[str] | None = None) -> None:
     parser = compare.parser(__doc__, __file__, size=6144, memory="64MiB")
     parser.add_argument("--steps", type=at_least(1), default=60, metavar="N", help="steps of the iteration [60]")
-    # The number must be even, because the committed array has the newest values only after even steps.
+    # The number of steps between commits must be even, because the committed array has the newest values only after
+    # even steps.
     even = checked(int, lambda value: value >= 2 and value % 2 == 0, "an even number of at least 2")
     tolerance = checked(float, lambda value: MIN_CHANGE <= value < 1, f"a number from {MIN_CHANGE} to 1")
     parser.add_argument("--every", type=even, default=30, metavar="K", help="steps between commits, even [30]")
@@ -170,7 +173,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     def prepare(of_all: argparse.Namespace) -> None:
         if given.until is not None:
             given.steps = of_all.steps = steps_until(given)
-        del of_all.until  # the child processes get the number of steps instead
+        del of_all.until  # not passed to the child processes, which get the number of steps
 
     found = compare.measure(__file__, VARIANTS, given, prepare)
     if found is None:

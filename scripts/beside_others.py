@@ -6,16 +6,16 @@ have no other work.
     .venv/bin/python scripts/beside_others.py triad ./stream [REPEATS]      Compare DRAM in `outcrop tiers` with STREAM.
 
 `io` uses one file. `tiers` uses a new file for each repeat and program. The reason is that the speed of small writes
-can differ by half from file to file. On disks of virtual machines it also differs from minute to minute.
+can differ by half from file to file. On disks of virtual machines, this speed also differs from minute to minute.
 
-STREAM is the program of J. McCalpin, compiled by this command:
+STREAM is the program of J. McCalpin. Compile it with this command:
 
     cc -O3 -march=native -fopenmp -DSTREAM_ARRAY_SIZE=16777216 stream.c -o stream
 
-Both programs take the best of a few sweeps over three arrays of 128 MiB. Other virtual machines on the same computer
-may halve the bandwidth from one second to the next. Therefore the median of the ratios is the result.
+Outcrop and STREAM both report the fastest of a few sweeps over three arrays of 128 MiB. Other virtual machines on the
+same computer may halve the bandwidth from one second to the next. Therefore the median of the ratios is the result.
 
-The other programs use huge pages, as Outcrop does. On some disks, huge pages make these programs three times faster.
+fio and STREAM use huge pages, as Outcrop does. On some disks, these programs are three times faster with huge pages.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ from outcrop.tiers.discover import available_cores
 
 HUGE_PAGES = {**os.environ, "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
 
-# SECONDS is short, so that no program reaches the end of the file and finds its beginning in the page cache.
+# SECONDS is short, so that no program reaches the end of the file. After the end, a program begins at the start of the
+# file, which is already in the page cache.
 SPAN_BYTES, SECONDS, KIB = 1 << 30, 0.3, 1024
 RECORD = 2048 * KIB
 CASES = [
@@ -50,7 +51,7 @@ CASES = [
 ]
 SEQUENTIAL = own.RECORD_BYTES, own.RECORDS_IN_FLIGHT, own.SEQUENTIAL_SECONDS
 RANDOM = own.PAGE_BYTES, own.PAGES_IN_FLIGHT, own.RANDOM_SECONDS
-# Each figure of a tier, with the settings of its job in fio: pattern, bytes of a request, requests in flight, seconds.
+# For each figure of a tier, the settings of the job of fio: pattern, bytes of a request, requests in flight, seconds.
 TIER_FIGURES = {
     "sequential write": ("write", *SEQUENTIAL),
     "sequential read": ("read", *SEQUENTIAL),

@@ -1,10 +1,11 @@
-"""Measure the cost of sources, receivers, and snapshots every 50 steps, for waves of order 8 out of core.
+"""Measure the cost of sources, of receivers, and of snapshots every 50 steps, for an acoustic wave of order 8 out of
+core.
 
     .venv/bin/python scripts/cost_of_acquisition.py DIRECTORY [REPEATS]
 
-The script measures several runs alternately. The machine must have no other work. Snapshots contain the whole field,
-which is the largest possible snapshot. The device needs time to write the bytes of the snapshots. Apart from this time,
-a run may take at most 5 % longer than the run without acquisition.
+The script measures several runs alternately. The machine must have no other work. Each snapshot contains the whole
+field, so it is as large as possible. The device needs time to write the bytes of the snapshots. Apart from this time, a
+run may take at most 5 % longer than the run without acquisition.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from outcrop.tiers import measure
 
 SHAPE, STEPS, EVERY = (2730, 128, 512), 100, 50
 SPACING = 10.0
-BUDGET_BYTES = math.prod(SHAPE) * 4 * 4 // 16  # 1/16 of four arrays: u with its previous values, v and damp
+BUDGET_BYTES = math.prod(SHAPE) * 4 * 4 // 16  # 1/16 of the size of four arrays: u, its previous values, v and damp
 ALLOWED = 1.05
 
 
@@ -39,7 +40,7 @@ def make(where: Path, **kept: Any) -> None:
 
 
 def points() -> dict[str, Any]:
-    """Return keywords of a run for one source, and for 221 receivers in a line."""
+    """Return the keywords of a run that define one source and a line of 221 receivers."""
     middle = [n * SPACING / 2 for n in SHAPE]
     line = [(place, *middle[1:]) for place in np.linspace(500.0, SHAPE[0] * SPACING - 500.0, 221)]
     source = oc.Source("u", middle, np.sin(np.arange(40 * STEPS) / 9))

@@ -11,13 +11,13 @@ matplotlib.use("svg")
 import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 
-matplotlib.rcParams["svg.hashsalt"] = "outcrop"  # otherwise the identifiers in the file are random
+matplotlib.rcParams["svg.hashsalt"] = "outcrop"  # fixed, because otherwise the identifiers in the file are random
 matplotlib.rcParams["svg.fonttype"] = "none"
 
 LEVELS = 6
-SLAB = 4  # planes of one slab
+SLAB = 4  # number of planes in a slab
 PLANES = 26
-CURRENT = 3  # the slab being updated
+CURRENT = 3  # number of the slab that is being updated
 DONE, NOW, LATER, DISK = "#b7c9d9", "#e07b39", "#eeeeee", "#6c757d"
 
 
@@ -32,7 +32,8 @@ def draw_cells(axes: Axes) -> None:
 
 
 def draw_disk(axes: Axes) -> None:
-    """Draw the copy on disk that is read below level 1, and the copy that is written above the last level."""
+    """Draw the two copies on disk: below level 1 the copy that is read, and above the last level the copy that is
+    written."""
     read_to = (CURRENT + 2) * SLAB + 1
     written_to = CURRENT * SLAB - LEVELS + 1
     for z in range(PLANES):

@@ -1,7 +1,7 @@
 """Print the requirements of one optional extra of pyproject.toml. For example, `extra_requirements.py lint` prints
 those of `lint`.
 
-`make` installs tools from this list without the package, so `make lint` does not compile the extension.
+With this list, `make` installs tools without installing Outcrop. Therefore `make lint` does not compile the extension.
 """
 
 import sys

@@ -6,7 +6,7 @@
     mpi_builds.py list                           List the builds, and say whether they are installed.
 
 An environment is a folder in build/mpi that contains only mpi4py. A .pth file adds the packages of the environment that
-runs this script. So builds differ only in MPI. In COMMAND, `python` is the Python of the build.
+runs this script. The builds therefore differ only in MPI. In COMMAND, `python` is the Python of the build.
 
     build            MPI from                               mpi4py
     debian-openmpi   libopenmpi-dev, openmpi-bin            compiled with mpicc.openmpi
@@ -31,7 +31,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = Path(os.environ.get("OUTCROP_MPI_BUILDS") or ROOT / "build" / "mpi")
 
-# These flags allow more ranks than cores. They also allow the user root, because programs in containers usually run as
+# The flags allow more ranks than cores. They also allow the user root, because programs in containers usually run as
 # root.
 OPEN_MPI_FLAGS = ("--oversubscribe", "--bind-to", "none", *(("--allow-run-as-root",) if os.geteuid() == 0 else ()))
 
@@ -53,7 +53,7 @@ class Build:
 
     @property
     def ready(self) -> Path:
-        """A file that exists when the build is installed."""
+        """A file that exists if and only if the build is installed."""
         return self.home / ".installed"
 
     def where(self, program: str) -> str:

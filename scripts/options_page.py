@@ -2,7 +2,7 @@
 
     python scripts/options_page.py
 
-tests/test_docs.py checks that the page is the one that this script writes.
+tests/test_docs.py checks that the page in the repository is equal to the output of this script.
 """
 
 from __future__ import annotations

@@ -70,7 +70,7 @@ class Example(NamedTuple):
 
     @property
     def name(self) -> str:
-        """A text for messages: the file of the page and the line of the command, counted from 1."""
+        """The place of the example in messages: the file of the page, and the line of the command, counted from 1."""
         return f"{self.page.name}:{self.first}"
 
 
@@ -119,7 +119,7 @@ def printed(example: Example) -> list[str]:
             return text[text.index(MARK) + 1 :]
         words = shlex.split(example.command, comments=True)
         if words[1] == "bench" and example.of_one_machine:
-            words.append("--small")  # the figures of this output differ between machines, the words do not
+            words.append("--small")  # in this output, figures differ between machines, but words do not
         return _run([sys.executable, "-m", "outcrop.cli.main", *words[1:]], place, environment)
 
 
@@ -132,7 +132,7 @@ def _run(words: Sequence[str], place: Path, environment: dict[str, str]) -> list
 
 
 def shortened(lines: list[str], shown: list[str]) -> list[str]:
-    """Return the lines of an output. If the example `shown` omits lines, the same lines are omitted here."""
+    """Return the lines of an output. If the example `shown` omits lines, omit the same lines from the result."""
     if OMITTED not in shown:
         return lines
     place = shown.index(OMITTED)
@@ -162,7 +162,7 @@ def differences(example: Example) -> list[str]:
 
     If the output differs between machines, the comparison uses `form`. The first lines must agree, and each further
     line on the page must agree with any line of the output. The first word of a line may name a tier that this machine
-    does not have. So a line is not compared if no line of the output begins with the same word.
+    does not have. Therefore a line is not compared if no line of the output begins with the same word.
     """
     lines = printed(example)
     if not example.of_one_machine:

@@ -2,11 +2,12 @@
 
     python scripts/staged_beside_direct.py --target DIR --stage DIR [--limit 500MB/s]
 
-The script prints the prediction and the decision of the model. It measures both ways alternately, in one process
-without MPI. Writes to the target are durable and bypass the page cache, as for files larger than memory. The cost of a
-step is the time that the program waits. This is the whole time, including the drain at the end, minus the time of the
-computation alone. `--limit` makes the target as slow as a busy shared file system. A control group then limits the
-bandwidth of this process on the target. Only root can set this limit.
+The script prints the prediction and the decision of the model. Then the script measures steps with staging and steps
+without staging, alternately, in one process without MPI. Writes to the target are durable and bypass the page cache, as
+for files larger than memory. The cost of a step is the time that the program waits. To compute this cost, the time of
+the computation alone is subtracted from the whole time, which includes the drain at the end. With `--limit`, the target
+is as slow as a busy shared file system, because a control group limits the bandwidth of this process on the target.
+Only root can set this limit.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ GROUPS = Path("/sys/fs/cgroup")
 
 @dataclass(frozen=True)
 class Case:
-    """A pattern of steps: the seconds of computation between two steps, and whether each step is read back after it is
-    written."""
+    """A pattern of steps: the seconds of computation between two steps, and whether the program reads each step after
+    it has written the step."""
 
     name: str
     seconds_between: float
@@ -51,7 +52,7 @@ CASES = (
 
 @dataclass(frozen=True)
 class Measured:
-    """The seconds that the program waits per step in one repeat: to write the step, to read the step, and in total."""
+    """The seconds per step for which the program waits in one repeat: while it writes, while it reads, and in total."""
 
     write: float
     read: float
@@ -59,7 +60,7 @@ class Measured:
 
 
 def main() -> None:
-    """Print a line for each case and each way to write, and the decision of the model."""
+    """For each case, print the decision of the model, and a line for each way to write."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--target", type=Path, required=True, help="a folder on the device that files belong to")
     parser.add_argument("--stage", type=Path, default=Path("/dev/shm"), help="a folder on a faster tier")
@@ -102,7 +103,7 @@ def limited_machine_text(target: Path, stage: Path, limit: int | None) -> str:
 
 
 def compare(case: Case, plan: agg.Plan, folder: Path, stage: Path, values: np.ndarray, steps: int, turns: int) -> None:
-    """Measure both ways alternately and print a line for each."""
+    """Measure staged writes and direct writes alternately, and print a line for each of the two."""
     decided = dict(stage="auto", stage_persistence="reboot", seconds_between=case.seconds_between,
                    reads_back=case.reads_back)  # fmt: skip
     with agg.create(folder / "file", plan, durable=True, way="direct", **decided) as file:
@@ -129,7 +130,7 @@ def compare(case: Case, plan: agg.Plan, folder: Path, stage: Path, values: np.nd
 
 
 def run(case: Case, plan: agg.Plan, path: Path, stage: str, values: np.ndarray, steps: int, alone: float) -> Measured:
-    """Write a file of some steps, wait until all steps are durable at the target, and check the bytes."""
+    """Write a file with a few steps, wait until all steps are durable on the target, and check the bytes."""
     found = np.empty_like(values)
     writes, reads = [], []
     begin = time.perf_counter()

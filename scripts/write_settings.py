@@ -1,9 +1,9 @@
-"""Write the settings of aggregation from the table of the core into the C header and the manual.
+"""Copy the table of the settings of aggregation from the core into the C header and into the reference page.
 
     aggregate/core/outcrop/aggregate/placement/settings.cpp ──► outcrop_aggregate.h, docs/reference/aggregation.md
 
-Each file has two marks, and the script writes the settings between the marks. With `--check`, the script writes no
-file, and its exit code is 1 if a file differs from the table.
+Each of these two files has two marks, and the script writes the settings between the marks. With `--check`, the script
+writes no file, and its exit code is 1 if a file differs from the table.
 """
 
 from __future__ import annotations
