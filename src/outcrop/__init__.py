@@ -23,15 +23,15 @@ if TYPE_CHECKING:
     from outcrop.language.boundary import Boundary
     from outcrop.language.stencil import Field, Parameter, Signal, Stencil
     from outcrop.run.inputs.resample import extrude, resample
-    from outcrop.run.options import Norms, Receivers, RunOptions, Snapshots, Source
+    from outcrop.run.options import History, Norms, Receivers, RunOptions, Snapshots, Source
     from outcrop.run.report import Report
     from outcrop.run.simulation import Simulation, open
     from outcrop.run.sweep import Sweep
 
 __all__ = [
-    "Array", "ArraySpec", "Boundary", "Field", "Norms", "Parameter", "Placement", "Receivers", "Report", "RunOptions",
-    "Signal", "Simulation", "Snapshots", "Source", "Stencil", "Sweep", "Trajectory", "aggregate", "array", "errors",
-    "extrude", "open", "open_array", "place", "resample", "stencils",
+    "Array", "ArraySpec", "Boundary", "Field", "History", "Norms", "Parameter", "Placement", "Receivers", "Report",
+    "RunOptions", "Signal", "Simulation", "Snapshots", "Source", "Stencil", "Sweep", "Trajectory", "aggregate", "array",
+    "errors", "extrude", "open", "open_array", "place", "resample", "stencils",
 ]  # fmt: skip
 __version__ = "0.1.0"
 
@@ -45,7 +45,7 @@ _NAMES = {
     "language.boundary": ("Boundary",),
     "language.stencil": ("Field", "Parameter", "Signal", "Stencil"),
     "run.inputs.resample": ("extrude", "resample"),
-    "run.options": ("Norms", "Receivers", "RunOptions", "Snapshots", "Source"),
+    "run.options": ("History", "Norms", "Receivers", "RunOptions", "Snapshots", "Source"),
     "run.report": ("Report",),
     "run.simulation": ("Simulation", "open"),
     "run.sweep": ("Sweep",),

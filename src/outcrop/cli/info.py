@@ -87,6 +87,7 @@ def _acquisition(run: Manifest) -> list[tuple[str, str]]:
     for kept in acquisition.snapshots:
         size = " x ".join(map(str, reversed(kept.shape)))
         title = f"snapshots {kept.name}" if kept.name else "snapshots"
+        title = "the history" if kept.is_history else title
         what = f"{title} of {', '.join(kept.fields)}, {size} cells every {kept.every} steps"
         rows.append(("keeps", f"{what}, {kept.count(run.step)} so far"))
     if sums := acquisition.norms:

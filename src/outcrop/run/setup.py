@@ -119,7 +119,7 @@ def set_up(options: RunOptions) -> Setup:
         bool(options.force),
         bool(options.raw_device),
     )
-    _require_budget(setup)
+    require_plan(setup)
     refuse_unstable(setup.stencil, description, {})
     check_state(directories, description, setup.force, setup.raw_device)
     return setup
@@ -145,7 +145,7 @@ def reopen(path: object, changes: Mapping[str, Any]) -> Setup:
     description = replace(state.manifest, settings=settings_of(options), signals=signals)
     others = [Path(name) for name in description.directories[1:]]
     setup = Setup(stencil, description, (place, *others), state=state)
-    _require_budget(setup)
+    require_plan(setup)
     return setup
 
 
@@ -287,7 +287,8 @@ def _describe(
     )
 
 
-def _require_budget(setup: Setup) -> None:
+def require_plan(setup: Setup) -> None:
+    """Raise BudgetError with the smallest budget that works, if the budget of the run is too small."""
     settings = setup.description.settings
     given = settings.given
     steps, scheme = (given.bt or 1, settings.scheme) if given else (1, "auto")

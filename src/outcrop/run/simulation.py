@@ -16,6 +16,7 @@ import math
 import os
 import time
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,21 +24,24 @@ from outcrop.axes import Shape
 from outcrop.errors import InputError, shown
 from outcrop.language.stencil import Stencil
 from outcrop.paths import nearest_existing
+from outcrop.run.acquisition.history import HistoryView, begin_history, history_entry, require_room
 from outcrop.run.acquisition.recorder import Recorder, require_space
 from outcrop.run.acquisition.views import NormRecords, SnapshotViews, Traces
 from outcrop.run.definition import initial_planes, require_unchanged
+from outcrop.run.device.use import is_block_device
+from outcrop.run.disk.entries import SnapshotsEntry
 from outcrop.run.disk.manifest import Description, new_manifest
 from outcrop.run.disk.state import State
 from outcrop.run.disk.values import FieldView, PlaneSource, assign, complete, padded, require_fields
 from outcrop.run.engine import Engine, Prepared, prepare
 from outcrop.run.inputs.initial import cache_within, checked_planes, make_source, scan_finite
 from outcrop.run.inputs.input_array import InputArray
-from outcrop.run.options import OnSnapshot, RunOptions, takes_options
+from outcrop.run.options import History, OnSnapshot, RunOptions, takes_options
 from outcrop.run.passes import PassRunner
 from outcrop.run.places import created_state
 from outcrop.run.progress import KINDS, make_progress
 from outcrop.run.report import Report, make_report
-from outcrop.run.setup import Setup, as_steps, reopen, set_up
+from outcrop.run.setup import Setup, as_steps, reopen, require_plan, set_up
 from outcrop.run.stable import Ranges, growing, refuse_unstable, refuse_unstable_run, watched
 from outcrop.run.user_values import Coordinates, decode_signals, require_mapping, require_steps
 
@@ -100,6 +104,17 @@ class Simulation:
         """The snapshots of each field, by the field's name. The snapshots of a field are indexed like an array with the
         axes (time, z, y, x)."""
         return SnapshotViews(self._reader(), self._description)
+
+    @property
+    def history(self) -> HistoryView:
+        """The states that `run(history=...)` has kept. Raises InputError if this run keeps no history."""
+        reader = self._reader()
+        if reader is not None:
+            reader.refresh()  # another object may have freed the history
+        entry = reader.manifest.taps.history if reader else None
+        if reader is None or entry is None:
+            raise InputError(f"{self.directory} keeps no history; give run(steps, history=oc.History('all'))")
+        return HistoryView(reader, entry)
 
     def _reader(self) -> State | None:
         """Return a `State` for reading only, or None if the run does not exist yet. The new `State` has its own
@@ -258,31 +273,66 @@ class Simulation:
         if self._state is None or not self._state.has_values:
             self.assign({entry.name: "zeros" for entry in self._description.state if not entry.is_previous})
 
-    def run(self, steps: int | None = None, progress: str = "auto", on_snapshot: OnSnapshot | None = None) -> Report:
+    def run(
+        self,
+        steps: int | None = None,
+        progress: str = "auto",
+        on_snapshot: OnSnapshot | None = None,
+        history: History | None = None,
+    ) -> Report:
         """Run `steps` steps, with a commit after every pass. Without `steps`, a new run takes the steps of its options,
         and an opened run takes its remaining steps.
 
         With `progress="auto"`, a bar is shown in a terminal or notebook. With "lines", plain lines are shown if no bar
         can be drawn. With "none", nothing is shown. `on_snapshot(step, fields)` is called for each snapshot, after the
         pass that wrote the snapshot is committed. `fields` maps the names of fields to arrays that are mapped from
-        files. At the end, traces are copied into `.data` of Devito's receivers. Raises InterruptedRun after Ctrl-C, and
+        files. At the end, traces are copied into `.data` of Devito's receivers. With `history`, the run keeps its
+        states from step 0 on. Later calls of `run` continue the history. Raises InterruptedRun after Ctrl-C, and
         StorageError when storage fails. In both cases the last committed pass stays intact.
         """
         if not isinstance(progress, str) or progress not in KINDS:
             raise InputError(f"progress {shown(progress)} is unknown; there are {', '.join(KINDS)}")
         if on_snapshot is not None and not callable(on_snapshot):
             raise InputError(f"on_snapshot {shown(on_snapshot)} must be a function (step, fields)")
-        if on_snapshot is not None and not self._description.taps.snapshots:
+        if on_snapshot is not None and all(one.is_history for one in self._description.taps.snapshots):
             raise InputError("on_snapshot would never be called: this run keeps no snapshots; give it snapshots=")
         require_unchanged(self._setup.lowered)
         start = time.perf_counter()
         devito = initial_planes(self._setup.lowered, self._description, self._filled)
         self.require_fields({*self.initial_values, *devito})
-        prepared = self.prepare(steps)
+        setup = self._setup
+        entry = None if history is None else self._plan_history(history, self._steps(steps))
+        try:
+            prepared = self.prepare(steps)
+        except BaseException:
+            self._setup = setup  # a later call keeps no history unless it asks for one
+            raise
+        if entry is not None and self._state is not None:
+            begin_history(self._state, entry)
         self.fill()
         assert self._state is not None
         with self._state.locked():
             return self._execute(self._state, prepared, start, progress, on_snapshot)
+
+    def _plan_history(self, history: History, steps: int) -> SnapshotsEntry:
+        """Check a history, and add it to the description of the run. Return its entry. Raises InputError and
+        BudgetError; then nothing has changed."""
+        setup, first = self._setup, self.step
+        taps = self._state.manifest.taps if self._state else setup.description.taps
+        description = replace(setup.description, taps=taps)
+        directory = setup.directories[0]
+        if setup.raw_device or is_block_device(directory):
+            raise InputError("a run on block devices cannot keep a history; keep the run in a directory")
+        entry = history_entry(history, description, first)
+        arrays = 0 if self._state else len(description.copies) * description.layout.array_bytes
+        needed = arrays // len(setup.directories)
+        require_room(history, entry, description.dtype, directory, needed, first, first + steps)
+        if taps.history is None:
+            with_entry = replace(taps, snapshots=(*taps.snapshots, entry))
+            setup = replace(setup, description=replace(setup.description, taps=with_entry))
+            require_plan(setup)
+            self._setup, self._prepared = setup, None
+        return entry
 
     def _execute(
         self, state: State, prepared: Prepared, start: float, progress: str, on_snapshot: OnSnapshot | None

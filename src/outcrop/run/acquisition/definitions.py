@@ -25,7 +25,7 @@ from outcrop.language.sparse import Injection, Sampling, SourceFactor, linear, s
 from outcrop.language.stencil import Stencil
 from outcrop.run.disk.acquisition_files import Definitions
 from outcrop.run.disk.contents import ACQUISITION, RESERVED
-from outcrop.run.disk.entries import AcquisitionEntries, NormsEntry, SamplingEntry, SnapshotsEntry, SourceEntry
+from outcrop.run.disk.entries import HISTORY, AcquisitionEntries, NormsEntry, SamplingEntry, SnapshotsEntry, SourceEntry
 from outcrop.run.disk.manifest import Manifest
 from outcrop.run.options import Norms, Receivers, Snapshots, Source
 from outcrop.run.user_values import Coordinates, as_flag, as_whole_number, require_short_name
@@ -256,6 +256,8 @@ def _snapshots(grid: Grid, given: Any) -> SnapshotsEntry:
     if not isinstance(given.name, str) or (given.name and not (given.name.isascii() and given.name.isidentifier())):
         raise InputError(f"snapshots: name {shown(given.name)} must be letters, digits and _, such as 'side'")
     require_short_name("snapshots", given.name)
+    if given.name == HISTORY:
+        raise InputError(f"snapshots: name {HISTORY!r} is reserved for run(history=...); choose another")
     fields = _fields(grid, "snapshots", given.fields)
     for name in fields:
         if name in RESERVED[len(grid.shape)]:

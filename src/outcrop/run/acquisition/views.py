@@ -150,6 +150,8 @@ def new_snapshots(state: State, first: int, last: int) -> Iterator[tuple[int, di
     `SnapshotViews` uses the same names. All these steps must be committed."""
     found: dict[int, list[tuple[SnapshotsEntry, int]]] = {}
     for entry in state.manifest.taps.snapshots:
+        if entry.is_history:
+            continue
         for number in range(entry.count(first), entry.count(last)):
             found.setdefault(entry.step_of(number), []).append((entry, number))
     for step, kept in sorted(found.items()):
@@ -173,7 +175,7 @@ class SnapshotViews(Mapping[str, SnapshotView]):
 
     def __init__(self, state: State | None, manifest: Description) -> None:
         self._state = state
-        entries = manifest.taps.snapshots if state else ()
+        entries = [one for one in manifest.taps.snapshots if not one.is_history] if state else ()
         self._places = {entry.prefix + field: (entry, field) for entry in entries for field in entry.fields}
 
     def __getitem__(self, name: str) -> SnapshotView:

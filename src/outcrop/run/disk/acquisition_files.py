@@ -31,8 +31,8 @@ from numpy.typing import NDArray
 from outcrop import _core
 from outcrop.durable import Directory
 from outcrop.errors import CorruptionError, StorageError
-from outcrop.run.disk.contents import ACQUISITION, SNAPSHOTS
-from outcrop.run.disk.entries import SUM_BYTES, SnapshotsEntry
+from outcrop.run.disk.contents import ACQUISITION, GROUP, SNAPSHOTS, files_below
+from outcrop.run.disk.entries import HISTORY, SUM_BYTES, SnapshotsEntry
 from outcrop.run.disk.layout import snapshot_index
 from outcrop.run.disk.manifest import Manifest
 
@@ -166,6 +166,27 @@ def snapshot_name(entry: SnapshotsEntry, field: str, number: int) -> str:
     """Return the path of snapshot `number` of a field, relative to the run's directory. Snapshots are counted from
     0."""
     return "/".join([SNAPSHOTS, f"{entry.prefix}{field}", "c", str(number), *["0"] * len(entry.box)])
+
+
+def remove_freed_history(directory: Directory, manifest: Manifest) -> None:
+    """Delete the files of a history that the manifest no longer has. An earlier process may have been killed while it
+    deleted them. Raises StorageError."""
+    folder = f"{SNAPSHOTS}/{HISTORY}"
+    try:
+        if manifest.taps.history is not None or directory.status(folder) is None:
+            return
+        directory.remove_files(name for name in files_below(directory, [SNAPSHOTS])[0] if name.startswith(f"{folder}/"))
+        directory.remove_empty(folder)
+        if directory.status(ACQUISITION) is not None:
+            records = [name for name in directory.names(ACQUISITION) if name.startswith(f"snapshots-{HISTORY}-")]
+            directory.remove_files(f"{ACQUISITION}/{name}" for name in records)
+        if not manifest.taps.snapshots:
+            directory.remove(f"{SNAPSHOTS}/{GROUP}")
+            directory.remove_empty(SNAPSHOTS)
+        if not manifest.taps:
+            directory.remove_empty(ACQUISITION)
+    except OSError as error:
+        raise StorageError(f"cannot delete the history of {directory.path}: {error.strerror}") from error
 
 
 def damaged_snapshots(directory: Directory, manifest: Manifest) -> Iterator[tuple[str, str]]:

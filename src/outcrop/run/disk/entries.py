@@ -44,6 +44,9 @@ Points: TypeAlias = Annotated[int, Meta(ge=1, le=1 << 26)]
 Corners: TypeAlias = Annotated[int, Meta(ge=1, le=1 << 10)]
 Several: TypeAlias = Annotated[tuple[Name, ...], Meta(min_length=1, max_length=1024)]
 
+HISTORY = "history"
+"""The name of the snapshots that are the history of a run."""
+
 NORMS_BYTES, SUM_BYTES = 5 * 8, 4
 """The number of bytes of a row of norms, and of a checksum."""
 
@@ -123,6 +126,11 @@ class SnapshotsEntry:
     name: OptionalName = ""
 
     @property
+    def is_history(self) -> bool:
+        """True if these snapshots are the history of the run."""
+        return self.name == HISTORY
+
+    @property
     def prefix(self) -> str:
         """The text that precedes the names of fields, such as "side/" for snapshots with the name "side"."""
         return f"{self.name}/" if self.name else ""
@@ -175,6 +183,11 @@ class AcquisitionEntries:
 
     def __bool__(self) -> bool:
         return bool(self.sources or self.samplings or self.snapshots or self.norms)
+
+    @property
+    def history(self) -> SnapshotsEntry | None:
+        """The snapshots that are the history of the run, or None if the run keeps no history."""
+        return next((one for one in self.snapshots if one.is_history), None)
 
     @property
     def traces(self) -> dict[str, int]:

@@ -38,6 +38,7 @@ from dataclasses import replace
 
 from outcrop.durable import Directory
 from outcrop.errors import InputError, StorageError
+from outcrop.run.disk.entries import AcquisitionEntries
 from outcrop.run.disk.layout import PlaneLayout
 from outcrop.run.disk.manifest import IN_FLIGHT, NEW, READY, Manifest, new_stamp
 from outcrop.run.disk.planes import Planes, ShardFile
@@ -190,6 +191,13 @@ class State:
     def change(self, **values: object) -> None:
         """Replace these entries of the manifest by new values, and commit the manifest."""
         self._store(replace(self.manifest, **values))  # type: ignore[arg-type]
+
+    def set_acquisition(self, taps: AcquisitionEntries, sums: Mapping[str, int]) -> None:
+        """Commit other entries of acquisition, with the checksums of their files. Then make the derived files agree.
+        The calling process must hold the run. Raises StorageError."""
+        self.change(taps=taps, sums=dict(sums))
+        if self.has_values:
+            self._storage.tidy(self.manifest)
 
     def refresh(self) -> None:
         """Read the last commit, which another process may have made. Raises InputError if the storage now holds another

@@ -28,7 +28,7 @@ from typing import TypeAlias
 
 from outcrop.durable import Directory
 from outcrop.errors import InputError, StorageError
-from outcrop.run.disk.acquisition_files import check_sizes
+from outcrop.run.disk.acquisition_files import check_sizes, remove_freed_history
 from outcrop.run.disk.contents import SCRATCH, array_folder, derived_files, outdated, shard_name, show_snapshots
 from outcrop.run.disk.entries import ArrayEntry
 from outcrop.run.disk.layout import index_parts
@@ -183,6 +183,7 @@ class RunFolder(RunStorage):
     def tidy(self, manifest: Manifest) -> None:
         """Make the links to the state's arrays and the metadata of snapshots agree with the manifest."""
         show_snapshots(self._directory, manifest)
+        remove_freed_history(self._directory, manifest)
         for entry in manifest.state:
             if not self._is_linked(manifest, entry):
                 try:

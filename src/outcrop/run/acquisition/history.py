@@ -1,0 +1,224 @@
+"""The history of a run: all fields that are updated, kept at step 0 and after every k-th step.
+
+A history is kept like snapshots with the reserved name HISTORY: the passes that compute the states also write them, the
+commit of a pass makes them valid, and each file has a checksum. The differences are:
+
+    begin       run(history=...) adds the entry to the manifest of a run at step 0 (`history_entry`, `begin_history`)
+    reversed    a thread reads the older states ahead, and compares checksums (`HistoryView.reversed`)
+    free        the entry is removed from the manifest; then the files are deleted (`HistoryView.free`)
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections import deque
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outcrop import _core
+from outcrop.errors import CorruptionError, InputError, StorageError, shown
+from outcrop.paths import nearest_existing
+from outcrop.run.acquisition.views import SnapshotView
+from outcrop.run.disk.acquisition_files import read_rows, snapshot_name
+from outcrop.run.disk.contents import ACQUISITION, RESERVED
+from outcrop.run.disk.entries import HISTORY, SnapshotsEntry
+from outcrop.run.disk.layout import snapshot_index
+from outcrop.run.disk.manifest import Description
+from outcrop.run.disk.planes import FileBeneath
+from outcrop.run.disk.state import State
+from outcrop.run.options import History
+from outcrop.run.user_values import as_whole_number
+from outcrop.units import format_bytes, parse_bytes
+
+DIRECT_BYTES, PAGE_BYTES = 1 << 20, 4096
+"""States of at least DIRECT_BYTES are read past the page cache, in whole pages."""
+
+STATES_IN_MEMORY = 3
+"""The number of states in memory during `reversed`: the state that was yielded, and two that are read ahead."""
+
+
+def history_entry(given: object, description: Description, step: int) -> SnapshotsEntry:
+    """Return the entry that `given`, an `oc.History`, describes. Raises InputError if the run, which is at step `step`,
+    cannot keep this history."""
+    if not isinstance(given, History):
+        raise InputError(f"history {shown(given)} is not an oc.History; write for example history=oc.History('all')")
+    if given.every == "auto":
+        raise InputError("history: 'auto' does not exist yet; give 'all', or a number of steps")
+    if isinstance(given.every, str) and given.every != "all":
+        raise InputError(f"history: {shown(given.every)} must be 'all' or a number of steps")
+    every = 1 if given.every == "all" else as_whole_number(given.every, "history: every")
+    fields = tuple(entry.field for entry in description.state if not entry.is_previous)
+    for name in fields:
+        if name in RESERVED[len(description.shape)] or name == HISTORY:
+            raise InputError(f"history: field {name!r} has the name of a coordinate or of the history; rename it")
+    box = tuple((pad, n - pad) for pad, n in zip(description.padding, description.shape, strict=True))
+    entry = SnapshotsEntry(every, fields, box, initial=True, name=HISTORY)
+    kept = description.taps.history
+    if kept is not None and kept != entry:
+        raise InputError(f"this run keeps a history with every={kept.every}; go on without history=, or free it first")
+    if kept is None and step > 0:
+        raise InputError(f"a history begins with step 0, but this run is at step {step}; start a new run")
+    return entry
+
+
+def require_room(
+    given: History, entry: SnapshotsEntry, dtype: str, directory: Path, needed: int, first_step: int, last_step: int
+) -> None:
+    """Raise InputError if the states up to `last_step` exceed the limit or the free space of the run's directory. The
+    run itself still needs `needed` bytes of this space. The message has the smallest interval with which the states
+    fit."""
+    itemsize = np.dtype(dtype).itemsize
+    each = len(entry.fields) * (math.prod(entry.shape) * itemsize + len(snapshot_index(entry.shape, itemsize)))
+    room = os.statvfs(nearest_existing(directory))
+    free, there = max(0, room.f_bavail * room.f_frsize - needed), entry.count(first_step)
+    most, why = there + free // each, f"{format_bytes(free)} are free in {directory}"
+    if given.limit is not None:
+        try:
+            limit = parse_bytes(given.limit)
+        except InputError as error:
+            raise InputError(f"history: limit: {error}") from None
+        if limit // each < most:
+            most, why = limit // each, f"the limit is {format_bytes(limit)}"
+    count = entry.count(last_step)
+    if count > most:
+        fits = f"every={last_step // most + 1} fits" if most else "not even one state fits"
+        raise InputError(
+            f"no room for the history: {count} states of {format_bytes(each)} need {format_bytes(count * each)}, but "
+            f"{why}; {fits}"
+        )
+
+
+def begin_history(state: State, entry: SnapshotsEntry) -> None:
+    """Add a history to the manifest of a run that exists on disk, at step 0. Raises StorageError."""
+    with state.locked():
+        taps = state.manifest.taps
+        if taps.history is not None:
+            return
+        sums, directory = dict(state.manifest.sums), state.records
+        try:
+            for field in entry.fields:
+                name = entry.record(field)
+                if directory.status(ACQUISITION) is not None:  # a killed process may have left the file
+                    directory.remove(f"{ACQUISITION}/{name}")
+                directory.put(f"{ACQUISITION}/{name}")
+                sums[name] = state.manifest.seed(name, 0)
+            directory.flush(ACQUISITION)
+            directory.flush()
+        except OSError as error:
+            raise StorageError(f"cannot begin a history in {directory.path}: {error.strerror}") from error
+        state.set_acquisition(replace(taps, snapshots=(*taps.snapshots, entry)), sums)
+
+
+class HistoryView(Mapping[str, SnapshotView]):
+    """The history of a run up to the committed step. `history["u"]` is indexed like an array with the axes (time, z, y,
+    x); state k belongs to step `history.steps[k]`."""
+
+    def __init__(self, state: State, entry: SnapshotsEntry) -> None:
+        self._state, self._entry = state, entry
+
+    @property
+    def every(self) -> int:
+        """The number of steps from one state to the next."""
+        return self._entry.every
+
+    @property
+    def steps(self) -> NDArray[np.int64]:
+        """The step of each state."""
+        return self[self._entry.fields[0]].steps
+
+    def __getitem__(self, name: str) -> SnapshotView:
+        self._require_kept()
+        if name not in self._entry.fields:
+            raise KeyError(f"the history has no {shown(name)}; there are: {', '.join(self._entry.fields)}")
+        return SnapshotView(self._state, self._entry, name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._entry.fields)
+
+    def __len__(self) -> int:
+        return len(self._entry.fields)
+
+    def __repr__(self) -> str:
+        return f"<history of {', '.join(self._entry.fields)}, every {self.every} steps>"
+
+    def reversed(self) -> Iterator[tuple[int, dict[str, NDArray[Any]]]]:
+        """Yield (step, fields) for each state, newest first. `fields` maps names to arrays of shape (nz, ny, nx).
+
+        A thread reads older states ahead. Three states are in memory. The arrays are valid until the next state is
+        requested; copy what you need longer. Raises CorruptionError for a state that differs from what the run has
+        written, and StorageError.
+        """
+        self._require_kept()
+        reader = _Reader(self._state, self._entry)
+        numbers = iter(range(self._entry.count(self._state.manifest.step) - 1, -1, -1))
+        waiting: deque[tuple[int, Future[dict[str, NDArray[Any]]]]] = deque()
+        with ThreadPoolExecutor(1) as pool:
+            try:
+                for buffer in range(STATES_IN_MEMORY - 1):
+                    if (number := next(numbers, None)) is not None:
+                        waiting.append((number, pool.submit(reader.read, number, buffer)))
+                buffer = STATES_IN_MEMORY - 1
+                while waiting:
+                    number, found = waiting.popleft()
+                    fields = found.result()
+                    if (older := next(numbers, None)) is not None:
+                        waiting.append((older, pool.submit(reader.read, older, buffer)))
+                    yield self._entry.step_of(number), fields
+                    buffer = (buffer + 1) % STATES_IN_MEMORY
+            finally:
+                pool.shutdown(cancel_futures=True)
+
+    def free(self) -> None:
+        """Remove the history from the run, and delete its files. A reverse program calls this after it has saved its
+        results. Raises InputError if another process uses the run, and StorageError."""
+        with self._state.locked():
+            taps = self._state.manifest.taps
+            if taps.history is not None:
+                names = {self._entry.record(field) for field in self._entry.fields}
+                sums = {name: one for name, one in self._state.manifest.sums.items() if name not in names}
+                kept = tuple(one for one in taps.snapshots if not one.is_history)
+                self._state.set_acquisition(replace(taps, snapshots=kept), sums)
+
+    def _require_kept(self) -> None:
+        self._state.refresh()
+        if self._state.manifest.taps.history is None:
+            raise InputError(f"the history of {self._state.path} was freed")
+
+
+class _Reader:
+    """Reads states into STATES_IN_MEMORY buffers, which are allocated once."""
+
+    def __init__(self, state: State, entry: SnapshotsEntry) -> None:
+        manifest = state.manifest
+        self._entry, self._directory = entry, state.records
+        self._dtype, self._io = np.dtype(manifest.dtype), manifest.settings.io
+        rows = {field: read_rows(state.records, manifest, entry.record(field)) for field in entry.fields}
+        self._sums = {field: np.frombuffer(data, "<u4") for field, data in rows.items()}
+        self._bytes = math.prod(entry.shape) * self._dtype.itemsize
+        self._buffers = [
+            {field: _core.aligned_array(self._bytes) for field in entry.fields} for _ in range(STATES_IN_MEMORY)
+        ]
+
+    def read(self, number: int, buffer: int) -> dict[str, NDArray[Any]]:
+        """Read state `number` into a buffer and return its fields. Raises StorageError and CorruptionError."""
+        memory, directory = self._buffers[buffer], self._directory
+        names = {field: snapshot_name(self._entry, field, number) for field in memory}
+        files = [FileBeneath(directory.handle, name, str(directory.path / name)) for name in names.values()]
+        store = _core.Store(files, backend=self._io, direct=self._bytes >= DIRECT_BYTES)
+        try:
+            whole = self._bytes - self._bytes % PAGE_BYTES
+            for index, (field, cells) in enumerate(memory.items()):
+                store.read_into(index, 0, cells[:whole])
+                store.read_into(index, whole, cells[whole:])
+                if _core.crc32c(cells) != self._sums[field][number]:
+                    raise CorruptionError(f"{files[index].label} is damaged: checksum mismatch")
+        finally:
+            store.close()
+        return {field: cells.view(self._dtype).reshape(self._entry.shape) for field, cells in memory.items()}

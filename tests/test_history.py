@@ -1,0 +1,184 @@
+"""Check the history of a run. It has the states that snapshots have, survives kills, and can be freed."""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import outcrop as oc
+from outcrop.cli.main import call
+from outcrop.errors import CorruptionError, InputError
+
+SHAPE, STEPS = (20, 24, 33), 11
+SPAWN = get_context("forkserver")
+SPAWN.set_forkserver_preload(["outcrop.run.simulation", "test_history"])
+
+
+def make(path: Path, **options: Any) -> oc.Simulation:
+    """Return a run of a wave with previous values. It has no values yet."""
+    stencil = oc.stencils.acoustic(order=4)
+    options = {"init": {"u": "gaussian", "v": np.full(SHAPE, 0.4, "float32")}, "memory": "1MiB", **options}
+    return oc.Simulation(stencil, SHAPE, "float32", path, **options)
+
+
+def states(path: Path, every: int = 1, **options: Any) -> Any:
+    """Return the states that snapshots keep."""
+    sim = make(path, snapshots=oc.Snapshots(every), **options)
+    sim.run(STEPS, progress="none")
+    return sim.snapshots["u"][:]
+
+
+@pytest.mark.parametrize("every", ["all", 1, 3, 20])
+def test_a_history_has_the_states_of_snapshots(every: int | str, tmp_path: Path) -> None:
+    """Checks the values in both orders, the steps, and that calls of `run` and opened runs continue the history."""
+    expected = states(tmp_path / "with-snapshots", 1 if every == "all" else int(every))
+    sim = make(tmp_path / "run.oc", snapshots=oc.Snapshots(4))
+    sim.run(2, history=oc.History(every), progress="none")
+    sim.run(3, history=oc.History(every), progress="none")
+    sim = oc.open(tmp_path / "run.oc")
+    seen: list[str] = []
+    sim.run(STEPS - 5, progress="none", on_snapshot=lambda step, kept: seen.extend(kept))
+    history = sim.history
+    assert list(history) == ["u"] == list(sim.snapshots) and set(seen) == {"u"}
+    assert np.array_equal(history["u"][:], expected) and history["u"].shape == expected.shape
+    steps = list(range(0, STEPS + 1, history.every))
+    assert history.steps.tolist() == steps
+    found = [(step, state["u"].copy()) for step, state in history.reversed()]
+    assert [step for step, _ in found] == steps[::-1]
+    assert all(np.array_equal(values, expected[-1 - number]) for number, (_, values) in enumerate(found))
+    step, _ = next(history.reversed())  # a reader may stop early
+    assert step == steps[-1]
+
+
+def test_values_may_be_assigned_before_the_history_begins(tmp_path: Path) -> None:
+    """Checks a run that exists on disk before `run`, and a stencil of several fields with padding."""
+    sim = oc.Simulation(oc.stencils.gray_scott(ndim=2), (40, 50), "float64", tmp_path / "run.oc", memory="1MiB")
+    values = np.random.default_rng(2).random((40, 50))
+    sim["u"], sim["v"] = values, values / 2
+    sim.run(4, history=oc.History(2), progress="none")
+    for name in ("u", "v"):
+        assert np.array_equal(sim.history[name][-1], sim[name][:]) and len(sim.history[name]) == 3
+    (first, _), *_, (last, state) = sim.history.reversed()
+    assert (first, last) == (4, 0) and np.array_equal(state["v"], values / 2)
+
+
+def test_xarray_and_commands_show_the_history(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Checks the Zarr group, `outcrop info` and `outcrop verify`, which also finds damage."""
+    xarray = pytest.importorskip("xarray")
+    pytest.importorskip("zarr")
+    sim = make(tmp_path / "run.oc")
+    sim.run(STEPS, history=oc.History(2), progress="none")
+    shown = xarray.open_zarr(tmp_path / "run.oc" / "snapshots.zarr", group="history")
+    assert np.array_equal(shown["u"], sim.history["u"][:]) and shown["step"].values.tolist() == [0, 2, 4, 6, 8, 10]
+    assert call(["info", str(tmp_path / "run.oc")]) == 0
+    assert "the history of u, 33 x 24 x 20 cells every 2 steps, 6 so far" in capsys.readouterr().out
+    assert call(["verify", str(tmp_path / "run.oc")]) == 0
+    file = tmp_path / "run.oc" / "snapshots.zarr" / "history" / "u" / "c" / "4" / "0" / "0" / "0"
+    data = file.read_bytes()
+    file.write_bytes(data[:99] + bytes([data[99] ^ 1]) + data[100:])
+    assert call(["verify", str(tmp_path / "run.oc")]) == 2
+    reading = sim.history.reversed()
+    assert next(reading)[0] == 10
+    with pytest.raises(CorruptionError, match="c/4/0/0/0 is damaged: checksum mismatch"):
+        next(reading)
+
+
+@pytest.mark.parametrize("snapshots", [None, oc.Snapshots(2)])
+def test_a_freed_history_leaves_nothing(snapshots: oc.Snapshots | None, tmp_path: Path) -> None:
+    """Checks that the files are deleted, that the run is intact, and that a freed history is refused. A later run
+    deletes files that a killed process has left."""
+    sim = make(tmp_path / "run.oc", snapshots=snapshots)
+    before = make(tmp_path / "other.oc", snapshots=snapshots)
+    for one, kept in ((sim, oc.History("all")), (before, None)):
+        one.run(6, history=kept, progress="none")
+    history = sim.history
+    history.free()
+    history.free()
+    names = [sorted(path.relative_to(run.directory) for run in [one] for path in run.directory.rglob("*"))
+             for one in (sim, before)]  # fmt: skip
+    assert names[0] == names[1]
+    for use in (lambda: next(history.reversed()), lambda: history["u"], lambda: sim.history):
+        with pytest.raises(InputError, match=r"was freed|keeps no history"):
+            use()
+    (tmp_path / "run.oc" / "snapshots.zarr" / "history" / "u" / "c" / "0").mkdir(parents=True)  # left by a kill
+    sim.run(STEPS - 6, progress="none")
+    assert not (tmp_path / "run.oc" / "snapshots.zarr" / "history").exists()
+    assert call(["verify", str(tmp_path / "run.oc")]) == 0
+
+
+def run_with_history(path: Path) -> None:
+    """Run in a child, which is killed."""
+    make(path, sizes={"bt": 2}).run(400, history=oc.History(5), progress="none")
+
+
+def test_a_killed_run_continues_its_history(tmp_path: Path) -> None:
+    """Checks that the states have the bits of a run without a kill, for kills at random moments."""
+    whole, chance = make(tmp_path / "whole.oc"), random.Random(5)
+    whole.run(400, history=oc.History(5), progress="none")
+    for kill in range(int(os.environ.get("OUTCROP_KILLS", "4"))):
+        path = tmp_path / f"killed-{kill}.oc"
+        child = SPAWN.Process(target=run_with_history, args=(path,))
+        child.start()
+        while child.is_alive() and not (path / "snapshots.zarr" / "history" / "u" / "c" / "3").exists():
+            time.sleep(0.002)
+        time.sleep(chance.random() * 0.3)
+        child.kill()
+        child.join()
+        sim = oc.open(path)
+        if sim.remaining_steps:
+            sim.run(progress="none")
+        assert np.array_equal(sim.history["u"][:], whole.history["u"][:])
+        for (step, state), (other, expected) in zip(sim.history.reversed(), whole.history.reversed(), strict=True):
+            assert step == other and np.array_equal(state["u"], expected["u"])
+
+
+BAD: list[tuple[Any, str]] = [
+    ("all", "is not an oc.History"),
+    (oc.History("auto"), "'auto' does not exist yet"),
+    (oc.History("some"), "must be 'all' or a number"),
+    (oc.History(0), "every"),
+    (oc.History(1.5), "every"),  # type: ignore[arg-type]
+    (oc.History("all", limit="many"), "limit"),
+    (oc.History("all", limit="640KiB"), r"12 states of .* but the limit is 640 KiB; every=2 fits"),
+    (oc.History("all", limit=100), "not even one state fits"),
+]
+
+
+@pytest.mark.parametrize(("history", "text"), BAD)
+def test_a_wrong_history_is_refused_before_anything_is_made(history: Any, text: str, tmp_path: Path) -> None:
+    """Checks the message, and that the interval in the message fits."""
+    sim = make(tmp_path / "run.oc")
+    with pytest.raises(InputError, match=text) as raised:
+        sim.run(STEPS, history=history, progress="none")
+    assert "\n" not in str(raised.value) and os.listdir(tmp_path) == []
+    if "every=2" in text:
+        sim.run(STEPS, history=oc.History(2, limit="640KiB"), progress="none")
+    else:
+        sim.run(1, progress="none")
+        with pytest.raises(InputError, match="keeps no history"):
+            _ = sim.history
+
+
+def test_a_history_begins_with_the_run_and_stays_as_it_is(tmp_path: Path) -> None:
+    """Checks refusals that depend on the run, and the reserved name of snapshots."""
+    sim = make(tmp_path / "run.oc")
+    with pytest.raises(InputError, match="keeps no history"):
+        _ = sim.history
+    sim.run(2, progress="none")
+    with pytest.raises(InputError, match="begins with step 0, but this run is at step 2"):
+        sim.run(2, history=oc.History("all"), progress="none")
+    sim = make(tmp_path / "other.oc")
+    sim.run(2, history=oc.History(2), progress="none")
+    with pytest.raises(InputError, match="keeps a history with every=2"):
+        sim.run(2, history=oc.History("all"), progress="none")
+    with pytest.raises(InputError, match="'history' is reserved"):
+        make(tmp_path / "third.oc", snapshots=oc.Snapshots(2, name="history"))
+    with pytest.raises(InputError, match="on_snapshot would never be called"):
+        sim.run(2, on_snapshot=print, progress="none")
