@@ -1,4 +1,4 @@
-// Converts the deliberate faults of tests from Python.
+// This file converts faults from Python to the core. Tests use such faults to simulate errors.
 #pragma once
 
 #include <map>

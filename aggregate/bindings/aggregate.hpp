@@ -13,7 +13,7 @@ Value get(nanobind::handle object, const char *name) {
 }
 
 /// Returns an object that reads distances from the rows of a Python object. The Python object must exist while the
-/// distances are used. Reading a row takes the GIL.
+/// distances are used. While the object reads a row, it holds the GIL.
 aggregate::Distances to_distances(nanobind::handle python);
 
 /// Binds the functions of placement. aggregate.cpp binds all other functions.

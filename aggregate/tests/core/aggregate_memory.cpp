@@ -24,8 +24,8 @@ bool write_text(const std::string &path, const std::string &text) {
   return file.good();
 }
 
-// Writes files like those of a control group. `is_first` chooses the file names of version 1; otherwise those of
-// version 2.
+// Writes files like those of a control group. If `is_first` is true, the files have the names of version 1. Otherwise
+// they have the names of version 2.
 void make_group(const std::string &folder, bool is_first, const std::string &limit, int used, int cached) {
   std::filesystem::create_directories(folder);
   const std::string key = is_first ? "total_" : "";

@@ -126,7 +126,7 @@ void write_steps(File &file, const Declaration &own, const Setting &setting) {
     else
       file.write(to_write(memories[step]), base);
   }
-  for (std::size_t i = 0; i < operations.size(); ++i)  // waits in the order of steps, or in the opposite order
+  for (std::size_t i = 0; i < operations.size(); ++i)  // waits for the steps in their order, or in the opposite order
     operations[setting.steps % 2 == 0 ? i : operations.size() - 1 - i].wait();
 }
 

@@ -29,7 +29,7 @@ TEST_P(ThreadTransport, KeepsTheContract) {
         transport.free(transport.self);
       } catch (const std::exception &error) {
         broken[static_cast<std::size_t>(rank)] = error.what();
-        ranks.fail();  // so that the other ranks do not wait for ever
+        ranks.fail();  // without this call, the other ranks wait for ever
       }
     });
   for (std::thread &thread : threads) thread.join();

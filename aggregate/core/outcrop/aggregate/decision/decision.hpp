@@ -78,7 +78,7 @@ struct PlanOptions {
 
 /// The figures of a plan. All figures except for `places` and `notes` are the same on all ranks.
 struct PlanSummary {
-  std::uint64_t bytes = 0;       ///< the bytes of all ranks in one step
+  std::uint64_t bytes = 0;       ///< the number of bytes that all ranks together declare for one step
   Range hull;                    ///< the range of the file that one step uses if its base is 0
   std::vector<int> aggregators;  ///< of each domain
   std::vector<std::uint64_t> domain_bytes;
@@ -88,8 +88,9 @@ struct PlanSummary {
   std::uint64_t buffer_bytes = 0;
   std::uint32_t buffers = 0;
   bool own = false;                 ///< true if each rank performs its own I/O
-  std::vector<std::string> places;  ///< the places of the buffers on this rank's node, one line for each tier
-  std::vector<std::string> notes;   ///< the reason if this rank could not share memory with its node
+  std::vector<std::string> places;  ///< for each tier, a line that says where this node's buffers on the tier are
+  /// if this rank could not share memory with the other ranks of its node: the reason; otherwise empty
+  std::vector<std::string> notes;
 };
 
 struct Decision {

@@ -12,9 +12,9 @@ namespace outcrop::aggregate {
 
 namespace {
 
-// Adds the regions of an extent from dim `level` on. Each repetition of the dim becomes a separate region if two
-// conditions hold. The gaps between repetitions have at least `gap_bytes`, and the number of regions stays below a
-// limit.
+// Adds the regions of one repetition of the outer dims of an extent. The dim `level` is the first dim that this
+// repetition contains. Each repetition of dim `level` becomes a separate region if two conditions hold. The gaps
+// between these repetitions have at least `gap_bytes`, and the number of regions stays below a limit.
 void split(const Extent &extent, std::size_t level, std::uint64_t file, std::uint64_t gap_bytes,
            std::size_t max_regions, std::vector<Region> &regions) {
   const detail::Walk walk = detail::walk_of(extent, {});

@@ -26,8 +26,8 @@ std::uint64_t checked(std::uint64_t a, std::uint64_t b, bool multiply, const cha
 std::uint64_t product(std::uint64_t a, std::uint64_t b, const char *what) { return checked(a, b, true, what); }
 std::uint64_t sum(std::uint64_t a, std::uint64_t b, const char *what) { return checked(a, b, false, what); }
 
-// Joins a dim with the next inner dim, or with the blocks, if its repetitions have no gaps between them. The gaps in
-// the file and the gaps in memory must both be empty.
+// Joins each dim with the next inner dim, or with the blocks, if the repetitions of the dim have no gaps between them,
+// neither in the file nor in memory.
 void join(Extent &extent) {
   while (!extent.dims.empty()) {
     const Dimension &inner = extent.dims.back();
@@ -219,14 +219,14 @@ Pattern Pattern::parsed(std::span<const std::uint64_t> words) {
 
 namespace {
 
-// The inner dims of an extent, for one repetition of its outer dims. `file` is the offset of this repetition in the
-// file.
+// One repetition of the outer dims of an extent. Such a repetition consists of the inner dims `dims`. `file` is the
+// offset of this repetition in the file.
 struct ExtentTail {
   std::span<const Dimension> dims;
   std::uint64_t block = 0;
   std::uint64_t file = 0;
 
-  std::uint64_t inside() const {  // the length in the file of one repetition of the first dim
+  std::uint64_t inside() const {  // returns the length, in the file, of one repetition of the first dim
     return dims.empty() ? block : ExtentTail{dims.subspan(1), block, 0}.span();
   }
   std::uint64_t span() const {
@@ -241,9 +241,9 @@ struct ExtentTail {
 
 std::optional<std::uint64_t> common_of(const ExtentTail &a, const ExtentTail &b);
 
-// Returns a common byte of two extents whose first dims have the same stride. Because the strides are equal, the
-// difference j - i alone decides whether repetition i of `a` overlaps repetition j of `b`. Only three values of j - i
-// are possible.
+// Returns a byte that both extents contain. The first dims of the extents must have the same stride. Because the
+// strides are equal, the difference j - i alone decides whether repetition i of `a` overlaps repetition j of `b`. Only
+// three values of j - i are possible.
 std::optional<std::uint64_t> common_in_step(const ExtentTail &a, const ExtentTail &b) {
   const auto stride = static_cast<__int128>(a.dims.front().file_stride_bytes);
   const auto count_a = static_cast<__int128>(a.dims.front().count),
@@ -260,7 +260,7 @@ std::optional<std::uint64_t> common_in_step(const ExtentTail &a, const ExtentTai
   return std::nullopt;
 }
 
-// Returns a common byte. Tests only those repetitions of `a` that overlap the hull of `b`.
+// Returns a byte that both extents contain. Tests only those repetitions of `a` that overlap the hull of `b`.
 std::optional<std::uint64_t> common_with_each(const ExtentTail &a, const ExtentTail &b) {
   const Dimension &dim = a.dims.front();
   const std::uint64_t inside = a.inside(), end = b.file + b.span();

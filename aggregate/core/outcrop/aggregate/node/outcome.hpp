@@ -82,8 +82,8 @@ class Outcome {
 
   /// Records a failure of this rank. Only the first failure on a node is kept.
   void record(const Failure &failure);
-  /// Each aggregator of this node calls this function when it has written its part. Returns true in the last of the
-  /// `writers` calls.
+  /// Each aggregator of this node calls this function when the aggregator has written its part. Returns true in the
+  /// last of the `writers` calls.
   bool wrote(std::uint32_t writers);
   /// Each rank calls this function when all of its parts are done.
   void arrive();
@@ -92,8 +92,8 @@ class Outcome {
   /// Returns the outcome of the operation. The result is valid only after settled() has returned true.
   const Failure &failure() const;
 
-  /// Advances the messages of a leader. Returns true when no messages are left. Only the thread that may use the link
-  /// calls this function, in the order of operations.
+  /// Advances the messages of a leader. Returns true when no messages are left. Only the thread that may use the
+  /// transport calls this function. This thread advances operations in the order in which they began.
   bool advance();
   bool sends() const { return phase_ != Phase::over; }
 

@@ -234,7 +234,7 @@ constexpr std::uint64_t unlimited = std::numeric_limits<std::uint64_t>::max();
 // In control groups of version 1, a limit of at least this size means that no limit is set.
 constexpr std::uint64_t max_limit = std::uint64_t{1} << 60;
 
-// The names that one version of control groups uses for files and for lines of memory.stat.
+// The names of files, and of lines in the file memory.stat, in one version of control groups.
 struct Version {
   std::string limit, usage, inactive, active;
 };

@@ -107,9 +107,8 @@ std::vector<Tally> sorted_tallies(std::span<const Tally> tallies);
 /// Returns the tallies of one domain. `sorted` must be sorted by domain.
 std::span<const Tally> tallies_of(std::span<const Tally> sorted, std::size_t domain);
 
-/// Returns one table for each element of `all`. A table has a row for each domain and a column for each node. The value
-/// in a row and column is the sum of the distances that the domain's messages travel if the aggregator is on the
-/// column's node.
+/// Returns one table for each element of `all`. A table has a row for each domain and a column for each node on which
+/// the aggregator can be. The value is the sum of the distances that all messages of the domain then travel.
 std::vector<std::vector<double>> distances_gathered(std::span<const NodeTallies *const> all, std::size_t nodes,
                                                     const Distances &distances);
 

@@ -139,8 +139,8 @@ FileTarget target_of(TextTable &table) {
 }
 
 // Returns the text of a target table for a folder, with the figures of the tier whose directory contains the folder. If
-// several directories contain the folder, the longest of them counts. If no directory contains it, returns an empty
-// text.
+// the directories of several tiers contain the folder, uses the directory with the longest path. If no directory
+// contains the folder, returns an empty text.
 std::string target_on(const std::vector<NodeTier> &tiers, const std::string &folder) {
   std::error_code ignored;
   const auto path = std::filesystem::weakly_canonical(std::filesystem::absolute(folder, ignored), ignored);

@@ -5,7 +5,8 @@
 //     distances: a file of the ranks' places, or a provider of the caller ────────────────────────────┴─► Machine
 //
 // A text describes each node. The text is the content of a machine file, which `outcrop agg machine` writes. Without a
-// machine file, the node makes the text from its own hardware. The text has these tables:
+// machine file, the node finds out the figures of its own hardware, and makes the text from them. The text has these
+// tables:
 //
 //     [hbm]                      a tier of each node; its name
 //     kind = "hbm"               hbm, dram, cxl, nvm: memory; dax, nvme, ssd, hdd, disk, tmpfs: files; default disk

@@ -284,8 +284,8 @@ void find_slowest(Placement &placement) {
   }
 }
 
-// Adds a note for each excluded tier. Also adds notes about choices that are not the cheapest, because other
-// aggregators use the cheaper places.
+// Adds a note for each excluded tier. If a choice is not the cheapest because other aggregators use the cheaper places,
+// also adds a note about this choice.
 void add_notes(Placement &placement, const Machine &machine, const PlacementOptions &options) {
   for (const Tier &tier : machine.tiers)
     if (filtered(tier, options) == Verdict::too_volatile)

@@ -50,7 +50,7 @@ struct Choice {
   std::uint64_t rank_bytes = 0;     ///< the number of bytes that this rank has in the domain
   std::uint64_t node_bytes = 0;     ///< the number of bytes that all ranks of this rank's node have in the domain
   std::vector<Option> tiers;        ///< all tiers of the chosen node
-  std::vector<Verdict> verdicts;    ///< why each element of `tiers` was chosen or not
+  std::vector<Verdict> verdicts;    ///< for each element of `tiers`, the reason why it was chosen or not
   std::optional<Option> runner_up;  ///< the cheapest place on another node
   bool runner_up_taken = false;     ///< true if other aggregators use all the room of the runner-up
   std::uint32_t wanted_tier = 0;    ///< the cheapest tier on this node, whether it has room or not
@@ -63,7 +63,7 @@ struct Placement {
   Contention contention;
   bool merged = false;
   bool is_least = true;        ///< true if no other placement has a lower sum of costs
-  std::uint32_t together = 1;  ///< the number of given domains that are merged into one domain
+  std::uint32_t together = 1;  ///< each domain of this placement consists of this number of given domains
   /// lines about excluded tiers, and about choices that are not the cheapest, with the reasons
   std::vector<std::string> notes;
 };
@@ -79,8 +79,9 @@ Placement place(const Machine &machine, std::span<const Tally> tallies, std::siz
 Placement place_best(const Machine &machine, std::span<const Tally> tallies, std::size_t domains,
                      const PlacementOptions &options, bool try_both);
 
-/// Returns the predicted time of a placement with another target. If `reading` is true, bytes come from the target, so
-/// this function swaps the rates of filling and emptying of each tier.
+/// Returns the predicted time of a placement, with `target` in place of the machine's target. If `reading` is false,
+/// bytes go to the target. If `reading` is true, bytes come from the target, so this function swaps the rates of
+/// filling and emptying of each tier.
 double seconds_with(const Machine &machine, const Placement &placement, const Target &target, bool reading);
 
 /// Returns the placement that `ranks` and `tiers` describe, with its predicted costs. `ranks` contains the aggregator
@@ -116,7 +117,7 @@ Elect elect_by_cost(std::shared_ptr<Placed> placed, bool exactly);
 // taken.
 
 struct Columns {
-  std::vector<std::uint32_t> group;       ///< the group of each column, ascending
+  std::vector<std::uint32_t> group;       ///< for each column, the number of its group; the numbers must be ascending
   std::vector<std::uint32_t> room;        ///< of each column
   std::vector<std::uint32_t> group_room;  ///< of each group
 };
@@ -124,8 +125,8 @@ struct Columns {
 /// Returns the maximum number of rows that fit into the columns.
 std::uint64_t places(const Columns &columns);
 
-/// Returns the column of each row. `costs` has the costs of row 0 for all columns, then of row 1, and so on. Costs must
-/// be finite and at least 0. All rows must fit into the columns.
+/// Returns, for each row, the column that it gets. `costs` contains the costs of row 0 for all columns, then the costs
+/// of row 1, and so on. Costs must be finite and at least 0. All rows must fit into the columns.
 std::vector<std::uint32_t> assign(std::size_t rows, const Columns &columns, std::span<const double> costs);
 
 /// Goes through the rows in order, and gives each row the cheapest column that still has room. Usually the sum of costs

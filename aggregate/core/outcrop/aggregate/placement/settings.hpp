@@ -89,7 +89,7 @@ Settings read_settings(const Texts &arguments, const Texts &hints, const Texts &
 /// an empty text is a value, and does not count as missing. Throws the same errors as read_settings().
 Settings with_arguments(Settings settings, const Texts &arguments);
 
-/// Returns those environment variables that are settings. `variables` has the form of environ.
+/// Returns those environment variables that are settings. `variables` has the same form as `environ` of the C library.
 Texts settings_in_environment(const char *const *variables);
 
 /// Returns the maximum number of aggregators on each node. `list` has entries "host:number". The host * stands for any

@@ -6,7 +6,7 @@
 //                                      [ drained: tier ─► target ]
 //
 // The cost of a step is the time for which the program waits. The program waits for the write. If the drain takes
-// longer than computing until the next step, the program waits for the rest of the drain. The program also waits each
+// longer than the computing between two steps, the program waits for the rest of the drain. The program also waits each
 // time when it reads the step back. The drain alternates between reading from the tier and writing to the target. With
 // staging, the thread of an aggregator also allocates pages and computes checksums (StagingRates).
 //
@@ -29,9 +29,9 @@ struct StepUsage {
   double seconds_between = 0;  ///< computing time from the end of a write to the next write
   /// how often the program is expected to read a step back soon after the write, with the same plan
   double reads_back = 0;
-  bool durable = false;                        ///< a write ends when its bytes are on the device
+  bool durable = false;                        ///< true if a write ends only when its bytes are on the device
   Persistence persistence = Persistence::job;  ///< the minimum persistence of a stage
-  std::uint64_t room_bytes = 0;                ///< the maximum bytes of a stage on a node; 0: all room of the tier
+  std::uint64_t room_bytes = 0;                ///< the maximum size of a stage on a node; 0: all room of the tier
 };
 
 /// The rates at which an aggregator's thread performs the additional work of staging, without the transfers from or to

@@ -4,8 +4,8 @@
 //     out.node-0   out.node-4   ...   bytes at their offsets in the whole file, with holes for the bytes of other nodes
 //     out.index                       for each range of a step, the node file that has it; and the bases of all steps
 //
-// All steps have the same ranges, those of the plan. So each step adds only one line to the index: its base. If steps
-// overlap, the bytes of the newest step are valid.
+// All steps have the same ranges: the ranges of the plan. So each step adds only one line to the index: its base. If
+// steps overlap, the bytes of the newest step are valid.
 #pragma once
 
 #include <cstddef>
@@ -33,7 +33,7 @@ struct NodeRange {
 struct NodeIndex {
   std::uint64_t size_bytes = 0;      ///< the minimum size of the whole file
   std::vector<std::string> files;    ///< the names of the files in the index's folder
-  std::vector<NodeRange> ranges;     ///< the ranges of one step, without the step's base; ascending
+  std::vector<NodeRange> ranges;     ///< the ranges of a step whose base is 0, ascending
   std::vector<std::uint64_t> bases;  ///< the bases of the steps; no base occurs twice, and the newest step is the last
   bool operator==(const NodeIndex &) const = default;
 

@@ -96,8 +96,8 @@ constexpr std::size_t min_measured_bytes = std::size_t{1} << 20;
 // Buffered reads are split into parts of this size. While this thread copies a part, the system reads the next part
 // from the device. The parts are so small that they are still in a processor's cache when the thread copies them.
 constexpr std::uint64_t buffered_read_bytes = 128 << 10;
-// If writes must be durable, the device begins to write after each `written_back_bytes` bytes that are copied to the
-// page cache. A rest of less than `min_written_back` bytes waits for the flush.
+// If writes must be durable, bytes are copied to the page cache in parts of `written_back_bytes`. After each part, the
+// device begins to write the part. If the last part is shorter than `min_written_back`, it waits for the flush.
 constexpr std::size_t written_back_bytes = std::size_t{2} << 20, min_written_back = std::size_t{64} << 10;
 
 std::unique_ptr<Store> open_store(const std::string &path, bool writable, bool direct, const Faults &faults,

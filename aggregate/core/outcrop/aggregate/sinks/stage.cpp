@@ -80,8 +80,8 @@ Stage::~Stage() {
   remove_drained();
 }
 
-// Removes the files of drained steps. The marks of done steps must be durable before their data are removed. If a file
-// cannot be removed now, the next recovery removes it.
+// Removes the files of drained steps. The marks of done steps must be durable before the data of these steps are
+// removed. If a file cannot be removed now, the next recovery removes it.
 void Stage::remove_drained() noexcept {
   try {
     if (!steps_.empty()) folder_->flush();

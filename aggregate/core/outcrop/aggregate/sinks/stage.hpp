@@ -122,9 +122,9 @@ struct Recovery {
 /// Drains the steps of dead writers in `folder` into `target`, in the order of steps. Removes lost steps and
 /// unnecessary files. If a step fails, the later steps of its writer are not drained, because they can have newer bytes
 /// of the same places. A step whose list belongs to a file other than `target` fails. If the folder does not exist, the
-/// result is empty. If another caller is recovering the folder, this function waits for it. Throws StorageError if the
-/// folder cannot be read. Throws InputError if the folder belongs to another user, or if the other caller has not
-/// finished after `seconds`.
+/// result is empty. If another caller is recovering the folder, this function waits for the other caller. Throws
+/// StorageError if the folder cannot be read. Throws InputError if the folder belongs to another user, or if the other
+/// caller has not finished after `seconds`.
 Recovery recover_stage(const std::string &folder, const std::string &target, double seconds = wait_for_ever,
                        Files &files = Files::system());
 
@@ -139,7 +139,7 @@ struct StageSpec {
   std::string target;            ///< the file that the bytes belong to; its name must already be durable
   std::uint32_t writer = 0;      ///< the number of this writer; no other writer to this folder may have the same number
   std::uint64_t room_bytes = 0;  ///< the maximum size of all data; 0: only the file system limits the size
-  /// True: a separate thread drains. False: the thread that waits for the drain performs it.
+  /// If true, a separate thread drains steps. If false, steps are drained by the thread that waits for the drain.
   bool has_thread = true;
   Files &files = Files::system();
 };
@@ -175,8 +175,8 @@ class Stage {
   /// step does not have all of these bytes. Throws CorruptionError, StorageError.
   bool read(std::uint64_t target, std::span<std::byte> bytes);
 
-  /// Waits until all sealed steps are durable in the target. If draining has failed, throws its error, and the steps
-  /// stay in the stage.
+  /// Waits until all sealed steps are durable in the target. If draining has failed, throws the error of the drain, and
+  /// the steps stay in the stage.
   void finish();
 
   /// Drains the oldest step that is not drained. This function is only for stages without a thread. Returns false if

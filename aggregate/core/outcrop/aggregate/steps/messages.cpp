@@ -11,9 +11,9 @@ namespace outcrop::aggregate {
 
 namespace {
 
-// Ranges are copied in pieces of this size, which fit into a cache. In each piece, one variable is copied after the
-// other. So a piece of the buffer stays in the cache even if the variables interleave, as in an array of structures.
-// Sender and receiver must use the same size, because the pieces determine the order of bytes in a message.
+// Ranges are copied in pieces of this size, which fit into a cache. In each piece, the variables are copied one after
+// the other. So a piece of the buffer stays in the cache even if the variables interleave, as in an array of
+// structures. Sender and receiver must use the same size, because the pieces determine the order of bytes in a message.
 constexpr std::uint64_t piece_bytes = std::uint64_t{256} << 10;
 
 template <std::size_t block>

@@ -21,7 +21,7 @@
 namespace outcrop::aggregate {
 
 struct FileOptions {
-  bool durable = false;  ///< a write ends when its bytes are on the device
+  bool durable = false;  ///< true if a write ends only when its bytes are on the device
   CacheMode cache_mode = CacheMode::automatic;
   std::uint64_t size_bytes = 0;  ///< for create: the fixed size of the file; 0: the file grows
   /// The folder of the stage, on a tier of this node. Nodes may have different folders. A write ends when its bytes are
@@ -57,7 +57,7 @@ struct Opened {
 /// Collective. If any rank passes a failure, throws this failure on all ranks.
 void agree(const std::shared_ptr<Engine> &engine, const Failure &failure);
 
-/// Collective. These functions do the work of File::create and File::open.
+/// Collective. This function does the work of File::create and File::open.
 std::unique_ptr<Opened> open_file(std::shared_ptr<Engine> of_plan, const std::string &path, bool writable, bool create,
                                   const FileOptions &options);
 

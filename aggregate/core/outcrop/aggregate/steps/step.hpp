@@ -6,9 +6,10 @@
 //            └─► messages                                         (the caller, in test and wait)             ─┘     │
 //     over ◄── outcome settled ◄── all ranks have arrived ◄─────────────────────────────────────────────────────────┘
 //
-// The setting seconds_most limits how long a caller waits. A caller waits in wait(), and also while it copies and no
-// round is open. If a rank exceeds the limit, its whole node gives up, and the copy threads and I/O threads of the node
-// end. These threads have no time limit of their own, because a caller may compute for any time between begin and wait.
+// The setting seconds_most limits how long a caller waits. A caller waits in wait(). During copying, a caller also
+// waits if no round is open. If a rank exceeds the limit, its whole node gives up, and the copy threads and I/O threads
+// of the node end. These threads have no time limit of their own, because a caller may compute for any time between
+// begin and wait.
 #pragma once
 
 #include <array>
@@ -155,7 +156,7 @@ struct Task {
   bool durable = false;
   std::vector<std::byte *> memory;  ///< the address of each variable; empty if the memory is invalid
   Failure failure;                  ///< an error that is known before the operation begins
-  /// the number of steps that were written to the file before this operation
+  /// the number of steps that were written to the file before this operation began
   std::uint64_t step = 0;
   std::vector<std::shared_ptr<Sink>> sinks;  ///< the sink of each domain of this rank
 };
@@ -174,10 +175,10 @@ class Step : public std::enable_shared_from_this<Step> {
   void settle();
   Timing timing() const;
 
-  // Only the engine calls these functions.
-  bool advance();  ///< returns true when this rank has no more work for the step
+  /// The engine calls this function. Returns true when this rank has no more work for the step.
+  bool advance();
   bool sends() const { return !messages_over_ || outcome_->sends(); }
-  void finish();  ///< called when the outcome is known
+  void finish();  ///< the engine calls this function when the outcome is known
 
  private:
   using Clock = std::chrono::steady_clock;
