@@ -64,7 +64,7 @@ class NumpyLike(np.lib.mixins.NDArrayOperatorsMixin):
         return self._result(function(*_plain(inputs), **_plain(options)), (options.get("out"),))
 
     def _result(self, result: Any, out: Any) -> Any:
-        """If the result is the plain array of an object in `out`, return this object. Otherwise return the result."""
+        """If `result` is the plain array of an object in `out`, return this object. Otherwise return `result`."""
         given = next((one for one in out if isinstance(one, NumpyLike) and one.values is result), None)
         return result if given is None else given
 

@@ -150,7 +150,7 @@ class Committed(ArrayStorage):
         except OSError as error:
             raise StorageError(f"cannot commit to {self.path / name}: {error.strerror}") from error
         with storage_errors(self.path, "used"):
-            self._check_here()  # check again, because a reader must be able to find this commit
+            self._check_here()  # check again that the path leads to this folder, so that readers find this commit
         self._file.accept()
         self._record = record
         if record.access == "read":
@@ -320,7 +320,7 @@ class Record:
 
 
 class _Content(msgspec.Struct):
-    """The fields of a record in the form that the file has, with their types and ranges."""
+    """The fields of a record as they are stored in the file, with their types and ranges."""
 
     format: Literal[1]
     shape: Annotated[tuple[_Cells, ...], msgspec.Meta(max_length=MAX_AXES)]

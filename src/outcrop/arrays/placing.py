@@ -64,14 +64,15 @@ def array(
     that is updated goes to the fastest tier with room. An array that is only read goes to the slowest tier whose
     transfers take at most `seconds_per_step`, the computing time of a step. An array with commits needs a `path`.
 
-    See `ArraySpec` for the other arguments. Raises InputError before any file is made. The possible causes are that the
-    tier does not exist, has no room, or does not keep values long enough, that the path is on another file system, or
-    that it holds other files. Raises StorageError if a device fails, and CorruptionError if no commit at `path` is
+    See `ArraySpec` for the other arguments. Raises InputError if the tier does not exist, has no room, or does not keep
+    values long enough. Also raises InputError if the path is on another file system or holds other files. In these
+    cases no file has been made. Raises StorageError if a device fails, and CorruptionError if no commit at `path` is
     intact.
     """
     spec = ArraySpec(shape, dtype, tier, access, persist, path, working, bytes_read_per_step, bytes_written_per_step)
     if spec.is_committed and spec.path is None:
-        # This call raises InputError if the tier keeps no values. Otherwise only the path is missing.
+        # If the tier keeps no values, this call raises an InputError about the tier. Otherwise only the path is
+        # missing.
         possible_tiers("array", spec, find_tiers())
         raise InputError(f"persist={persist!r} needs a path, by which the array is found again")
     return _make(spec, seconds_per_step)
@@ -177,12 +178,12 @@ def place(
 ) -> Placement:
     """Plan the places of arrays. This makes and changes no files.
 
-    `seconds_per_step` is the computing time of a step with all data in memory. Transfers that take at most this time
-    cost nothing. With the default, 0, each array goes to the fastest tier with room. `capacities` maps the name of a
-    tier to the maximum number of bytes that arrays may take there, such as "2GiB" or 0. By default, arrays may take all
-    free bytes. `tiers` defaults to the tiers of this machine. If several tiers are possible and one of them was never
-    measured, all tiers are measured first. This takes some seconds. An array with commits but without a path gets a
-    folder in the directory of its tier. The folder has the name of the array.
+    `seconds_per_step` is the computing time of a step with all data in memory. Transfers that take at most this time do
+    not slow down a step. With the default, 0, each array goes to the fastest tier with room. `capacities` maps the name
+    of a tier to the maximum number of bytes that arrays may take there, such as "2GiB" or 0. By default, arrays may
+    take all free bytes. `tiers` defaults to the tiers of this machine. If several tiers are possible and one of them
+    was never measured, all tiers are measured first. This takes some seconds. An array with commits but without a path
+    gets a folder in the directory of its tier. The folder has the name of the array.
 
     Raises InputError if no tier is possible for an array, or if the arrays do not fit.
     """

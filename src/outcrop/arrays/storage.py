@@ -1,5 +1,5 @@
-"""The storage of an array: the interface and two implementations. One is memory that exists until the process ends. The
-other is a mapped .npy file.
+"""The storage of an array: the interface and two implementations. The first implementation is memory that exists until
+the process ends. The second implementation is a mapped .npy file.
 
 The system writes the pages of a mapped file at any time, at the latest when the file is flushed. The header fills one
 page, so that the values begin at the start of a page. If a flush does not finish, the file contains a mixture of old
@@ -276,8 +276,8 @@ def _header_of(path: Path, folder: Directory, handle: int) -> Header:
 
 
 def _parsed(path: Path, data: bytes) -> tuple[tuple[int, ...], bool, np.dtype[Any], int]:
-    """Return the shape, True for Fortran order, the dtype, and the offset of the first value in the file. Raises
-    InputError for headers longer than MAX_HEADER_BYTES."""
+    """Return four values: the shape, True for Fortran order, the dtype, and the offset of the first value in the file.
+    Raises InputError for headers longer than MAX_HEADER_BYTES."""
     readers = {(1, 0): (np.lib.format.read_array_header_1_0, 2), (2, 0): (np.lib.format.read_array_header_2_0, 4)}
     file = BytesIO(data)
     try:
@@ -286,7 +286,7 @@ def _parsed(path: Path, data: bytes) -> tuple[tuple[int, ...], bool, np.dtype[An
         if length > MAX_HEADER_BYTES:
             raise ValueError(length)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # Python may print a warning about the text of the header
+            warnings.simplefilter("ignore")  # otherwise Python may print a warning about the text of the header
             shape, fortran, dtype = reader(file)
     except Exception:
         raise InputError(f"{path} holds something else than an array (no .npy file); give another path") from None

@@ -53,7 +53,7 @@ class Trajectory:
                 go_back(step, state["u"])
 
     States survive the process only after `commit()`. If a committed state is popped, it remains on storage until the
-    next commit. If a reverse program must survive a crash, the program therefore saves its own data first, and then
+    next commit. If a program that pops states must survive a crash, it therefore saves its own data first, and then
     calls `commit()`. After a crash, `oc.Trajectory.open` gives the states of the last commit. The program pops the
     states that its saved data already include, and continues.
 

@@ -13,8 +13,8 @@ from outcrop.cli.options import join_sizes
 
 COMMANDS = (run.run, plan.plan, resume.resume, info.info, verify.verify, plot.plot, tiers.tiers, bench.bench)
 
-# Newer versions of Typer contain a copy of click, and older versions use the installed click. In both, the base class
-# has this name.
+# Newer versions of Typer contain a copy of click, and older versions use the installed click. In both versions, the
+# base class of errors about arguments has the name ClickException.
 UsageProblem: type[Exception] = next(one for one in typer.BadParameter.__mro__ if one.__name__ == "ClickException")
 
 app = typer.Typer(

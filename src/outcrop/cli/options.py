@@ -172,8 +172,8 @@ def join_sizes(words: list[str]) -> list[str]:
 
 
 def parse_size(text: str, stencil: Stencil) -> Shape:
-    """Return the shape (10, 12, 20) of "20 12 10". Raises InputError if the text is not the size of a grid for the
-    stencil."""
+    """Convert a text such as "20 12 10" to a shape such as (10, 12, 20). Raises InputError if the text is not the size
+    of a grid for the stencil."""
     from outcrop.axes import axes_text, option_text
 
     words = text.split()

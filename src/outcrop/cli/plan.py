@@ -165,8 +165,8 @@ def _fields(problem: Problem) -> str:
 
 
 def _resident(plan: Plan) -> str:
-    """Return a text about the part of the window that holds fields in memory for the whole run, or "" if no part
-    does."""
+    """Return a text about the part of the window that holds fields in memory for the whole run, or "" if no such part
+    exists."""
     if not plan.window.resident:
         return ""
     size = sum(ring.planes * ring.slot_bytes for ring in plan.window.resident)

@@ -72,8 +72,8 @@ def _candidate_row(one: Candidate, chosen: Candidate, stages: int) -> tuple[str,
 
 
 def _why_not_chosen(one: Candidate, chosen: Candidate) -> str:
-    """Return the main reason why a candidate was not chosen. If several candidates are equally fast, the smallest is
-    chosen."""
+    """Return the main reason why a candidate was not chosen. If several candidates are equally fast, the candidate that
+    needs the least memory is chosen."""
     if one is chosen:
         return "chosen"
     more = one.predicted.seconds - chosen.predicted.seconds
@@ -89,13 +89,13 @@ def _why_not_chosen(one: Candidate, chosen: Candidate) -> str:
 
 
 def advice(planned: Planned) -> str:
-    """Return one line about an order of the axes that is much faster, or "" if no order is. Nothing is measured for
-    this line."""
+    """Return one line about an order of the axes that is much faster, or "" if no order is much faster. This function
+    measures nothing."""
     problem, plan, guess = planned.problem, planned.plan, planned.plan.predicted
     is_waiting = guess.seconds > WAITING * guess.seconds_update > 0
     if planned.given or not is_waiting or problem.ndim == 1 or max(problem.shape) == problem.planes:
         return ""
-    # the update rate of the plan, without the cost at the edges of slabs and blocks
+    # cells per second that the plan updates, without the additional cost at the edges of slabs and blocks
     rate = problem.cells * problem.levels / guess.seconds_update * edge_factor(problem, plan.sizes)
 
     def roughly(one: Problem) -> float:

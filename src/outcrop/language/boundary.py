@@ -45,8 +45,8 @@ class Boundary:
         return self.z, self.y, self.x
 
     def rims(self, radii: tuple[int, int, int]) -> tuple[tuple[int, int], ...]:
-        """Return for each axis the numbers of cells at its low end and at its high end that keep their values. `radii`
-        are the radii of the stencil."""
+        """Return two numbers for each axis: how many cells at its low end, and how many cells at its high end, keep
+        their values. `radii` has the radii of the stencil."""
         return tuple(
             (radius if low == "fixed" else 0, radius if high == "fixed" else 0)
             for radius, (low, high) in zip(radii, self.sides, strict=True)

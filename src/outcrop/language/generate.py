@@ -77,7 +77,7 @@ def symbol(stage: int) -> str:
 def generate(stencil: Stencil, dtype: str, vector_bytes: int, boundary: Boundary = FIXED) -> str:
     """Return the C source of the updates of `stencil`. `dtype` is "float32" or "float64". `vector_bytes` is the size of
     a vector, or 0 for no vectors. The source contains no name or text of the stencil, because these may come from an
-    untrusted manifest. Only its numbers and operators are used."""
+    untrusted manifest. Only the numbers and operators of the stencil are used."""
     lanes = max(1, vector_bytes // ITEM_BYTES[dtype])
     lines = [_HEAD]
     for number, stage in enumerate(stencil.stages):
@@ -172,8 +172,8 @@ class _StageWriter:
         ]
 
     def _take_edges(self) -> Iterator[str]:
-        """Yield the code that computes or saves the cells at both ends of the row. Rim cells that can be copied after
-        the row are not saved."""
+        """Yield the code that computes or saves the cells at both ends of the row. Some cells of the rim can be copied
+        after the row is stored. These cells are not saved."""
         for side, name, first, end in self._edges():
             yield f"  const long {name}0 = {first}, {name}1 = {end};"
             if side == "fixed" and not any(self.in_place):

@@ -1,7 +1,7 @@
 """The lowered form of expressions: a program is a list of operations in a fixed order, and a stage has one program.
 
-The order of operations defines the bits of a stencil. The C generator and the NumPy oracle follow it operation by
-operation. Each operation rounds once to the field's dtype. No operations are contracted or reassociated.
+The order of operations defines the bits of a stencil. The C generator and the NumPy oracle follow this order, operation
+by operation. Each operation rounds once to the field's dtype. No operations are contracted or reassociated.
 
 A kernel uses the field numbers and offsets in a program without a check, so this file checks each of them. The caller
 puts the name of the stencil before the message of a ValueError.
@@ -36,7 +36,8 @@ class Load:
 
 @dataclass(frozen=True)
 class Scalar:
-    """Scalar number `index`, rounded to the dtype. Parameters come first, then signals."""
+    """Scalar number `index`, rounded to the dtype. The parameters have the first numbers. The signals have the next
+    numbers."""
 
     index: int
 
@@ -179,8 +180,8 @@ def _read_operation(row: object, place: int) -> Operation:
 
 @dataclass(frozen=True)
 class Stage:
-    """A part of a time step. The stage updates the fields whose numbers are `targets`. It reads only values from before
-    the stage. `program` has one result for each target."""
+    """A part of a time step. The stage updates the fields whose numbers are `targets`. The stage reads only values that
+    exist before it begins. `program` has one result for each target."""
 
     targets: tuple[int, ...]
     program: Program

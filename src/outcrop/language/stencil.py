@@ -11,9 +11,9 @@ update:
     waves = Stencil("waves", {u: 2 * u[0] - u.previous[0] + v[0] ** 2 * (u[1] - 2 * u[0] + u[-1])})    # v: only read
     yee = Stencil("yee", [{h: h[0] - k * (e[1] - e[0])}, {e: e[0] - k * (h[0] - h[-1])}])
 
-A Stencil contains no SymPy expressions. When it is made, expressions are lowered to Programs, which are plain data. The
-manifest of a run stores the Programs, so that they can be read back without the user's script. A manifest may come from
-an untrusted source (see `from_json`).
+A Stencil contains no SymPy expressions. When a Stencil is made, expressions are lowered to Programs, which are plain
+data. The manifest of a run stores the Programs, so that they can be read back without the user's script. A manifest may
+come from an untrusted source (see `from_json`).
 """
 
 from __future__ import annotations

@@ -100,8 +100,8 @@ def as_stencil(stencil: object) -> Stencil:
 
 
 def as_shape(shape: object, stencil: Stencil) -> Shape:
-    """Return `shape` as a tuple of whole numbers. Raises InputError unless it has one valid size for each axis of the
-    stencil."""
+    """Return `shape` as a tuple of whole numbers. Raises InputError if `shape` does not have one valid size for each
+    axis of the stencil."""
     sizes = list(islice(shape, 4)) if isinstance(shape, Iterable) else [shape]
     if len(sizes) != stencil.ndim:
         raise InputError(f"shape {shown(shape)}: {stencil.name} is for grids of {axes_text(stencil.ndim)}")

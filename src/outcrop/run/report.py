@@ -31,7 +31,7 @@ class Predicted:
 
 @dataclass(frozen=True)
 class Report:
-    """The measured figures of one `run`. The fields are the keys of the JSON report.
+    """The measured figures of one `run`. The names of the fields are the keys of the JSON report.
 
     `seconds` is the wall-clock time of all passes, from the first read to the last commit. `seconds_setup` is the time
     before the first read: compiling, measuring, planning and allocating memory. All other fields in seconds are times

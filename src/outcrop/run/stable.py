@@ -33,8 +33,8 @@ Ranges = dict[str, tuple[float, float]]
 
 
 def refuse_unstable(stencil: Stencil, manifest: Description, ranges: Mapping[str, tuple[float, float]]) -> None:
-    """Raise InputError when waves certainly grow, or when a field that is only read has a value that is not finite.
-    Raise nothing when the ranges alone cannot decide this.
+    """Raise InputError when waves certainly grow, or when a field that is only read has a value that is not finite. Do
+    not raise an error when the ranges alone cannot show whether waves grow.
 
     This function is called before the first step. `ranges` has the known minimum and maximum of fields that are only
     read. If several fields are only read, growth is certain if two conditions are met. An extreme of one field is

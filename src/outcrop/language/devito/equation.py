@@ -293,8 +293,8 @@ def number(value: Any) -> sympy.Expr:
 
 
 def convert(where: str, node: Any, values: SymbolValues, leaf: Callable[[Any], sympy.Expr]) -> sympy.Expr:
-    """Convert the expression `node`. The result of `leaf` replaces each Indexed. Raises InputError if no kernel can
-    compute a term. The message has this term."""
+    """Convert the expression `node`. Each Indexed is replaced by the result of `leaf`. Raises InputError if no kernel
+    can compute a term. The message has this term."""
     if isinstance(node, Indexed):
         return leaf(node)
     if node.is_Number or node.is_NumberSymbol:
@@ -319,8 +319,8 @@ def convert(where: str, node: Any, values: SymbolValues, leaf: Callable[[Any], s
 
 def _product(product: sympy.Expr) -> sympy.Expr:
     """Multiply out sums in which terms cancel: dt**2/m * (2*m*u/dt**2 + s) becomes 2*u + dt**2/m*s. Devito's `solve`
-    returns solutions of the first form. The factor of u must be exactly 2. An error in its last digit acts on u like a
-    constant force and becomes visible in long runs."""
+    returns solutions of the first form. The factor of u must be exactly 2. An error in the last digit of this factor
+    acts on u like a constant force and becomes visible in long runs."""
     factors = sympy.Mul.make_args(product)
     for number, factor in enumerate(factors):
         rest = sympy.Mul(*factors[:number], *factors[number + 1 :])

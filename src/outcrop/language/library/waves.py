@@ -25,8 +25,8 @@ def acoustic(ndim: int = 3, order: int = 8, *, sponge: bool = False, equal_spaci
     """Make a stencil for the acoustic wave equation u_tt + damp u_t = v^2 (u_xx + u_yy + u_zz), constant density, of
     `order` 2, 4, ... 16.
 
-    The scheme is leapfrog, of second order in time. With `sponge`, the damping is semi-implicit, because its time
-    derivative is centred between the previous and the next value:
+    The scheme is leapfrog, of second order in time. With `sponge`, the damping is semi-implicit, because the time
+    derivative in the damping term is centred between the previous and the next value:
 
         u' = u_previous + (2 (u - u_previous) + dt^2 v^2 lap u) / (1 + damp dt/2)
 
@@ -98,7 +98,7 @@ class _Staggered:
         return Field("t" + "".join(sorted(self.names[one] + self.names[other])))
 
     def velocities(self) -> dict[Field, sympy.Expr]:
-        """Return the updates of the velocities. They read the stresses."""
+        """Return the updates of the velocities. These updates read the stresses."""
         updates = {}
         for axis in reversed(range(self.ndim)):
             v, b = self.v(axis), self._mean("b", [axis])
@@ -110,7 +110,7 @@ class _Staggered:
         return updates
 
     def stresses(self) -> dict[Field, sympy.Expr]:
-        """Return the updates of the stresses. They read the new velocities."""
+        """Return the updates of the stresses. These updates read the new velocities."""
         lam, mu = Field("lam")[self.here], Field("mu")[self.here]
         own = [behind(self.v(a), a, self.order, self.ndim) * scale for a, scale in enumerate(self.scales)]
         divergence = as_one(*reversed(own))
@@ -200,11 +200,11 @@ class _Yee:
         self.scales = [1 if equal_spacing else 1 / one for one in steps]
 
     def magnetic(self) -> dict[Field, sympy.Expr]:
-        """Return the updates of H. They read E."""
+        """Return the updates of H. These updates read the components of E."""
         return {h: h[self.here] - self.front * self._curl(axis, self.e, ahead) for axis, h in self.h.items()}
 
     def electric(self) -> dict[Field, sympy.Expr]:
-        """Return the updates of E. They read the new values of H."""
+        """Return the updates of E. These updates read the new values of H."""
         updates = {}
         for axis, e in self.e.items():
             old, change = e[self.here], self.front * self._curl(axis, self.h, behind)

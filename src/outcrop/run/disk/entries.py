@@ -196,7 +196,7 @@ class AcquisitionEntries:
 
     @property
     def fields(self) -> set[str]:
-        """The fields that any entry uses."""
+        """All fields that at least one entry uses."""
         found = {one.field for one in self.sources} | {one.field for one in self.samplings}
         found |= {name for one in self.snapshots for name in one.fields}
         return found | set(self.norms.fields if self.norms else ())

@@ -154,7 +154,7 @@ def snapshot_index(shape: tuple[int, ...], itemsize: int) -> bytes:
 
 def _index(count: int, present: int, stride: int, length: int) -> Iterator[bytes]:
     """Yield the parts of an index of `count` entries. The first `present` entries describe chunks of `length` bytes,
-    each `stride` bytes after the one before. The other entries describe chunks that do not exist."""
+    each `stride` bytes after the previous chunk. The other entries describe chunks that do not exist."""
     checksum = 0
     for first in range(0, count, _PART_PLANES):
         entries = np.full((min(_PART_PLANES, count - first), 2), _NO_CHUNK, dtype="<u8")

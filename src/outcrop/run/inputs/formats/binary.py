@@ -202,8 +202,8 @@ def open_npz(path: Path, variable: str, cache_bytes: int) -> InputArray:
 
 
 def choose_variable(path: Path, variable: str, names: list[str]) -> str:
-    """Return `variable` if it is given, otherwise the only name in `names`. If this is impossible, raise InputError
-    with a list of the names."""
+    """Return `variable` if it is given, otherwise the only name in `names`. If `names` does not have the name, or has
+    several names to choose from, raise InputError with a list of the names."""
     there = f"there are: {', '.join(names) or 'none'}"
     if variable and variable not in names:
         raise InputError(f"{path} has no array {variable!r}; {there}")

@@ -125,8 +125,8 @@ def from_xarray(name: str, values: xarray.DataArray | xarray.Dataset, cache_byte
 
 
 def choose_data_array(name: str, dataset: xarray.Dataset, wanted: str, remedy: str) -> xarray.DataArray:
-    """Return the variable with the name `wanted`. If `wanted` is "", return the only variable that has axes. If this is
-    impossible, raise InputError with a list of the variables."""
+    """Return the variable with the name `wanted`. If `wanted` is "", return the only variable that has axes. If no such
+    variable exists, or if several exist, raise InputError with a list of the variables."""
     several = sorted(str(key) for key, variable in dataset.data_vars.items() if variable.ndim > 0)
     there = f"there are: {', '.join(several) or 'none'}"
     if wanted and wanted not in dataset.variables:
