@@ -1,9 +1,9 @@
 // Rounds byte counts to an alignment, and allocates memory for planes. The memory is aligned to 2 MiB, and the system
 // is asked to use huge pages.
 //
-// The pages come directly from the system, and this code does not touch them. So the thread that will use a page can be
-// the first thread that touches the page. Freed memory returns to the system. The size is rounded up to a multiple of 4
-// KiB. Rounding to a multiple of a huge page could exceed the budget.
+// The pages come directly from the system, and the allocation does not touch them. So the thread that will use a page
+// can also be the first thread that touches the page. Freed memory returns to the system. The size is rounded up to a
+// multiple of 4 KiB. It is not rounded up to a multiple of a huge page, because such a size can exceed the budget.
 #pragma once
 
 #include <sys/mman.h>
@@ -36,11 +36,11 @@ class AlignedMemory {
   explicit AlignedMemory(std::size_t size) : size_(size), mapped_(round_up(size, page_bytes)) {
     if (size == 0) return;
     const std::size_t asked = mapped_ + huge_bytes;
-    void *start = asked <= size ? MAP_FAILED  // the sum has overflowed
+    void *start = asked <= size ? MAP_FAILED  // the addition above has overflowed
                                 : mmap(nullptr, asked, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (start == MAP_FAILED)
       throw InputError("cannot take " + std::to_string(size) + " bytes of memory: " + std::strerror(ENOMEM));
-    // Return to the system the pages before the first 2 MiB boundary and the pages after the end.
+    // Return the pages before the first 2 MiB boundary and the pages after the end to the system.
     const auto address = reinterpret_cast<std::uintptr_t>(start);
     const std::size_t before = round_up(address, huge_bytes) - address;
     data_ = static_cast<std::byte *>(start) + before;

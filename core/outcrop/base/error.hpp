@@ -1,5 +1,5 @@
-// The errors that files, devices, memory, other processes and input can cause. Bugs are detected by assertions and not
-// by these errors.
+// The errors that files, devices, memory, other processes and input can cause. Bugs in the program cause no such error.
+// Assertions detect bugs.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,8 @@ struct StorageError : std::runtime_error {
         length(length_),
         error(error_) {}
 
-  /// Makes an error whose message contains the text `reason`. Used if the system reports no error, or only a number.
+  /// Makes an error whose message contains the text `reason`. This constructor is for failures without an errno, and
+  /// for failures whose errno does not explain the reason.
   StorageError(const std::string &doing, const std::string &path_, const std::string &reason, int error_)
       : std::runtime_error(doing + " failed: " + path_ + ": " + reason), path(path_), error(error_) {}
 

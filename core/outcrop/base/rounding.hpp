@@ -1,6 +1,6 @@
 // Sets the floating-point mode on which results depend: round to nearest, keep subnormal numbers. Some libraries, such
-// as Devito's operators, change the mode and do not restore it. New threads inherit the mode. Results must not depend
-// on such a library in the same process.
+// as Devito's operators, change the mode and do not restore it. New threads inherit the mode. If such a library runs in
+// the same process, it must not change the results.
 #pragma once
 
 #if defined(__SSE__)

@@ -19,7 +19,7 @@ bool updates(const StageCall &call, const Fields &fields, std::size_t field) {
 std::size_t last_stage(const Stages &stages, const Fields &fields, std::size_t field) {
   auto stage = static_cast<std::size_t>(stages.per_step());
   while (stage > 0 && !updates(stages.calls[stage - 1], fields, field)) --stage;
-  assert(stage > 0);  // static fields cannot have sources
+  assert(stage > 0);  // a field that no stage updates cannot have sources
   return stage - 1;
 }
 
@@ -84,8 +84,8 @@ Samples::Samples(const Grid &grid, const Window &window, const Fields &fields, s
   after_.sort(grid);
 }
 
-// Samples the receivers that sample after a step, and the receivers that sample before the next step. Both read the
-// same values.
+// Samples the receivers that sample after a step, and the receivers that sample before the next step. Both kinds of
+// receivers read the same values.
 void Samples::take(long done, long steps, long position, const Rectangle &cells) const {
   if (done > 0) write(after_, done, done - 1, position, cells);
   if (done < steps) write(before_, done, done, position, cells);

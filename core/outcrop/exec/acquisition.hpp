@@ -6,7 +6,7 @@
 //                                   at the last stage of a step also receivers, sums and snapshots
 //     copy of the rim       rim:    receivers, sums and snapshots of all steps, because the rim does not change
 //
-// A block may also update cells that another block owns. Each block adds sources to all cells that it updates, but
+// A block may also update cells that another block owns. Each block adds sources to all cells that it updates. But it
 // samples and sums only the cells that it owns.
 //
 // The points are sorted by plane. After a thread has updated some rows of some planes, the same thread looks up the
@@ -39,15 +39,16 @@ struct Cell {
   long z, y, x;
 };
 
-/// Values that each step adds to cells of a field, directly after the last stage of the step that updates the field.
+/// Values that each step adds to cells of a field. They are added directly after the last stage of the step that
+/// updates the field.
 struct PointInjection {
   std::size_t field = 0;
   std::vector<Cell> cells;
   const std::byte *values = nullptr;  ///< index: [step of the pass][cell]; values have the type of the grid
 };
 
-/// Cells of a field that are sampled at each step: before the first stage of the step if `before` is true, otherwise at
-/// its end.
+/// Cells of a field that are sampled at each step. If `before` is true, they are sampled before the first stage of the
+/// step. Otherwise they are sampled at the end of the step.
 struct PointSamples {
   std::size_t field = 0;
   std::vector<Cell> cells;
@@ -63,12 +64,12 @@ struct AcquisitionRequests {
   std::vector<Snapshot> snapshots;
   std::string backend = "auto";  ///< the backend that writes snapshots
   StagingSizes staging;          ///< sizes of the staging buffer for snapshots
-  bool only_own = false;         ///< true if a block may also update cells that another block owns
+  bool only_own = false;         ///< true if blocks may also update cells that they do not own
 
   bool empty() const { return injections.empty() && samples.empty() && sums.empty() && snapshots.empty(); }
 };
 
-/// The results except the samples, in the order of the requests.
+/// The results of the requests, in the order of the requests. Samples are not included.
 struct AcquisitionResults {
   std::vector<FieldSum> sums;
   std::vector<std::uint32_t> snapshot_sums;  ///< for each snapshot, the CRC32C of the bytes in its box
@@ -130,10 +131,11 @@ class Samples {
  public:
   Samples(const Grid &grid, const Window &window, const Fields &fields, std::vector<PointSamples> lists);
 
-  /// Samples a part of a plane after `done` of the `steps` steps of a pass. `done` is 0 before the first step.
+  /// Samples a part of a plane after `done` steps of a pass. The whole pass has `steps` steps. `done` is 0 before the
+  /// first step.
   void take(long done, long steps, long position, const Rectangle &cells) const;
 
-  /// Samples cells that no step changes, for all steps of the pass.
+  /// Records the samples of all steps of the pass at once, for cells that do not change in any step.
   void take_rim(long steps, long position, const Rectangle &cells) const;
   bool empty() const { return lists_.empty(); }
 
@@ -154,15 +156,15 @@ class Acquisition {
   Acquisition(const Grid &grid, const Window &window, const Fields &fields, const Stages &stages,
               AcquisitionRequests requests, long steps, std::atomic<std::uint64_t> &bytes_snapshots);
 
-  /// Sets which cells the next block owns.
+  /// Sets the cells that the next block owns.
   void set_own(const OwnedCells &own) { own_ = own; }
 
-  /// Processes receivers, sums and snapshots of the first values of the pass. Must be called before level 1 updates the
-  /// rows `cells` of the planes z0 <= position < z1. If y is periodic, the rows are folded.
+  /// Processes receivers, sums and snapshots that use the values before the first step of the pass. Must be called
+  /// before level 1 updates the rows `cells` of the planes z0 <= position < z1. If y is periodic, the rows are folded.
   void before(long z0, long z1, const Rectangle &cells) { take(0, z0, z1, cells); }
 
   /// Adds sources. After the last stage of a step, also processes receivers, sums and snapshots. Must be called after
-  /// the level has updated this part.
+  /// the level has updated `cells` in these planes.
   void after(long level, long z0, long z1, const Rectangle &cells);
 
   /// Processes receivers, sums and snapshots for cells of a plane that no step changes. These rows are not folded.

@@ -13,7 +13,7 @@
 namespace outcrop {
 namespace {
 
-// Measures the lifetime of this object, and adds it to a counter of seconds.
+// A timer. The destructor adds the seconds since the construction to a counter.
 class Timer {
  public:
   explicit Timer(std::atomic<double> &seconds) : seconds_(seconds) {}
@@ -164,8 +164,8 @@ void Executor::perform(const CopyAction &action) {
 
 void Executor::perform(const UpdateAction &action) {
   const long reach = grid_.skew_z * action.levels;
-  // Wait only for the static planes that this update needs. The state of a slab is read before its static fields. So
-  // static planes of the next slab arrive only after the whole state of that slab.
+  // Wait only for the static planes that this update needs. The state of a slab is read before the static fields of
+  // this slab. So the static planes of the next slab arrive only after the whole state of the next slab.
   wait_for_reads(std::max(0L, action.zeta0 - reach), std::min(grid_.nz, action.zeta1 + grid_.skew_z),
                  std::min(grid_.nz, action.zeta1 + grid_.statics_z));
   {
@@ -178,7 +178,7 @@ void Executor::perform(const UpdateAction &action) {
 }
 
 void Executor::perform(const WriteAction &action) {
-  // updates do not wait for planes of the rim, so reads of these planes may still be in flight
+  // updates have not waited for the planes of the rim, so reads of these planes may still be in flight
   wait_for_reads(action.z0, action.z1);
   const std::vector<ArrayRing> pairs = array_rings(action.array, action.level);
   if (transfers_.has_tail(action.array, action.cells) && checks_) {
@@ -251,11 +251,11 @@ void Executor::check_planes(long z0, long z1) {
     if (const auto wrong = checks_->wrong(z)) throw CorruptionError(transfers_.damage(wrong->pair, z, wrong->whole));
 }
 
-// Copies the rim from the first to the second copies. Kernels write the rim in x. No update changes the rows of the rim
-// in y or the planes of the rim in z. So these rows and planes are copied only once, and their checksums are valid for
-// every level.
+// Copies the rim from the first copies of the fields to the second copies. Kernels write the rim in x. No update
+// changes the rows of the rim in y or the planes of the rim in z. So these rows and planes are copied only once, and
+// their checksums are valid for every level.
 void Executor::copy_rim(long z, const CopyAction &action) {
-  Rectangle low = action.cells, high = action.cells;  // the rows of the rim at both ends
+  Rectangle low = action.cells, high = action.cells;  // the rows of the rim at the two ends of the y axis
   const bool updated = z >= grid_.first_plane() && z < grid_.end_plane() && grid_.first_row() < grid_.end_row();
   low.y1 = std::min(low.y1, updated ? grid_.first_row() : grid_.ny);
   high.y0 = std::max(high.y0, updated ? grid_.end_row() : grid_.ny);

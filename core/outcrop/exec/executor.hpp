@@ -1,6 +1,6 @@
 // Runs the actions of one pass. Only this class combines planes, threads and files.
 //
-// The executor issues the actions in the order of the list. Read and Write only put planes into the queue of the I/O
+// The executor starts the actions in the order of the list. Read and Write only put planes into the queue of the I/O
 // thread, which transfers the planes (pump.hpp). Update and Copy run on the team of threads, and wait only for the
 // planes that they use (transfers.hpp). So the executor reads the next slab, updates the current slab and writes the
 // previous slab at the same time:
@@ -11,9 +11,9 @@
 //
 // An action applies to all fields. Each field has its own rings and arrays (problem.hpp). The update computes checksums
 // while rows are in a cache (transfers.hpp). So a damaged plane is detected only after all its rows have been used.
-// This detection is early enough, because the result of a pass becomes valid only with the commit.
+// This detection is early enough, because the result of a pass does not become valid before the commit.
 //
-// The executor makes no decisions. The plan determines when each plane is read, and into which ring.
+// The executor makes no decisions. The plan determines when each plane is read, and into which ring it is read.
 #pragma once
 
 #include <atomic>
@@ -44,8 +44,8 @@ struct BlockAction {
   long shift = 0;
 };
 
-/// Moves cells of planes z0 <= z < z1 in the rings of `level`. The cells move from their place in the previous frame to
-/// their place in the current frame.
+/// Moves cells of planes z0 <= z < z1 in the rings of `level`. The cells move from their addresses in the previous
+/// frame to their addresses in the current frame.
 struct CarryAction {
   long z0, z1;
   Rectangle cells;
@@ -62,8 +62,8 @@ struct ReadAction {
   long level;
 };
 
-/// Copies the part of the rim inside `cells` of planes z0 <= z < z1 from the first to the second copies. Adds the cells
-/// `own` to the checksums.
+/// In planes z0 <= z < z1, copies the part of the rim inside `cells` from the first copies of the fields to the second
+/// copies. Adds the cells `own` to the checksums.
 struct CopyAction {
   long z0, z1;
   Rectangle cells, own;
@@ -88,8 +88,8 @@ struct CommitAction {};
 
 using Action = std::variant<BlockAction, CarryAction, ReadAction, CopyAction, UpdateAction, WriteAction, CommitAction>;
 
-/// A pass: one trip of the window over the grid, which updates `levels` levels. A plan has only a few different passes,
-/// and the executor runs each pass many times.
+/// A pass: one trip of the window over the grid. The trip updates `levels` levels. A plan has only a few different
+/// passes, and the executor runs each pass many times.
 struct Pass {
   std::vector<Action> actions;
   long levels = 0;
@@ -106,10 +106,10 @@ struct ExecutorOptions {
   std::vector<RingSpec> rings;
   long max_levels = 1;
   Tiling tiling;
-  bool checksum = true;  ///< write a CRC32C and a seal with each plane, and check both after a read
+  bool checksum = true;  ///< true: write a CRC32C and a seal with each plane, and check both after a read
   /// memory of the caller that contains the window; if null, the executor allocates memory
   std::byte *memory = nullptr;
-  bool lock = false;  ///< lock the window in memory, so that the system never swaps it out
+  bool lock = false;  ///< true: lock the window in memory, so that the system never swaps it out
 };
 
 class Executor {

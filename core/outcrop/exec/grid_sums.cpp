@@ -16,7 +16,7 @@ constexpr int mantissa_bits = 52;
 constexpr int carry_bits = std::bit_width(ExactSum::at_once) - 1;
 
 // If the bits of absolute values are read as integers, the integers have the same order as the values. Infinity and NaN
-// are the largest.
+// give the largest integers.
 using Bits = std::int64_t;
 constexpr Bits sign_mask = ~(Bits{1} << 63);
 
@@ -27,8 +27,8 @@ inline __attribute__((always_inline)) Bits largest_of(const double *values, std:
 }
 
 // Splits each number into a high part and a low part. Replaces the numbers by their low parts, and returns the sum of
-// the high parts. To get the high part, `unit` is added and then subtracted. This rounds the number to a multiple of a
-// power of two that depends only on `unit`. No other operation here rounds.
+// the high parts. To get the high part, `unit` is added and then subtracted. The addition rounds the number to a
+// multiple of a power of two that depends only on `unit`. No other operation of this function rounds.
 inline __attribute__((always_inline)) double take_high_parts(double *values, std::size_t count, double unit) {
   constexpr std::size_t width = 8;
   double sums[width] = {};
@@ -48,7 +48,7 @@ inline __attribute__((always_inline)) double take_high_parts(double *values, std
   return sums[0];
 }
 
-// The two loops above, compiled for the vector instructions of this processor. The vector width does not change the
+// The two functions above, compiled for the vector instructions of this processor. The vector width does not change the
 // result.
 struct Steps {
   Bits (*largest)(const double *, std::size_t);
@@ -107,8 +107,8 @@ struct GroupSums {
 
 #define OUTCROP_INLINE inline __attribute__((always_inline))
 
-// The compiler's type for a vector register. The register width does not change the result. Wider registers perform
-// more of the same additions at once.
+// The compiler's type for a vector register. The register width does not change the result. With wider registers, more
+// of these additions happen at the same time.
 template <typename Value, std::size_t count>
 struct RegisterOf {
   using Type [[gnu::vector_size(count * sizeof(Value))]] = Value;
@@ -116,8 +116,8 @@ struct RegisterOf {
 template <typename Value, std::size_t count>
 using Register = typename RegisterOf<Value, count>::Type;
 
-// Adds the two halves of a group repeatedly until one register of doubles remains. This is done for the values and for
-// their squares.
+// Adds the two halves of a group repeatedly until one register of doubles remains. Does the same with the squares of
+// the values.
 template <std::size_t width, typename Value>
 OUTCROP_INLINE void add_to_width(const Value *cells, Register<double, width> &sum, Register<double, width> &square) {
   constexpr std::size_t parts = group_cells<Value> / width;
@@ -137,7 +137,8 @@ OUTCROP_INLINE void add_to_width(const Value *cells, Register<double, width> &su
   square = squares[0];
 }
 
-// In both registers, each group has `left` successive numbers. Adds the first half of every group to its second half.
+// Adds the first half of every group to the second half of the same group. In both registers, each group has `left`
+// successive numbers.
 template <std::size_t left, typename Numbers, std::size_t... place>
 OUTCROP_INLINE void join(const Numbers &one, const Numbers &other, Numbers &joined, std::index_sequence<place...>) {
   constexpr std::size_t half = left / 2;
@@ -145,7 +146,7 @@ OUTCROP_INLINE void join(const Numbers &one, const Numbers &other, Numbers &join
            __builtin_shufflevector(one, other, (place / half * left + place % half + half)...);
 }
 
-// Adds the halves of several groups at once, until each group has one number. The number of groups is the register
+// Adds the halves of several groups at once, until each group has one number. The number of groups equals the register
 // width.
 template <std::size_t width, std::size_t left = width>
 OUTCROP_INLINE void add_halves(Register<double, width> *groups, double *sums) {
@@ -167,7 +168,8 @@ OUTCROP_INLINE void add_groups(const Value *cells, GroupSums &groups) {
   groups.count += width;
 }
 
-// Updates the minimum and the maximum. Comparisons with NaN are false, so a NaN changes neither of them.
+// Updates the minimum and the maximum. Comparisons with NaN are false, so a NaN changes neither the minimum nor the
+// maximum.
 template <std::size_t width, typename Value>
 OUTCROP_INLINE void extend(const Value *row, long x0, long x1, FieldSum &total) {
   constexpr long count = width * sizeof(double) / sizeof(Value);
@@ -189,7 +191,7 @@ OUTCROP_INLINE void extend(const Value *row, long x0, long x1, FieldSum &total) 
   }
 }
 
-// Cells after the end of the row count as 0.
+// Adds the groups of one row. Cells after the end of the row count as 0.
 template <std::size_t width, typename Value>
 OUTCROP_INLINE void add_row(const Value *row, long x0, long x1, GroupSums &groups, FieldSum &total) {
   constexpr long step = width * group_cells<Value>;
@@ -259,8 +261,8 @@ void ExactSum::add(double value) {
   const auto bits = std::bit_cast<std::uint64_t>(value);
   const std::uint64_t fraction = bits & ((std::uint64_t{1} << mantissa_bits) - 1);
   const auto exponent = static_cast<unsigned>(bits >> mantissa_bits) & 0x7ffu;
-  // value = mantissa * 2^(shift - 1074). Subnormal numbers have no leading one bit. Their exponent is the exponent of
-  // the smallest normal numbers.
+  // value = mantissa * 2^(shift - 1074). Subnormal numbers have no leading one bit. They have the same exponent as the
+  // smallest normal numbers.
   const std::uint64_t mantissa = exponent == 0 ? fraction : fraction | std::uint64_t{1} << mantissa_bits;
   const unsigned shift = exponent == 0 ? 0 : exponent - 1;
   const unsigned limb = shift / limb_bits, within = shift % limb_bits;

@@ -13,11 +13,12 @@
 //     limb         66 ... 34 33 32 ... 0         a limb holds 32 bits of the sum and 31 bits for carries. Carries go to
 //     exponent     large     1.0     tiny        the next limb from time to time. Adding a number changes three limbs
 //
-// This is Kulisch's long accumulator. Infinities and NaNs are added separately. The order of these additions does not
-// matter either.
+// This representation is Kulisch's long accumulator. Infinities and NaNs are added separately. The order in which they
+// are added does not matter either.
 //
-// Many numbers are added at once. All of them are split at the same bit. This bit is high enough that the sum of the
-// high parts needs no rounding. The low parts are split again at a lower bit, until all low parts are zero:
+// Many numbers are added at once. Each number is split into a high part and a low part, all at the same bit. This bit
+// is so high that the sum of the high parts needs no rounding. The low parts are split again at a lower bit, until all
+// low parts are zero:
 //
 //     largest     1.01100|101                      a high part has 53 - 10 bits: 1024 numbers need 10 bits for carries;
 //     others      0.00110|011          sum of high parts ──► limbs       most fields need two or three splits
@@ -54,7 +55,7 @@ class ExactSum {
   /// Returns the sum of all finite numbers in units of 2^-1074, as a little-endian integer in two's complement.
   std::vector<std::byte> integer() const;
 
-  /// Returns the sum of the infinities and NaNs, or 0 if there are none.
+  /// Returns the sum of the infinities and NaNs that were added, or 0 if none was added.
   double special() const { return special_; }
 
  private:
@@ -64,7 +65,7 @@ class ExactSum {
   void carry();
 
   std::array<std::int64_t, limbs> limbs_{};
-  std::uint32_t adds_ = 0;  // number of additions since the last carry
+  std::uint32_t adds_ = 0;  // number of additions since the carries were last moved
   double special_ = 0;
 };
 

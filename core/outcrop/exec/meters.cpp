@@ -21,7 +21,7 @@ using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
-// Returns this grid with a longer streaming axis. No slab reaches the end of the longer axis.
+// Returns a copy of the grid with a streaming axis that is so long that no slab reaches its end.
 Grid endless(Grid grid) {
   grid.nz = std::numeric_limits<int>::max();
   grid.periodic_z = false;
@@ -125,7 +125,7 @@ void plain(Read first, Read second, Written result) {
   loop(first.data(), second.data(), result.data(), result.size());
 }
 
-// With stores of 16 bytes, the speed is limited by the core and not by the memory. Stores of more than 32 bytes are not
+// With stores of 16 bytes, the core limits the speed, and not the memory. Stores of more than 32 bytes are not
 // faster.
 #if defined(__x86_64__)
 template <auto loop>
@@ -182,7 +182,7 @@ struct ThreadArrays {
 };
 
 // Reads eight streams at once, because a single stream has too few cache lines in flight to use the full bandwidth.
-// Adds integers, because doubles must be added in order, which is slower.
+// Adds integers. Doubles must be added one after the other, which is slower.
 void read(const ThreadArrays &arrays) {
   constexpr std::size_t streams = 8;
   const double *const a = arrays.a.data();
@@ -298,7 +298,7 @@ double MemoryMeter::latency() {
 namespace {
 
 constexpr std::size_t page_doubles = 4096 / sizeof(double);
-constexpr unsigned min_flushing_threads = 8;  // with fewer threads, the queue of a device is not full
+constexpr unsigned min_flushing_threads = 8;  // fewer threads do not fill the queue of a device
 
 }  // namespace
 

@@ -4,9 +4,9 @@
 //
 //     copy  c = a     scale  b = s c     add  c = a + b     triad  a = b + s c
 //
-// As in STREAM, each byte of the arrays in a formula counts once. A processor also fetches a cache line before it
-// writes to the line. This extra transfer does not count. No store bypasses the caches. The loops are written so that
-// compilers cannot replace them by library functions that bypass the caches.
+// As in STREAM, a speed counts each byte of the arrays in a formula once. A processor also fetches a cache line before
+// it writes to the line. A speed does not count this extra transfer. No store bypasses the caches. The loops are
+// written so that compilers cannot replace them by library functions that bypass the caches.
 //
 // MemoryMeter also measures plain reads and writes, and random accesses to memory. Stream works on any memory,
 // including mapped files. Stream makes its results durable in one of these ways (A. Jackson):
@@ -33,8 +33,8 @@
 
 namespace outcrop {
 
-/// Measures updates of slabs. The rows are those of `grid`, but the streaming axis has no end. The window is allocated
-/// only once, because the first touch of its memory takes longer than a measurement.
+/// Measures updates of slabs. The planes are those of `grid`, but the streaming axis has no end. The window is
+/// allocated only once, because the first access to its memory takes longer than a measurement.
 class UpdateMeter {
  public:
   /// Allocates and touches `rings` rings of `ring_planes` planes.
@@ -82,7 +82,7 @@ class MemoryMeter {
   /// Returns the bytes per second of all threads together for independent reads or writes of random cache lines.
   double random_bandwidth(bool write);
 
-  /// Returns the seconds of one load from memory. The address of each load is the value that the previous load
+  /// Returns the time of one load from memory, in seconds. The address of each load is the value that the previous load
   /// returned. The loads follow a random cycle through all cache lines of an array.
   double latency();
 
@@ -98,7 +98,7 @@ class MemoryMeter {
 enum class StreamFlush : unsigned char { none, individual, collective };
 
 struct StreamSeconds {
-  double loop = 0, flush = 0;  ///< seconds of the two phases; the loop includes individual flushes
+  double loop = 0, flush = 0;  ///< seconds of the loop and of the flush; individual flushes count for the loop
 };
 
 /// Runs STREAM on a team of threads. The part of each thread consists of whole pages.

@@ -2,8 +2,8 @@
 // the kernels that a level calls.
 //
 // The window moves along positions. Position p is plane p unless the axis is periodic. On a periodic axis, successive
-// positions are planes from both ends in turn. The first and the last plane are neighbours on this axis. In this order
-// they are near each other, so no plane is read twice:
+// positions are planes from both ends in turn. The first and the last plane are neighbours on this axis. The positions
+// of these planes are also near each other, so no plane is read twice:
 //
 //     position   0   1    2   3    4   5   ...       a stencil of radius r then reaches 2r positions,
 //     plane      0  n-1   1  n-2   2  n-3  ...       and the skew is 2r positions per level
@@ -20,8 +20,8 @@
 //     two levels     2          newest and   two; a step also reads the previous value
 //                               previous
 //
-// The first copies of all fields are rings 0, 1, ... in the order of the fields. The second copies are the rings after
-// these. At the beginning of a pass, the newest value of a field is in its first copy.
+// The first copies of all fields are rings 0, 1, ... in the order of the fields. The second copies are the next rings.
+// At the beginning of a pass, the first copy of a field holds the newest value of the field.
 #pragma once
 
 #include <algorithm>
@@ -35,8 +35,8 @@
 
 namespace outcrop {
 
-/// Returns the position of plane or row i of n if positions are taken from both ends in turn. unfold() is the inverse
-/// function.
+/// Returns the position of plane or row `i` of `n`. Positions alternate between the two ends of the axis. unfold() is
+/// the inverse function.
 inline long fold(long i, long n) { return i < (n + 1) / 2 ? 2 * i : 2 * (n - 1 - i) + 1; }
 inline long unfold(long position, long n) { return position % 2 == 0 ? position / 2 : n - 1 - position / 2; }
 
@@ -91,8 +91,8 @@ inline Rectangle intersection(const Rectangle &a, const Rectangle &b) {
   return Rectangle{std::max(a.y0, b.y0), std::min(a.y1, b.y1), std::max(a.x0, b.x0), std::min(a.x1, b.x1)};
 }
 
-/// Returns the rows of a plane that belong to a rectangle of folded rows. Some are at the lower end of the plane and
-/// some at the upper end.
+/// Returns the rows of a plane that belong to a rectangle of folded rows. Some of these rows are at the lower end of
+/// the plane, and some are at the upper end.
 inline std::array<Rectangle, 2> unfolded(const Grid &grid, const Rectangle &folded) {
   if (!grid.periodic_y) return {folded, Rectangle{}};
   Rectangle low = folded, high = folded;
@@ -119,7 +119,7 @@ enum class Array : std::uint8_t {
   source,   ///< generation g, which the pass reads
   target,   ///< generation g + 1, which the pass writes
   statics,  ///< fields that no stage updates
-  /// an array as large as the grid, for unfinished levels whose parity differs from that of the last level
+  /// an array as large as the grid, for unfinished levels whose parity differs from the parity of the last level
   other,
   fringes  ///< for each plane, the rows between two blocks: first those of even levels, then those of odd levels
 };

@@ -7,11 +7,12 @@
 //
 // A commit has two parts. write_changed() writes the tiles that have changed since the last commit, each to its free
 // slot, and makes them durable. The caller then stores the slot and the checksum of every tile durably. At the end, the
-// caller calls accept(), which makes the new commit the last one. If the caller fails before accept(), it can call
-// write_changed() again.
+// caller calls accept(). From then on, the new commit is the last commit. If the caller fails before accept(), it can
+// call write_changed() again.
 //
 // If the file allows direct I/O, tiles are written past the page cache, directly from the memory of the array. Several
-// tiles are written at the same time. Tiles in persistent memory are copied, and their cache lines are written back.
+// tiles are written at the same time. If the file is in persistent memory, tiles are copied to it, and their cache
+// lines are written back.
 #pragma once
 
 #include <cstddef>
@@ -46,8 +47,8 @@ class SlotFile {
   /// file is not in persistent memory.
   enum class Way { best, mapping };
 
-  /// Opens an existing file that is not a link. The file has room for the slots 0 alone, or for the slots 0 and the
-  /// slots 1. Throws StorageError.
+  /// Opens an existing file that is not a link. The file has room for slot 0 of each tile, or for both slots of each
+  /// tile. Throws StorageError.
   SlotFile(const std::string &path, std::uint64_t array_bytes, std::size_t tile_bytes, bool writable, unsigned threads,
            Way way = Way::best, Files &files = Files::system());
 
@@ -71,7 +72,7 @@ class SlotFile {
   const CommittedTiles &written() const { return next_.tiles; }
   void accept() { last_ = next_; }
 
-  /// Returns a text that names the system operation which makes a commit durable.
+  /// Returns a text that names the operation of the system that makes a commit durable.
   const char *primitive() const;
 
  private:

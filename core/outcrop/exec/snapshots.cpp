@@ -67,8 +67,8 @@ std::byte *StagingBuffer::take(std::uint32_t file, ByteRange bytes) {
 }
 
 // Opens a slot of a file in free memory. If a slot was sent early, it may be opened a second time for its remaining
-// bytes. Then the slot never becomes complete. It is sent at the end, or when it is the open slot that has been unused
-// for the longest time.
+// bytes. A slot that is opened a second time never becomes complete. It is sent at the end, or when it is the open slot
+// that has been unused for the longest time.
 StagingBuffer::StagingSlot &StagingBuffer::open(Key key) {
   const ByteRange &range = ranges_[key.first].range;
   const std::uint64_t begin = key.second * sizes_.slot_bytes;
@@ -81,8 +81,8 @@ StagingBuffer::StagingSlot &StagingBuffer::open(Key key) {
 }
 
 // Makes progress towards a free slot, in one of three ways. It sends the open slot that has been unused for the longest
-// time, frees a slot that was sent, or waits for another thread that does one of these. A thread that fills a slot
-// never waits before put(), so no thread waits forever.
+// time, or frees a slot that was sent. Otherwise it waits until another thread has done one of these two things. A
+// thread that fills a slot never waits before put(), so no thread waits forever.
 void StagingBuffer::make_room(std::unique_lock<std::mutex> &lock) {
   if (open_.size() >= max_open_) {
     StagingSlot *longest_unused = nullptr;
@@ -165,7 +165,8 @@ void StagingBuffer::free(StagingSlot &slot) {
   changed_.notify_all();
 }
 
-// Starts to write the pages. The results of the calls are ignored, because flush() reports write errors.
+// Starts to write the pages of the page cache. The results of the system calls are ignored, because flush() reports
+// write errors.
 void StagingBuffer::write_behind() {
   for (std::size_t i = 0; i < ranges_.size(); ++i)
     if (ranges_[i].cached.exchange(false))
@@ -198,7 +199,7 @@ Snapshots::Snapshots(const Grid &grid, const Window &window, const Fields &field
 }
 
 // Writes the rows of the rim together with the updated rows next to them. Rows of the rim are complete long before the
-// updated rows. If they were written at that time, a slot would be open for each plane that is read ahead.
+// updated rows. To write them early, a slot must be open for each plane that is read ahead.
 void Snapshots::write(long done, long position, const Rectangle &cells) {
   Rectangle part = cells;
   if (part.y0 == grid_.first_row()) part.y0 = 0;

@@ -1,4 +1,4 @@
-// Writes boxes of fields to files while the fields are computed. Snapshots do not keep any plane in memory.
+// Writes boxes of fields to files while the fields are computed. No plane stays in memory longer because of a snapshot.
 //
 // A thread that updates rows at the last level of a step copies the cells in the box to a staging buffer. From the
 // staging buffer, the bytes are written to the file past the page cache:
@@ -26,11 +26,10 @@
 // incomplete. All bytes of an incomplete page go through the page cache, including the bytes that come later. So no
 // page is written both directly and through the page cache.
 //
-// The checksum of a slot is computed when the slot is sent, because the bytes of the slot are still in a cache at this
-// time.
+// The checksum of a slot is computed when the slot is sent. At this time, the bytes of the slot are still in a cache.
 //
 // plan/memory.py decides how much memory the staging buffer gets from the budget. A quarter of the slots is reserved
-// for transfers. It takes about ten milliseconds to write these slots. If all processors are busy with updates, the I/O
+// for transfers. To write these slots takes about ten milliseconds. If all processors are busy with updates, the I/O
 // thread may also wait about ten milliseconds for a processor.
 #pragma once
 
@@ -83,7 +82,7 @@ class StagingBuffer {
   /// Throws StorageError if a write failed.
   void put(std::uint32_t file, ByteRange bytes);
 
-  /// Starts to write pages of the page cache to the device.
+  /// Starts to write the dirty pages of the page cache to the device.
   void write_behind();
 
   /// Waits until all bytes of all ranges have been written. put() must have been called for each byte. Throws
@@ -158,7 +157,7 @@ class Snapshots {
             const std::string &backend, StagingSizes sizes, std::atomic<std::uint64_t> &bytes);
 
   /// Writes the part `cells` of a plane. The cells must be in updated rows, and must hold their values after `done`
-  /// steps. This function does not throw. Its error is thrown by the next call of write_behind() or flush().
+  /// steps. This function does not throw. If it fails, the next call of write_behind() or flush() throws the error.
   void write(long done, long position, const Rectangle &cells);
 
   /// Writes the cells that no step changes, except those that write() writes.

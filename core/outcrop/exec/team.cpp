@@ -17,7 +17,7 @@ namespace {
 
 constexpr int spins_before_sleep = 2000;
 
-// Waits until `value` is no longer `old`. Spins for some time, and then sleeps.
+// Waits until `value` differs from `old`. Spins for some time, and then sleeps.
 std::uint32_t await_change(const std::atomic<std::uint32_t> &value, std::uint32_t old) {
   for (int spin = 0; spin < spins_before_sleep; ++spin) {
     const std::uint32_t now = value.load(std::memory_order_acquire);
@@ -118,7 +118,7 @@ std::vector<std::size_t> cut_in_proportion(std::size_t total, const std::vector<
   std::size_t so_far = 0;
   for (const unsigned weight : weights) {
     so_far += weight;
-    first.push_back(total / sum * so_far + total % sum * so_far / sum);  // because total * so_far could overflow
+    first.push_back(total / sum * so_far + total % sum * so_far / sum);  // total * so_far could overflow
   }
   return first;
 }
@@ -150,7 +150,7 @@ std::vector<MemoryPart> memory_parts(const Window &window, const std::vector<uns
   const unsigned all = std::accumulate(node_threads.begin(), node_threads.end(), 0U);
   const unsigned fewest = *std::ranges::min_element(node_threads);
   std::vector<MemoryPart> parts;
-  std::size_t next = 0;  // number of bytes of the window that already belong to parts
+  std::size_t next = 0;  // number of bytes of the window that already belong to a part
   const auto add_up_to = [&](std::size_t end, unsigned node) {
     if (end <= next) return;
     if (!parts.empty() && parts.back().node == node)
@@ -184,7 +184,7 @@ void place_memory(const Window &window, Team &team) {
     team.touch(window.data(), window.size());
     return;
   }
-  if (placement.bound)  // a refusal is ignored, because the first touch has the same effect
+  if (placement.bound)  // a refusal by the system is ignored, because the first touch has the same effect
     for (const MemoryPart &part : parts)
       if (!bind_memory(part.data, part.size, {placement.node_indices[part.node]})) break;
   touch(parts, team);

@@ -2,11 +2,12 @@
 //
 // The team does not use OpenMP. The threads take the tiles of a slab one by one, and a tile waits only for the tiles
 // that it needs (tiles.hpp). So no loop is divided, and no barrier is needed inside a slab. Without OpenMP, the thread
-// sanitizer sees every synchronisation. After a job the members spin for a moment, because the next slab usually
+// sanitizer sees every synchronisation. After a job, the threads spin for a moment, because the next slab usually
 // follows within microseconds. Then they sleep.
 //
-// Members are bound to processors if their placement says so. The calling thread is member 0. The caller is bound only
-// until the result of bind_caller() is destroyed, because threads that a bound caller starts inherit the binding.
+// The threads of a team are its members. They are bound to processors if the placement says so. The calling thread is
+// member 0. It is bound only until the result of bind_caller() is destroyed. Otherwise, later threads of the caller
+// inherit the binding.
 //
 // On several NUMA nodes, each node owns a part of every slot of the window. The memory of the part comes from this
 // node. Threads of the node first take the tiles of the rows in the part:
@@ -15,13 +16,14 @@
 //     slot of plane z+1:  | node 0         | node 1         |
 //                           rows of the frame; the owner of a row depends only on the place of the row in its slot
 //
-// Two methods place the memory, because containers often forbid the first method. First, each part is bound to its
-// node. Second, a thread of the node is the first thread that touches the pages of the part. The system takes a page
-// from the node of the thread that touches the page first.
+// Two methods place the memory, because containers often forbid the first method. The first method binds each part to
+// its node. In the second method, a thread of the node is the first thread that touches the pages of the part. The
+// system takes a page from the node of the thread that touches the page first.
 //
 // A page belongs to one node, and the pages of the window are huge (2 MiB). So parts begin at multiples of 2 MiB, and a
 // part loses or gains up to 1 MiB at each edge. Small pages avoid this difference, but make every access slower. If the
-// parts are smaller than a huge page, pages come from all nodes in turn, and only the tiles have nodes.
+// parts are smaller than a huge page, pages come from all nodes in turn. Nodes then own tiles, but no parts of the
+// memory.
 #pragma once
 
 #include <atomic>
@@ -89,7 +91,8 @@ class Team {
   std::atomic<bool> stopping_{false};
 };
 
-/// Keeps the first exception that occurs in a job of a team, because the job itself must not throw.
+/// Keeps the first exception that occurs in a job of a team. This class is needed because the job itself must not
+/// throw.
 class FirstFailure {
  public:
   /// Calls `work`, unless an earlier call has failed.
@@ -180,9 +183,9 @@ std::vector<long> first_rows(const Window &window, const std::vector<unsigned> &
 /// Returns the node that owns a row. A row outside the frame belongs to the nearest node.
 unsigned owner_of(long row, const std::vector<long> &first_rows);
 
-/// Returns the rows at which the diagonals of diamond_tiles() begin. These rows are every second edge between parts. So
-/// each part has one edge at which diagonals begin, and nodes do not wait for each other. With one node the result is
-/// row 0 for every frame.
+/// Returns the rows at which the diagonals of diamond_tiles() begin. These rows are every second edge between the parts
+/// of nodes. So each part has one edge at which diagonals begin, and nodes do not wait for each other. With one node,
+/// the result is row 0 for every frame.
 std::vector<long> rows_to_begin_at(const std::vector<long> &first_rows);
 
 /// A part of the window's memory, and the node from which it should come.

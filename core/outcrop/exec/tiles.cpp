@@ -17,7 +17,7 @@ struct LatticePoint {
   long q, p;
 };
 
-// Returns the lean of the diagonals p + lean*q = constant. On a diagonal, every second q has about one tile. With this
+// Returns the lean of the diagonals p + lean*q = constant. A diagonal has about one tile for every second q. With this
 // lean, about 2 * `threads` tiles lie between a tile and the tiles that it needs. The lean is odd, so that all tiles of
 // a diagonal are independent.
 long lean_of(long levels, long diamond, unsigned threads) {
@@ -26,8 +26,8 @@ long lean_of(long levels, long diamond, unsigned threads) {
 }
 
 // Returns the number of half tiles between place p and the nearest row at which diagonals begin. The results for
-// neighbouring places differ by at most one. So for any choice of these rows, a tile comes after the tiles that it
-// needs.
+// neighbouring places differ by at most one. So for every choice of the rows in `begin`, a tile comes after the tiles
+// that it needs.
 long distance(long p, long half, const std::vector<long> &begin) {
   long nearest = std::numeric_limits<long>::max();
   for (const long row : begin) {
@@ -56,8 +56,8 @@ struct BandChunk {
   long band, chunk;
 };
 
-// Returns the bands and chunks in the order in which threads take them. A strip of bands starts late enough that none
-// of its bands overtakes the last band of the previous strip.
+// Returns the bands and chunks in the order in which threads take them. A strip of bands starts so late that none of
+// its bands overtakes the last band of the previous strip.
 std::vector<BandChunk> bands_in_order(long bands, const Chunks &chunks, unsigned threads) {
   const long strip = std::min(bands, 2 * static_cast<long>(threads));
   const long stagger = std::max(strip, chunks.at_once);

@@ -1,5 +1,6 @@
-// Divides a slab into tiles that fit a cache. If the grid has many rows, a tile is a range of levels and rows, and a
-// thread sweeps it along the streaming axis. If the grid has few rows, a tile is a range of levels and zeta.
+// Divides a slab into tiles that fit a cache. If the grid has many rows, a tile is a range of levels and rows. A thread
+// updates the tile plane by plane along the streaming axis. If the grid has few rows, a tile is a range of levels and
+// zeta.
 //
 // Diamonds (after Bondhugula and Malas): the tiles of row q have their centres at level q*D. The centres are 2*r*D rows
 // apart, and odd rows of tiles are shifted by r*D. A tile has the rows |y - centre| < r*(D - |level - q*D|).
@@ -12,10 +13,10 @@
 //       0   | /  \  /  \  /  \ |     q = 0
 //           0   r*D  2r*D ...   y
 //
-// Threads take tiles along diagonals that lean to lower y. So the tiles of row q + 1 use data that the tiles of row q
-// have left in the last-level cache, before the cache evicts these data. Without this reuse of data, thin slabs are
-// slow. If p counts half tiles in y, the diagonals are p + lean*q = constant. With the chosen lean, about 2 * `threads`
-// tiles lie between a tile and the tiles that it needs:
+// Threads take tiles along diagonals that lean to lower y. So the tiles of row q + 1 use the data that the tiles of row
+// q have left in the last-level cache. The cache has not evicted these data yet. Without this reuse of data, thin slabs
+// are slow. If p counts half tiles in y, the diagonals are p + lean*q = constant. With the chosen lean, about 2 *
+// `threads` tiles lie between a tile and the tiles that it needs:
 //
 //     q = 2       3    6           lean = 3: threads take tiles
 //     q = 1     1    4    7        in the order of these numbers
@@ -41,11 +42,12 @@
 //               chunks     zeta      strip before it ends.
 //
 // Sweeps (D = 0) update the levels one after another. Each level is divided into blocks of rows, or into chunks of zeta
-// if the grid has few rows. The blocks of a level do not wait for each other. Sweeps update cells in the order of plain
-// code, and exist only for comparison.
+// if the grid has few rows. The blocks of a level do not wait for each other. Sweeps update cells in the same order as
+// plain loops, and exist only for comparison.
 //
 // Every tile is a pair of trapezoids. At each level, the tile has the rows [y_low + slope*|level - centre|, y_high -
-// slope*|level - centre|) at zeta_low <= zeta < zeta_high. Here zeta is counted from the beginning of the slab.
+// slope*|level - centre|) at zeta_low <= zeta < zeta_high. In these bounds, zeta is counted from the beginning of the
+// slab.
 #pragma once
 
 #include <cstddef>

@@ -55,7 +55,7 @@ Handle load_or_throw(const std::string &description) {
 }
 
 // Returns a value that the firmware reports for this memory. The value is for the processors with the fastest access.
-// Returns 0 if the firmware reports none.
+// Returns 0 if the firmware reports no value.
 double firmware_value(hwloc_topology_t topology, hwloc_obj_t memory, hwloc_memattr_id_e attribute,
                       bool higher_is_best) {
   unsigned count = 0;
@@ -103,9 +103,9 @@ void list_processors(NumaNode &node, hwloc_topology_t topology, hwloc_const_bitm
   for (const auto &[rank, os_index] : ranked) node.processors.push_back(os_index);
 }
 
-// Returns all memory. Memory that is near to only a few processors comes before memory that is near to many. If the
-// same processors have several kinds of memory, ordinary memory comes first, because the system gives it the lowest
-// number.
+// Returns the memory of all nodes. Memory that is near to only a few processors comes before memory that is near to
+// many. If the same processors have several kinds of memory, ordinary memory comes first, because the system gives it
+// the lowest number.
 std::vector<hwloc_obj_t> memory_from_near_to_far(hwloc_topology_t topology) {
   std::vector<hwloc_obj_t> memory;
   hwloc_obj_t next = nullptr;
@@ -239,9 +239,9 @@ bool bind_memory(std::byte *, std::size_t, const std::vector<unsigned> &) { retu
 namespace outcrop {
 namespace {
 
-// Returns the number of threads of each node. Each thread goes to a node with a free core, otherwise to a node with a
-// free processor. If several nodes have a free core or processor, the thread goes to the node with the fewest threads
-// per core.
+// Returns the number of threads of each node. Each thread goes to a node with a free core. If no core is free, the
+// thread goes to a node with a free processor. If several nodes are possible, the thread goes to the node with the
+// fewest threads per core.
 std::vector<unsigned> threads_of_nodes(const std::vector<NumaNode> &nodes, unsigned threads) {
   std::vector<unsigned> counts(nodes.size(), 0);
   // 0: a core is free; 1: a core in use has a free processor; 2: no processor is free

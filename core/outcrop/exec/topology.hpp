@@ -1,15 +1,15 @@
-// Finds the cores and NUMA nodes that this process may use. Places threads on them, and binds threads and memory. No
-// other file uses hwloc.
+// Finds the cores and NUMA nodes that this process may use. Places threads on these cores and nodes, and binds threads
+// and memory. No other file uses hwloc.
 //
 //     node 0                     node 1             The cores of a node share its memory; access to other memory takes
 //     core  core  core  core     core  core         longer. The list of a node's processors has one of each core
 //     0 8   1 9   2 10  3 11     4 12  5 13         first, and then the second hardware threads: 0 1 2 3 8 9 10 11
 //     memory                     memory
 //
-// A node consists of memory and of the processors that are nearer to this memory than to other memory. Memory without
-// its own processors (CXL, or HBM beside the ordinary memory of a node) is not a node. The lists contain only the nodes
-// and processors that cgroup, cpuset and affinity allow. If the process may use a processor but not the memory near it,
-// the processor belongs to the first node.
+// A node consists of memory and of the processors that are nearer to this memory than to other memory. Memory that has
+// no processors of its own (CXL, or HBM beside the ordinary memory of a node) is not a node. The lists contain only the
+// nodes and processors that cgroup, cpuset and affinity allow. If the process may use a processor but not the memory
+// near it, the processor belongs to the first node.
 //
 // The core can be built without hwloc. Then every system is one node, and nothing can be bound. memory_nodes() lists
 // memory of every kind, with the speed that the firmware reports.
@@ -47,7 +47,7 @@ struct NumaNode {
 
 struct Topology {
   std::vector<NumaNode> nodes;  ///< the nodes with processors, at least one
-  bool this_system = false;     ///< whether threads and memory can be bound to this topology
+  bool this_system = false;     ///< true if threads and memory can be bound to this topology
 };
 
 /// Returns whether the core was built with hwloc.
@@ -61,7 +61,7 @@ struct MemoryNode {
   unsigned os_index = 0;    ///< the number that the system gives the node
   std::uint64_t bytes = 0;  ///< its capacity
   std::string kind{};       ///< the name from hwloc or the driver: "HBM", "MCDRAM", "DRAM", "NVM", "CXL-DRAM", or ""
-  /// number of processors that use this memory as ordinary memory; 0 for CXL and additional HBM
+  /// number of processors for which this memory is ordinary memory; 0 for CXL and additional HBM
   unsigned processors = 0;
   double read_bytes_per_second = 0, write_bytes_per_second = 0;  ///< speed for the processor with the fastest access
   double latency_seconds = 0;
@@ -72,7 +72,8 @@ struct MemoryNode {
 /// values. Throws InputError if hwloc does not understand the description.
 std::vector<MemoryNode> memory_nodes(const std::string &description = "");
 
-/// Returns whether hwloc reports this system. hwloc reports another system if the environment variables above are set.
+/// Returns true if hwloc reports this system. hwloc reports another system if the environment variable HWLOC_SYNTHETIC
+/// or HWLOC_XMLFILE is set.
 bool is_this_system();
 
 /// Returns a topology described in hwloc's notation, for tests. `allowed` is a list of processors ("0-3,8"), or empty
@@ -118,7 +119,7 @@ struct ThreadPlacement {
   std::vector<ThreadPlace> threads{ThreadPlace{}};
   std::vector<unsigned> node_threads{1};  ///< number of threads on each node, never 0
   std::vector<unsigned> node_indices{0};  ///< the number that the system gives each node
-  bool bound = false;                     ///< whether threads and memory are bound to their nodes
+  bool bound = false;                     ///< true if threads and memory are bound to their nodes
 
   unsigned size() const { return static_cast<unsigned>(threads.size()); }
   unsigned nodes() const { return static_cast<unsigned>(node_threads.size()); }

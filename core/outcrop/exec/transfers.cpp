@@ -10,7 +10,7 @@
 namespace outcrop {
 namespace {
 
-// number of bytes of one array that are transferred before the next array follows
+// number of bytes of one array that are transferred before bytes of the next array
 constexpr std::size_t together_bytes = std::size_t{1} << 20;
 
 // Returns the files of an array that is not an array of fringes.
@@ -91,7 +91,7 @@ Transfers::SlotState &Transfers::slot(std::size_t ring, long z) {
   return slots_[ring][static_cast<std::size_t>(window_.ring(ring).slot(window_.place(ring, z)))];
 }
 
-// Submits a request for a slot. The request starts only after an earlier transfer of the slot. A write waits for the
+// Submits a request for a slot. The request waits for an earlier transfer of the slot. A write waits for the
 // last write from the slot. A read waits for the write that followed the last read into the slot. If no write has
 // followed this last read, the new read waits for the last read.
 void Transfers::submit(SlotState &state, Request request) {
@@ -113,7 +113,7 @@ void Transfers::transfer(bool write, const ArrayRing &pair, long z, const Rectan
   state.place = window_.place(pair.ring, z);
   if (!write && pair.array == Array::fringes) {
     state.fringe = cells;
-    // this write is usually complete, because the previous block made it
+    // the previous block has submitted this write, so it is usually complete
     pump_->wait(fringe_tickets_[fringe_index(pair.ring, z)]);
   }
   const bool ends_record = has_tail(pair.array, cells);
@@ -185,7 +185,7 @@ void PlaneSums::add(long z, const std::byte *origin, std::size_t pitch_bytes, co
   const long rows_per_part = one_part ? cells.rows() : 1;
   const auto item = static_cast<std::ptrdiff_t>(grid_.item_bytes);
   const std::size_t part_bytes = static_cast<std::size_t>(rows_per_part * cells.columns()) * grid_.item_bytes;
-  // In the plane, a part is followed by the rest of its last row and then by whole rows.
+  // In the plane, a part is followed by the rest of the part's last row and then by whole rows.
   const std::uint32_t rest_factor =
       crc32c_factor(static_cast<std::size_t>(grid_.pitch_cells() - cells.x1) * grid_.item_bytes);
   std::uint32_t sum = 0;

@@ -1,5 +1,5 @@
-// Transfers planes between files and rings. This file determines the place of planes on disk, the order of transfers,
-// and the checksums.
+// Transfers planes between files and rings. The classes of this file determine the place of planes on disk, the order
+// of transfers, and the checksums.
 //
 // Transfers keeps a state for each slot. The transfers of a slot form a chain: each transfer starts after the transfer
 // before it. So when the last transfer of the chain is complete, all of them are complete. One block may write a plane
@@ -13,9 +13,10 @@
 //
 // PlaneSums computes the checksums of planes in parts, while the rows are in a cache. The update of level 1 reads rows
 // whose bytes came from the disk. The update of the last level writes rows whose bytes go to the disk. At the time of
-// these updates, the rows are in the caches nearest to the core. There, a checksum takes a third of the time that it
-// takes if the rows are in memory. CRCs are linear. The CRC of the plane is the exclusive or of the CRCs of its parts,
-// where each CRC is shifted by the bytes that follow its part. So the parts may come in any order and from any thread:
+// these updates, the rows are in the caches nearest to the core. To compute a checksum then takes a third of the time
+// that it takes with rows in memory. CRCs are linear. The CRC of the plane is the exclusive or of the CRCs of its
+// parts, where each CRC is shifted by the bytes that follow its part. So the checksums of the parts may be added in any
+// order and by any thread:
 //
 //     |..part a..|....part b....|..part c..|        CRC = CRC(a) * x^(8|bc|) + CRC(b) * x^(8|c|) + CRC(c)
 //
@@ -84,8 +85,8 @@ class Transfers {
     transfer(true, pairs, z0, z1, cells);
   }
 
-  /// Waits until all reads into the slot of plane z are complete. Returns true if the checksum was read with the plane.
-  /// For each record, only the first call returns true.
+  /// Waits until all reads into the slot of plane z are complete. Returns true if the checksum was read together with
+  /// the plane. For each record, only the first call returns true.
   bool wait_for_read(std::size_t ring, long z);
   void wait_for_write(std::size_t ring, long z);
 
@@ -100,8 +101,8 @@ class Transfers {
   /// Returns whether a part of a plane includes the end of the record.
   bool has_tail(Array array, const Rectangle &cells) const;
 
-  /// Returns the message about a damaged plane. If `whole` is true, only the seal of the plane is wrong. Otherwise the
-  /// checksum of the plane is wrong.
+  /// Returns the error message for a damaged plane. If `whole` is true, only the seal of the plane is wrong. Otherwise
+  /// the checksum of the plane is wrong.
   std::string damage(const ArrayRing &pair, long z, bool whole) const;
 
   void swap_rings() { slots_[0].swap(slots_[1]); }
@@ -114,7 +115,7 @@ class Transfers {
   struct SlotState {
     long place = -1;  // the result of Window::place for the plane in the slot
     Ticket reading = no_ticket, writing = no_ticket;
-    bool has_tail = false;  // whether the part that is being read ends with the checksum of the source
+    bool has_tail = false;  // true if the part that is being read ends with the checksum of the source
     Rectangle fringe{};     // rows of the part being read that belong to a fringe
   };
 

@@ -22,8 +22,7 @@ long rows_down(const UpdateRegion &region, const Grid &grid, const Tiling &tilin
   return down < 0 ? down + 2 * half : down;
 }
 
-// The pointers to the planes of all operands of a call. Each thread reuses the memory of these pointers for its next
-// call.
+// The pointers to the planes of all operands of a kernel call. Each thread reuses this memory for its next kernel call.
 thread_local std::vector<const void *> source_planes;
 
 }  // namespace
@@ -52,7 +51,7 @@ std::vector<Tile> Traverse::make_tiles(const Chunks &chunks, unsigned threads, c
     return diamond == 0 ? chunk_sweep_tiles(levels_, grid_.ny, grid_.skew_z, chunks)
                         : band_tiles(levels_, grid_.ny, 2 * diamond, chunks, team_.size());
   if (diamond == 0) return sweep_tiles(levels_, grid_.ny, grid_.skew_y, tiling_.sweep_rows);
-  const long rows = grid_.ny + 2 * grid_.skew_y * diamond;  // because rows_down() shifts tiles by less than a tile
+  const long rows = grid_.ny + 2 * grid_.skew_y * diamond;  // rows_down() shifts tiles by less than one tile
   return diamond_tiles(levels_, rows, grid_.skew_y, diamond, threads, begin);
 }
 
@@ -160,7 +159,7 @@ void Traverse::update_tile(const Tile &tile, const Slab &slab, long down) {
   cells_updated_.fetch_add(updated, std::memory_order_relaxed);
 }
 
-// Updates planes by calls of the kernel. On a periodic axis, neighbouring positions are not neighbouring planes, so
+// Updates planes by calls of the kernel. On a periodic axis, planes with neighbouring positions are not neighbours, so
 // each plane needs a separate call.
 void Traverse::update_planes(long level, long z0, long z1, const Rectangle &cells) {
   const std::vector<std::size_t> &rings = stages_.at(level).sources;

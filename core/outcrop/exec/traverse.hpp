@@ -81,19 +81,20 @@ class Traverse {
   /// Sets the number of levels, at most `max_levels`. Must be called only between passes.
   void set_levels(long levels);
 
-  /// Updates every cell of the slab. If `cancelled` becomes true, stops early, and some cells are not updated.
+  /// Updates every cell of the slab. If `cancelled` becomes true, the function stops early and does not update all
+  /// cells.
   void update(const Slab &slab, const std::atomic<bool> &cancelled);
 
-  /// Sets which checksums all later updates compute. Owned cells are added to `sources` before level 1 updates them.
-  /// All cells are added to `targets` after the last level.
+  /// Sets the checksums that all later updates compute. Owned cells are added to `sources` before level 1 updates these
+  /// cells. All cells are added to `targets` after the last level.
   void sum_into(std::vector<RingSums> sources, std::vector<RingSums> targets) {
     sources_ = std::move(sources);
     targets_ = std::move(targets);
   }
   void set_own(const OwnedCells &own) { own_ = own; }
 
-  /// Makes all later updates call `acquisition` before and after each level. If `acquisition` is null, updates make no
-  /// such calls.
+  /// Makes all later updates call `acquisition` before and after each level. If `acquisition` is null, updates do not
+  /// call it.
   void set_acquisition(Acquisition *acquisition) { acquisition_ = acquisition; }
 
   /// Returns the number of cells updated since construction.
@@ -124,7 +125,7 @@ class Traverse {
   const Stages &stages_;
   const Tiling tiling_;
   long levels_;
-  // if only one node is used, a schedule fits every frame
+  // if only one node is used, the same schedule is right for every frame
   std::deque<Schedule> schedules_;
   std::unique_ptr<std::atomic<std::uint32_t>[]> finished_;  // by tile: the last epoch in which it was finished
   std::size_t max_tiles_ = 0;

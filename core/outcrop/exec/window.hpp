@@ -1,4 +1,5 @@
-// The window holds the planes of all fields that are in memory now, or the part of these planes inside a frame.
+// The window holds those planes of all fields that are in memory at one moment. It may hold only the part of these
+// planes inside a frame.
 //
 // Each copy of a field (problem.hpp) has a ring of slots. Plane z of a ring is in slot z mod planes(). A slot has the
 // layout of a record on disk, so transfers need no copy:
@@ -7,13 +8,14 @@
 //
 // The frame is the whole plane, or the rows and columns of a block. For every frame, the address of a cell is computed
 // from the place of the cell in the grid. origin() is computed as if the frame included cell (0, 0), with the row pitch
-// of the frame. Successive blocks may shift their planes. Then the slots of the first planes of a block follow the
-// slots of the last planes of the previous block. Rings of fields that stay in memory completely have neither frames
-// nor shifts. Planes are counted by position (problem.hpp).
+// of the frame. Successive blocks may shift their planes. With a shift, the slots of the first planes of a block follow
+// the slots of the last planes of the previous block. A field may stay in memory completely. The rings of such a field
+// have neither frames nor shifts. Planes are counted by position (problem.hpp).
 //
-// Kernels load some bytes before and behind a plane. Guards before the first slot and behind the last slot keep these
-// bytes readable. With more than 8 rings, each ring begins 512 bytes further into its page than the ring before it.
-// Without this offset, the same cell of all rings competes for the 8 lines of one set of the first-level cache.
+// Kernels load some bytes before and behind a plane. Unused bytes ("guards") before the first slot and behind the last
+// slot of a ring keep these loads inside the memory of the window. With more than 8 rings, each ring begins 512 bytes
+// further into its page than the ring before it. Without this offset, the same cell of all rings competes for the 8
+// lines of one set of the first-level cache.
 #pragma once
 
 #include <algorithm>
@@ -32,7 +34,7 @@ namespace outcrop {
 struct RingSpec {
   long planes = 1;
   std::size_t slot_bytes = 0;
-  /// whether the ring has a slot for each plane of the grid, and each slot always holds a whole plane
+  /// true if the ring has a slot for each plane of the grid, and each slot always holds a whole plane
   bool resident = false;
 };
 
@@ -65,8 +67,8 @@ class Window {
   static constexpr std::size_t aligned_rings = 8;
   static constexpr std::size_t shift_bytes = 512;  // the alignment that direct I/O needs on most devices
 
-  /// Divides memory among the rings. `given` is null or memory of the caller: at least bytes(...) bytes, aligned to 64
-  /// bytes. The memory must outlive this object.
+  /// Divides memory among the rings. If `given` is null, allocates the memory. Otherwise `given` is memory of the
+  /// caller, with at least bytes(...) bytes and aligned to 64 bytes. The caller's memory must outlive this object.
   Window(const Grid &grid, const std::vector<RingSpec> &rings, std::byte *given = nullptr)
       : grid_(grid),
         size_(bytes(rings)),
@@ -88,7 +90,7 @@ class Window {
     return sum;
   }
 
-  /// Returns the number of bytes behind each of `rings` rings.
+  /// Returns the number of unused bytes behind each ring of a window with `rings` rings.
   static constexpr std::size_t gap_bytes(std::size_t rings) {
     return guard_bytes + (rings > aligned_rings ? shift_bytes : 0);
   }
@@ -102,7 +104,7 @@ class Window {
   const Rectangle &frame() const { return frame_; }
   std::size_t pitch_bytes() const { return pitch_bytes_; }
   long pitch_cells() const { return frame_.columns(); }
-  /// Planes use the slots of a ring one after another. Returns the number of plane z in this sequence.
+  /// Returns the number of plane z in the sequence in which planes use the slots of a ring.
   long place(std::size_t ring, long z) const { return rings_[ring].resident() ? z : z + shift_; }
 
   /// Returns whether the slots have room for this frame and the tail of a record.

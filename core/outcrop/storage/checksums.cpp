@@ -5,7 +5,7 @@
 //   table        all other processors: tables process eight bytes in a step
 //
 // Polynomials over GF(2) are stored with reversed bits, as the CRC instruction requires: in 32 bits, bit i stands for
-// x^(31-i). All constants are computed at compile time from the polynomial alone.
+// x^(31-i). All constants are computed from the polynomial at compile time.
 #include "outcrop/storage/checksums.hpp"
 
 #include <array>
@@ -52,7 +52,7 @@ std::uint64_t load64(const std::byte *data) {
 
 using Tables = std::array<std::array<std::uint32_t, 256>, 8>;
 
-// Returns tables. tables[k][b] is the register after byte b and k zero bytes.
+// Returns tables. tables[k][b] is the value of the register after byte b and k zero bytes.
 constexpr Tables make_tables() {
   Tables tables{};
   for (std::uint32_t byte = 0; byte < 256; ++byte) {
@@ -105,7 +105,8 @@ constexpr Shift make_shift() {
          shift_stream[3][state >> 24];
 }
 
-// The body is the same for the instructions of x86 and ARM, but each target needs a compiled copy.
+// The body of this function is the same for the instructions of x86 and ARM, but each target needs its own compiled
+// copy.
 #define OUTCROP_UPDATE_BY_INSTRUCTION(STEP64, STEP8)                                               \
   for (; length >= 3 * stream_bytes; data += 3 * stream_bytes, length -= 3 * stream_bytes) {       \
     std::uint32_t second = 0, third = 0;                                                           \
@@ -137,10 +138,10 @@ __attribute__((target("+crc"))) std::uint32_t update_instruction(std::uint32_t s
 
 #if defined(__x86_64__)
 
-// These functions return the constants K1 and K2. The 16 bytes of a lane are the polynomial A x^64 + B. After
-// `distance` more bits, the value of the lane is A K1 + B K2. K1 and K2 contain the factor x^-33, for the following
-// reason. A 64-bit half (bit i is x^(63-i)) is multiplied by a 32-bit constant, and the product is read as 128 bits.
-// The value that is read is too large by the factor x^33.
+// These functions return the constants K1 and K2. The 16 bytes of a lane are the polynomial A x^64 + B. If `distance`
+// more bits follow the lane, the value of the lane is A K1 + B K2. K1 and K2 contain the factor x^-33, for the
+// following reason. A 64-bit half (bit i is x^(63-i)) is multiplied by a 32-bit constant, and the product is read as
+// 128 bits. The value that is read is too large by the factor x^33.
 constexpr std::uint32_t fold_first(std::uint64_t distance) { return power_of_x(distance + 64 - 33); }
 constexpr std::uint32_t fold_second(std::uint64_t distance) { return power_of_x(distance - 33); }
 
@@ -245,8 +246,8 @@ constexpr std::uint64_t golden_ratio = 0x9E3779B97F4A7C15;
 // several chains run at once, because each step of a chain waits for the step before it
 constexpr std::size_t chains = 8;
 
-// Mixes a word into the state. If one argument is fixed, different values of the other argument give different results.
-// So a change of a single word always changes the fingerprint.
+// Mixes a word into the state. If one of the two arguments stays the same, different values of the other argument give
+// different results. So a change of a single word always changes the fingerprint.
 constexpr std::uint64_t mix(std::uint64_t state, std::uint64_t word) {
   const std::uint64_t product = (state ^ word) * golden_ratio;
   return product ^ (product >> 32);

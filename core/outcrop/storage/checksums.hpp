@@ -28,8 +28,8 @@ struct Crc32cVariant {
   std::uint32_t (*update)(std::uint32_t state, const std::byte *data, std::size_t length);
 };
 
-/// Returns the implementations that this processor can run, fastest first. The last one runs on every processor.
-/// crc32c() uses the first.
+/// Returns the implementations that this processor can run. The first one is the fastest, and crc32c() uses it. The
+/// last one runs on every processor.
 std::span<const Crc32cVariant> crc32c_variants();
 
 // --- The seal of a plane: it identifies the plane --------------------------------------------------------------------
@@ -41,19 +41,19 @@ std::span<const Crc32cVariant> crc32c_variants();
 //     record:  | plane | CRC32C: 4 bytes | seal: 4 bytes | zeros to a multiple of 4096 |
 //     seal  =  CRC32C of | z: 8 bytes | CRC32C of the plane: 4 bytes |, continued from the seed; all little endian
 //
-// The caller chooses a seed for each run, each array and each writing of the array.
+// The caller chooses a different seed for each run, for each array, and for each time that the array is written.
 
 /// Returns the seal of plane z. `crc` is the checksum of the plane's bytes.
 std::uint32_t plane_seal(std::uint64_t z, std::uint32_t crc, std::uint32_t seed);
 
-/// Returns the message about a damaged plane z at `offset` of `path`. If `is_whole` is true, only the seal of the plane
-/// is wrong. Otherwise the checksum of the plane is wrong.
+/// Returns the error message for a damaged plane z at `offset` of `path`. If `is_whole` is true, only the seal of the
+/// plane is wrong. Otherwise the checksum of the plane is wrong.
 std::string plane_damage(long z, bool is_whole, const std::string &path, std::uint64_t offset, std::size_t plane_bytes);
 
 // --- The fingerprint of a tile: it shows whether the tile has changed -----------------------------------------------
 
-/// Returns a number of 64 bits that changes if `bytes` change. The number is never stored, because another version of
-/// this program may compute a different number.
+/// Returns a number of 64 bits that changes if `bytes` change. The number is never stored on disk, because another
+/// version of this program may compute a different number.
 ///
 /// A commit that skips a changed tile mixes two states. No checksum detects this mixture later, because the checksum of
 /// the old tile is right. A CRC has only 32 bits, which are too few. A long run has 10^9 changed tiles. With a CRC, the

@@ -18,8 +18,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Returns a random word. The word depends only on the arguments: the seed, the number of the transfer, and a number for
-// the decision that needs the word. The word does not depend on the order of completions.
+// Returns a random word. The word depends only on three arguments. They are the seed, the number of the transfer, and
+// the number of the decision that uses the word. The word does not depend on the order of completions.
 std::uint64_t random_word(std::uint64_t seed, std::uint64_t number, std::uint64_t question) {
   std::uint64_t word = seed * 0x9E3779B97F4A7C15 + number * 0xBF58476D1CE4E5B9 + question * 0x94D049BB133111EB;
   for (int round = 0; round < 2; ++round) {  // the finaliser of splitmix64
@@ -117,9 +117,10 @@ class FaultyStore final : public Store {
     return 0;
   }
 
-  // Returns a number of bytes that is smaller than requested, but at least one unit of the file's alignment.
+  // Returns the number of bytes for a short transfer. The number is smaller than the requested number, but at least one
+  // unit of the file's alignment.
   std::size_t shortened(const Transfer &transfer, std::uint64_t number) {
-    const std::lock_guard lock(replacing_);  // alignment() looks at all files
+    const std::lock_guard lock(replacing_);  // alignment() examines all files
     const std::size_t unit = inside_->alignment();
     if (transfer.length <= unit) return transfer.length;
     const auto length = round_down(1 + random_word(faults_.seed, number, where) % (transfer.length - 1), unit);

@@ -29,8 +29,8 @@ namespace {
 constexpr std::size_t usual_alignment = 4096;
 constexpr std::size_t min_memory_alignment = 512;
 
-// Returns the alignment that the file reports for O_DIRECT. Returns 0 if O_DIRECT cannot be used, and the usual
-// alignment if the file reports none.
+// Returns the alignment that the file reports for O_DIRECT. Returns 0 if O_DIRECT cannot be used. Returns the usual
+// alignment if the file reports no alignment.
 std::size_t direct_alignment([[maybe_unused]] int descriptor) {
 #ifdef STATX_DIOALIGN
   struct statx status {};
@@ -161,8 +161,8 @@ void File::write(std::uint64_t offset, const std::byte *data, std::size_t length
   move(true, offset, const_cast<std::byte *>(data), length);  // const_cast is safe: a write only reads the memory
 }
 
-// Transfers the bytes up to a page boundary, then whole pages, then the remaining bytes. So the whole pages can bypass
-// the page cache.
+// Transfers the bytes up to the first page boundary, then whole pages, then the remaining bytes. So the whole pages can
+// bypass the page cache.
 void File::move(bool write, std::uint64_t offset, std::byte *data, std::size_t length) const {
   while (length > 0) {
     std::size_t part = length;
@@ -278,8 +278,8 @@ Descriptor open_beneath(int folder, const std::string &path, int flags, const st
   return file;
 }
 
-// Finds the type of the file by O_PATH before the normal open(), because a normal open() of a pipe waits until another
-// process opens the pipe.
+// Finds the type of the file by O_PATH before the normal open(). Without this test, open() of a pipe waits until
+// another process opens the pipe.
 File open_named(const std::string &path, bool writable, bool direct) {
   const Descriptor seen(::open(path.c_str(), O_PATH | O_CLOEXEC));
   if (seen.get() < 0) throw StorageError("open", path, 0, 0, errno);

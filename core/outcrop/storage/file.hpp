@@ -3,15 +3,16 @@
 //
 // A direct file also has a second, buffered descriptor. The buffered descriptor is used if a transfer does not consist
 // of whole pages (the tail of a short transfer, an index at the end of a file, some rows of a plane). The buffered
-// descriptor is also used if the memory is not aligned. Direct and buffered transfers never write to the same page,
-// because the system does not keep the order of such writes.
+// descriptor is also used if the memory is not aligned. A page is never written both by direct and by buffered
+// transfers, because the system does not keep the order of such writes.
 //
-// A File may be restricted to a part of the open file. A raw block device has no file names, so each shard is a part of
-// the device.
+// A File may be restricted to a part of the open file. For example, a raw block device has no file names, so each shard
+// is a part of the device.
 //
 // The content of a folder may be untrusted. A name in the folder may be a symbolic link, may lead outside by "..", or
-// may belong to a pipe. Opening a pipe may block the program. A path can therefore be relative to the descriptor of a
-// folder that the caller trusts. Then only a regular file beneath this folder is opened, by one of two system calls:
+// may belong to a pipe. If the program opens a pipe, it may wait forever. A path can therefore be relative to the
+// descriptor of a folder that the caller trusts. In this case, only a regular file beneath this folder is opened, by
+// one of two system calls:
 //
 //     openat2(RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS)     Linux 5.6 and later
 //     openat(O_NOFOLLOW) for each component                                      if openat2 is missing or forbidden
@@ -52,7 +53,7 @@ class File {
  public:
   /// Opens an existing file. If `folder` is not -1, the path is relative to this open folder, and the file must be a
   /// regular file beneath the folder. The descriptor `folder` may be closed after the call. If `label` is not empty,
-  /// messages contain `label` instead of the path. Throws StorageError.
+  /// error messages contain `label` instead of the path. Throws StorageError.
   static File open(const std::string &path, bool writable, bool direct, int folder = -1, const std::string &label = "");
 
   /// Opens another file on the same file system, in the same mode, without a new test of direct transfers. The other
@@ -63,8 +64,8 @@ class File {
   /// If the file cannot be created (no space, no permission), throws StorageError and leaves no file behind.
   static void create(const std::string &path, std::uint64_t size);
 
-  /// Makes an unnamed file in memory. The file is deleted when it is closed. The file begins with `size` bytes of
-  /// zeros. Writes behind the end extend the file.
+  /// Makes an unnamed file in memory. The file is deleted when it is closed. At first, the file contains `size` bytes
+  /// of zeros. Writes behind the end extend the file.
   static File anonymous(const std::string &label, std::uint64_t size, bool writable = true);
 
   /// Makes an unnamed file in `folder`. The file is deleted when it is closed. Storage for all `size` bytes is
@@ -75,9 +76,10 @@ class File {
   /// can be read or written.
   void narrow(std::uint64_t begin, std::uint64_t size);
 
-  /// Returns the path or the label. If this is a part of a file, the text also names the first byte of the part.
+  /// Returns the path or the label of this file. If this file is restricted to a part, the text also names the first
+  /// byte of the part.
   const std::string &path() const { return path_; }
-  /// Returns the path or the label without the first byte of a part.
+  /// Returns the path or the label of this file. The text does not name the first byte of a part.
   const std::string &whole_path() const { return whole_path_; }
 
   /// Marks this as a scratch file. A store does not flush a scratch file, because the content of the file is not needed
@@ -87,22 +89,23 @@ class File {
 
   bool is_part() const { return part_size_ > 0; }
 
-  /// Returns where this part begins in the whole file, in bytes.
+  /// Returns the byte of the whole file at which this part begins.
   std::uint64_t begin() const { return begin_; }
 
-  /// Returns whether a transfer stays inside this part. The result is always true for a whole file, because a whole
+  /// Returns true if a transfer stays inside this part. The result is always true for a whole file, because a whole
   /// file may grow.
   bool holds(std::uint64_t offset, std::size_t length) const;
 
   bool writable() const { return writable_; }
   bool direct() const { return direct_.get() >= 0; }
-  /// Returns the number of bytes to which offset, length and address of a direct transfer must be aligned. Returns 1 if
-  /// the file is not direct.
+  /// Returns the alignment of a direct transfer in bytes. Offset, length and address must be multiples of this number.
+  /// Returns 1 if the file is not direct.
   std::size_t alignment() const { return direct() ? alignment_ : 1; }
-  /// Returns the alignment for the address alone, which may be smaller.
+  /// Returns the alignment that the memory address needs. It may be smaller than the alignment of offset and length.
   std::size_t memory_alignment() const { return direct() ? memory_alignment_ : 1; }
 
-  /// Returns the current size of the file, or the size of the part. Throws StorageError.
+  /// Returns the current size of the file in bytes. If this file is restricted to a part, returns the size of the part.
+  /// Throws StorageError.
   std::uint64_t size() const;
 
   /// Transfer all `length` bytes and wait until they are transferred. If the file is direct and the memory is aligned,
@@ -116,8 +119,8 @@ class File {
 
   int buffered_descriptor() const { return buffered_.get(); }
 
-  /// Returns the descriptor for a transfer: the direct one if the file is direct and the transfer consists of whole,
-  /// aligned pages. Otherwise returns the buffered one.
+  /// Returns the descriptor for a transfer. Returns the direct descriptor if the file is direct and the transfer
+  /// consists of whole, aligned pages. Otherwise returns the buffered descriptor.
   int descriptor(std::uint64_t offset, const std::byte *data, std::size_t length) const;
 
  private:
@@ -141,8 +144,9 @@ File open_without_links(const std::string &path, bool writable, bool direct);
 /// path. Throws StorageError.
 Descriptor open_beneath(int folder, const std::string &path, int flags, const std::string &label);
 
-// open_beneath() uses open_at_once() if the system supports openat2, and open_by_components() otherwise. Both of these
-// return a descriptor, or -1 with an errno. The errno is ELOOP for a link, and EXDEV for a path that leads outside.
+// open_beneath() uses open_at_once() if the system supports openat2, and open_by_components() otherwise. Both functions
+// return a descriptor. If they fail, they return -1 and set errno. The errno is ELOOP for a link, and EXDEV for a path
+// that leads out of the folder.
 int open_at_once(int folder, const std::string &path, int flags);
 int open_by_components(int folder, const std::string &path, int flags);
 

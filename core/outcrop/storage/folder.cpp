@@ -146,7 +146,7 @@ class SystemFolder final : public Folder {
   const mode_t mode_;
 };
 
-// Makes a folder and its missing parents. Makes the name of each new folder durable.
+// Makes a folder and its missing parent folders. Makes the name of each new folder durable.
 void make_own_folder(const std::string &path) {
   const std::string above = folder_of(path);
   int made = ::mkdir(path.c_str(), folder_for_owner);

@@ -1,12 +1,12 @@
-// Open folders, and the files in these folders. Protocols that survive a power cut use this interface. Files::system()
-// is the file system of this machine. Tests use a model of storage instead. The model loses unflushed bytes and kills
-// processes at any point.
+// Open folders, and the files in these folders. This interface is for protocols that survive a power cut.
+// Files::system() is the file system of this machine. Tests use a model of storage instead. The model loses unflushed
+// bytes and kills processes at any point.
 //
 //     Files ──► open Folder ──► OpenFile          a name is the plain name of a file in the folder, never a path
 //
-// The content of a folder may be untrusted. Only regular files in the folder are opened, and no links, pipes or
-// devices. create() makes only new files, and never replaces a file. Names are removed and renamed in the folder that
-// was opened, even if the path of the folder has changed since then.
+// The content of a folder may be untrusted. A Folder opens only regular files, and refuses links, pipes and devices.
+// create() makes only new files, and never replaces a file. Files are removed and renamed in the folder that was
+// opened, even if its path has changed since then.
 #pragma once
 
 #include <cstddef>
@@ -39,7 +39,7 @@ class FolderLock {
   virtual ~FolderLock() = default;
 };
 
-/// Says when the blocks of a new file are allocated.
+/// The time at which the blocks of a new file are allocated.
 enum class Allocation { at_once, as_written };
 
 /// All functions throw StorageError if the system refuses.
@@ -52,12 +52,12 @@ class Folder {
   virtual std::unique_ptr<OpenFile> open(const std::string &name, bool writable, bool direct) = 0;
   /// Creates a file of `size` bytes. Fails if the name exists. After a failure, no new file exists.
   virtual void create(const std::string &name, std::uint64_t size, Allocation allocation = Allocation::at_once) = 0;
-  /// Renames a file. If a file named `to` exists, it is replaced.
+  /// Renames a file to `to`. An existing file with this name is replaced.
   virtual void rename(const std::string &from, const std::string &to) = 0;
   /// Removes a file. Returns whether the file existed.
   virtual bool remove(const std::string &name) = 0;
   virtual std::vector<std::string> names() = 0;
-  /// Makes all created, renamed and removed names durable.
+  /// Makes the names of all created, renamed and removed files durable.
   virtual void flush() = 0;
   /// Locks the file `name`. Creates the file if it is missing. The file is never removed. Returns null if another
   /// process still holds the lock after `seconds`.

@@ -84,7 +84,8 @@ namespace {
 
 constexpr std::uintptr_t line_bytes = 64;  // bytes of a cache line of x86-64
 
-// The address of the first cache line of a range of bytes, and the address behind the last byte of the range.
+// The cache lines of a range of bytes: the address of the first line, and the address behind the last byte of the
+// range.
 struct Lines {
   Lines(const std::byte *data, std::size_t length)
       : first(reinterpret_cast<std::uintptr_t>(data) / line_bytes * line_bytes),
@@ -124,7 +125,7 @@ std::vector<WriteBackVariant> find_variants() {
 
 #elif defined(__aarch64__) && defined(__linux__) && defined(HWCAP_DCPOP)
 
-// Returns the smallest line size of all data caches, from the register CTR_EL0.
+// Returns the smallest cache line size of all data caches. The size comes from the register CTR_EL0.
 std::uintptr_t smallest_line_bytes() {
   std::uint64_t type;
   asm("mrs %0, ctr_el0" : "=r"(type));

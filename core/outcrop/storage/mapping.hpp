@@ -4,7 +4,8 @@
 //     otherwise     pages of the page cache, which msync makes durable
 //
 // The system refuses MAP_SYNC if it cannot guarantee that written-back cache lines are durable. So the kind of a
-// mapping is known after mmap. A device error in a mapping raises the signal SIGBUS instead of returning an error.
+// mapping is known as soon as mmap has returned. A device error in a mapping raises the signal SIGBUS instead of
+// returning an error.
 #pragma once
 
 #include <cstddef>
@@ -22,8 +23,8 @@ class Mapping {
   Mapping() = default;
 
   /// Maps an open file, or the part to which the file is restricted. The mapping is writable if the file was opened for
-  /// writing. If `tries_sync` is true, the mapping is synchronous if the file system and the processor support this.
-  /// Throws StorageError.
+  /// writing. If `tries_sync` is true, the mapping is synchronous where the file system and the processor support
+  /// synchronous mappings. Throws StorageError.
   explicit Mapping(const File &file, bool tries_sync = false);
 
   /// Reserves addresses for `size` bytes. An address is usable only after place() has mapped a file to it. Throws
@@ -31,8 +32,8 @@ class Mapping {
   static Mapping reserve(std::size_t size);
 
   /// Maps `length` bytes of the file, from byte `offset` on, for reading. The addresses of these bytes begin at byte
-  /// `at` of this mapping. All three numbers are multiples of a page, except that `length` may end with the file.
-  /// Throws StorageError.
+  /// `at` of this mapping. All three numbers must be multiples of the page size. As an exception, the bytes may end at
+  /// the end of the file. Throws StorageError.
   void place(std::size_t at, const File &file, std::uint64_t offset, std::size_t length);
 
   Mapping(Mapping &&other) noexcept { swap(other); }
@@ -62,8 +63,8 @@ class Mapping {
   bool writable_ = false, synchronous_ = false;
 };
 
-// The instruction that writes cache lines back is chosen at run time. The best one, clwb, keeps the line in the cache.
-// The other instructions remove the line from the cache.
+// The instruction that writes cache lines back is chosen at run time. The best instruction is clwb, because it keeps
+// the line in the cache. The other instructions remove the line from the cache.
 
 struct WriteBackVariant {
   const char *name;
@@ -75,7 +76,7 @@ std::span<const WriteBackVariant> write_back_variants();
 
 inline bool can_write_back() { return !write_back_variants().empty(); }
 
-/// Waits until all cache lines that this thread has started to write back are in memory.
+/// Waits until memory has all cache lines that this thread has started to write back.
 void write_back_fence();
 
 }  // namespace outcrop

@@ -75,8 +75,8 @@ struct Share {
   int error = 0;
 };
 
-// Runs the requests of one thread. `move` makes one request and returns 0 or an errno. Several small requests share one
-// reading of the clock, because reading the clock takes as long as a small request.
+// Runs the requests of one thread. `move` makes one request and returns 0 or an errno. The clock is read only once for
+// several small requests, because reading the clock takes as long as a small request.
 template <typename Move>
 Share move_requests(const Workload &workload, Offsets offsets, Clock::time_point start, const Move &move) {
   constexpr std::size_t bytes_per_reading = std::size_t{64} << 10;
@@ -130,7 +130,7 @@ Moved measure_transfers(Store &store, const Workload &workload) {
         asked += workload.request_bytes;
         transfer = request_in(one.tag);
       }
-      // no batches of requests, because the device is idle before each batch
+      // requests are not sent in batches, because the device is idle before each batch
       store.submit({&transfer, 1});
     }
   }
@@ -151,8 +151,8 @@ Moved measure_threads(const std::string &path, bool mapped, const Workload &work
     file.narrow(0, workload.span_bytes);
     mapping.emplace(file);
   }
-  // At a page fault the system reads this number of bytes around the address. The additional bytes are useless if the
-  // next request is at a different place.
+  // At a page fault, the system reads this number of bytes around the address. The additional bytes are useless if the
+  // next request is in another part of the file.
   constexpr std::size_t read_ahead_bytes = std::size_t{128} << 10;
   if (mapping && workload.random && workload.request_bytes < read_ahead_bytes)
     madvise(mapping->data(), mapping->size(), MADV_RANDOM);

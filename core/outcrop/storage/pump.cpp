@@ -10,7 +10,7 @@
 namespace outcrop {
 namespace {
 
-// The waiting time after EAGAIN if no transfer is in flight that could free resources.
+// The waiting time after EAGAIN if no transfer is in flight. A transfer in flight frees resources when it is complete.
 constexpr std::chrono::milliseconds pause_again{1};
 
 }  // namespace
@@ -20,8 +20,8 @@ Pump::Pump(Store &store, const PumpOptions &options)
   assert(options.chunk_bytes > 0);
   for (TicketQueue &queue : queues_) queue.ring.resize(requests_.size());
   const std::size_t by_bytes = std::max<std::size_t>(options.in_flight_bytes / options.chunk_bytes, 1);
-  // A small request is a separate chunk. So more chunks may be in flight than `in_flight_bytes` allows for chunks of
-  // full size.
+  // A small request is a separate chunk. So the number of chunks in flight may exceed the number of chunks of full size
+  // that `in_flight_bytes` allows.
   chunks_.resize(std::min(store.depth(), std::max<std::size_t>(4 * by_bytes, 32)));
   free_chunks_.reserve(chunks_.size());
   for (std::size_t i = chunks_.size(); i > 0; --i) free_chunks_.push_back(i - 1);
@@ -169,7 +169,7 @@ void Pump::join(TicketQueue &queue, Chunk &chunk) {
 // Fills batch_ with the transfers that must be submitted now.
 void Pump::gather() {
   batch_.clear();
-  if (stopped()) {  // chunks that wait for a retry count as in flight, so release them here
+  if (stopped()) {  // chunks that wait for a retry count as in flight, so remove them from this count
     for (const std::size_t number : retries_) release(number);
     retries_.clear();
     return;

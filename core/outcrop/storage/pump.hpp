@@ -10,9 +10,9 @@
 // A request may name another request that must be complete before it starts. For example, a read into a slot starts
 // after the write from that slot. While a read waits for another request, writes continue. While a write waits, reads
 // continue. If both can start, reads and writes alternate, chunk by chunk. After a short transfer, the pump transfers
-// the remaining bytes. After EAGAIN or EINTR, the pump repeats the transfer. The first failure stops the pump. Then the
-// pump starts no new transfer and reaps the transfers in flight. Every thread that waits gets the error. The pump
-// allocates no memory after its construction.
+// the remaining bytes. After EAGAIN or EINTR, the pump repeats the transfer. The first failure stops the pump. After a
+// failure, the pump starts no new transfer and reaps the transfers in flight. Every thread that waits gets the error.
+// The pump allocates no memory after its construction.
 //
 // Request number t is in entry t mod capacity. An entry is reused only after its previous request is complete. So if
 // request t is in the entry, request t - capacity is complete.
@@ -60,7 +60,7 @@ class Pump {
  public:
   explicit Pump(Store &store, const PumpOptions &options = {});
 
-  /// Waits for the transfers in flight and drops all other requests.
+  /// Waits for the transfers in flight, and drops all requests that have not started.
   ~Pump();
   Pump(const Pump &) = delete;
   Pump &operator=(const Pump &) = delete;
@@ -78,7 +78,7 @@ class Pump {
 
   bool done(Ticket ticket) const;
 
-  /// Starts no more transfers, and makes all waiting threads throw Cancelled.
+  /// Stops the pump: it starts no more transfers, and all waiting threads throw Cancelled.
   void cancel();
 
   std::uint64_t bytes_read() const { return bytes_read_; }
@@ -99,7 +99,7 @@ class Pump {
     Ticket ticket = no_ticket;
     Transfer transfer;
   };
-  // The requests of one direction, in order, that are not completely divided into chunks yet.
+  // The requests of one direction that are not completely divided into chunks yet. They are in the order of submission.
   struct TicketQueue {
     std::vector<Ticket> ring;
     std::size_t first = 0, count = 0;
@@ -150,7 +150,7 @@ class Pump {
   std::vector<Completion> completions_;
   std::size_t in_flight_ = 0, in_flight_bytes_ = 0;
   std::size_t turn_ = 0;  // the number of the queue from which the next chunk comes
-  bool again_ = false;    // whether a transfer got EAGAIN
+  bool again_ = false;    // true if a transfer got EAGAIN
 
   std::atomic<std::uint64_t> bytes_read_{0}, bytes_written_{0};
   std::thread thread_;

@@ -13,8 +13,8 @@
 namespace outcrop {
 namespace {
 
-// The maximum size of a transfer by read() and write(). This size is larger than a chunk of the pump, because only one
-// such transfer is in flight.
+// The maximum size of a transfer by read() and write(). This size is larger than a chunk of the pump, because read()
+// and write() have only one transfer in flight.
 constexpr std::size_t max_transfer_bytes = std::size_t{64} << 20;
 
 }  // namespace
@@ -96,9 +96,9 @@ namespace {
 struct Backend {
   const char *name;
   MakeStore *make;
-  bool automatic;  // whether "auto" may choose this backend
-  bool direct;     // whether this backend can bypass the page cache
-  // whether this backend opens the files of the FileSpecs; otherwise files in memory take only their initial sizes from
+  bool automatic;  // true if "auto" may choose this backend
+  bool direct;     // true if this backend can bypass the page cache
+  // true if this backend opens the files of the FileSpecs; otherwise files in memory take only their initial sizes from
   // the FileSpecs
   bool on_disk;
 };
@@ -112,8 +112,8 @@ constexpr std::array backends{
     Backend{"memory", make_memory_store, false, false, false},  //
 };
 
-// Returns the reason why a backend does not work here. The result is empty if the backend works. This function tries a
-// transfer, because some sandboxes allow the set-up of a backend and forbid its transfers.
+// Returns the reason why a backend does not work here. The result is empty if the backend works. This function makes a
+// test transfer, because some sandboxes allow the set-up of a backend and forbid its transfers.
 std::string reason_against(const Backend &backend) {
   constexpr std::size_t length = 4096;
   try {

@@ -3,11 +3,10 @@
 //     submit(transfers) ──► at most depth() in flight ──► reap(completions)
 //
 // submit() and reap() of a store never throw. A failure is reported as the result of a completion. So the caller always
-// knows which buffers the system may still use. Transfers complete in any order. A transfer may be short, as with
-// pread. Only one thread may use a store at a time. Another thread may begin to use the store while no transfer is in
-// flight.
+// knows which memory the system may still use. Transfers complete in any order. A transfer may be short, as with pread.
+// Only one thread may use a store at a time. Another thread may begin to use the store while no transfer is in flight.
 //
-// A new backend needs one file in this folder. store.cpp needs a declaration of the backend and a line in its table.
+// To add a backend, add one file to this folder. Then add a declaration and a line of the table to store.cpp.
 #pragma once
 
 #include <cstddef>
@@ -23,15 +22,15 @@
 
 namespace outcrop {
 
-/// A file for a store to open. If `size` is not 0, only the `size` bytes from byte `begin` on are used. The file must
-/// exist and have its final size.
+/// Describes a file that a store opens. If `size` is not 0, only the `size` bytes from byte `begin` on are used. The
+/// file must exist and have its final size.
 struct FileSpec {
   std::string path;
   bool writable = false;
   std::uint64_t begin = 0;
   std::uint64_t size = 0;  ///< 0 means the whole file
   bool scratch = false;    ///< never flushed, because the content of the file is not needed after the run
-  bool direct = true;      ///< transfers may bypass the page cache
+  bool direct = true;      ///< true: transfers may bypass the page cache
   int folder = -1;         ///< if not -1, the path is relative to this open folder and must not lead outside
   std::string label = "";  ///< names the file in messages instead of the path
 };
@@ -79,8 +78,8 @@ class Store {
   /// Makes all completed writes durable. No transfer may be in flight. Throws StorageError.
   virtual void flush();
 
-  /// Replaces file number `file` by another open file and closes the old one. No transfer of this file may be in flight.
-  /// Transfers of other files may be. Stores that map their files do not support this.
+  /// Replaces file number `file` by another open file and closes the old one. No transfer of this file may be in
+  /// flight. Transfers of other files may be in flight. Stores that map their files do not support this function.
   virtual void replace(std::uint32_t file, File opened) { files_.at(file) = std::move(opened); }
 
   /// Closes all files. No transfer may be in flight. Later transfers fail with EBADF.
@@ -95,7 +94,8 @@ class Store {
   /// Returns the alignment, in bytes, of offset, length and address for O_DIRECT. Returns 1 if no file is direct.
   std::size_t alignment() const;
 
-  /// If the store does not use the preferred backend or mode, returns the reason. Otherwise the result is empty.
+  /// Returns the reason why the store does not use the preferred backend or mode. The result is empty if the store uses
+  /// them.
   const std::string &note() const { return note_; }
   void add_note(const std::string &text) { note_ += (note_.empty() ? "" : "; ") + text; }
 
@@ -132,7 +132,7 @@ struct Faults {
   std::uint64_t seed = 0;
   double error_rate = 0;                   ///< rate of transfers that fail with EIO
   double again_rate = 0;                   ///< rate of transfers that fail with EAGAIN
-  double short_rate = 0;                   ///< rate of transfers that move fewer bytes than requested
+  double short_rate = 0;                   ///< rate of transfers with fewer bytes than requested
   double flip_rate = 0;                    ///< rate of reads after which one bit of the data is flipped
   std::uint64_t full_after_bytes = never;  ///< after this number of written bytes, writes fail with ENOSPC
   std::uint64_t error_at = never;          ///< the transfer with this number (from 0) fails with EIO
@@ -145,7 +145,7 @@ struct Faults {
 };
 
 struct StoreOptions {
-  bool direct = true;      ///< bypass the page cache for files that support direct I/O
+  bool direct = true;      ///< true: bypass the page cache for files that support direct I/O
   std::size_t depth = 64;  ///< maximum number of transfers in flight
   Faults faults;
 };
@@ -161,9 +161,9 @@ struct Probe {
 /// backends.
 std::vector<Probe> probe_backends();
 
-/// Opens the files with the backend of this name. "auto" takes the first backend that works. The store's note() names
-/// the backends that do not work, and a file for which O_DIRECT is refused. Throws InputError for a backend that is
-/// unknown or does not work, and StorageError for a file that cannot be opened.
+/// Opens the files with the backend of this name. "auto" takes the first backend that works. Afterwards, note() of the
+/// store names the backends that do not work, and a file for which the system refuses O_DIRECT. Throws InputError for a
+/// backend that is unknown or does not work, and StorageError for a file that cannot be opened.
 std::unique_ptr<Store> open_store(const std::string &backend, const std::vector<FileSpec> &files,
                                   const StoreOptions &options = {});
 
@@ -172,7 +172,7 @@ std::unique_ptr<Store> open_store(const std::string &backend, const std::vector<
 std::unique_ptr<Store> open_empty_store(const std::string &backend, std::size_t count,
                                         const StoreOptions &options = {});
 
-/// Wraps a store and adds faults. If no faults are set, the result behaves exactly like the wrapped store.
+/// Wraps a store and adds faults. If `faults` contains no fault, the result behaves exactly like the wrapped store.
 std::unique_ptr<Store> make_faulty_store(std::unique_ptr<Store> inside, const Faults &faults);
 
 }  // namespace outcrop

@@ -3,9 +3,9 @@
 //     submit ──► todo ──► threads: move() ──► ready ──► reap
 //
 //     threads   pread and pwrite; works on every file system
-//     memory    pread and pwrite on files in memory, for tests and for runs without a disk. A file in memory begins as
-//               zeros with the size of the file that it replaces (0 if none exists). Writes extend the file. The file
-//               is deleted with the store
+//     memory    pread and pwrite on files in memory, for tests and for runs without a disk. At first, a file in memory
+//               contains only zeros. It has the size of the file that it replaces, or is empty if no such file exists.
+//               Writes extend the file. The file is deleted together with the store
 //     mmap      copies from and to mapped files, always through the page cache. A device error in a mapping raises
 //               SIGBUS. So this backend is only for comparison, or for file systems where no other backend works
 #include <sys/mman.h>
@@ -30,8 +30,8 @@
 namespace outcrop {
 namespace {
 
-// This number of threads keeps a device busy with transfers of megabytes. The threads sleep in the kernel nearly all
-// the time.
+// The number of threads. It is large enough to keep a device busy with transfers of megabytes. The threads sleep in the
+// kernel nearly all the time.
 constexpr std::size_t max_threads = 8;
 
 class PoolStore : public Store {
@@ -112,13 +112,13 @@ void PoolStore::submit(std::span<const Transfer> transfers) {
   todo_changed_.notify_all();
 }
 
-// Threads start when the first transfer is submitted, because the derived class is complete only then. The number of
-// threads is at most the number of transfers in flight.
+// Threads start when the first transfer is submitted, because the derived class is not complete during construction.
+// The number of threads is at most the number of transfers in flight.
 void PoolStore::start_threads() {
   try {
     while (threads_.size() < threads_.capacity() && threads_.size() < in_flight_)
       threads_.emplace_back([this] { work(); });
-  } catch (const std::system_error &) {  // one thread is enough; if no thread has started, the caller tries again
+  } catch (const std::system_error &) {  // one thread is enough; without any thread, transfers return EAGAIN
     while (threads_.empty() && todo_.count() > 0) ready_.push(Completion{todo_.pop().tag, -EAGAIN});
   }
 }
@@ -188,8 +188,8 @@ class MmapStore final : public PoolStore {
   }
 
  private:
-  // Removes mapped pages from the memory of this process, because they count as its memory. The content of the pages
-  // stays in the page cache.
+  // Removes mapped pages from the memory of this process, because the system counts them as memory of the process. The
+  // content of the pages stays in the page cache.
   static void forget(std::byte *place, std::size_t length) {
     const std::size_t into_page = reinterpret_cast<std::uintptr_t>(place) % AlignedMemory::page_bytes;
     madvise(place - into_page, length + into_page, MADV_DONTNEED);

@@ -1,6 +1,6 @@
-// io_uring passes transfers to the kernel in batches, through a ring. Only the thread that has created the ring may use
-// the ring, because the cheaper modes SINGLE_ISSUER and DEFER_TASKRUN require this. But one thread opens a store, and
-// another thread uses the store. So the store creates a new ring when the thread changes.
+// io_uring passes transfers to the kernel in batches, through a ring. Only the thread that has created a ring may use
+// this ring. The cheaper modes SINGLE_ISSUER and DEFER_TASKRUN require this restriction. But one thread opens a store,
+// and another thread uses the store. So the store creates a new ring when another thread begins to use the store.
 #include "outcrop/storage/store.hpp"
 
 #ifdef OUTCROP_HAVE_URING
@@ -17,7 +17,7 @@
 namespace outcrop {
 namespace {
 
-// The kernel splits longer transfers.
+// The maximum size of a transfer. The kernel splits longer transfers.
 constexpr std::size_t max_transfer_bytes = std::size_t{1} << 30;
 
 // Returns a number that no other thread ever gets. The thread numbers of the system are not suitable, because the
@@ -95,7 +95,7 @@ class UringStore final : public Store {
     owner_ = thread_number();
   }
 
-  // Makes sure that the calling thread has a working ring. Returns 0 or an errno.
+  // Creates a ring if the calling thread has no working ring. Returns 0 or an errno.
   int ensure_ring() {
     if (ring_ && owner_ == thread_number()) return 0;
     if (in_kernel_ > 0) return EAGAIN;  // a broken ring is replaced when no transfers are left in it
@@ -109,7 +109,7 @@ class UringStore final : public Store {
 
   void prepare(const Transfer &transfer) {
     io_uring_sqe *entry = io_uring_get_sqe(ring_->get());
-    assert(entry != nullptr);  // the queue has room for `depth` transfers
+    assert(entry != nullptr);  // an entry is always free, because the queue has room for `depth` transfers
     const auto [file, offset] = locate(transfer);
     const auto length = static_cast<unsigned>(std::min(transfer.length, max_transfer_bytes));
     if (transfer.write)
@@ -133,8 +133,8 @@ class UringStore final : public Store {
       }
       const bool later = result == 0 || result == -EAGAIN || result == -EBUSY;
       if (later && in_kernel_ > 0) return;
-      // The kernel refuses the entries, or no transfer is in flight that could make room for the entries. The entries
-      // have not begun, but the ring still contains them. So this ring must not be used any more.
+      // The kernel refuses the entries, or no transfer in flight can make room for the entries. The transfers of the
+      // entries have not begun, but the ring still contains the entries. So this ring must not be used any more.
       for (const std::uint64_t tag : waiting_) refused_.push_back({tag, later ? -EAGAIN : result});
       waiting_.clear();
       owner_ = no_thread;
