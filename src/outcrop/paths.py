@@ -84,12 +84,12 @@ def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
 
 
 def require_regular(path: str | os.PathLike[str]) -> None:
-    """Raise InputError unless `path` is a regular file that can be read."""
+    """Raise InputError if `path` is not a regular file, or cannot be read."""
     open_regular(path).close()
 
 
 def require_output(path: Path, name: str) -> None:
-    """Raise InputError unless a file can be written at `path` later. This check creates and changes nothing.
+    """Raise InputError if no file can be written at `path` later. This check creates and changes nothing.
 
     These files are accepted: a regular file, a new file in a directory that exists or can be made, /dev/null, a
     terminal, and a pipe. This process must already have the pipe open, as for /dev/stdout or a shell's >(command).
@@ -134,8 +134,8 @@ def nearest_existing(path: Path) -> Path:
 
 
 def require_directory(directory: Path) -> None:
-    """Raise InputError unless the directory exists or can be made, and this user can write there. This check changes
-    nothing."""
+    """Raise InputError if the directory neither exists nor can be made, or if this user cannot write to it. This check
+    changes nothing."""
     existing = nearest_existing(directory)
     try:
         mode = existing.stat().st_mode

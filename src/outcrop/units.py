@@ -83,6 +83,6 @@ def format_rate(per_second: float) -> str:
 
 
 def counted(number: int, what: str, plural: str = "s") -> str:
-    """Return a number with its noun. The noun has the plural form unless the number is 1: "1 step", "3 steps", "2
+    """Return a number with its noun. If the number is not 1, the noun has the plural form: "1 step", "3 steps", "2
     passes"."""
     return f"{number} {what}{plural * (number != 1)}"

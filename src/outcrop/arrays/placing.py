@@ -81,9 +81,10 @@ def array(
 def open_array(path: str | os.PathLike[str], access: str | None = None, persist: Persist | None = None) -> Array:
     """Open the array at `path`. The array gets the values of its last intact commit or of its .npy file.
 
-    `access` and `persist` default to the values with which the array was made. A .npy file is opened for reading only,
-    unless `access` is "update". If the last commit is damaged, the previous commit is opened, and Python shows a
-    RuntimeWarning. Raises InputError if `path` holds no array. Raises StorageError and CorruptionError.
+    `access` and `persist` default to the values with which the array was made. By default, a .npy file is opened for
+    reading only. With `access` "update", its values can be changed. If the last commit is damaged, the previous commit
+    is opened, and Python shows a RuntimeWarning. Raises InputError if `path` holds no array. Raises StorageError and
+    CorruptionError.
     """
     where = as_path(path, "path")
     check_name(where)

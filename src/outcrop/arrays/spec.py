@@ -126,7 +126,7 @@ class ArraySpec:
 
 
 def parse_shape(shape: object) -> tuple[int, ...]:
-    """Return the shape as a tuple of whole numbers. Raises InputError unless each number is at least 1."""
+    """Return the shape as a tuple of whole numbers. Raises InputError if a number is less than 1."""
     sizes = islice(shape, MAX_AXES + 1) if isinstance(shape, Iterable) else [shape]
     cells = tuple(_whole(n, shape) for n in sizes)
     if len(cells) > MAX_AXES:
@@ -149,7 +149,7 @@ def _whole(size: object, shape: object) -> int:
 
 
 def parse_dtype(dtype: Any) -> np.dtype[Any]:
-    """Return `dtype` as a dtype of NumPy. Raises InputError unless the dtype is for plain numbers."""
+    """Return `dtype` as a dtype of NumPy. Raises InputError if the dtype is not for plain numbers."""
     try:
         kind: np.dtype[Any] = np.dtype(dtype)
     except Exception:  # NumPy raises many types of errors
@@ -160,7 +160,7 @@ def parse_dtype(dtype: Any) -> np.dtype[Any]:
 
 
 def parse_persist(persist: object) -> Persist:
-    """Return `persist`. Raises InputError unless it is "never", "end", "step" or a positive number."""
+    """Return `persist`. Raises InputError if `persist` is not "never", "end", "step" or a positive number."""
     if isinstance(persist, str) and persist in ("never", "end", "step"):
         return persist
     if isinstance(persist, int | np.integer) and not isinstance(persist, bool) and 1 <= persist < ADDRESSABLE_BYTES:
@@ -169,7 +169,7 @@ def parse_persist(persist: object) -> Persist:
 
 
 def amount(name: str, value: object) -> float:
-    """Return `value` as a float. Raises InputError unless it is a finite number of at least 0."""
+    """Return `value` as a float. Raises InputError if `value` is not a finite number of at least 0."""
     try:
         number = float(value) if isinstance(value, Real) and not isinstance(value, bool) else math.nan
     except OverflowError:

@@ -45,7 +45,7 @@ def invoke(arguments: list[str]) -> int:
             raise
         sys.stdout, sys.stderr = output, errors
         raise end.__context__ from None
-    except typer.Abort:  # older versions of Typer raise this error for Ctrl-C; newer versions return this code
+    except typer.Abort:  # older versions of Typer raise this error for Ctrl-C, newer versions return INTERRUPTED
         result = INTERRUPTED
     if result == INTERRUPTED:
         raise KeyboardInterrupt

@@ -15,9 +15,9 @@ If steps need the previous value u.previous, this value is also a part of the st
 field. In wave equations, the adjoint of u.previous is the adjoint of u one step later, times a factor that is known in
 each cell. In this case the adjoint stencil reads `previous` of the adjoint of u, and needs no separate field.
 
-The gradient by a static field is the sum of D(y - o) a_i(y - o) over all loads of this field and over all steps, the
-last step first. The gradient by a parameter is stored as one contribution for each cell. Therefore no gradient depends
-on the plan of the run that computes it.
+The gradient by a static field is the sum of D(y - o) a_i(y - o) over all loads of this field and over all steps. The
+sum begins with the last step. The gradient by a parameter is stored as one contribution for each cell. Therefore no
+gradient depends on the plan of the run that computes it.
 """
 
 from __future__ import annotations

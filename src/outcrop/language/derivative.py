@@ -11,9 +11,9 @@ cells (it depends only on constants, parameters and signals). The core depends o
 operator share one core and differ in their coefficients. So the adjoint of the operator is again a difference operator,
 which is applied to the core.
 
-At some points an operation has no derivative. There, a one-sided derivative is used. If a = b, min(a, b) and max(a, b)
-return b, so they have the derivative of b. At a = 0, abs(a) has the derivative 1. The derivative of sqrt(a) at 0 is
-infinite.
+At some points an operation has no derivative. At such a point, a one-sided derivative is used. If a = b, min(a, b) and
+max(a, b) return b, so they have the derivative of b. At a = 0, abs(a) has the derivative 1. The derivative of sqrt(a)
+at 0 is infinite.
 """
 
 from __future__ import annotations

@@ -18,9 +18,9 @@ reflected offsets:
     y - o inside:    coefficient of o                      y - o outside:   coefficient of o', at the mirror of y - o
     (o' is o with the sign of this axis changed)
 
-If o and o' have equal coefficients, as in an even difference operator, the adjoint simply reads the core at y - o with
-a mirrored boundary. Otherwise, a static field decides which of the two coefficients a cell uses. For the z axis, this
-field is `edge_z`. Its values tell how far a cell is from the sides (`edge_values`).
+In an even difference operator, o and o' have equal coefficients. In this case the adjoint reads the core at y - o with
+a mirrored boundary. If the coefficients differ, a static field decides which of the two coefficients a cell uses. For
+the z axis, this field is `edge_z`. Its values tell how far a cell is from the sides (`edge_values`).
 """
 
 from __future__ import annotations

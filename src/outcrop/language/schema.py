@@ -50,7 +50,7 @@ Offset: TypeAlias = tuple[int, int, int]
 
 
 def require_name(name: object, what: str) -> None:
-    """Raise InputError unless `name` is allowed for a field, parameter or signal."""
+    """Raise InputError if `name` is not allowed for a field, parameter or signal."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise InputError(
             f"{what} name {shown(name)} is not an identifier: a letter, then up to 63 letters a-z, digits and _"
@@ -60,7 +60,7 @@ def require_name(name: object, what: str) -> None:
 
 
 def require_text(text: object, what: str, maximum: int) -> None:
-    """Raise InputError unless `text` is one printable line of at most `maximum` characters."""
+    """Raise InputError if `text` is not one printable line, or has more than `maximum` characters."""
     if not isinstance(text, str) or not text.isprintable() or len(text) > maximum:
         raise InputError(f"{what} {shown(text)} must be text on one line, of at most {maximum} characters")
 

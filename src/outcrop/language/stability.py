@@ -4,9 +4,9 @@ a uniform state.
 For a plane wave exp(i k x), the value of each load is the value of the field in the updated cell, times a complex
 number. So a whole step, with its stages and previous values, is one matrix for each wave number k (J. von Neumann and
 R. D. Richtmyer, J. Appl. Phys. 21, 232, 1950). The step is stable if no eigenvalue of these amplification matrices
-exceeds 1. Wave numbers are sampled on a lattice that contains 0 and the shortest waves of the grid, because the usual
-stencils have their extreme eigenvalues there. Read-only fields are treated as uniform, so the caller passes the
-extremes of their values.
+exceeds 1. Wave numbers are sampled on a lattice. The lattice contains 0 and the shortest waves of the grid, because the
+usual stencils have their extreme eigenvalues at these wave numbers. Read-only fields are treated as uniform, so the
+caller passes the extremes of their values.
 
 The linear part of a program gives the weight of each load in each result:
 
@@ -269,7 +269,8 @@ class Extremes:
 
 
 class _Amplification:
-    """One step as a matrix for each wave number. The matrix multiplies the vector of all values that a step needs."""
+    """One step of a stencil, as one matrix for each wave number. The matrix multiplies the vector of all values that a
+    step needs."""
 
     def __init__(self, stencil: Stencil, stages: Sequence[Sequence[Linear]]) -> None:
         self.stencil, self.stages = stencil, stages

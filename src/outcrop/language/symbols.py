@@ -33,7 +33,7 @@ class Parameter(sympy.Symbol):  # type: ignore[misc]
     default: float
 
     def __new__(cls, name: str, default: float) -> Parameter:
-        """Make a parameter. Its value is `default` unless a run sets it."""
+        """Make a parameter. If a run does not set the parameter, its value is `default`."""
         require_name(name, "parameter")
         number = as_finite(default, f"parameter {name}: default")
         parameter: Parameter = sympy.Symbol.__xnew__(cls, name, real=True)

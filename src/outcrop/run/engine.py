@@ -126,9 +126,9 @@ class Prepared(Planned):
 class Seeds:
     """The seeds of the seals of a pass (core/outcrop/storage/checksums.hpp).
 
-    For each array of the state, `sources` has the seed of the copy that the pass reads, and `targets` has the seed of
-    the copy that the pass writes. `statics` has a seed for each array that is only read. The seeds have the order of
-    the arrays of the `Engine`. Each seed is below 2**32. If the tuples are empty, all seeds are 0.
+    For each array of the state, `sources` has the seed of the copy that the pass reads. `targets` has the seed of the
+    copy that the pass writes. `statics` has a seed for each array that is only read. The seeds have the order of the
+    arrays of the `Engine`. Each seed is below 2**32. If the tuples are empty, all seeds are 0.
     """
 
     sources: tuple[int, ...] = ()

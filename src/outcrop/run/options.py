@@ -95,11 +95,12 @@ class Snapshots:
 
 @dataclass(frozen=True)
 class History:
-    """Keeps the states of a run for programs that go backwards: `sim.run(steps, history=oc.History("all"))`.
+    """Keeps the states of a run, for programs that go back through the steps: `sim.run(steps,
+    history=oc.History("all"))`.
 
     A state has all fields that a step updates. With "all", the initial values and the state after each step are kept.
     With a number k, the states of the steps 0, k, 2 * k, ... are kept. `limit` is the maximum number of bytes, such as
-    "500GiB". It is checked before the run begins. The results are `sim.history` and the Zarr group
+    "500GiB". The limit is checked before the run begins. The results are `sim.history` and the Zarr group
     snapshots.zarr/history.
     """
 

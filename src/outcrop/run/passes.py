@@ -62,7 +62,7 @@ class PassRunner:
                     progress.show(self._standing())
                     self._show_snapshots()
                 self._show_snapshots()
-            except BaseException:  # the display may fail; the worker thread must end before the error is raised
+            except BaseException:  # if the display fails, the worker thread must end before the error is raised
                 self._engine.cancel()
                 raise
             finally:

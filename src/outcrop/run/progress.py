@@ -131,7 +131,7 @@ class _Optional(Progress):
         self._display: Progress | None = display
 
     def show(self, standing: Standing) -> None:
-        """Show the counters, unless the display has failed."""
+        """Show the counters. Do nothing if the display has failed."""
         self._attempt(lambda display: display.show(standing))
 
     def __enter__(self) -> Progress:
@@ -146,7 +146,7 @@ class _Optional(Progress):
             return
         try:
             action(self._display)
-        except (OSError, ValueError, SystemExit):  # the pipe or file is closed; in this case Rich raises SystemExit
+        except (OSError, ValueError, SystemExit):  # Rich raises SystemExit if the pipe or file is closed
             self._display = None
 
 

@@ -288,7 +288,7 @@ def _describe(
 
 
 def require_plan(setup: Setup) -> None:
-    """Raise BudgetError with the smallest budget that works, if the budget of the run is too small."""
+    """Raise BudgetError if the budget of the run is too small. The message has the smallest budget that works."""
     settings = setup.description.settings
     given = settings.given
     steps, scheme = (given.bt or 1, settings.scheme) if given else (1, "auto")
@@ -331,7 +331,7 @@ def plan_elsewhere(declared: DeclaredMachine, options: RunOptions) -> Planned:
 
 class Initial:
     """The initial values in the option `init`. If the options give no shape, `shape` is the shape of the first file
-    among these values, or of the first array if no value is a file.
+    among these values. If no value is a file, `shape` is the shape of the first array.
 
     Raises InputError for unknown fields, and for files that cannot be read.
     """

@@ -305,7 +305,7 @@ class Simulation:
         try:
             prepared = self.prepare(steps)
         except BaseException:
-            self._setup = setup  # a later call keeps no history unless it asks for one
+            self._setup = setup  # so that a later call without `history` keeps no history
             raise
         if entry is not None and self._state is not None:
             begin_history(self._state, entry)
@@ -315,8 +315,8 @@ class Simulation:
             return self._execute(self._state, prepared, start, progress, on_snapshot)
 
     def _plan_history(self, history: History, steps: int) -> SnapshotsEntry:
-        """Check a history, and add it to the description of the run. Return its entry. Raises InputError and
-        BudgetError; then nothing has changed."""
+        """Check a history, add the history to the description of the run, and return its entry. Raises InputError and
+        BudgetError. After these errors, nothing has changed."""
         setup, first = self._setup, self.step
         taps = self._state.manifest.taps if self._state else setup.description.taps
         description = replace(setup.description, taps=taps)

@@ -127,7 +127,7 @@ def is_updatable(function: Any) -> bool:
 
 
 def access_of(where: str, indexed: Any, grid: Any) -> Access:
-    """Return the access of an Indexed. Raises InputError unless the Indexed reads a field of the grid at a fixed
+    """Return the access of an Indexed. Raises InputError if the Indexed does not read a field of the grid at a fixed
     distance."""
     function = indexed.function
     if getattr(function, "is_SparseFunction", False):
@@ -157,7 +157,7 @@ def _distance(index: Any, dimension: Any) -> int | None:
 
 
 def check_function(where: str, function: Any, grid: Any) -> None:
-    """Raise InputError unless a run can store the function as a field."""
+    """Raise InputError if a run cannot store the function as a field."""
     name = function.name
     if function.grid is not None and function.grid is not grid:
         kind = "a SubDomain" if getattr(function.grid, "is_SubDomain", False) else "another grid"

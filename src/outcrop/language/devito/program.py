@@ -75,10 +75,10 @@ class Lowered:
     0, 0), in the grid's units. `dimensions` has the names of Devito's dimensions, and "" for an axis that Devito's grid
     does not have.
 
-    Devito updates every cell of its grid. It also reads a halo around the grid. No equation changes the halo, which has
-    zeros unless the user has set it. The padding is this halo, as thick as the stencil's radii. The boundary is
-    `fixed`, and its rim is equally thick. So exactly the cells of Devito's grid are updated, with the same values. If
-    `from_devito` got another boundary, the arrays have no padding, and the halo is not used.
+    Devito updates every cell of its grid. It also reads a halo around the grid. No equation changes the halo. If the
+    user has not assigned values to the halo, these values are 0. The padding is this halo, as thick as the stencil's
+    radii. The boundary is `fixed`, and its rim is equally thick. So exactly the cells of Devito's grid are updated,
+    with the same values. If `from_devito` got another boundary, the arrays have no padding, and the halo is not used.
 
     `first_time` is Devito's number of step 0: 1 if an equation reads t - dt, otherwise 0. The values of `injections`
     and `signals` begin with this step. `functions` has Devito's objects by the names of fields, and `receivers` has

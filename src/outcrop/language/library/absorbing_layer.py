@@ -86,8 +86,8 @@ def _absorbing(shape: Sequence[int], sides: Collection[str]) -> list[tuple[bool,
 
 
 def _profile(extent: int, width: int, low: bool, high: bool) -> NDArray[np.float64]:
-    """Return the square of the relative depth of each cell centre in the layers of one axis: 0 at the inner edge, 1 at
-    the outer edge."""
+    """Return the square of the relative depth of each cell centre in the layers of one axis. The relative depth is 0 at
+    the inner edge and 1 at the outer edge."""
     place = np.arange(extent) + 0.5
     depth = np.zeros(extent)
     if low:

@@ -24,8 +24,8 @@ _NUMBERS = {1: "one", 2: "two", 3: "three"}
 
 
 def require(stencil: str, what: str, value: object, there_are: range | tuple[object, ...]) -> None:
-    """Raise InputError unless `value` is one of the choices and has their type. For example, 2.0 and True are refused
-    as numbers of axes."""
+    """Raise InputError if `value` is not one of the choices, or has another type than the choices. For example, 2.0 and
+    True are refused as numbers of axes."""
     known = value
     if not isinstance(value, bool | str):
         try:
@@ -96,7 +96,7 @@ def both_sides(u: Values, axis: int, distance: int, ndim: int) -> sympy.Expr:
 
 def spacings(ndim: int, equal: bool, default: float) -> tuple[Parameter, ...]:
     """Return the spacing along each axis: the same parameter h for all axes, or the parameters dz, dy and dx. Raises
-    InputError unless `equal` is a bool."""
+    InputError if `equal` is not a bool."""
     require("spacings", "equal_spacing", equal, (True, False))
     if equal:
         return (Parameter("h", default),) * ndim

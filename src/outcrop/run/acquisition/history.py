@@ -1,7 +1,7 @@
-"""The history of a run: all fields that are updated, kept at step 0 and after every k-th step.
+"""The history of a run: the values of all updated fields, kept at step 0 and after every k-th step.
 
-A history is kept like snapshots with the reserved name HISTORY: the passes that compute the states also write them, the
-commit of a pass makes them valid, and each file has a checksum. The differences are:
+A history is stored like snapshots with the reserved name HISTORY. A pass writes the states that it computes to files,
+and its commit makes these states valid. Each file has a checksum. A history differs from other snapshots in these ways:
 
     begin       run(history=...) adds the entry to the manifest of a run at step 0 (`history_entry`, `begin_history`)
     reversed    a thread reads the older states ahead, and compares checksums (`HistoryView.reversed`)
@@ -38,15 +38,15 @@ from outcrop.run.user_values import as_whole_number
 from outcrop.units import format_bytes, parse_bytes
 
 DIRECT_BYTES, PAGE_BYTES = 1 << 20, 4096
-"""States of at least DIRECT_BYTES are read past the page cache, in whole pages."""
+"""States of at least DIRECT_BYTES bypass the page cache. They are read in whole pages."""
 
 STATES_IN_MEMORY = 3
 """The number of states in memory during `reversed`: the state that was yielded, and two that are read ahead."""
 
 
 def history_entry(given: object, description: Description, step: int) -> SnapshotsEntry:
-    """Return the entry that `given`, an `oc.History`, describes. Raises InputError if the run, which is at step `step`,
-    cannot keep this history."""
+    """Return the entry for the history `given`, which must be an `oc.History`. The run is at step `step`. Raises
+    InputError if the run cannot keep this history."""
     if not isinstance(given, History):
         raise InputError(f"history {shown(given)} is not an oc.History; write for example history=oc.History('all')")
     if given.every == "auto":
@@ -72,7 +72,7 @@ def require_room(
     given: History, entry: SnapshotsEntry, dtype: str, directory: Path, needed: int, first_step: int, last_step: int
 ) -> None:
     """Raise InputError if the states up to `last_step` exceed the limit or the free space of the run's directory. The
-    run itself still needs `needed` bytes of this space. The message has the smallest interval with which the states
+    run itself needs `needed` bytes of the free space. The message has the smallest interval with which the states
     fit."""
     itemsize = np.dtype(dtype).itemsize
     each = len(entry.fields) * (math.prod(entry.shape) * itemsize + len(snapshot_index(entry.shape, itemsize)))
@@ -118,7 +118,7 @@ def begin_history(state: State, entry: SnapshotsEntry) -> None:
 
 class HistoryView(Mapping[str, SnapshotView]):
     """The history of a run up to the committed step. `history["u"]` is indexed like an array with the axes (time, z, y,
-    x); state k belongs to step `history.steps[k]`."""
+    x). State k belongs to step `history.steps[k]`."""
 
     def __init__(self, state: State, entry: SnapshotsEntry) -> None:
         self._state, self._entry = state, entry
@@ -149,11 +149,12 @@ class HistoryView(Mapping[str, SnapshotView]):
         return f"<history of {', '.join(self._entry.fields)}, every {self.every} steps>"
 
     def reversed(self) -> Iterator[tuple[int, dict[str, NDArray[Any]]]]:
-        """Yield (step, fields) for each state, newest first. `fields` maps names to arrays of shape (nz, ny, nx).
+        """Yield (step, fields) for each state, beginning with the newest state. `fields` maps names to arrays of shape
+        (nz, ny, nx).
 
-        A thread reads older states ahead. Three states are in memory. The arrays are valid until the next state is
-        requested; copy what you need longer. Raises CorruptionError for a state that differs from what the run has
-        written, and StorageError.
+        A thread reads older states before they are requested. At most three states are in memory. The arrays are valid
+        until the next state is requested. Copy values that you need longer. Raises CorruptionError for a state that
+        differs from what the run has written, and StorageError.
         """
         self._require_kept()
         reader = _Reader(self._state, self._entry)
@@ -176,8 +177,8 @@ class HistoryView(Mapping[str, SnapshotView]):
                 pool.shutdown(cancel_futures=True)
 
     def free(self) -> None:
-        """Remove the history from the run, and delete its files. A reverse program calls this after it has saved its
-        results. Raises InputError if another process uses the run, and StorageError."""
+        """Remove the history from the run, and delete its files. A program that goes back through the states calls this
+        method after it has saved its results. Raises InputError if another process uses the run, and StorageError."""
         with self._state.locked():
             taps = self._state.manifest.taps
             if taps.history is not None:

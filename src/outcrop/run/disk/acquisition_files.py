@@ -169,8 +169,8 @@ def snapshot_name(entry: SnapshotsEntry, field: str, number: int) -> str:
 
 
 def remove_freed_history(directory: Directory, manifest: Manifest) -> None:
-    """Delete the files of a history that the manifest no longer has. An earlier process may have been killed while it
-    deleted them. Raises StorageError."""
+    """If the manifest has no history, delete files that belong to an earlier history. Such files exist if a process was
+    killed while it deleted them. Raises StorageError."""
     folder = f"{SNAPSHOTS}/{HISTORY}"
     try:
         if manifest.taps.history is not None or directory.status(folder) is None:

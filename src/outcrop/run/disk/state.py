@@ -193,8 +193,8 @@ class State:
         self._store(replace(self.manifest, **values))  # type: ignore[arg-type]
 
     def set_acquisition(self, taps: AcquisitionEntries, sums: Mapping[str, int]) -> None:
-        """Commit other entries of acquisition, with the checksums of their files. Then make the derived files agree.
-        The calling process must hold the run. Raises StorageError."""
+        """Commit `taps` as the new entries of acquisition, and `sums` as the checksums of their files. Then make the
+        derived files agree with these entries. The calling process must hold the run. Raises StorageError."""
         self.change(taps=taps, sums=dict(sums))
         if self.has_values:
             self._storage.tidy(self.manifest)

@@ -107,7 +107,7 @@ def release(handles: Sequence[int]) -> None:
 
 class RunFolder(RunStorage):
     """A run in one or several directories. The first is the run's own directory, which has the manifest. The user may
-    give further directories; they have only shards and a MEMBER file."""
+    give further directories, which have only shards and a MEMBER file."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)

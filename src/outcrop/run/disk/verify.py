@@ -82,7 +82,7 @@ def _damage_of(state: State, name: str) -> list[str]:
             try:
                 for _ in planes.groups(z0, z1):
                     pass
-            except CorruptionError:  # the group has a damaged plane; read its planes one by one to find it
+            except CorruptionError:  # the planes of a group with damage are read one by one, to find the damaged plane
                 for z in range(z0, z1):
                     try:
                         for _ in planes.groups(z, z + 1):

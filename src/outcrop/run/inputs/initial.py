@@ -94,8 +94,8 @@ def cache_within(memory_bytes: int) -> int:
 
 
 def require_shape(array: InputArray, shape: Shape | None) -> InputArray:
-    """Return `array` unchanged. Raises InputError unless the array has the shape `shape`. If `shape` is None, any shape
-    is accepted."""
+    """Return `array` unchanged. Raises InputError if the array does not have the shape `shape`. If `shape` is None, any
+    shape is accepted."""
     if shape is None or array.shape == tuple(shape):
         return array
     if len(array.shape) == len(shape):

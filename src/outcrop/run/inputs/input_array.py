@@ -109,8 +109,8 @@ def _one_chunk_at_a_time() -> Iterator[None]:
 
 
 def require_solid(name: str, sizes: tuple[int, ...]) -> Shape:
-    """Return the sizes as a shape. Raises InputError unless `sizes` has one to three numbers, each at least 1, and the
-    array fits on a disk."""
+    """Return the sizes as a shape. Raises InputError if `sizes` does not have one to three numbers, if a number is less
+    than 1, or if the array is too large for a disk."""
     shape = tuple(sizes)
     if not 1 <= len(shape) <= 3 or not all(size >= 1 for size in shape):  # Dask may give NaN as a size
         raise InputError(f"{name} has shape {shown(shape)}; one to three axes (nz, ny, nx) of at least 1 are needed")
@@ -126,7 +126,7 @@ def named_axes(names: Sequence[str | None]) -> str:
 
 
 def require_real(name: str, dtype: np.dtype[Any]) -> None:
-    """Raise InputError unless `dtype` is real."""
+    """Raise InputError if `dtype` is not a dtype of real numbers."""
     if dtype.kind not in "buif":
         raise InputError(f"{name} has dtype {dtype}; only real numbers can be initial values")
 

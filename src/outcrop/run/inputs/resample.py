@@ -131,7 +131,8 @@ def extrude(section: object, axis: str, count: int, *, axes: str = "", cache_byt
 
 
 def require_shape_of_grid(shape: Sequence[int]) -> Shape:
-    """Return `shape` as a tuple. Raises InputError unless `shape` has one to three whole numbers of at least 1."""
+    """Return `shape` as a tuple. Raises InputError if `shape` does not have one to three whole numbers, each at least
+    1."""
     if not isinstance(shape, Iterable) or isinstance(shape, str):
         raise InputError(f"shape {shown(shape)} must be one to three whole numbers, such as (nz, ny, nx)")
     sizes = tuple(as_whole_number(size, f"shape {shown(shape)}: size", MAX_SAMPLES) for size in islice(shape, 4))

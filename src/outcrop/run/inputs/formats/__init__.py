@@ -47,8 +47,8 @@ def open_file(text: str, cache_bytes: int) -> InputArray:
     """Return the array that `text` names, such as vp.npy, model.nc:vp or raw:vp.bin:float32:401,1601. The array keeps
     the shape that it has in the file.
 
-    Raises InputError when the file is missing, when the suffix of its name is unknown, or when its content does not
-    have the format that belongs to the suffix.
+    Raises InputError when the file is missing, or when the suffix of its name is unknown. Also raises InputError when
+    the content does not have the format that belongs to the suffix.
     """
     if text.startswith(binary.RAW):
         return binary.open_raw(text, cache_bytes)
