@@ -1,4 +1,4 @@
-// These tests check machine files. Placement must get the figures of the file. Errors must name the file, the line and
+// These tests check machine files. Placement must use the figures of the file. Errors must name the file, the line and
 // a remedy. The descriptions of different nodes must be joined correctly.
 #include <gtest/gtest.h>
 

@@ -31,7 +31,7 @@ inline std::byte value(std::uint64_t step, std::uint64_t offset) {
   return static_cast<std::byte>((word >> 40) | 1);
 }
 
-/// Returns the bytes of a rank in a step at `base`. at(offset) returns the byte at an offset of the file.
+/// Returns the bytes of a rank in a step at `base`. The function `at` returns the byte at a given offset of the file.
 inline std::vector<std::byte> part_of(int rank, int size, std::uint64_t base,
                                       const std::function<std::byte(std::uint64_t)> &at) {
   std::vector<std::byte> memory(turns * turn_bytes);

@@ -93,8 +93,8 @@ class StageTest : public testing::Test {
     return stage_list_of({reinterpret_cast<const char *>(text.data()), text.size()}, path);
   }
 
-  // Writes the bytes of a step to `expected`. The runs of the step follow from the same random numbers that its writer
-  // uses.
+  // Writes the bytes of a step to `expected`. Finds the runs of the step from the same random numbers that the writer
+  // of the step has used.
   static void put_step(std::mt19937_64 &random, std::uint64_t step, Bytes &expected) {
     for (const auto &[at, length] : runs(random))
       for (std::size_t i = at; i < at + length; ++i) expected[i] = value(step, i);

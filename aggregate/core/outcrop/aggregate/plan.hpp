@@ -65,9 +65,10 @@ struct GivenSettings {
   std::string problem = {};
 };
 
-/// Collective. Returns this rank's settings, after checking that they are equal on all ranks. Only the folder and the
-/// bytes of a stage may differ. If `first_has_environment`, all ranks use the environment of rank 0. Also sets the
-/// transport's time limit for waiting. Throws InputError on all ranks if the settings of any rank are invalid.
+/// Collective. Reads this rank's settings, and checks that they are equal on all ranks. Only the folder and the bytes
+/// of a stage may differ. Returns the settings of this rank. If `first_has_environment`, all ranks use the environment
+/// of rank 0. Also sets the transport's time limit for waiting. Throws InputError on all ranks if the settings of any
+/// rank are invalid.
 Settings agreed_settings(outcrop_transport &transport, GivenSettings given, bool first_has_environment = false);
 
 class PlacedPlan {

@@ -58,7 +58,7 @@ struct Rounds {
 /// page size.
 Rounds cut_rounds(std::span<const Range> ranges, std::uint64_t buffer_bytes);
 
-/// Returns the number of bytes of a pattern in a round.
+/// Returns the number of bytes that a pattern has in a round.
 std::uint64_t bytes_in(const Pattern &pattern, std::span<const BufferedRange> round);
 
 // --- the work of an aggregator -------------------------------------------------------------------------------------

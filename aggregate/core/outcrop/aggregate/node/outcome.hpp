@@ -109,7 +109,7 @@ class Outcome {
   const Link &link_;
   const std::uint64_t operation_;
   Phase phase_ = Phase::begin;
-  std::vector<int> children_;  // leaders below this one in the tree
+  std::vector<int> children_;  // the leaders that are directly below this leader in the tree
   int parent_ = -1;
   std::array<Failure, 2> from_children_{};
   Failure final_{};

@@ -71,8 +71,8 @@ class Segment {
 // --- NUMA nodes ----------------------------------------------------------------------------------------------------
 
 /// Allocates all pages of `memory` on these NUMA nodes. The pages must not have been touched before. The memory may be
-/// shared or private. Throws InputError if the nodes have too few free bytes, if the system refuses, or if pages are on
-/// other nodes.
+/// shared or private. Throws InputError if the nodes have too few free bytes, if the system refuses, or if the
+/// allocated pages are on other nodes.
 void allocate_on_nodes(std::span<std::byte> memory, std::span<const std::uint32_t> nodes);
 
 /// Tries to allocate one page on these NUMA nodes. Returns the reason if this is impossible, otherwise "".
@@ -80,14 +80,14 @@ std::string why_not_on_nodes(std::span<const std::uint32_t> nodes);
 
 // --- how much is available -----------------------------------------------------------------------------------------
 
-/// Returns how many bytes this process can allocate without swapping and within the limits of its control groups. If
-/// the system does not report this, returns the maximum of the type.
+/// Returns the number of bytes that this process can allocate without swapping and within the limits of its control
+/// groups. If the system does not report this, returns the maximum of the type.
 std::uint64_t available_bytes();
 
-/// Returns how many more bytes this process can allocate within the limits of all its control groups (version 1 or 2).
-/// If no limit is set, returns the maximum of the type. Cached files do not count as used, because the system drops
-/// them when a program needs memory. `own` is the file that lists the groups of the process. The folders of these
-/// groups are below `root`. src/outcrop/tiers/discover.py computes the same number.
+/// Returns the number of further bytes that this process can allocate within the limits of all its control groups
+/// (version 1 or 2). If no limit is set, returns the maximum of the type. Cached files do not count as used, because
+/// the system drops them when a program needs memory. `own` is the file that lists the groups of the process. The
+/// folders of these groups are below `root`. src/outcrop/tiers/discover.py computes the same number.
 std::uint64_t group_free_bytes(const std::string &own = "/proc/self/cgroup",
                                const std::string &root = "/sys/fs/cgroup");
 

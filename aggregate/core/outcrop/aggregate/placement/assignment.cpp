@@ -172,7 +172,8 @@ class Search {
   std::vector<std::vector<std::uint32_t>> rows_on_;
   std::vector<std::uint32_t> group_rows_;
   std::vector<double> distance_;
-  std::vector<std::uint32_t> from_row_, from_group_;  // the row or group from which each column was reached
+  // for each column, the row or group from which the search reached the column
+  std::vector<std::uint32_t> from_row_, from_group_;
   std::vector<char> is_done_;
   std::vector<double> group_distance_;
   std::vector<std::uint32_t> from_column_;

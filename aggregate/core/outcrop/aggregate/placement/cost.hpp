@@ -107,8 +107,8 @@ std::vector<Tally> sorted_tallies(std::span<const Tally> tallies);
 /// Returns the tallies of one domain. `sorted` must be sorted by domain.
 std::span<const Tally> tallies_of(std::span<const Tally> sorted, std::size_t domain);
 
-/// Returns one table for each element of `all`. A table has a row for each domain and a column for each node on which
-/// the aggregator can be. The value is the sum of the distances that all messages of the domain then travel.
+/// Returns one table for each element of `all`. A table has a row for each domain and a column for each node. The value
+/// is the sum of the distances that the domain's messages travel to the node.
 std::vector<std::vector<double>> distances_gathered(std::span<const NodeTallies *const> all, std::size_t nodes,
                                                     const Distances &distances);
 
@@ -146,9 +146,9 @@ class DomainCosts {
             const Contention &contention) const;
 
  private:
-  /// The times in which the two slowest nodes merge the bytes of a domain, and the slowest node. All nodes merge at the
-  /// same time, so the slowest node determines the time. The aggregator's node does not merge. If the aggregator's node
-  /// is the slowest, the second slowest node determines the time.
+  /// The times in which the two slowest nodes merge the bytes of a domain, and the number of the slowest node. All
+  /// nodes merge at the same time, so the slowest node determines the time. The aggregator's node does not merge. If
+  /// the aggregator's node is the slowest, the second slowest node determines the time.
   struct Merging {
     double slowest = 0;
     double second = 0;

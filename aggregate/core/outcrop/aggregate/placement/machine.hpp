@@ -70,7 +70,8 @@ struct Tier {
   double fill_bytes_per_second = UNLIMITED;
   double empty_bytes_per_second = UNLIMITED;
   Persistence persistence = Persistence::process;
-  bool holds_files = false;  ///< true for a file system that each node has for itself; steps can be staged on it
+  /// true if the tier is a file system that each node has for itself; steps can be staged on such a tier
+  bool holds_files = false;
 };
 
 /// The storage that holds the file. Nodes reach a shared target through the network. If the target is not shared, each
@@ -179,8 +180,8 @@ Distances distances_by_node();
 
 // --- the machine that the ranks run on -------------------------------------------------------------------------------
 
-/// The sources from which find_machine() describes a machine. All ranks give the same values, except for the first
-/// three members.
+/// The sources from which find_machine() describes a machine. The first three members may differ between ranks. All
+/// other members must be the same on all ranks.
 struct MachineSources {
   /// The text that describes this node. Only the first rank of the node needs to give this text. If the text is empty,
   /// find_machine() makes it.

@@ -72,10 +72,10 @@ struct Placement {
 Placement place(const Machine &machine, std::span<const Tally> tallies, std::size_t domains,
                 const PlacementOptions &options);
 
-/// Places domains, and also chooses their number. Tries the given domains, and then merged domains, in groups of 2, 4,
-/// 8, and so on. Returns the placement with the shortest time. If several times are equal, returns the placement with
-/// the fewest domains. If `try_both` is true, tries each number of domains twice. The first time, the ranks of a node
-/// send together; the second time, they send separately.
+/// Places domains, and also chooses their number. First tries the given domains. Then merges neighbouring domains in
+/// groups of 2, 4, 8 and so on, and tries each size of groups. Returns the placement with the shortest time. If several
+/// times are equal, returns the placement with the fewest domains. If `try_both` is true, tries each number of domains
+/// twice. The first time, the ranks of a node send together; the second time, they send separately.
 Placement place_best(const Machine &machine, std::span<const Tally> tallies, std::size_t domains,
                      const PlacementOptions &options, bool try_both);
 
@@ -112,9 +112,9 @@ Elect elect_by_cost(std::shared_ptr<Placed> placed, bool exactly);
 //
 //     row ──cost──► column (room) ──► group (room)          row: a domain; column: a tier of a node; group: a node
 //
-// The room of a column is the maximum number of rows that may have this column. The room of a group is the maximum for
-// all columns of the group together. The result depends only on the arguments: if costs are equal, the lowest column is
-// taken.
+// The room of a column is the maximum number of rows that may have the column. The room of a group is the maximum
+// number of rows that all columns of the group together may have. The result depends only on the arguments: if costs
+// are equal, the lowest column is taken.
 
 struct Columns {
   std::vector<std::uint32_t> group;       ///< for each column, the number of its group; the numbers must be ascending

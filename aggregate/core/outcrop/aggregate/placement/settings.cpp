@@ -157,8 +157,8 @@ constexpr std::array TABLE = {
                                              "The maximum seconds that a rank waits for others; then it fails."),
 };
 
-// Returns the text of a setting from the first source that has it: the argument, our hint, ROMIO's hint, the variable.
-// As in shells, an empty text counts as missing.
+// Returns the text of a setting from the first source that has it: the argument, our hint, ROMIO's hint, or the
+// environment variable. As in shells, an empty text counts as missing.
 std::optional<GivenText> find(const Texts &arguments, const Texts &hints, const Texts &environment,
                               const SettingRow &row) {
   const auto in = [](const Texts &texts, const std::string &name) {

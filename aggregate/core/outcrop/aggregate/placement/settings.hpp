@@ -97,7 +97,7 @@ Texts settings_in_environment(const char *const *variables);
 /// entry has no aggregators. Throws InputError if the list is invalid.
 std::vector<std::uint32_t> max_on_nodes(const std::string &list, std::span<const std::string> hosts);
 
-/// Returns the options of placement that follow from the settings. `hosts` has the host of each node. Throws
+/// Returns the options of placement that follow from the settings. `hosts` contains the host of each node. Throws
 /// InputError.
 PlacementOptions placement_options(const Settings &settings, std::span<const std::string> hosts);
 

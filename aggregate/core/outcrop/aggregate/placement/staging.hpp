@@ -38,8 +38,8 @@ struct StepUsage {
 /// the tier. scripts/staged_beside_direct.py has measured these rates on the machine of docs/decisions.md, with a stage
 /// in memory.
 struct StagingRates {
-  double write_bytes_per_second = 2.5e9;  ///< allocating pages and computing a checksum
-  double read_bytes_per_second = 8e9;     ///< testing a checksum
+  double write_bytes_per_second = 2.5e9;  ///< the rate of allocating pages and computing a checksum
+  double read_bytes_per_second = 8e9;     ///< the rate of testing a checksum
 };
 
 /// The predicted seconds of a step.
@@ -61,7 +61,7 @@ struct StageOption {
 struct Staging {
   StepUsage usage;
   StepForecast straight;              ///< without a stage
-  std::vector<StageOption> options;   ///< one for each tier that is a file system
+  std::vector<StageOption> options;   ///< the cost of staging on each tier that is a file system
   std::optional<std::size_t> chosen;  ///< index in `options`; no value: steps are not staged
 };
 

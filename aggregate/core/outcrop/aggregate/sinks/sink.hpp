@@ -20,7 +20,7 @@ namespace outcrop::aggregate {
 
 /// The user's choice between the page cache and direct transfers.
 enum class CacheMode {
-  automatic,  ///< SharedFile chooses for each step
+  automatic,  ///< SharedFile chooses for each step whether it uses the page cache
   buffered,   ///< all transfers use the page cache
   direct,     ///< whole pages bypass the page cache
 };
@@ -49,8 +49,8 @@ class Sink {
   /// Returns true if a flush of one sink also flushes the bytes of the other sinks on the same node.
   virtual bool flushes_for_node() const { return true; }
 
-  /// These functions return true if the next transfer uses the page cache and need not belong to a step. Such a
-  /// transfer works from or to memory at any address.
+  /// These functions return true if the next transfer can use the page cache outside a step. The memory of such a
+  /// transfer can have any address.
   virtual bool writes_buffered() const { return false; }
   virtual bool reads_buffered([[maybe_unused]] std::uint64_t offset, [[maybe_unused]] std::uint64_t length) const {
     return false;
@@ -73,8 +73,8 @@ struct OpenMode {
 /// Returns true if the page cache of this node has ample room, at this moment, for the bytes of a step.
 bool has_ample_room(std::uint64_t node_bytes);
 
-/// Collective. Returns the mode of all ranks. Its `ample_room` is true only if `ample_room` is true on all ranks.
-/// Throws InputError if the other members differ between ranks.
+/// Collective. Returns the mode of all ranks. In the result, `ample_room` is true only if it is true on all ranks.
+/// Throws InputError if another member differs between ranks.
 OpenMode agree_on_open_mode(const Link &link, const OpenMode &mine);
 
 // --- the shared file -----------------------------------------------------------------------------------------------
@@ -95,7 +95,8 @@ OpenMode agree_on_open_mode(const Link &link, const OpenMode &mine);
 // In addition, the next reader finds the pages in the cache. A step for which the cache has no ample room is read
 // directly, because its pages would displace other data from the cache.
 
-/// Seconds per byte on one device, as last measured for direct writes and for buffered writes. 0: not measured yet.
+/// Seconds per byte on one device, as last measured for direct writes and for buffered writes. The value 0 means that
+/// nothing was measured yet.
 struct DeviceRates {
   std::atomic<double> direct{0}, buffered{0};
 };

@@ -39,8 +39,8 @@ std::uint64_t covered(std::span<const StagedRun> runs, std::uint64_t begin, std:
   return bytes;
 }
 
-// Copies to `bytes` those bytes of a run that are in the range of `bytes`. This range begins at offset `begin` of the
-// target. The complete run is read, because its checksum covers the complete run.
+// Copies bytes of a run to `bytes`. `bytes` stands for the range of the target that begins at offset `begin`, and only
+// bytes in this range are copied. The complete run is read, because its checksum covers the complete run.
 void copy_from(const OpenFile &data, const StagedRun &run, std::uint64_t begin, std::span<std::byte> bytes) {
   const std::uint64_t end = begin + bytes.size();
   const std::uint64_t first = std::max(begin, run.target), last = std::min(end, run.target + run.length);
@@ -237,7 +237,7 @@ void Stage::evict(std::unique_lock<std::mutex> &lock, std::uint64_t bytes) {
   if (steps_.empty()) throw StorageError("stage", spec_.folder, 0, bytes, ENOSPC);
   wait_for_drain(lock, [this] { return steps_.front().drained; });
   if (failure_) std::rethrow_exception(failure_);
-  folder_->flush();  // the mark of the step must be durable before its data are removed
+  folder_->flush();  // the mark of the step must be durable before the data of the step are removed
   remove_step(*folder_, steps_.front().list.step, spec_.writer);
   last_read_.reset();  // the file system frees the room of a removed file only when the file is closed
   used_bytes_ -= steps_.front().file_bytes;

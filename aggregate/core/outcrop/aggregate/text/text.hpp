@@ -53,7 +53,7 @@ std::string read_text(outcrop::Folder &folder, const std::string &name);
 
 /// Writes the text to a file with a temporary name, makes the file durable, renames it, and makes the folder durable.
 /// Readers see either the complete new file or the previous file, even after a power cut. Throws StorageError. After an
-/// error, the name may refer to either file until the folder is flushed.
+/// error, the name may refer to the new or to the previous file until the folder is flushed.
 void write_durably(outcrop::Folder &folder, const std::string &name, const std::string &text);
 
 // --- parsing -------------------------------------------------------------------------------------------------------
