@@ -1,1 +1,1 @@
-"""Benchmarks, which measure this machine with the code that runs use."""
+"""Benchmarks. They measure this machine with the same code that a run uses."""

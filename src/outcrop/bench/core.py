@@ -4,11 +4,12 @@ The benchmark measures four rates for float32 and for float64, on one grid, with
 
     `kernel`   All data are in the second-level cache. This rate is the limit of the arithmetic.
     `(a)`      In memory: plain sweeps with the best blocking in y.
-    `(b)`      In memory: temporal blocking for the cache. The window holds the whole grid, and only updates are timed.
-    `(c)`      Out of core: whole runs with all reads, waits, flushes and commits. Budgets are shares of both arrays.
+    `(b)`      In memory: temporal blocking for the cache. The window holds the whole grid. Only the updates are timed.
+    `(c)`      Out of core: whole runs with all reads, waits, flushes and commits. The budgets are shares of the size of
+               both arrays.
 
-Machines are noisy, so (a), (b) and (c) are measured alternately, and medians are compared. Each run continues the
-previous run in a new process.
+The speed of a machine varies, so (a), (b) and (c) are measured alternately, and medians are compared. Each run is a new
+process, which continues the stored run at the step where the previous process stopped.
 """
 
 from __future__ import annotations
@@ -39,8 +40,8 @@ MAX_PREDICTION_ERROR = 0.15
 
 @dataclass(frozen=True)
 class CoreScale:
-    """The grid (nz, ny, nx) in float32, and the numbers of repeats. In float64 the grid has half as many planes, so the
-    arrays have the same number of bytes."""
+    """The grid (nz, ny, nx) in float32, and the numbers of repeats. In float64, the grid has half the number of planes,
+    so its arrays have the same number of bytes."""
 
     shape: tuple[int, int, int]
     steps: int
@@ -64,7 +65,7 @@ def bench(
     steps: int | None = None,
 ) -> dict[str, Any]:
     """Run the benchmark, print the figures, and return them as plain data. `size` is (nx, ny, nz). If `memory` is
-    given, only this share is measured.
+    given, only runs with this share of memory are measured.
 
     Two arrays are stored in files in a new folder inside `directory`. The folder is removed at the end. Raises
     InputError if the memory or the disk is too small even for a small grid, and StorageError if a run fails.
@@ -85,8 +86,8 @@ def bench(
 
 
 def table(figures: dict[str, Any]) -> str:
-    """Return the Markdown table of the README. The table has medians in Gcell/s. For (c) it also has the ratio to
-    (b)."""
+    """Return the Markdown table for the README. The table has medians in Gcell/s. For (c), it also has the ratio of (c)
+    to (b)."""
     dtypes = ("float32", "float64")
     heads = [f"{dtype} {figures[dtype]['shape']}" for dtype in dtypes]
     lines = table_head(["Gcell updates/s", *heads], numbers=False)
@@ -107,7 +108,7 @@ def table(figures: dict[str, Any]) -> str:
 
 def fitting(scale: CoreScale, directory: Path) -> CoreScale:
     """Return `scale`, with fewer planes if necessary. The number of planes is halved until both arrays fit on the disk
-    and into memory. They must fit into memory for (b).
+    and into memory. Rate (b) needs them in memory.
     """
     room = min(0.75 * discover.memory_bytes(), 0.9 * discover.free_disk_bytes(directory))
     nz, ny, nx = scale.shape
@@ -150,7 +151,7 @@ def bench_dtype(directory: Path, scale: CoreScale, dtype: str, threads: int) -> 
                 sizes = rates.in_one_slab(problem) if name == "in_memory" else None
                 reports[name].append(rates.advance(where, scale.steps, budget_bytes, limit, sizes))
                 print(f"  {line_of(name, reports[name][-1])}", flush=True)
-                if name == "in_memory":  # this short run prepares the memory in the same way as before all other runs
+                if name == "in_memory":  # this short run brings the memory into its state before all other runs
                     time.sleep(scale.settle_seconds)
                     rates.advance(where, max(1, scale.steps // 4), largest, None)
         middle = scale.shares[len(scale.shares) // 2]
@@ -164,7 +165,7 @@ def name_of(share: float) -> str:
 
 
 def share_of(memory: str) -> float:
-    """Convert text such as 6.25% to a share. Raises InputError for any other text."""
+    """Convert a text such as 6.25% to a share. Raises InputError for any other text."""
     try:
         share = float(memory.removesuffix("%")) / 100 if memory.endswith("%") else 0.0
     except ValueError:
@@ -175,8 +176,8 @@ def share_of(memory: str) -> float:
 
 
 def budgets_of(problem: Problem, shares: tuple[float, ...]) -> dict[str, int]:
-    """Return the memory budgets of the runs in bytes, by name. With the first budget, the whole grid is in memory. Then
-    one budget follows for each share. No budget is smaller than the minimum for the problem.
+    """Return the memory budgets of the runs in bytes, by name. The first budget is large enough for the whole grid.
+    After it, the dictionary has one budget for each share. No budget is smaller than the minimum for the problem.
     """
     both = 2 * problem.cells * problem.item_bytes
     budgets = {"in_memory": largest_useful_bytes(problem)}

@@ -3,9 +3,9 @@ aggressive tuner finds.
 
     python -m outcrop.bench.devito NAME STEPS N0 N1 N2
 
-This command prints the seconds of STEPS steps as JSON. The seconds come from Devito's summary of its loops. A first
-`apply` compiles and tunes the operator. The measured `apply` uses the tuned blocks. The program is a separate process,
-so that all memory is free afterwards.
+This command prints the time of STEPS steps, in seconds, as JSON. The seconds come from Devito's summary of its loops.
+The first `apply` compiles and tunes the operator. The second `apply` uses the tuned blocks, and only this one is
+measured. The program is a separate process, so that all its memory is free when it ends.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _NAMES = re.compile(r"(heat|acoustic|elastic|maxwell)(\d*)(_sponge)?")
 
 
 def has_equivalent(name: str) -> bool:
-    """Return True if Devito is installed and this module has the equations for it."""
+    """Return True if Devito is installed and this module has the equations of the stencil."""
     return _NAMES.fullmatch(name) is not None and importlib.util.find_spec("devito") is not None
 
 
@@ -45,8 +45,8 @@ def seconds(name: str, shape: Sequence[int], steps: int, threads: int) -> float:
 
 
 def equations(name: str, shape: tuple[int, ...]) -> tuple[list[Any], dict[str, float]]:
-    """Return Devito's equations for a stencil of the library, and the arguments of `apply`. The equations have a grid
-    of `shape`, and all their functions have values.
+    """Return Devito's equations for a stencil of the library, and the arguments of `apply`. The grid has the given
+    `shape`, and all functions of the equations already have values.
     """
     match = _NAMES.fullmatch(name)
     assert match is not None, "call has_equivalent first"
@@ -63,7 +63,7 @@ def _grid(shape: tuple[int, ...], spacing: float) -> Any:
 
 
 def _filled(function: Any, value: float) -> Any:
-    """Fill `function` with `value`, or with waves if the value is 0, and return the function."""
+    """Fill `function` with `value`, or with waves if `value` is 0. Return the function."""
     import numpy as np
 
     if value:
@@ -145,8 +145,8 @@ def _maxwell(shape: tuple[int, ...], order: int, _: bool) -> tuple[list[Any], di
 
 
 def tuned(state: Mapping[str, Any]) -> dict[str, int]:
-    """Return the block sizes that Devito's tuner chose last, or no sizes if it chose none. `state` is the operator's
-    state."""
+    """Return the block sizes that Devito's tuner chose last. The result is empty if the tuner chose none. `state` is
+    the operator's state."""
     found = [one["tuned"] for one in state.get("autotuning", ()) if one.get("tuned")]
     return {str(name): int(size) for name, size in found[-1].items()} if found else {}
 

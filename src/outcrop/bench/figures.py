@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 @contextmanager
 def figures_of_runs(name: str, small: bool, directory: Path) -> Iterator[dict[str, Any]]:
-    """Yield the first figures of a benchmark: its name and the machine. The benchmark stores its runs in `directory`.
-    The context makes this directory if it is missing.
+    """Yield the first figures of a benchmark: the name of the benchmark and the machine. The benchmark stores its runs
+    in `directory`. The context makes this directory if it is missing.
 
     The device is measured again unless the benchmark is `small`, because figures from an earlier day may be wrong.
     """
@@ -33,7 +33,7 @@ def figures_of_runs(name: str, small: bool, directory: Path) -> Iterator[dict[st
 
 
 def describe_machine(directory: Path, threads: int) -> dict[str, Any]:
-    """Return the processor, memory and storage of this machine."""
+    """Return a description of the processor, memory and storage of this machine."""
     mount = mount_of(nearest_existing(directory))
     caches = discover.caches()
     return {
@@ -73,6 +73,6 @@ def new_picture(width: float, height: float) -> Figure:
 
 
 def save_picture(picture: Figure, output: Path, dpi: int = 120) -> None:
-    """Write a picture to `output` as PNG, and make its directory."""
+    """Write a picture to `output` as PNG. Make the directory of `output` if it is missing."""
     make_directory(output.absolute().parent)
     picture.savefig(output, dpi=dpi, format="png")

@@ -1,17 +1,20 @@
-"""`outcrop bench io`: measure the rates of a device for several access sizes, queue depths and interfaces. IOR and
-Figure 7 of the out-of-core papers show such rates.
+"""`outcrop bench io`: measure the rates of a device for several access sizes, queue depths and interfaces. The
+benchmark IOR, and Figure 7 of the papers about out-of-core stencils, show such rates.
 
-    `sizes`    Requests of 256 B to 16 MiB, by each interface. The page cache first holds nothing of the file.
+    `sizes`    Requests of 256 B to 16 MiB, by each interface. At the start, no part of the file is in the page cache.
     `depths`   Requests of 4 KiB without the page cache, with 1 to 64 requests in flight.
-    `cached`   Requests of 256 B to 16 MiB on a file in the page cache. One thread uses system calls, or it loads and
-               stores.
-    `raw`      A file, and the device of --raw-device. The device is written only with --write-device.
-    `beyond`   A file that fits into memory, and a file four times as large as the memory of a control group.
+    `cached`   Requests of 256 B to 16 MiB on a file in the page cache. One thread uses system calls, or loads and
+               stores on a mapping.
+    `raw`      The same requests on a file and on the device of --raw-device. The device is written only with
+               --write-device.
+    `beyond`   Requests on a file that fits into memory, and on a file with four times the size of the memory limit of
+               a control group.
 
 Each part measures sequential and random reads and writes.
 
-Requests without the page cache are whole pages. The time of writes through the page cache includes their flush, except
-in `cached`. All cases (`io_cases`) are measured alternately, and a figure is the rate over all repeats.
+Requests without the page cache transfer whole pages. The time of writes through the page cache includes the flush of
+these writes, except in `cached`. All cases (`io_cases`) are measured alternately. A figure is the total of bytes of all
+repeats, divided by their total time.
 """
 
 from __future__ import annotations
@@ -86,9 +89,9 @@ def bench(
 ) -> dict[str, Any]:
     """Measure a file in `directory`, print the figures, and draw them to `png`. Returns the figures as plain data.
 
-    `only` contains names of parts, separated by commas. `raw_device` is only read, unless `write_device` is true. Then
-    the device is also written, so it must not hold known content. Raises InputError for wrong options before any file
-    or device is changed.
+    `only` contains names of parts, separated by commas. `raw_device` is only read if `write_device` is false. If it is
+    true, the device is also written, so the device must not hold content of a known kind. If an option is wrong, raises
+    InputError before any file or device is changed.
     """
     scale, parts = SMALL if small else FULL, _parts(only, raw_device)
     if write_device and raw_device is None:
@@ -183,7 +186,8 @@ class _Parts:
         )
 
     def cached(self) -> list[dict[str, Any]]:
-        """Measure a file in the page cache, by system calls and by loads and stores."""
+        """Measure requests on a file in the page cache. One interface uses system calls, the other uses loads and
+        stores."""
         return self._measured(
             IoCase(name, write, random, size, 1, self._scale.cached_bytes, warm=True, flush=False)
             for size in self._scale.sizes
@@ -192,8 +196,8 @@ class _Parts:
         )
 
     def raw(self) -> list[dict[str, Any]]:
-        """Measure the same transfers on the file and on the device. The transfers cover as many bytes as the smaller of
-        the two has."""
+        """Measure the same transfers on the file and on the device. The number of bytes is the size of the smaller of
+        the two."""
         device = self._device
         assert device is not None, "`bench` runs this part only with a device"
         span = min(self._scale.span_bytes, device.size_bytes // RECORD_BYTES * RECORD_BYTES)
@@ -210,8 +214,8 @@ class _Parts:
         return [{"of": "file", **one} for one in on_file] + [{"of": "device", **one} for one in on_device]
 
     def beyond(self) -> list[dict[str, Any]]:
-        """Measure writes, and reads of data that was read before. The first measurement has memory for the whole file,
-        the second only `limit_bytes`.
+        """Measure writes, and reads of data that was read before. Each case is measured twice: first with enough memory
+        for the whole file, then with only `limit_bytes`.
         """
         cases = [
             replace(self._case(name, write, random, PAGE_BYTES if random else RECORD_BYTES), warm=True)
@@ -250,10 +254,10 @@ content."""
 @contextmanager
 def open_raw_device(device: Path, write: bool) -> Iterator[int]:
     """Yield the size of a block device in bytes. If `write` is true, no other process can use the device during the
-    context, and both ends of the device are cleared afterwards.
+    context. Both ends of the device are cleared afterwards.
 
-    Raises InputError if the device is no block device, is too small, or cannot be opened. If `write` is true, also
-    raises InputError if the device is in use or holds known content.
+    Raises InputError if the path is not a block device, or if the device is too small or cannot be opened. If `write`
+    is true, also raises InputError if the device is in use or holds content of a known kind.
     """
     if not device_use.is_block_device(device):
         raise InputError(f"--raw-device {device} is not a block device")
@@ -314,7 +318,7 @@ def table(part: str, figures: Figures) -> Iterator[str]:
 
 
 def memory_of(one: dict[str, Any]) -> str:
-    """Return a text that says how much memory a figure of the part `beyond` had."""
+    """Return a text that says how much memory was available when a figure of the part `beyond` was measured."""
     if one["wanted_limit_bytes"] is None:
         return "memory for all"
     if one["limit_bytes"] is None:
@@ -393,7 +397,8 @@ def _lines(axes: Axes, chosen: Figures, key: str) -> None:
 
 
 def _bars(axes: Axes, chosen: Figures) -> None:
-    """Draw two bars for each interface: with memory for the whole file, and with less memory (hatched)."""
+    """Draw two bars for each interface. The first bar is for a measurement with memory for the whole file. The second
+    bar (hatched) is for a measurement with less memory."""
     names = list(dict.fromkeys(one["interface"] for one in chosen))
     for one in chosen:
         is_limited = one["wanted_limit_bytes"] is not None
@@ -404,5 +409,5 @@ def _bars(axes: Axes, chosen: Figures) -> None:
     axes.margins(y=0.25)
     axes.set_xticks(range(len(names)), names)
     handles, labels = axes.get_legend_handles_labels()
-    each = dict(zip(labels, handles, strict=True))  # a dict keeps the last of the bars with the same label
+    each = dict(zip(labels, handles, strict=True))  # of bars with the same label, the dict keeps the last one
     axes.legend(each.values(), each.keys(), frameon=False, fontsize=7, loc="upper left")

@@ -1,10 +1,10 @@
 """The cases of `outcrop bench io`. A case has requests, the number of requests in flight, and a measured rate.
 
-A separate process with limited memory can measure cases:
+The following command measures cases in a separate process, whose memory can be limited:
 
     python -m outcrop.bench.io_cases CASES FILE SECONDS
 
-CASES is JSON. The process prints the figures of these cases as JSON.
+CASES is the JSON form of a list of cases. The process prints the figures of these cases as JSON.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from outcrop.bench.memory import drop_from_page_cache, run_limited
 
 @dataclass(frozen=True)
 class Interface:
-    """A way to transfer bytes. `backend` is the backend of the store. If it is "", there is no store, and each thread
-    transfers one request at a time.
+    """A way to transfer bytes. `backend` is the name of the store's backend. If the name is "", no store is used, and
+    each thread transfers one request at a time.
     """
 
     name: str
@@ -53,7 +53,7 @@ def find_interface(name: str) -> Interface:
 
 
 def unavailable() -> dict[str, str]:
-    """Return the interfaces that do not work on this machine, each with the reason."""
+    """Return a dictionary of the interfaces that do not work on this machine. The values are the reasons."""
     reasons = _core.probe()
     return {one.name: reasons[one.backend] for one in INTERFACES if reasons.get(one.backend)}
 
@@ -69,10 +69,11 @@ def pattern_of(one: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True)
 class IoCase:
-    """Requests for the first `span_bytes` bytes of a file, with `depth` requests in flight.
+    """Requests that transfer the first `span_bytes` bytes of a file, with `depth` requests in flight.
 
-    If `warm` is true, the page cache holds as much of the span as possible. Otherwise the page cache holds nothing of
-    the span. If `flush` is true, the time of writes through the page cache includes their flush.
+    If `warm` is true, as much of the span as possible is in the page cache before the measurement. Otherwise, no part
+    of the span is in the page cache. If `flush` is true, the time of writes through the page cache includes their
+    flush.
     """
 
     interface: str
@@ -89,7 +90,7 @@ class IoCase:
         return pattern_of(asdict(self))
 
     def measure(self, path: Path, max_seconds: float) -> IoRate:
-        """Measure transfers of the file for at most `max_seconds`. Raises StorageError."""
+        """Measure transfers of the file for at most `max_seconds`. Raises StorageError if a transfer fails."""
         interface = find_interface(self.interface)
         if not interface.is_direct:
             (_fill_cache if self.warm else drop_from_page_cache)(path, self.span_bytes)
@@ -116,7 +117,7 @@ class IoCase:
 
 @dataclass(frozen=True)
 class IoRate:
-    """The bytes and requests that a case has transferred, and the seconds."""
+    """The result of a measurement: the transferred bytes, the number of requests, and the seconds."""
 
     case: IoCase
     bytes: int
@@ -158,7 +159,7 @@ def _fill_cache(path: Path, span_bytes: int) -> None:
 def measure_limited(
     cases: Sequence[IoCase], path: Path, max_seconds: float, limit_bytes: int | None
 ) -> list[dict[str, Any]]:
-    """Measure the cases in one child process and return the figures. In the figures, `limit_bytes` is None if no
+    """Measure the cases in one child process and return their figures. In each figure, `limit_bytes` is None if no
     control group could be made.
     """
     every = json.dumps([asdict(case) for case in cases])

@@ -1,7 +1,8 @@
 """`outcrop bench kernel`: compare generated kernels with loops written by hand.
 
     `cache`    One thread updates arrays that fit into the second-level cache.
-    `sweeps`   All threads sweep over arrays in memory. Kernels and loops each use their best blocks of rows.
+    `sweeps`   All threads sweep over arrays in memory. The sizes of the blocks of rows are the best ones for the
+               kernel, and the best ones for the loop.
 
 Generated kernels and hand-written loops are measured alternately, and medians are compared. The hand-written loops are
 in `handwritten/`. Their results must equal the results of generated kernels up to rounding.
@@ -87,8 +88,8 @@ def bench(directory: Path, small: bool = False) -> dict[str, Any]:
 
 
 def _in_cache(name: str, scale: KernelScale, folder: Path) -> dict[str, Any]:
-    """Return the rates on a grid whose arrays fit into the second-level cache. The rows have 256 cells, and the number
-    of planes equals the number of rows.
+    """Return the rates on a grid whose arrays fit into the second-level cache. Each row has 256 cells, and each plane
+    has the same number of rows as the grid has planes.
     """
     cells = SHARE_OF_CACHE * discover.caches().second_bytes / (4 * len(LOOPS[name]) * 256)
     side = max(2 * find_stencil(name).radii[0] + 2, int(cells**0.5))
@@ -136,8 +137,8 @@ def _rates(turns: list[tuple[float, float]], updates: int) -> dict[str, float]:
 
 
 class LoopTimer:
-    """A hand-written loop and the generated kernel on the same arrays. `shape` is (nz, ny, nx), and nx is a multiple of
-    16.
+    """A hand-written loop and a generated kernel that compute on the same arrays. `shape` is (nz, ny, nx), and nx is a
+    multiple of 16.
 
     The compiled loops are written to `folder`. Raises InputError if no C compiler with OpenMP is found.
     """
@@ -194,8 +195,8 @@ def set_threads(threads: int) -> None:
 
 
 def _aligned(shape: tuple[int, int, int], value: float, number: int) -> Array32:
-    """Return an array of waves around a value. The rows of the array begin at multiples of 64 bytes. The memory also
-    has room before and after the array."""
+    """Return an array of waves around a value. Each row begins at an address that is a multiple of 64 bytes. The memory
+    block of the array also has unused bytes before and after the array."""
     room, cells = 1024, int(np.prod(shape))
     memory = np.empty(cells + 2 * room + 16, np.float32)
     first = room + (-memory.ctypes.data // 4) % 16

@@ -1,11 +1,13 @@
-"""Limit and measure the memory of a process, find the pages of a file in the page cache, and make a swap file.
+"""Limit and measure the memory of a process, measure how much of a file is in the page cache, and make a swap file.
 
-If this process may make a control group (version 1 or 2), the group limits the memory of a child and its page cache:
+If this process may make a control group (version 1 or 2), the group limits the memory of a child process, including the
+page cache that the child fills:
 
     parent: make group ──► set limits ──► start child ───────────────────────► read peak ──► remove group
     child:                                 join group ──► interpreter starts: all its memory counts
 
-A swap file exists only during a benchmark and needs root. It is always switched off and removed:
+A swap file exists only during a benchmark, and only root can make it. At the end, it is always switched off and
+removed:
 
     create ──► mkswap ──► swapon ──► ... ──► swapoff ──► remove
                              └── Ctrl-C, errors ──┘
@@ -42,8 +44,8 @@ moment."""
 
 @dataclass(frozen=True)
 class GroupFiles:
-    """The names of the files of a control group. They hold the limit of memory, the limit of swap (or of memory and
-    swap together), and the peak."""
+    """The names of the files of a control group. These files hold the limit of memory, the limit of swap (or of memory
+    and swap together), and the peak memory."""
 
     limit: str
     swap_limit: str
@@ -60,8 +62,8 @@ GROUP_FILES = {
 
 @dataclass(frozen=True)
 class Output:
-    """The output of a child process. `is_limited` is true if a group limited its memory. `peak_bytes` is the peak of
-    this group, including the page cache. It is None if the kernel does not count the peak.
+    """The output of a child process. `is_limited` is true if a group limited its memory. `peak_bytes` is the peak
+    memory of this group, including the page cache. It is None if the kernel does not count the peak.
     """
 
     text: str
@@ -114,11 +116,12 @@ class Group:
             return None
 
     def limit(self, limit_bytes: int, may_swap: bool) -> None:
-        """Set the limits. Raises OSError if the controller is not delegated or the files are missing."""
+        """Set the limits. Raises OSError if this process may not use the memory controller, or if the files are
+        missing."""
         with (self.path / self.files.limit).open("r+") as file:
             file.write(str(limit_bytes))
         swap_limit = self.path / self.files.swap_limit
-        if not may_swap and swap_limit.exists():  # without this file the kernel does not count swap
+        if not may_swap and swap_limit.exists():  # if this file is missing, the kernel does not count swap
             swap_limit.write_text(str(limit_bytes if self.files.swap_counts_memory else 0))
 
     def remove(self) -> None:
@@ -159,8 +162,8 @@ PROC, PAGE_BYTES = Path("/proc/self"), mmap.PAGESIZE
 
 
 class PeakMemory:
-    """The peak memory of this process since this object was made. If several processes share a page, only a part of its
-    size counts.
+    """The peak memory of this process since this object was made. If several processes share a page, each process
+    counts only its share of the page.
     """
 
     def __init__(self) -> None:
@@ -188,8 +191,8 @@ def _value(text: str, name: str) -> int:
 
 
 def drop_from_page_cache(path: Path, length: int = 0) -> None:
-    """Ask the system to drop the first `length` bytes of a file from the page cache. 0 means the whole file. The file
-    is flushed first, because only clean pages can be dropped."""
+    """Ask the system to drop the first `length` bytes of a file from the page cache. If `length` is 0, the whole file
+    is dropped. The file is flushed first, because only clean pages can be dropped."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -199,7 +202,8 @@ def drop_from_page_cache(path: Path, length: int = 0) -> None:
 
 
 def cached_share(path: Path) -> float | None:
-    """Return which share of a file's pages is in the page cache. Return None if the system does not report this."""
+    """Return the share of a file's pages that are in the page cache, from 0 to 1. Return None if the system does not
+    report this."""
     with path.open("r+b") as file:  # mincore reports only pages of files that may be written
         if os.fstat(file.fileno()).st_size == 0:
             return 0.0
@@ -281,11 +285,11 @@ def _call(command: list[str], path: Path) -> None:
 
 @contextmanager
 def _no_interrupts() -> Iterator[None]:
-    """Ignore signals during the context. `swapoff` needs some time for a large file. If a second Ctrl-C interrupted it,
-    the swap file would remain.
+    """Ignore signals during the context. `swapoff` needs some time for a large file. If a second Ctrl-C interrupts
+    `swapoff`, the swap file remains.
     """
     if threading.current_thread() is not threading.main_thread():
-        yield  # only the main thread receives signals
+        yield  # only the main thread may set handlers of signals
         return
     former = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

@@ -1,5 +1,5 @@
-"""The processes that measure together: only this process, or all processes that mpirun has started. mpi4py connects
-them."""
+"""The processes that measure together: only this process, or all processes that mpirun has started. These processes
+communicate by mpi4py."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def all_ranks() -> Iterator[Ranks]:
         raise InputError(f"several ranks need mpi4py and its MPI: pip install 'outcrop[mpi]' ({error})") from None
     ranks = MpiRanks(MPI)
     started = max((int(os.environ[name]) for name in COUNTS if os.environ.get(name, "").isdecimal()), default=1)
-    if ranks.size == 1 < started:  # otherwise each process would act as rank 0
+    if ranks.size == 1 < started:  # without this error, each process acts as rank 0
         other = f"the mpirun of another MPI than that of mpi4py, {ranks.library}"
         raise InputError(f"{started} ranks were started by {other}; use its own")
     try:

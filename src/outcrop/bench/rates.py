@@ -1,6 +1,6 @@
 """Measure the rates of the kernel in the second-level cache, of plain sweeps, and of whole runs.
 
-The first two rates use the same loops as runs, but on an endless grid and without storage. A whole run is a separate
+The first two rates use the loops of a run, but on an endless grid and without storage. A whole run is a separate
 process, so that its memory can be measured and limited separately:
 
     python -m outcrop.bench.rates DIRECTORY STEPS BUDGET_BYTES SIZES     # prints the report as JSON
@@ -45,7 +45,8 @@ CALL_PLANES = (1, 2)
 
 @dataclass(frozen=True)
 class SweepRate:
-    """The cell updates per second of plain sweeps, and the blocking in y that gave this rate."""
+    """The cell updates per second of plain sweeps, and the number of rows of the blocks with which this rate was
+    measured."""
 
     cells_per_second: float
     sweep_rows: int
@@ -56,7 +57,8 @@ def kernel_rate(problem: Problem, calls: Calls, scalars: bytes, threads: int, ca
     """Return how many cells per second all threads together update. Each thread updates its own planes in its
     second-level cache.
 
-    For each thread, the best of `repeats` short measurements counts. The result is the sum over all threads.
+    For each thread, the fastest of `repeats` short measurements counts. The result is the sum of these rates over all
+    threads.
     """
     levels, slab = 2, 4
     planes = problem.rings * (slab + problem.skew_z * (levels + 1) + 2 * problem.radius_z)
@@ -82,7 +84,7 @@ def kernel_rate(problem: Problem, calls: Calls, scalars: bytes, threads: int, ca
 
 def sweep_rate(problem: Problem, calls: Calls, scalars: bytes, threads: int, planes: int, repeats: int) -> SweepRate:
     """Return the best rate of plain sweeps over `planes` planes in memory. Each stage reads one array and writes
-    another, and the stages follow one after another.
+    another. The stages run one after another.
 
     The rate counts whole steps. In a step, each stage passes over the planes once.
     """
@@ -105,7 +107,7 @@ def sweep_rate(problem: Problem, calls: Calls, scalars: bytes, threads: int, pla
 
 def in_one_slab(problem: Problem) -> dict[str, int]:
     """Return the sizes of a plan that reads the whole grid before it begins to update. Other plans read and write
-    during the updates, so they cannot show the time of updates in memory.
+    during the updates, so a run of such a plan does not show the time of the updates alone.
     """
     return {"bt": problem.steps, "slab": problem.planes, **({"by": problem.shape[1]} if problem.ndim == 3 else {})}
 
@@ -135,9 +137,9 @@ def advance(
 
 
 def checksum_cost(directory: Path, steps: int, budget_bytes: int, pairs: int) -> float:
-    """Return the share by which checksums lengthen the first pass of a run of `steps` steps within `budget_bytes`. The
-    pass is measured `pairs` times with and without checksums, and the result is a median. No counter shows this time,
-    because the updates compute the checksums.
+    """Return the relative time that checksums add to the first pass of a run of `steps` steps within `budget_bytes`.
+    The pass is measured `pairs` times with checksums and `pairs` times without. The result is a median. No counter
+    shows the time of checksums, because the updates compute them.
 
     Each measured pass reads the current copy of the run in `directory` and writes the other copy. It is never
     committed.
@@ -168,7 +170,7 @@ def smooth_planes(z0: int, z1: int, shape: tuple[int, int, int]) -> NDArray[np.f
 def main() -> None:
     directory, steps, budget_bytes = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
     sizes = json.loads(sys.argv[4])
-    scheme = "wavefront" if sizes else "auto"  # the scheme must be named, because other schemes accept these sizes, too
+    scheme = "wavefront" if sizes else "auto"  # the scheme must be named, because other schemes also accept these sizes
     simulation = open_simulation(directory, memory=budget_bytes, scheme=scheme, sizes=sizes)
     print(json.dumps(simulation.run(steps, progress="none").to_json()))
 

@@ -1,15 +1,16 @@
 """`outcrop bench stencils`: measure each family of stencils in the library, in memory and out of core. Where Devito has
 the same equations, measure Devito in memory, too.
 
-    `sweeps`        In memory, one step after another, with the best blocking in y.
-    `in memory`     Temporal blocking for the cache. The window holds the whole grid, and only updates are timed.
-    `out of core`   Whole runs with all reads, waits, flushes and commits, in a sixteenth of the memory.
-    `Devito`        The same equations in memory, if the module `devito` has them. Devito tunes itself. The grid has
-                    fewer planes of the same size.
+    `sweeps`        In memory, one step after another, with the best size of blocks in y.
+    `in memory`     Temporal blocking for the cache. The window holds the whole grid. Only the updates are timed.
+    `out of core`   Whole runs with all reads, waits, flushes and commits. The budget is a sixteenth of the memory that
+                    the whole grid needs.
+    `Devito`        The same equations in memory, if the module `devito` has them. Devito tunes itself. The planes have
+                    the same size, but the grid has fewer planes.
 
-All rates are the number of cells of the grid times the number of steps, divided by the seconds. The numbers of fields
-and stages do not enter. Machines are noisy, so the four rates are measured alternately, and medians are compared. Each
-run continues the previous run in a new process.
+All rates are the number of cells of the grid times the number of steps, divided by the seconds. The rates do not count
+fields or stages. The speed of a machine varies, so the four rates are measured alternately, and medians are compared.
+Each run is a new process, which continues the stored run at the step where the previous process stopped.
 """
 
 from __future__ import annotations
@@ -57,11 +58,11 @@ Planes: TypeAlias = Callable[[int, int], NDArray[np.float32]]
 
 @dataclass(frozen=True)
 class StencilCase:
-    """One stencil of the library. `plane` is (ny, nx) for grids of three axes and (nx,) for grids of two.
+    """One stencil of the library. `plane` is (ny, nx) for a grid of three axes, and (nx,) for a grid of two axes.
 
     Fields are smooth waves around 0. If `means` has a value for a field, the field is a wave around this value with an
-    amplitude of 10 %. Such values keep the simulation from growing, and keep values from becoming denormal. Denormal
-    values would slow the processor down.
+    amplitude of 10 %. With such values, the simulation does not grow without bound. The values also do not become
+    denormal, because denormal values make the processor slower.
     """
 
     name: str
@@ -98,7 +99,8 @@ def smooth(shape: tuple[int, ...], mean: float) -> Planes:
 _WIDE, _LONG, _NARROW, _ROW = (256, 512), (128, 512), (128, 256), (16384,)
 _VELOCITY = {"v": 2000.0}
 
-# For each step the window needs r more planes. So stencils with a large radius r get smaller planes and more of them.
+# For each step, the window needs r more planes. So stencils with a large radius r get a grid with smaller planes, but
+# with more planes.
 CASES = (
     StencilCase("heat2", _WIDE, 96, {"u": 1.0}),
     StencilCase("heat4", _WIDE, 64, {"u": 1.0}),
@@ -150,11 +152,11 @@ def bench(
     steps: int | None = None,
     only: str | None = None,
 ) -> dict[str, Any]:
-    """Run the benchmark, print the figures, and return them as plain data. `size` is (nx, ny, nz). A grid of two axes
-    gets ny nz rows of nx cells. `only` contains names of stencils, separated by commas.
+    """Run the benchmark, print the figures, and return them as plain data. `size` is (nx, ny, nz). For a stencil of two
+    axes, the grid has ny * nz rows of nx cells. `only` contains names of stencils, separated by commas.
 
-    Files are made in a new folder inside `directory` and removed at the end. Raises InputError for an unknown stencil,
-    and for a grid that does not fit into memory or on the disk. Raises StorageError if a run fails.
+    The files are made in a new folder inside `directory`, and are removed at the end. Raises InputError for an unknown
+    stencil, and for a grid that does not fit into memory or on the disk. Raises StorageError if a run fails.
     """
     scale, cases = SMALL if small else FULL, chosen_cases(only)
     grids = [(case, shape_of(case, scale, size), steps or min(case.steps, scale.max_steps)) for case in cases]
@@ -182,7 +184,7 @@ def chosen_cases(only: str | None) -> list[StencilCase]:
 
 
 def copies_of(case: StencilCase) -> int:
-    """Return the number of arrays of a run in memory. Each field has one array or two."""
+    """Return the number of arrays that a run in memory needs. Each field needs one array or two."""
     return sum(2 if storage.is_double else 1 for storage in case.stencil.storage)
 
 
@@ -253,8 +255,8 @@ def measure(
 
 
 def devito_seconds(name: str, problem: Problem, shape: tuple[int, ...], steps: int, threads: int) -> float:
-    """Return the seconds that Devito needs for a grid of `shape` and `steps` steps. A large case is measured with fewer
-    planes and steps, and its time is scaled up.
+    """Return the seconds that Devito needs for a grid of `shape` and `steps` steps. If the case is large, Devito
+    computes fewer planes and steps, and the measured time is scaled up.
     """
     planes = min(shape[0], max(32, DEVITO_BYTES // (problem.rings * problem.plane_bytes)))
     fewer = min(steps, DEVITO_STEPS)

@@ -1,9 +1,9 @@
 """`outcrop bench stream`: measure the bandwidth of DRAM, and of arrays on a tier.
 
 This is the distributed STREAM of A. Jackson (EPCC). It runs the four loops of McCalpin on all ranks of all nodes at
-once. The arrays of a node are four times as large as its last-level caches. Some modes make results durable
-(`stream_rank`). The ranks of a node begin each loop together. The first repeat of a turn does not count. The results
-are checked.
+once. The arrays of a node are four times as large as its last-level caches. Some modes make the results durable (see
+`stream_rank`). All ranks of a node begin each loop at the same time. The first repeat of a turn is not counted. The
+results of the loops are checked.
 
     mpirun -n 4 outcrop bench stream -d SCRATCH        # each rank has its own files in SCRATCH
 """
@@ -53,8 +53,8 @@ def bench(
     """Run the benchmark on all ranks. The first rank prints the figures and returns them as plain data. All other ranks
     print and return nothing.
 
-    The arrays are in files without names on `tier`, by default in `directory`. These files disappear when the process
-    ends. `threads` is the number of threads of each rank. Raises InputError if the tier does not exist or has not
+    The arrays are in files without names on `tier`, by default in `directory`. The files disappear when the process
+    ends. `threads` is the number of threads of each rank. Raises InputError if the tier does not exist or does not have
     enough room. Raises StorageError if a file cannot be made or flushed.
     """
     with all_ranks() as ranks:
@@ -111,7 +111,7 @@ def full(ranks: Ranks) -> StreamScale:
 
 
 def measure(rank: RankStream, modes: list[StreamMode], rounds: int, ranks: Ranks) -> list[RankFigures]:
-    """Measure all modes on all ranks. The modes alternate, because machines are noisy."""
+    """Measure all modes on all ranks. The modes are measured alternately, because the speed of a machine varies."""
     own = {mode.name: rank.measure(mode) for mode in modes}
     for _ in range(rounds - 1):
         own = {mode.name: own[mode.name] + rank.measure(mode) for mode in modes}
@@ -123,7 +123,7 @@ def measure(rank: RankStream, modes: list[StreamMode], rounds: int, ranks: Ranks
 
 @dataclass(frozen=True)
 class RankFigures:
-    """The times that one rank has measured. `modes` has them by the names of modes."""
+    """The times that one rank has measured. `modes` is a dictionary from the name of each mode to its times."""
 
     rank: int
     node: str
@@ -178,7 +178,7 @@ def _times(mode: StreamMode, loop: StreamLoop, rank: RankFigures) -> list[LoopTi
 
 
 def _moved(mode: StreamMode, loop: StreamLoop, ranks: Sequence[RankFigures]) -> int:
-    """Return the bytes that `ranks` move in one repeat."""
+    """Return the number of bytes that all `ranks` together move in one repeat."""
     return sum(one.modes[mode.name].count for one in ranks) * ITEM_BYTES * loop.arrays
 
 
@@ -187,7 +187,7 @@ def _spread(values: Sequence[float]) -> dict[str, float]:
 
 
 def _overall(spreads: Sequence[dict[str, Any]]) -> dict[str, float]:
-    """Return the minimum, the median of medians, and the maximum."""
+    """Return one spread for all `spreads`: the minimum of all, the median of the medians, and the maximum of all."""
     return {
         "min": min(one["min"] for one in spreads),
         "median": median(one["median"] for one in spreads),

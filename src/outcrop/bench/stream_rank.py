@@ -2,7 +2,8 @@
 
     `dram`         Reads from DRAM and writes to DRAM.
     `none`         Reads from the tier and writes to the tier, without flushes.
-    `individual`   Like `none`, but each element is flushed, or each page if the tier needs msync.
+    `individual`   Like `none`, but each element is flushed separately. If the tier needs msync, each page is flushed
+                   separately.
     `collective`   Like `none`, but the whole result is flushed at once.
     `read-only`    Reads from the tier and writes to DRAM.
     `write-only`   Reads from DRAM and writes to the tier.
@@ -72,7 +73,7 @@ LOOPS = (
 @dataclass(frozen=True)
 class StreamMode:
     """The place of the input arrays (`source`), the place of the result (`target`), and the way to flush the result.
-    Both places are names in PLACES.
+    PLACES lists the names of the places.
     """
 
     name: str
@@ -155,9 +156,9 @@ PROBED_PAGES, PROBES = 8, 3
 
 @dataclass(frozen=True)
 class StreamScale:
-    """The bytes of one array of one rank, and the number of measurements. There are `rounds` rounds, and each mode has
-    one turn in each round. A turn has one repeat that does not count, then `repeats` repeats that count. A turn that
-    has taken `max_seconds` ends with fewer repeats.
+    """The bytes of one array of one rank, and the number of measurements. The measurement has `rounds` rounds, and each
+    mode has one turn in each round. A turn has one repeat that does not count, and then `repeats` repeats that count. A
+    turn that has already taken `max_seconds` ends early.
     """
 
     array_bytes: int
@@ -168,8 +169,8 @@ class StreamScale:
 
 @dataclass(frozen=True)
 class LoopTime:
-    """The time at which a loop began, and the seconds of the loop and of the flush after the loop. The time is from the
-    clock that all ranks of a node share."""
+    """The time at which a loop began, the seconds of the loop, and the seconds of the flush after the loop. The time
+    comes from the clock that all ranks of a node share."""
 
     begin: float
     loop: float
@@ -182,22 +183,22 @@ class LoopTime:
 
 @dataclass(frozen=True)
 class ModeTimes:
-    """The measurement of a mode on one rank. `count` is the number of doubles of an array. `times` has the times of all
-    repeats of each loop. `is_right` is true if all results were right."""
+    """The measurement of a mode on one rank. `count` is the number of values (float64) of an array. `times` has the
+    times of all repeats of each loop. `is_right` is true if all results were right."""
 
     count: int
     times: dict[str, list[LoopTime]]
     is_right: bool
 
     def __add__(self, later: ModeTimes) -> ModeTimes:
-        """Return the times of both turns of the same mode together."""
+        """Return the times of two turns of the same mode as one object."""
         both = {name: of + later.times[name] for name, of in self.times.items()}
         return ModeTimes(self.count, both, self.is_right and later.is_right)
 
 
 def threads_of_rank(ranks: Ranks) -> int:
-    """Return the number of threads of a rank. It is the rank's share of the processors of its node, but at most the
-    number of processors that the rank may use."""
+    """Return the number of threads of a rank. This number is the rank's share of the processors of its node. It is
+    limited to the number of processors that the rank may use."""
     own = os.sched_getaffinity(0)
     together: set[int] = set().union(*ranks.of_node(own))
     return max(1, min(len(own), len(together) // ranks.on_node))
@@ -210,7 +211,8 @@ class RankStream:
     def __init__(self, tier: Tier, scale: StreamScale, threads: int, ranks: Ranks) -> None:
         """Allocate the arrays and write their initial values. Raises InputError or StorageError if they do not fit."""
         self._scale, self._ranks, self._threads = scale, ranks, threads
-        # If a node has several ranks, they would all bind themselves to the same cores. So mpirun must bind them.
+        # Ranks that bind their own threads all choose the same cores. So if a node has several ranks, only mpirun may
+        # bind these ranks.
         self._stream = _core.Stream(threads, may_bind=ranks.on_node == 1)
         self._pitch = -(-scale.array_bytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
         nbytes = len(STARTS) * self._pitch
@@ -269,8 +271,8 @@ class RankStream:
         return LoopTime(begin, *self._stream.run(loop.name, first, second, result, mode.flush, mapping))
 
     def _count_of(self, mode: StreamMode) -> int:
-        """Return the number of doubles of an array for this mode. With individual flushes, the number is limited, so
-        that even the slowest rank finishes its turn in time.
+        """Return the number of values (float64) of an array for this mode. With individual flushes, the number is
+        limited, so that even the slowest rank finishes its turn in time.
         """
         if mode.flush != "individual":
             return self.count

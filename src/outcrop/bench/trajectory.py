@@ -1,8 +1,9 @@
 """`outcrop bench trajectory`: push and pop states of `oc.Trajectory` at the bandwidth of the tier.
 
-Each round measures the tier and the trajectory one after the other: direct transfers of 2 MiB to one file, then pushes
-with a commit; direct reads of the file, then pops. States in memory are compared with copies by NumPy. The first round
-does not count, because a file system is slower when it writes blocks for the first time.
+Each round has four measurements, one after the other. The first writes a file on the tier in direct transfers of 2 MiB.
+The second pushes all states and commits them. The third reads the file in direct transfers. The fourth pops all states.
+States in memory are compared with copies by NumPy. The first round does not count, because a file system is slower when
+it writes blocks for the first time.
 """
 
 from __future__ import annotations
@@ -47,8 +48,9 @@ SMALL = TrajectoryScale((8, 256, 256), 3, 1)
 
 
 def bench(directory: Path, small: bool = False) -> dict[str, Any]:
-    """Measure, print, and return the figures as plain data. The files are in a new folder in `directory`, which is
-    removed at the end. Raises InputError if there is no room, and StorageError."""
+    """Measure the rates, print the figures, and return them as plain data. The files are in a new folder in
+    `directory`. The folder is removed at the end. Raises InputError if the tier does not have enough room, and
+    StorageError if a transfer fails."""
     scale = SMALL if small else FULL
     with made_directory(directory), tempfile.TemporaryDirectory(prefix="outcrop-", dir=directory) as folder:
         figures = {"benchmark": "trajectory", "small": small, "machine": describe_machine(directory, available_cores())}
@@ -70,7 +72,8 @@ def bench(directory: Path, small: bool = False) -> dict[str, Any]:
 
 
 def _storage_rounds(folder: Path, scale: TrajectoryScale) -> list[dict[str, float]]:
-    """Return for each round the bytes per second of push and pop, and of the tier before each of them."""
+    """Return a list with the rates of each round in bytes per second: the rates of push and pop, and the rates of the
+    tier just before each of them."""
     state = _state(scale)
     total = scale.total_bytes
     found = []
@@ -90,7 +93,8 @@ def _storage_rounds(folder: Path, scale: TrajectoryScale) -> list[dict[str, floa
 
 
 def _memory_rounds(folder: Path, scale: TrajectoryScale) -> list[dict[str, float]]:
-    """Return the same for states in memory. The tier is measured by copies of the states."""
+    """Return a list with the rates of each round for states in memory. The rates of the tier are those of copies of the
+    states by NumPy."""
     state = _state(scale)
     total = scale.total_bytes
     copies = [{name: np.zeros_like(values) for name, values in state.items()} for _ in range(scale.states)]

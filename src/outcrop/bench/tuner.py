@@ -1,9 +1,9 @@
 """`outcrop bench tuner`: compare the tuner's plan with other plans, and the predicted time of this plan with its
 measured time.
 
-For three grids and three budgets, the tuner makes the plan that a user would get. Other plans come from a sweep over
-levels, blocks, slabs and cache tiles. Each of them is run once. Then the fastest of them are measured alternately with
-the tuner's plan. All plans use the same files, and all their passes are run.
+For three grids and three budgets, the tuner makes the plan that a user would get. The other plans come from a sweep
+over several levels, blocks, slabs and cache tiles. Each plan is run once. The fastest plans are then measured
+alternately with the tuner's plan. All plans use the same files, and all passes of a plan are run.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ SECONDS_OF_TURNS = 30.0
 
 @dataclass(frozen=True)
 class TunerScale:
-    """The grids (nz, ny, nx), the number of steps, the budgets as shares of both arrays, and the sizes for the
-    sweep."""
+    """The grids (nz, ny, nx), the number of steps, the budgets as shares of the size of both arrays, and the sizes for
+    the sweep."""
 
     shapes: tuple[tuple[int, int, int], ...]
     steps: int
@@ -95,7 +95,8 @@ def _cases(directory: Path, scale: TunerScale, shape: tuple[int, int, int]) -> I
 
 
 def _case(where: Path, scale: TunerScale, share: float, budget_bytes: int) -> dict[str, Any]:
-    """Measure the tuner's plan and the plans of the sweep within one budget. Print a line and return the figures."""
+    """Measure the tuner's plan and the plans of the sweep within one budget. Print one line with the result, and return
+    the figures."""
     prepared = open_simulation(where, memory=budget_bytes).prepare(scale.steps)
     state = open_state(where)
     own = prepared.plan
@@ -103,7 +104,7 @@ def _case(where: Path, scale: TunerScale, share: float, budget_bytes: int) -> di
     sweep = [plan for plan in every if plan.sizes != own.sizes]
     once = sorted(((_seconds(prepared, state, plan), plan) for plan in sweep), key=lambda pair: pair[0])
     finalists = [own, *(plan for _, plan in once[: scale.finalists])]
-    # Short runs get more turns, because their times vary more and a repeat costs little.
+    # Short runs are measured more often, because their times vary more and a measurement takes little time.
     seconds_turn = once[0][0] * (scale.finalists + 1)
     turns = max(scale.turns, min(scale.max_turns, round(SECONDS_OF_TURNS / seconds_turn)))
     rounds = [[_seconds(prepared, state, plan) for plan in finalists] for _ in range(turns)]
@@ -159,7 +160,7 @@ def _wavefronts(problem: Problem, scale: TunerScale, budget_bytes: int) -> Itera
     scheme = SCHEMES["wavefront"]
     for levels in scale.levels:
         for blocks in scale.blocks:
-            # The first block has more rows than the other blocks, because its levels reach further.
+            # The first block has more rows than the other blocks, because it takes over no fringe.
             rows = problem.shape[1] - problem.radius_y * min(levels, problem.steps)
             sizes = Sizes(min(levels, problem.steps), 1, 0, block_y=0 if blocks == 1 else max(1, -(-rows // blocks)))
             thickest = thickest_slab(problem, sizes.levels, sizes, budget_bytes)
@@ -180,7 +181,7 @@ def _seconds(prepared: Prepared, state: State, plan: Plan) -> float:
     on disk and writes the other."""
     trial = replace(prepared, plan=plan)
     arrays = state.files(0), state.files(1), state.static_files()
-    # all passes write the seals of the committed state, so that later passes accept them
+    # all passes write the seals of the committed state, so that later passes accept the written planes
     sources, _, statics = state.seeds()
     with Engine(trial, *arrays, state.layout, scratch=state.scratch) as engine:
         start = time.perf_counter()

@@ -1,2 +1,2 @@
-"""Make plans. A plan lists everything that a run reads, updates and writes, in order, with the predicted cost. This
-package uses no files, threads or clock."""
+"""Make plans. A plan lists all reads, updates and writes of a run in order, and has a predicted cost. The package uses
+no files, no threads and no clock."""

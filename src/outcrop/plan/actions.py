@@ -1,21 +1,24 @@
 """The actions of a plan, and the parts of the grid that they name.
 
-An action is a small object that cannot be changed. It has the same meaning for the validator, the rehearsal, the cost
-model and the executor. Ranges are half open. The coordinate y counts rows. The coordinate x counts the cells of a row,
-including its padding, so that x0 and x1 can be multiples of 64 bytes. An action applies to all fields at once.
+An action is a small object that cannot be changed. The validator, the cost model, the executor and the rehearsal
+(tests/rehearsal.py) all give an action the same meaning. Ranges are half open. The coordinate y counts rows. The
+coordinate x counts the cells of a row, including its padding, so that x0 and x1 can be multiples of 64 bytes. An action
+applies to all fields at once.
 
-The window has one ring of slots for the first copy of each field. It has another ring for the second copy of each field
-with two copies. Updates write the two copies alternately. For example, a single field that is updated in one stage has
-levels 0, 2, ... in the first copy and levels 1, 3, ... in the second copy. Plane z lies in slot z + shift modulo the
-size of its ring. A slot holds the frame of its plane: the whole plane, or the part that the current block needs.
+The window has one ring of slots for the first copy of each field. If a field has two copies, the window has another
+ring for the second copy. Updates write the two copies alternately. For example, a single field that is updated in one
+stage has levels 0, 2, ... in the first copy and levels 1, 3, ... in the second copy. Plane z lies in slot z + shift
+modulo the size of its ring. A slot holds the frame of its plane. The frame is the whole plane, or the part of the plane
+that the current block needs.
 
-A pass uses these arrays on disk. The last two are discarded when the pass ends:
+A pass uses the following arrays on disk. The arrays `other` and `fringes` are discarded when the pass ends:
 
-    `source`    Generation g of the fields that are updated.
-    `target`    Generation g + 1. During the pass, also unfinished levels of the same parity as the last level.
-    `statics`   The fields that nothing updates.
-    `other`     Unfinished levels of the other parity.
-    `fringes`   Rows of both copies between two blocks in y.
+    `source`    Generation g of the updated fields.
+    `target`    Generation g + 1 of the updated fields. During the pass, this array also holds unfinished levels of the
+                same parity as the last level.
+    `statics`   The static fields, which no stage updates.
+    `other`     Unfinished levels of the parity that `target` does not hold.
+    `fringes`   Rows between two blocks in y. The array holds both copies of these rows.
 """
 
 from __future__ import annotations
@@ -55,7 +58,7 @@ class Rectangle:
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """A bound that moves with the level: at_zero + slope * level."""
+    """A bound that depends linearly on the level: at_zero + slope * level."""
 
     at_zero: int
     slope: int = 0
@@ -66,8 +69,8 @@ class Bound:
 
 @dataclass(frozen=True, slots=True)
 class UpdateRegion:
-    """The cells of the grid that a block updates at each level. These cells have z_low <= z < z_high, and likewise
-    along y and x."""
+    """The cells of the grid that a block updates at each level. These cells have z_low <= z < z_high, and corresponding
+    bounds along y and x."""
 
     z_low: Bound = Bound(-FAR)
     z_high: Bound = Bound(FAR)
@@ -83,12 +86,12 @@ EVERY_CELL = Rectangle(-FAR, FAR, -FAR, FAR)
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Start a block. The actions that follow apply to this block. Its slots hold the cells `frame` of their planes. If
-    another block has left cells in a slot, this block cannot use them unless a Carry moves them.
+    """Start a block. The actions that follow apply to this block. Each slot of the block holds the cells `frame` of a
+    plane. If another block has left cells in a slot, this block can use these cells only after a Carry has moved them.
 
-    While the block updates cells, it computes the checksums of the cells `own` in planes own_z0 <= z < own_z1. Two
-    equal Blocks in a plan are the same block. Blocks with different `shift` have different slots, so a plan may
-    alternate between such blocks.
+    While the block updates cells, it computes the checksums of the cells `own` in planes own_z0 <= z < own_z1. Equal
+    Block actions in a plan mean the same block. Blocks with different values of `shift` have different slots, so a plan
+    may alternate between such blocks.
     """
 
     frame: Rectangle
@@ -101,7 +104,7 @@ class Block:
 @dataclass(frozen=True, slots=True)
 class Read:
     """Read the cells `area` of planes z0 <= z < z1 from an array into its rings. If the array is `other` or `fringes`,
-    an even `level` means the rings of first copies, and an odd `level` means the rings of second copies.
+    an even `level` selects the rings of first copies, and an odd `level` selects the rings of second copies.
 
     If the array is `source` or `statics`, the read of the last cell of a plane also reads the plane's checksum.
     """
@@ -116,8 +119,8 @@ class Read:
 @dataclass(frozen=True, slots=True)
 class Copy:
     """Copy the rim within the cells `area` of planes z0 <= z < z1 from first to second copies. If a plane belongs to
-    the rim in z, its rim is the whole plane. Otherwise its rim consists of the rows of the rim in y. The action also
-    computes the checksums of the copied cells that are in `own`."""
+    the rim in z, the whole plane is copied. In any other plane, only the rows of the rim in y are copied. The action
+    also computes the checksums of the copied cells that are in `own`."""
 
     z0: int
     z1: int
@@ -158,9 +161,9 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class Carry:
-    """Move the cells `area` of planes z0 <= z < z1 from their place in the frame of the previous block to their place
-    in the frame of this block. An even `level` means the rings of first copies, and an odd `level` means the rings of
-    second copies. Only schemes of the literature use this action."""
+    """Move the cells `area` of planes z0 <= z < z1 from the frame of the previous block into the frame of this block.
+    An even `level` selects the rings of first copies, and an odd `level` selects the rings of second copies. Only
+    schemes of the literature use this action."""
 
     z0: int
     z1: int

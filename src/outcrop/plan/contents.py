@@ -1,13 +1,14 @@
-"""The data of the proof of a plan (validate.py): the contents of planes, and the reads and writes of each level of a
-pass.
+"""The data that the proof of a plan needs (validate.py): the contents of planes, and the reads and writes of each level
+of a pass.
 
-Rows and columns are divided at all coordinates at which an action of the pass begins or ends. All cells between two
-such places have the same state, so one number describes them: the level that wrote them. Neighbouring planes with the
-same content are stored as one range. Planes with equal contents share one object, so that each check of a content is
-made only once.
+The proof divides rows and columns at all coordinates at which an action of the pass begins or ends. All cells between
+two such coordinates have the same state. So one number describes all of them: the level that wrote these cells.
+Neighbouring planes with the same content are stored as one range. Planes with equal contents share one object, so that
+each content is checked only once.
 
-If a side is not fixed, the cells beyond it are other cells of the grid. A periodic axis continues at its other end. A
-mirror shows cells near the side, which an update near this side can always reach.
+If a side is not fixed, the cells beyond it are other cells of the grid. A periodic axis continues at its other end.
+Beyond a mirror, the cells near the side are repeated. The distance from an updated cell to such a cell is at most the
+radius of the stencil.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ RIM = 1 << 30
 
 
 class IllegalPlan(AssertionError):
-    """The error for a plan that computes a wrong result. The cause is a bug in a scheme, never an input of the user."""
+    """The error for a plan that computes a wrong result. The cause is a bug in a scheme, never a wrong input of the
+    user."""
 
 
 def require(condition: bool, message: str) -> None:
@@ -47,7 +49,7 @@ def require(condition: bool, message: str) -> None:
 
 
 class CellLevels:
-    """The level of each cell of a part of a plane. Objects of this class never change, so that many planes can share
+    """The levels of all cells in one part of a plane. Objects of this class never change, so that many planes can share
     one object."""
 
     __slots__ = ("_after", "_holds", "levels", "shape")
@@ -64,7 +66,7 @@ class CellLevels:
         return self.levels[span[0] - y0 : span[1] - y0, span[2] - x0 : span[3] - x0]
 
     def holds(self, spans: tuple[PlaneSpan, ...], level: int) -> bool:
-        """Return whether all cells of the parts `spans` are at `level` or belong to the rim."""
+        """Return True if all cells of the parts `spans` are at `level` or belong to the rim."""
         key = spans, level
         if (found := self._holds.get(key)) is None:
             parts = [self.part(span) for span in spans]
@@ -72,15 +74,15 @@ class CellLevels:
         return found
 
     def updated(self, span: PlaneSpan, centre: CellLevels, level: int) -> CellLevels:
-        """Return a copy in which the cells of a part are at `level`. Cells that belong to the rim in `centre` belong to
-        the rim in the copy, too."""
+        """Return a copy in which the cells of a part are at `level`. The cells that `centre` marks as rim are also rim
+        in the copy."""
         key = span, centre, level
         if (found := self._after.get(key)) is None:
             found = self._after[key] = self._with(span, np.where(centre.part(span) == RIM, RIM, level))
         return found
 
     def pasted(self, span: PlaneSpan, other: CellLevels) -> CellLevels:
-        """Return a copy in which a part has the levels of `other`."""
+        """Return a copy in which one part has the levels that this part has in `other`."""
         key = span, other
         if (found := self._after.get(key)) is None:
             found = self._after[key] = self._with(span, other.part(span))
@@ -94,7 +96,7 @@ class CellLevels:
         return found
 
     def raised(self, count: int) -> CellLevels:
-        """Return a copy in which each level that an update has written is higher by `count`."""
+        """Return a copy in which all levels that updates have written are increased by `count`."""
         levels = self.levels
         return self.shape.cells(np.where((levels > 0) & (levels != RIM), levels + count, levels).astype(np.int32))
 
@@ -107,7 +109,8 @@ class CellLevels:
 
 
 class Shape:
-    """A part of a plane, and all contents that this part has had so far. Equal contents are one object."""
+    """A part of a plane, and all contents that this part has had so far. Equal contents are represented by one
+    object."""
 
     def __init__(self, span: PlaneSpan) -> None:
         self.span = span
@@ -122,8 +125,8 @@ class Shape:
 
 
 class Frame:
-    """The part of a plane that a block has in a slot. Contents of different blocks are different objects, even if their
-    levels are equal."""
+    """The part of a plane that a block holds in a slot. The contents of different blocks are different objects, even if
+    their levels are equal."""
 
     def __init__(self, shape: Shape) -> None:
         self.shape = shape
@@ -131,14 +134,14 @@ class Frame:
         self.empty = self.content(shape.empty)
 
     def content(self, cells: CellLevels) -> SlotContent:
-        """Return the content of a slot with these cells. Equal cells give the same object."""
+        """Return the content of a slot with these cells. For equal cells, the function returns the same object."""
         if (found := self._known.get(cells)) is None:
             found = self._known[cells] = SlotContent(self, cells)
         return found
 
 
 class SlotContent:
-    """The levels of a block's cells in a slot."""
+    """The levels of the cells that a block holds in a slot."""
 
     __slots__ = ("cells", "frame")
 
@@ -176,12 +179,12 @@ class Runs(Generic[Value]):
 
     @property
     def ends(self) -> tuple[int, int]:
-        """The end of the first range and the beginning of the last range."""
+        """The plane at which the first range ends, and the plane at which the last range begins."""
         return self._starts[min(1, len(self._starts) - 1)], self._starts[-1]
 
     def advance(self, z0: int, z1: int, distance: int, times: int) -> None:
-        """Move the values of planes z0 <= z < z1 up by `distance` planes, and do this `times` times. The planes that
-        become free get copies of the values of the `distance` planes below z0."""
+        """Move the values of planes z0 <= z < z1 up by `distance` planes, `times` times. The planes that become free
+        get copies of the values of the `distance` planes below z0."""
         window, left = self.over(z0, z1), self.over(z0 - distance, z0)
         for moves in range(1, times + 1) if len(left) > 1 else ():
             for first, end, value in left:
@@ -195,8 +198,8 @@ class Runs(Generic[Value]):
 def together(
     one: Iterable[tuple[int, int, Value]], other: Iterable[tuple[int, int, Value]]
 ) -> Iterator[tuple[int, int, Value, Value]]:
-    """Combine two lists of ranges of the same planes. Yield ranges that end where a range of either list ends, with
-    both values."""
+    """Combine two lists of ranges that cover the same planes. A range of the result ends wherever a range of either
+    list ends. Yield each range with its two values, one from each list."""
     second = iter(other)
     _, end_of_other, beside = next(second)
     for z0, end, value in one:
@@ -209,24 +212,24 @@ def together(
 
 
 def common(one: PlaneSpan, other: PlaneSpan) -> PlaneSpan | None:
-    """Return the part that two parts of a plane share, or None if they share no cell."""
+    """Return the intersection of two parts of a plane, or None if they share no cell."""
     y0, y1 = max(one[0], other[0]), min(one[1], other[1])
     x0, x1 = max(one[2], other[2]), min(one[3], other[3])
     return (y0, y1, x0, x1) if y0 < y1 and x0 < x1 else None
 
 
 class Slots:
-    """The slots of one ring. Plane z of a block has the place z + shift, where shift belongs to the block. The plane's
-    slot is this place modulo the number of slots. A resident ring has one slot for each plane. All blocks share these
-    slots, whose frame is `disk`."""
+    """The slots of one ring. Plane z of a block has the position z + shift, where `shift` is a number of the block. The
+    slot of the plane is this position modulo the number of slots. A resident ring has one slot for each plane. All
+    blocks share these slots. The frame of these slots is `disk`."""
 
     def __init__(self, ring: Ring, number: int, disk: Frame) -> None:
         self.ring, self._number, self._disk = ring, number, disk
         self.runs: Runs[SlotContent | None] = Runs(None)
 
     def place(self, frame: Frame, shift: int, z0: int, z1: int, spans: Sequence[PlaneSpan], cells: CellLevels) -> None:
-        """Put the parts `spans` of planes z0 <= z < z1 of a block into their slots. Other planes that are in these
-        slots are removed."""
+        """Put the parts `spans` of planes z0 <= z < z1 of a block into their slots. If a slot holds another plane, this
+        other plane is removed."""
         if self.ring.resident:
             frame, shift = self._disk, 0
         runs, first, end = self.runs, z0 + shift, z1 + shift
@@ -265,7 +268,7 @@ class Slots:
 
 @dataclass(frozen=True)
 class Part:
-    """The part of a plane that a level updates, and the parts that the level reads from planes within reach."""
+    """The part of a plane that a level updates, and the parts of this and neighbouring planes that the level reads."""
 
     area: PlaneSpan
     seen: tuple[PlaneSpan, ...]
@@ -306,11 +309,11 @@ class Parts:
 
 
 def planes_seen(problem: Problem, z0: int, z1: int) -> Ranges:
-    """Return the positions of all planes that are read when the planes at positions z0 <= z < z1 are updated."""
+    """Return the positions of all planes that an update of the planes at positions z0 <= z < z1 reads."""
     reach, count = problem.radius_z, problem.planes
     if not problem.periodic[0]:
         return [(max(0, z0 - reach), min(count, z1 + reach))]
-    # neighbours in this order are at opposite ends of the grid, so two of them together read this whole range
+    # successive planes of this order are at opposite ends of the grid, so two of them together read this whole range
     if z1 - z0 > 1:
         return [(max(0, z0 - 2 * reach), min(count, z1 + 2 * reach))]
     plane = z0 // 2 if z0 % 2 == 0 else count - 1 - z0 // 2
@@ -320,13 +323,13 @@ def planes_seen(problem: Problem, z0: int, z1: int) -> Ranges:
 
 
 def rows_seen(problem: Problem, area: Rectangle) -> Ranges:
-    """Return the rows that are read when a part of a plane is updated."""
+    """Return the rows that an update of a part of a plane reads."""
     return _seen(area.y0, area.y1, problem.radius_y, problem.shape[1], problem.periodic[1])
 
 
 def columns_seen(problem: Problem, area: Rectangle) -> Ranges:
-    """Return which cells of a row are read when a part of a plane is updated. If both sides are fixed, kernels also
-    read padding."""
+    """Return the range of cells of a row that an update of a part of a plane reads. If both sides are fixed, kernels
+    also read padding."""
     nx, reach = problem.shape[2], problem.radii[2]
     if problem.sides[2] == ("fixed", "fixed"):
         return _seen(area.x0, area.x1, reach, problem.pitch_cells, False)
@@ -389,9 +392,9 @@ def _coordinates(problem: Problem, one: Pass) -> tuple[set[int], set[int]]:
 
 @dataclass(frozen=True)
 class Use:
-    """A level's read of cells in a ring. Level `wanted` must have written these cells. If `moves` is true, the
-    equivalent level n levels later reads cells that level wanted + n wrote. If `beside` is true, neighbouring cells are
-    also read."""
+    """Describes which cells of a ring one level reads. Level `wanted` must have written these cells. If `moves` is
+    true, an equivalent level that comes n levels later reads cells that level wanted + n wrote. If `beside` is true,
+    the level also reads neighbouring cells."""
 
     field: int
     ring: int
@@ -402,16 +405,17 @@ class Use:
 
 @dataclass(frozen=True)
 class LevelUses:
-    """The values that a level reads. For each target, the object also has the ring of the newest values and the ring
-    that the level writes."""
+    """The values that a level reads. `targets` has two rings for each target: the ring of the newest values, and the
+    ring that the level writes."""
 
     reads: tuple[Use, ...]
     targets: tuple[tuple[int, int], ...]
 
 
 class Uses:
-    """The reads and writes of each level. Copies are written alternately, so each level is equivalent to the level that
-    is `cycle` levels earlier. Only the first `cycle` levels differ, because they read values from before the pass."""
+    """The reads and writes of each level. The copies of a field are written alternately, so each level is equivalent to
+    the level that comes `cycle` levels before it. Only the first `cycle` levels are different, because they read values
+    from before the pass."""
 
     def __init__(self, problem: Problem, levels: int) -> None:
         self._problem, self._levels = problem, levels
@@ -439,8 +443,8 @@ class Uses:
         return self.ring(field, version.copy), version.level + self._levels - alike
 
     def of(self, level: int) -> tuple[LevelUses, int]:
-        """Return the reads and writes of an equivalent earlier level, and the number of levels from that level to
-        `level`."""
+        """Return the reads and writes of an earlier level that is equivalent to `level`, and the difference between the
+        numbers of the two levels."""
         alike = self._alike(level)
         if alike not in self._known:
             self._known[alike] = self._uses(alike)

@@ -1,7 +1,7 @@
 """Predict the cost of a plan. Bytes and memory are exact. Seconds come from a simulated time line.
 
-One thread takes the actions of a pass in order. The thread starts transfers but does not wait for them. Reads and
-writes continue at the same time, while the thread updates cells. An update waits for the planes that it reads:
+One thread executes the actions of a pass in order. It starts transfers, but does not wait until they end. So reads and
+writes are in progress while the thread updates cells. Only an update waits, for the planes that it reads:
 
     read    |0 |1 |2 |3
     update     |0  |1  |2  |3         nothing hides the first read; later updates wait only if transfers take
@@ -36,8 +36,8 @@ TOGETHER_BYTES = 1 << 20
 
 
 def transfer_bytes(problem: Problem, action: Read | Write) -> int:
-    """Return the bytes that a Read or Write moves. The transfer of a plane's last cell includes the tail of the plane's
-    record."""
+    """Return the bytes that a Read or Write moves. A transfer that includes the last cell of a plane also includes the
+    tail of the record."""
     area, has_records = action.area, action.array in ("source", "target", "statics")
     last = area.y1 == problem.shape[1] and area.x1 == problem.pitch_cells and has_records
     each = (action.z1 - action.z0) * (area.cells * problem.item_bytes + (problem.tail_bytes if last else 0))
@@ -53,7 +53,7 @@ def arrays_moved(problem: Problem, action: Read | Write) -> int:
 
 
 def cell_updates(problem: Problem, action: Update) -> int:
-    """Return the number of cells that an Update updates, over all its levels. The number includes the rim in x, because
+    """Return the number of cells that an Update updates, summed over its levels. The rim in x is included, because
     kernels also update the rim in x."""
     if action.region is EVERYTHING or action.region == EVERYTHING:
         below = updates_below(problem, action.levels, action.zeta0)
@@ -72,10 +72,11 @@ def cell_updates(problem: Problem, action: Update) -> int:
 
 
 def updates_below(problem: Problem, levels: int, zeta: int) -> int:
-    """Return the number of plane updates of a pass, over all levels, whose skewed coordinate is below `zeta`."""
+    """Return the number of updates of whole planes in a pass, summed over all levels. Only updates whose skewed
+    coordinate is below `zeta` count."""
     planes = problem.end_plane - problem.first_plane
-    # Level t has updated clamp(zeta - first - skew*(t-1), 0, planes) planes. The sum over t is a constant part and an
-    # arithmetic series.
+    # At level t, clamp(zeta - first - skew*(t-1), 0, planes) planes are below `zeta`. The sum over t consists of a
+    # constant part and an arithmetic series.
     ahead, skew = zeta - problem.first_plane, problem.skew_z
     whole = max(0, min(levels, (ahead - planes) // skew + 1))
     partly = max(0, min(levels, -(-ahead // skew)))
@@ -106,7 +107,7 @@ def _at(bound: Bound, level: NDArray[np.int64]) -> NDArray[np.int64]:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A "read", "update", "write" or "flush" that lasts from `start` to `end`, in seconds."""
+    """A period of the time line, from `start` to `end` in seconds. Its kind is "read", "update", "write" or "flush"."""
 
     what: str
     start: float
@@ -116,8 +117,8 @@ class Span:
 def timeline(
     problem: Problem, one: Pass, machine: Machine, cells_per_second: float, seconds_aside: float = 0.0
 ) -> Iterator[Span]:
-    """Yield the spans of one pass, in the order of their ends. `seconds_aside` is the cores' time for all work except
-    updates. An equal share of this time is added to each update."""
+    """Yield the spans of one pass, sorted by the times at which they end. `seconds_aside` is the time of the cores for
+    all work except updates. An equal share of this time is added to each update."""
     transfers, shift = _Transfers(machine.device), 0
     each_aside = seconds_aside / max(1, sum(isinstance(action, Update) for action in one.actions))
     for action in one.actions:
@@ -148,7 +149,7 @@ def timeline(
 
 @dataclass(frozen=True, slots=True)
 class _Planes:
-    """Planes z0 <= z < z1 of updated or static fields. If a plane has arrived only in part, z0 is not a whole
+    """Planes z0 <= z < z1 of updated or static fields. If only a part of a plane has arrived, z0 is not a whole
     number."""
 
     z0: float
@@ -161,12 +162,13 @@ class _Planes:
 
 
 class _Transfers:
-    """Transfers that have begun and not ended. `now` is the time of the thread that starts them."""
+    """Transfers that have begun and have not ended. `now` is the current time of the thread that starts the
+    transfers."""
 
     def __init__(self, device: StorageRates) -> None:
         self._device = device
-        self._reads: deque[tuple[_Planes, float]] = deque()  # Planes, and their bytes that are not read yet.
-        self._read = self._written = 0.0  # Bytes that are not read yet, and bytes that are not written yet.
+        self._reads: deque[tuple[_Planes, float]] = deque()  # Planes, and the bytes of them that are not read yet.
+        self._read = self._written = 0.0  # The numbers of all bytes that are not read, or not written, yet.
         self.now = 0.0
 
     def begin_read(self, planes: _Planes, count: int) -> None:
@@ -177,8 +179,8 @@ class _Transfers:
         self._written += count
 
     def wait_for(self, z_end: int, z_end_static: int) -> Iterator[Span]:
-        """Let time pass until updated fields have arrived below plane `z_end`, and static fields below plane
-        `z_end_static`. Planes that were requested earlier arrive before them."""
+        """Let time pass until all planes of updated fields below `z_end` have arrived, and all planes of static fields
+        below `z_end_static`. Planes arrive in the order of their requests."""
         needed = before = 0.0
         for planes, count in self._reads:
             if share := planes.share_below(z_end_static if planes.are_static else z_end):
@@ -210,8 +212,8 @@ class _Transfers:
             yield from self.go_on(step)
 
     def _step(self, seconds: float) -> tuple[float, float, float]:
-        """Return a time, and the bytes that are read and written in this time. The time ends when all reads or all
-        writes have ended, or after `seconds`."""
+        """Return the length of the next period, and the bytes that are read and written in it. The period ends when all
+        reads have ended, when all writes have ended, or after `seconds`."""
         device = self._device
         if self._read > 0 and self._written > 0:
             each = device.mixed_bytes_per_second / 2
@@ -236,7 +238,7 @@ class _Transfers:
 
 
 def _rest(whole: float, part: float) -> float:
-    """Return `whole` - `part`, or 0 if the difference is only a rounding error."""
+    """Return the difference `whole` - `part`, or 0 if this difference is only a rounding error."""
     return whole - part if whole - part > 1e-6 * part else 0.0
 
 
@@ -252,7 +254,7 @@ def predict(
     """Predict the bytes, memory and seconds of a whole plan. `acquisition_bytes` are added to the memory of the
     window."""
     cell_rate = rate(sizes)
-    # predict each object once, because most passes of a plan are the same object
+    # predict the cost of each object once, because most passes of a plan are the same object
     distinct = {id(one): one for one in passes}
     costs = {key: _pass_cost(problem, one, machine, cell_rate) for key, one in distinct.items()}
     every = [costs[id(one)] for one in passes]
@@ -287,8 +289,8 @@ def _pass_cost(problem: Problem, one: Pass, machine: Machine, cell_rate: float) 
 
 
 def aside_seconds(problem: Problem, one: Pass, machine: Machine) -> float:
-    """Return the cores' time in a pass for all work except updates: checksums, requests, cache misses, and the time to
-    begin and end each slab."""
+    """Return the time of the cores in a pass for all work except updates: checksums, requests, cache misses, and the
+    begin and end of each slab."""
     moves = [action for action in one.actions if isinstance(action, Read | Write)]
     moved = sum(transfer_bytes(problem, move) for move in moves)
     missed = moved * min(1.0, machine.last_cache_bytes / one.window.bytes) / MEMORY_BYTES_PER_SECOND

@@ -1,8 +1,10 @@
-"""Compute the shapes that `outcrop plan --draw` shows. They are numbers, so no picture library is needed.
+"""Compute the shapes that `outcrop plan --draw` shows. The shapes are lists of numbers, so this module needs no library
+for pictures.
 
-`slabs`       The planes of each Update. One axis is z, the other is the level. From level to level, the planes lie
-              lower by the skew.
-`tiles`       The cache tiles of a slab. One axis is y, or z for grids with few rows. The other is the level.
+`slabs`       The planes of each Update. One axis of the drawing is z, the other is the level. With each level, the
+              planes lie lower by the skew.
+`tiles`       The cache tiles of a slab. One axis of the drawing is y, or z for grids with few rows. The other axis is
+              the level.
 `time line`   Transfers and updates over time, as plan/cost.py predicts them.
 """
 
@@ -20,10 +22,10 @@ from outcrop.plan.problem import Problem
 
 @dataclass(frozen=True)
 class Patch:
-    """The outline of a set of points (cell, level), given by its corners in order. In the drawing, level t extends from
-    t - 1/2 to t + 1/2.
+    """The outline of a set of points (cell, level). The outline is a list of its corners in order. In the drawing,
+    level t extends from t - 1/2 to t + 1/2.
 
-    Patches with the same `wave` do not wait for each other.
+    Patches with the same number `wave` do not wait for each other.
     """
 
     corners: tuple[tuple[float, float], ...]
@@ -31,7 +33,8 @@ class Patch:
 
 
 def slab_patches(problem: Problem, one: Pass) -> tuple[Patch, ...]:
-    """Return the planes of each Update of a pass, in the coordinates (z, level). Every slab has its own wave."""
+    """Return a patch with the planes of each Update of a pass, in the coordinates (z, level). Every slab has its own
+    wave."""
     patches: list[Patch] = []
     drawn: set[tuple[object, ...]] = set()
     for action in one.actions:
@@ -81,8 +84,8 @@ def tile_patches(problem: Problem, sizes: Sizes, levels: int) -> tuple[Patch, ..
 
 
 def drawn_zeta(problem: Problem, sizes: Sizes, levels: int) -> int:
-    """Return the zeta at which the drawn slab begins. It is the first slab that has planes of the grid at the last of
-    `levels`."""
+    """Return the value of zeta at which the drawn slab begins. The drawn slab is the first one that has planes of the
+    grid at the last of `levels`."""
     return problem.first_plane + problem.skew_z * (levels - 1) // sizes.slab * sizes.slab
 
 
@@ -112,7 +115,7 @@ def time_line(plan: Plan, one: Pass, machine: Machine) -> tuple[Span, ...]:
 
 
 def _merged(spans: Iterable[Span]) -> Iterator[Span]:
-    """Yield the spans. Adjacent reads are joined into one span, and so are adjacent writes."""
+    """Yield the spans, but join adjacent reads into one span and adjacent writes into one span."""
     last: dict[str, Span] = {}
     for span in spans:
         before = last.get(span.what)

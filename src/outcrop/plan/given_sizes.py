@@ -1,4 +1,4 @@
-"""Sizes that the user has given. The tuner chooses the other sizes.
+"""The sizes that the user has given. The tuner chooses all other sizes.
 
     `bt`         The number of time steps of a pass. A run with fewer steps has one pass.
     `by`         The number of rows of a block at level 1.
@@ -6,8 +6,8 @@
     `slab`       The number of planes that are updated together.
     `diamond`    Half the height of the cache tiles, in levels.
 
-A scheme has some of these sizes (`Scheme.sizes`). If a user gives a size, the scheme lists only candidates with this
-size.
+Each scheme has some of these sizes (`Scheme.sizes`). If the user gives a size, the scheme lists only candidates with
+this size.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MAX_STEPS_OF_PASS = 10_000
 
 @dataclass(frozen=True)
 class GivenSizes:
-    """Sizes of at least 1 that the user has given. The tuner chooses each size that is None."""
+    """The sizes that the user has given, which are at least 1. The tuner chooses each size that is None."""
 
     bt: int | None = None
     bx: int | None = None
@@ -44,13 +44,13 @@ class GivenSizes:
         return {name: size for name, size in every if size is not None}
 
     def or_any(self, name: str, tried: Iterable[int]) -> Iterable[int]:
-        """Return the given size of that name. If it is not given, return all sizes in `tried`."""
+        """Return the size `name` if the user has given it. Otherwise, return all sizes in `tried`."""
         size = self.to_dict().get(name)
         return tried if size is None else (size,)
 
     def levels(self, problem: Problem, tried: Iterable[int]) -> Iterable[int]:
-        """Return the given number of levels of a pass, at most the levels of the run. If it is not given, return all
-        numbers in `tried`."""
+        """Return the number of levels of a pass if the user has given it, but at most the levels of the run. Otherwise,
+        return all numbers in `tried`."""
         return tried if self.bt is None else (max(1, min(self.bt, problem.steps)) * problem.stages,)
 
     def __bool__(self) -> bool:
@@ -65,9 +65,9 @@ NAMES = tuple(one.name for one in fields(GivenSizes))
 
 
 def with_sizes(schemes: Sequence[Scheme], problem: Problem, given: GivenSizes) -> list[Scheme]:
-    """Select from `schemes` the schemes that have all given sizes, and return them. Their candidates have these sizes.
+    """Return those of `schemes` that have all given sizes. The candidates of the returned schemes have these sizes.
 
-    Raises InputError if no scheme has all these sizes, or if a size is not possible on this grid.
+    Raises InputError if no scheme has all given sizes, or if a size is not possible on this grid.
     """
     if not given:
         return list(schemes)

@@ -1,9 +1,10 @@
-"""The figures of a machine that planning needs. They are measured on this machine, or declared for another machine.
+"""The figures of a machine that planning needs. The figures are measured on this machine, or declared for another
+machine.
 
-If cells are in the caches, a declared machine updates them at the declared rate. The bandwidth of the machine's memory
-limits all other updates. A plain sweep moves three words for each cell. It reads the old value, fetches the cache line
-of the new value, and writes the new value. A diamond of half height D moves these words once for D levels. A band of
-half height D moves them once for 2 D levels. For diamonds:
+The model of a declared machine has two limits. Cells in the caches are updated at the declared rate. The bandwidth of
+the memory limits all other updates. A plain sweep moves three words for each cell. It reads the old value, fetches the
+cache line of the new value, and writes the new value. A diamond of half height D moves these words once for D levels. A
+band of half height D moves them once for 2 D levels. For diamonds:
 
     rate(D) = min(declared, memory bandwidth / (3 e / D)),  e bytes per cell, D = 1 for plain sweeps
 """
@@ -32,8 +33,8 @@ NARROW_BLOCK_COST = 0.3
 
 @dataclass(frozen=True)
 class StorageRates:
-    """Bandwidths of the storage in bytes per second. For the mixed bandwidth, equal numbers of reads and writes take
-    place at the same time, and the bytes of both count. A flush takes `seconds_flush`."""
+    """The bandwidths of the storage in bytes per second. The mixed bandwidth is for equal numbers of reads and writes
+    at the same time. It counts the bytes of both. A flush takes `seconds_flush`."""
 
     read_bytes_per_second: float
     write_bytes_per_second: float
@@ -56,9 +57,10 @@ class Machine:
 
 
 def edge_factor(problem: Problem, sizes: Sizes) -> float:
-    """Return the factor by which the edges of slabs and blocks of these sizes make updates slower.
+    """Return the factor by which updates become slower at the edges of slabs and blocks of these sizes.
 
-    A tile of 2 D levels touches 2 r D planes outside its slab. An edge of a block cuts tiles in about 2 r D rows.
+    A tile of 2 D levels touches 2 r D planes outside its slab. Near an edge of a block, about 2 r D rows are in tiles
+    that the edge cuts.
     """
     tile = 2 * problem.skew_z * min(sizes.diamond, sizes.levels)
     rows = sizes.block_y or problem.shape[1]
@@ -68,7 +70,8 @@ def edge_factor(problem: Problem, sizes: Sizes) -> float:
 
 @dataclass(frozen=True)
 class DeclaredMachine:
-    """The figures of a machine from a file, for all `cores` together. Only `cache_bytes` is the size for one core.
+    """The figures of a machine from a machine file, for all `cores` together. Only `cache_bytes` is the size for one
+    core.
 
     A run may use `usable_bytes` of `memory_bytes`. If `usable_bytes` is 0, the file does not declare it.
     `updates_per_second` has the rate of cell updates for each dtype, with temporal blocking for the caches.
@@ -85,8 +88,8 @@ class DeclaredMachine:
     updates_per_second: dict[str, float]
 
     def machine(self, threads: int) -> Machine:
-        """Return the machine with `threads` threads. The rate of checksums is assumed to be the bandwidth of the
-        memory."""
+        """Return the figures of this machine for a run with `threads` threads. The rate of checksums is assumed to be
+        the bandwidth of the memory."""
         return Machine(
             threads=threads,
             memory_bytes=self.memory_bytes,
@@ -97,8 +100,8 @@ class DeclaredMachine:
         )
 
     def update_rate(self, problem: Problem, threads: int) -> UpdateRate:
-        """Return a function that gives the cell updates per second for sizes. Raises InputError if no rate is declared
-        for the problem's dtype."""
+        """Return a function that maps sizes to cell updates per second. Raises InputError if no rate is declared for
+        the problem's dtype."""
         if problem.dtype not in self.updates_per_second:
             known = ", ".join(f"updates.{dtype}" for dtype in self.updates_per_second)
             raise InputError(

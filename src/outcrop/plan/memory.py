@@ -2,12 +2,12 @@
 
     budget:  | window: rings of slots       | staging: slots | points | values of the steps of a pass |
 
-The window has rings of slots for the copies of all fields (core/outcrop/exec/window.hpp). Snapshots are collected in
-the slots of the staging until they are written (core/outcrop/exec/snapshots.hpp). Sources and receivers have one value
-for each point and step of a pass (acquisition.hpp). The smallest budget includes the minimum of staging and of these
-values. The staging may use up to 1/SHARE of the memory above the smallest budget. The values may use the same share.
-More staging allows longer writes, so that updates can hide a slower device. Memory for more values allows passes with
-more steps.
+The window has rings of slots for the copies of all fields (core/outcrop/exec/window.hpp). The staging is the memory in
+which snapshots are collected until they are written (core/outcrop/exec/snapshots.hpp). Sources and receivers have one
+value for each point and step of a pass (acquisition.hpp). The smallest budget includes the minimum memory for staging
+and for these values. The staging may use up to 1/SHARE of the memory above the smallest budget. The values may use the
+same share. With more staging, a write can take longer before updates must wait for it. With memory for more values, a
+pass can have more steps.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ class Ring:
 
 @dataclass(frozen=True)
 class Window:
-    """The sizes of all rings. `ring_planes` has the number of slots in a ring for a first copy, for a second copy, and
-    for a static field. `copies` has the number of rings of each of these three kinds. Neither `ring_planes` nor
-    `copies` includes the `resident` rings of static fields."""
+    """The sizes of all rings. There are three kinds of rings: for first copies, for second copies, and for static
+    fields. `ring_planes` has the number of slots of a ring of each kind, and `copies` has the number of rings of each
+    kind. Both leave out the `resident` rings of static fields."""
 
     ring_planes: tuple[int, int, int]
     slot_bytes: int
@@ -54,7 +54,7 @@ class Window:
 
     @property
     def bytes(self) -> int:
-        """The total size, exactly as the core allocates it."""
+        """The total number of bytes, exactly as the core allocates them."""
         slots = sum(planes * copies for planes, copies in zip(self.ring_planes, self.copies, strict=True))
         others = sum(ring.planes * ring.slot_bytes for ring in self.resident)
         return slots * self.slot_bytes + others + gaps_bytes(sum(self.copies) + len(self.resident))
@@ -96,7 +96,7 @@ def slot_bytes(problem: Problem, frame: Rectangle) -> int:
 
 
 def slots_within(problem: Problem, slot: int, budget_bytes: int) -> int:
-    """Return how many slots of `slot` bytes all rings together may have within a budget."""
+    """Return the maximum number of slots of `slot` bytes that all rings together can have within a budget."""
     return max(0, budget_bytes - gaps_bytes(problem.rings)) // slot
 
 
@@ -114,7 +114,7 @@ class Staging:
 
     @property
     def bytes(self) -> int:
-        """The total size, exactly as the core allocates it."""
+        """The total number of bytes, exactly as the core allocates them."""
         return self.slots * self.slot_bytes
 
 
@@ -124,7 +124,7 @@ MAX_STAGING = Staging(MAX_SLOTS, MAX_SLOT_BYTES)
 
 @dataclass(frozen=True)
 class AcquisitionMemory:
-    """The memory that a plan reserves for acquisition. It is enough for passes of up to `max_steps` steps."""
+    """The memory that a plan reserves for acquisition. The memory is enough for passes of up to `max_steps` steps."""
 
     staging: Staging = Staging()
     point_bytes: int = 0
@@ -146,16 +146,16 @@ def min_acquisition_memory(demand: AcquisitionDemand, steps: int) -> Acquisition
 
 
 def acquisition_memory(demand: AcquisitionDemand, steps: int, max_steps: int, spare_bytes: int) -> AcquisitionMemory:
-    """Return the memory for acquisition. The budget is `spare_bytes` larger than the smallest budget. A pass has at
-    least `steps` steps. `max_steps` is the number of steps of the run, which no pass can exceed."""
+    """Return the memory for acquisition. `spare_bytes` is the part of the budget above the smallest budget. A pass has
+    at least `steps` steps. `max_steps` is the number of steps of the run, which no pass can exceed."""
     room = max(0, spare_bytes) // SHARE
     fitting = min(max_steps, steps + room // demand.step_bytes) if demand.step_bytes else max_steps
     return AcquisitionMemory(_staging(demand, room), demand.point_bytes, demand.step_bytes, fitting)
 
 
 def _staging(demand: AcquisitionDemand, room_bytes: int) -> Staging:
-    """Choose the number and the size of the slots. If memory is short, slots first become smaller. Only then their
-    number falls, because each plane of a slab may need its own slot."""
+    """Choose the number and the size of the slots. If memory is short, the slots become smaller first. The number of
+    slots is reduced last, because each plane of a slab may need its own slot."""
     if not demand.snapshot_bytes:
         return Staging()
     total = max(MIN_STAGING.bytes, min(MAX_STAGING.bytes, demand.snapshot_bytes, MIN_STAGING.bytes + room_bytes))

@@ -1,15 +1,16 @@
-"""Choose the place of static fields during a run. No stage updates a static field. The functions of placement.py make
-the texts of the reasons.
+"""Choose the place of static fields during a run. No stage updates a static field. Functions of placement.py make the
+texts that give the reason for the place.
 
-    `memory`   Only the first pass reads the static fields. They stay in memory, so less memory is left for other
-    fields.
-    `disk`     The window has only those planes of static fields that updates need. Each pass reads all planes again.
+    `memory`   Only the first pass reads the static fields. They then stay in memory, so less memory is left for other
+               fields.
+    `disk`     The window holds only the planes of static fields that the current updates need. Each pass reads all
+               planes again.
 
 All static fields go to one place, because each of them takes the same amount of memory and is read equally often. The
 cost of a place depends on the slabs and levels that the rest of the memory allows. So `possible` checks which places
 have room, and the tuner predicts the cost of whole plans with each place. `taken` returns the fastest of these plans.
-If several plans are equally fast, `taken` returns the plan with the least memory. `explained` gives the reason for the
-place.
+If several plans are equally fast, `taken` returns the one that needs the least memory. `explained` returns the reason
+for the place.
 """
 
 from __future__ import annotations
@@ -42,23 +43,23 @@ def possible(problem: Problem, budget_bytes: int) -> tuple[bool, ...]:
 
 
 def taken(candidates: Sequence[Candidate]) -> Candidate:
-    """Return the best of `candidates`, which all fit the budget."""
+    """Return the best one of `candidates`. All candidates fit the budget."""
     limit = EQUALLY_FAST * min(one.seconds for one in candidates)
     equally_fast = [one for one in candidates if one.seconds <= limit]
     return min(equally_fast, key=lambda one: (one.predicted.memory_bytes, one.sizes.keeps_statics, one.seconds))
 
 
 def place_of(sizes: Sizes) -> str:
-    """Return the place of static fields in plans of these sizes."""
+    """Return the place of static fields in a plan with these sizes."""
     return MEMORY if sizes.keeps_statics else DISK
 
 
 def explained(plan: Plan, considered: Sequence[Candidate], machine: Machine, may_stay: bool) -> list[PlacementRow]:
-    """Return a row for each static field. It has the field's bytes in the window, the seconds of its transfers in the
-    run, and the reason for its place.
+    """Return a row of the table for each static field. A row has the bytes of the field in the window, the seconds of
+    its transfers in the whole run, and the reason for its place.
 
-    `considered` are all candidates whose costs were predicted, with the plan's own entry first. `may_stay` is true if
-    the scheme of a candidate can keep static fields in memory.
+    `considered` are all candidates whose costs were predicted. The first one belongs to the plan itself. `may_stay` is
+    true if the scheme of a candidate can keep static fields in memory.
     """
     problem, place = plan.problem, place_of(plan.sizes)
     statics = [(number, one) for number, one in enumerate(problem.fields) if one.is_static]

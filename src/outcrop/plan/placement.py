@@ -1,24 +1,24 @@
 """Choose a place for each thing. A thing is an array of a user or a field of a run. Each thing has several possible
-places, but a place may not have room for all things.
+places. Not every place has room for all things.
 
     demand: image ─┬─ choice: dram    takes 8 GiB of dram    0.1 s of transfers a step
                    └─ choice: nvme0   takes 8 GiB of nvme0   2.7 s
     demand: result ── choice: dram    ...
 
-A step takes as long as its computation or as all its transfers together, whichever is longer. Transfers run at the same
-time as the computation. But they run one after another, because the same cores make all transfers. The best placement
-has, in this order:
+A step takes as long as its computation or as all its transfers together, whichever is longer. Transfers and computation
+run at the same time. But the transfers run one after another, because the same cores make all of them. The best
+placement has, in this order:
 
 1. the shortest step;
-2. the shortest transfers of updated things. These things go to the fastest place with room, even if a step can hide
-   slower transfers;
-3. the fewest bytes of read-only things in the fastest place. Then the bytes in the second fastest place count, and so
-   on. Thus read-only things go to the slowest place that does not delay a step.
+2. the shortest time for transfers of updated things. So these things go to the fastest place that has room, even if a
+step can hide slower transfers;
+3. the fewest bytes of read-only things in the fastest place, then in the second fastest place, and so on. So read-only
+things go to the slowest place that does not delay a step.
 
 The search is exact and depth first. It skips a branch that cannot become better than the best placement found so far.
 After MAX_BRANCHES branches, the search stops and returns the best placement found so far, with `is_best` false.
 
-Arrays of users and fields of a run are placed in the same way and reported in the same table.
+This module places the arrays of users and the fields of a run in the same way. The same kind of table reports both.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ MAX_BRANCHES = 30_000
 
 @dataclass(frozen=True)
 class Choice:
-    """A possible place of a thing. `takes` are the bytes that the thing takes of this place and of other places.
-    `transfer_seconds` is the time of its transfers in each step."""
+    """A possible place of a thing. `takes` has the bytes that the thing then needs in this place and in other places.
+    `transfer_seconds` is the time that the transfers of the thing take in each step."""
 
     place: str
     takes: tuple[tuple[str, int], ...]
@@ -59,7 +59,8 @@ class Demand:
 
 @dataclass(frozen=True)
 class Assignment:
-    """The choice for each demand, in the order of the demands. `is_best` is false if the search stopped early."""
+    """The result of a search: the choice for each demand, in the order of the demands. `is_best` is false if the search
+    stopped early."""
 
     chosen: tuple[Choice, ...]
     seconds_per_step: float
@@ -82,9 +83,9 @@ def assign(demands: Sequence[Demand], free_bytes: Mapping[str, int], computing_s
 
 
 def cost(demands: Sequence[Demand], chosen: Sequence[Choice], places: Sequence[str], computing_seconds: float) -> Cost:
-    """Return the cost to be minimised. The first number is the nanoseconds of a step. The second number is the
-    nanoseconds of transfers of updated things. The other numbers are the bytes of read-only things in each of `places`,
-    with the fastest place first. Costs are compared in this order."""
+    """Return the cost to be minimised, a tuple of numbers. The first number is the time of a step in nanoseconds. The
+    second number is the time of the transfers of updated things. The other numbers are the bytes of read-only things in
+    each of `places`, with the fastest place first. Of two costs, the first number that differs decides."""
     pairs = list(zip(demands, chosen, strict=True))
     step = max(round(computing_seconds * 1e9), sum(one.nanoseconds for one in chosen))
     updated = sum(one.nanoseconds for demand, one in pairs if demand.updated)
@@ -97,7 +98,7 @@ def cost(demands: Sequence[Demand], chosen: Sequence[Choice], places: Sequence[s
 
 
 def fits(chosen: Sequence[Choice], free_bytes: Mapping[str, int]) -> bool:
-    """Return whether the places have room for all choices together."""
+    """Return True if the places have room for all choices together."""
     left = dict(free_bytes)
     for one in chosen:
         for place, count in one.takes:
@@ -120,7 +121,7 @@ class _Search:
             )
             for demand in demands
         ]
-        # Entry n is the minimum cost of all demands except the first n of the order.
+        # Entry n is the minimum cost of the demands that remain after the first n of the order.
         self._least = [(0, 0)]
         for number in reversed(self._order):
             least = min((one.nanoseconds for one in demands[number].choices), default=0)
@@ -131,7 +132,7 @@ class _Search:
         self.branches_left = MAX_BRANCHES
 
     def place(self, depth: int, chosen: dict[int, Choice]) -> None:
-        """Try all choices for all demands except the first `depth` of the order."""
+        """Try all choices for the remaining demands. The first `depth` demands of the order already have a choice."""
         bound = self._bound(depth, chosen)
         self.branches_left -= 1
         if self.branches_left <= 0 or (self._best_cost is not None and bound >= self._best_cost):
@@ -153,8 +154,8 @@ class _Search:
             self._left[place] -= sign * count
 
     def _bound(self, depth: int, chosen: Mapping[int, Choice]) -> Cost:
-        """Return a lower bound of the cost of all placements that include `chosen`. If `chosen` has all demands, return
-        the exact cost."""
+        """Return a lower bound of the cost of all placements that include `chosen`. If `chosen` has a choice for every
+        demand, return the exact cost."""
         demands = [self._demands[number] for number in chosen]
         so_far = sum(one.nanoseconds for one in chosen.values())
         least_step, least_updated = self._least[depth]
@@ -176,7 +177,7 @@ MIN_SHOWN_SECONDS = 0.001
 
 @dataclass(frozen=True)
 class PlacementRow:
-    """A row of the table. `takes` has the bytes that the thing takes of each place. `why` is a text with the reason for
+    """A row of the table. `takes` has the bytes that the thing needs in each place. `why` is a text with the reason for
     `place`."""
 
     name: str
@@ -188,7 +189,8 @@ class PlacementRow:
 
 
 def table(what: str, every: Sequence[PlacementRow]) -> list[str]:
-    """Return the lines of a table, with its header first. `what` is the header of the column of names."""
+    """Return the lines of a table. The first line is the header. In the header, `what` is the title of the column of
+    names."""
     rows = [(what, "bytes", "tier", "takes", "transfers", "why")]
     for one in every:
         takes = ", ".join(f"{format_bytes(count)} of {place}" for place, count in one.takes if count) or "nothing"
@@ -203,13 +205,14 @@ def has_no_room(place: str) -> str:
 
 
 def takes_longer(place: str, what: str, seconds: float) -> str:
-    """Return the text of the objection that a place delays `what`, such as "a step"."""
+    """Return the objection that a place delays something, as a text. `what` names the delayed thing, such as "a
+    step"."""
     shown = format_seconds(max(seconds, MIN_SHOWN_SECONDS))
     longer = shown if seconds >= MIN_SHOWN_SECONDS else f"less than {shown}"
     return f"{place} makes {what} {longer} longer"
 
 
 def because(kind: str, objections: Iterable[str]) -> str:
-    """Return the text of the reason for a place: the kind of the reason, and the objections to other places."""
+    """Return a text that gives the reason for a place: the kind of the reason, and the objections to other places."""
     every = ", ".join(objections)
     return f"{kind}: {every}" if every else kind

@@ -1,4 +1,5 @@
-"""A plan: its sizes, passes of actions, and predicted cost. A candidate is a plan without its actions."""
+"""Define a plan, which has sizes, passes of actions, and a predicted cost. A candidate is a plan without its
+actions."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ class Sizes:
                            step.
     `slab`                 The number of planes of zeta that are updated together (b).
     `diamond`              The half height D of the cache tiles, in levels. 0 means plain sweeps.
-    `sweep_rows`           The number of rows of a block of a plain sweep.
+    `sweep_rows`           The number of rows of each block of a plain sweep.
     `planes_per_call`      The number of planes that one call of a kernel updates.
     `block_y`              The number of rows of a block. 0 means that y is not divided.
     `block_x`, `block_z`   The number of cells of a block along the other axes. Only schemes of the literature divide
@@ -42,7 +43,7 @@ class Sizes:
 
 @dataclass(frozen=True)
 class Pass:
-    """One trip over the grid. It advances the grid by `levels` levels and uses the memory of `window`.
+    """One trip of the window over the grid. It advances the grid by `levels` levels and uses the memory of `window`.
 
     `fringe_rows` is the number of rows of each parity in a plane of the array `fringes`, or 0 if the pass has no such
     array. `uses_other` is true if the pass needs the array `other`.
@@ -73,7 +74,7 @@ class Prediction:
 
 @dataclass(frozen=True)
 class Candidate:
-    """The sizes of a scheme and the predicted cost of their plan. The plan's actions are not kept, to save memory."""
+    """The sizes of a plan and its predicted cost. The actions of the plan are not kept, to save memory."""
 
     scheme: str
     sizes: Sizes
@@ -99,7 +100,7 @@ class Plan:
 
     @property
     def memory_bytes(self) -> int:
-        """The bytes of the window and of acquisition. This is all memory that grows with the problem."""
+        """The bytes of the window and of acquisition. No other memory of a run grows with the problem."""
         return self.window.bytes + self.acquisition_bytes
 
     @property

@@ -1,5 +1,5 @@
-"""Make a plan for a problem, a machine and a budget. If the budget is too small, raise an error that names the smallest
-sufficient budget."""
+"""Make a plan for a problem, a machine and a budget. If the budget is too small, an error names the smallest sufficient
+budget."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from outcrop.units import format_bytes
 
 @dataclass(frozen=True)
 class Planned:
-    """The result of planning: a plan within `budget_bytes` that has the sizes `given`. The plan is for this machine or
-    for another one.
+    """The result of planning: a plan that stays within `budget_bytes` and has the sizes `given`. The plan is for this
+    machine or for another one.
 
-    `considered` are the plan's own entry and the best of the other candidates. `updates_origin` is the origin of the
-    update rate: "measured", "assumed", or a text that names the machine whose file declares the rate.
-    `StorageRates.origin` is the origin of the storage's rates. `assumed` has the reason for each rate that is assumed:
+    `considered` has the candidate of the plan itself and the best of the other candidates. `updates_origin` says where
+    the update rate comes from: "measured", "assumed", or a text that names the machine whose file declares the rate.
+    `StorageRates.origin` says the same for the rates of the storage. `assumed` has the reason for each assumed rate:
     {"updates": ..., "storage": ...}.
     """
 
@@ -41,8 +41,8 @@ class Planned:
     assumed: Mapping[str, str]
 
     def require_legal(self) -> None:
-        """Prove that the plan is legal. Later calls do not repeat the proof. If the plan is not legal, raises
-        IllegalPlan, an AssertionError that names the wrong action."""
+        """Prove that the plan is legal. Later calls do not repeat the proof. If the plan is not legal, the method
+        raises IllegalPlan, a kind of AssertionError whose message names the wrong action."""
         _ = self._is_proved
 
     @cached_property
@@ -63,12 +63,12 @@ class Planned:
 
     @property
     def numa_nodes(self) -> int:
-        """The number of NUMA nodes with threads that update cells. 1 for a declared machine."""
+        """The number of NUMA nodes that have threads that update cells. For a declared machine, the number is 1."""
         return 1
 
 
 def make_plan(problem: Problem, machine: Machine, budget_bytes: int, scheme: str, update_rate: UpdateRate) -> Plan:
-    """Call `choose`, and return only the plan without the other candidates."""
+    """Call `choose`, and return only the plan of its result."""
     return choose(problem, machine, budget_bytes, scheme, update_rate).plan
 
 
@@ -80,8 +80,8 @@ def choose(
     update_rate: UpdateRate,
     given: GivenSizes = FREE,
 ) -> TunedPlan:
-    """Choose the cheapest plan of `scheme` within `budget_bytes` that has the sizes `given`. Return this plan and all
-    candidates. With `scheme` "auto", the plan may have any scheme.
+    """Choose the plan with the lowest cost within `budget_bytes`. The plan has the scheme `scheme` and the sizes
+    `given`. Return this plan and all candidates. If `scheme` is "auto", the plan may have any scheme.
 
     Raises BudgetError, which names the smallest sufficient budget, if the budget is too small. Raises InputError for an
     unknown scheme or impossible sizes.
@@ -92,15 +92,15 @@ def choose(
     acquisition = acquisition_memory(problem.acquisition, _min_steps(problem, given), problem.steps, spare_bytes)
     window_bytes = budget_bytes - acquisition.bytes(acquisition.max_steps)
     if scheme == "auto" and not given and window_bytes >= largest_useful_bytes(problem):
-        schemes = schemes[:1]  # memory is sufficient, and the other schemes only save memory
+        schemes = schemes[:1]  # memory holds the whole grid, and the other schemes only save memory
     choice = tune(problem, schemes, machine, window_bytes, update_rate, acquisition)
     assert choice is not None, "the smallest budget has a plan"
     return choice
 
 
 def schemes_for(problem: Problem, scheme: str, given: GivenSizes = FREE) -> list[Scheme]:
-    """Return the scheme of that name with the sizes `given`. For "auto", return all schemes that can run the problem
-    and that check all data that they read.
+    """Return a list with the scheme that the argument names, restricted to the sizes `given`. For "auto", return all
+    schemes that can run the problem and that check all data that they read.
 
     Raises InputError for an unknown name, and for a scheme that cannot run the problem or does not have these sizes.
     """
@@ -128,15 +128,15 @@ def require_budget(problem: Problem, budget_bytes: int, scheme: str = "auto", gi
 
 
 def find_scheme(name: str) -> Scheme:
-    """Return the scheme of that name. Raises InputError for an unknown name. The message lists the known names."""
+    """Return the scheme with this name. Raises InputError for an unknown name. The message lists the known names."""
     if ALIASES.get(name, name) not in SCHEMES:
         raise InputError(f"scheme {name!r} is unknown; there are auto, {', '.join([*SCHEMES, *ALIASES])}")
     return SCHEMES[ALIASES.get(name, name)]
 
 
 def smallest_budget_bytes(problem: Problem, scheme: str = "auto", given: GivenSizes = FREE) -> int:
-    """Return the bytes of the smallest window for `scheme` with the sizes `given`, plus the minimum memory for
-    acquisition."""
+    """Return the smallest budget for `scheme` with the sizes `given`: the bytes of the smallest window plus the minimum
+    memory for acquisition."""
     window_bytes = min(one.smallest(problem).bytes for one in schemes_for(problem, scheme, given))
     steps = _min_steps(problem, given)
     return window_bytes + min_acquisition_memory(problem.acquisition, steps).bytes(steps)

@@ -1,9 +1,8 @@
-"""The problem, with everything that planning needs: the grid, the steps, the fields, the stages, and which stage reads
-which field.
+"""Describe the problem for planning: the grid, the steps, the fields, the stages, and the fields that each stage reads.
 
 Planes are numbered in the order in which the window reaches them (core/outcrop/exec/problem.hpp). On a periodic axis,
-the first plane and the last plane are neighbours. So the order alternates between both ends of the axis, and neighbours
-have near numbers.
+the first plane and the last plane are neighbours. So the order alternates between both ends of the axis. With this
+order, neighbouring planes have numbers that are close to each other.
 """
 
 from __future__ import annotations
@@ -25,8 +24,8 @@ class FieldPlan:
     """The properties of a field that planning needs.
 
     `is_static`: no stage updates the field. `is_double`: the field has two copies in memory, which are written
-    alternately. `has_previous`: the previous value of the field is part of the state. `flips`: each step moves the
-    newest value from one copy to the other. `name`: the user's name for the field.
+    alternately. `has_previous`: the previous value of the field is part of the state. `flips`: with each step, the
+    newest value moves from one of the two copies to the other. `name`: the user's name for the field.
     """
 
     is_static: bool = False
@@ -62,7 +61,8 @@ PLAIN_UPDATES = (StagePlan((Operand(0),), (0,)),)
 @dataclass(frozen=True)
 class AcquisitionDemand:
     """The memory that sources, receivers and snapshots need. `snapshot_bytes` is for the snapshots of one step.
-    `point_bytes` is for the positions of sources and receivers. `step_bytes` is for their values in each step."""
+    `point_bytes` is for the positions of sources and receivers. `step_bytes` is for the values of sources and receivers
+    in each step."""
 
     snapshot_bytes: int = 0
     point_bytes: int = 0
@@ -76,11 +76,12 @@ NO_DEMAND = AcquisitionDemand()
 class Problem:
     """Fields on a grid that a run advances by `steps` steps. A level is one stage of a step.
 
-    `shape` is (nz, ny, nx) in cells, and `radii` is the radius of the stencil along the same axes. Rows are
-    `pitch_bytes` apart. A plane has `plane_bytes`. On disk and in memory, a plane has `record_bytes`, which include its
-    checksum and padding. `sides` are the boundaries below and above the grid along z, y and x: "fixed", "mirror" or
-    "periodic". The user's grid has `ndim` axes. If it has two axes, y has one cell in `shape`. If it has one axis, z
-    and y have one cell. `acquisition` is the memory that sources, receivers and snapshots need beside the window.
+    `shape` is (nz, ny, nx) in cells, and `radii` is the radius of the stencil along the same axes. The distance between
+    rows is `pitch_bytes`. A plane has `plane_bytes`. On disk and in memory, a plane takes `record_bytes`, which include
+    its checksum and padding. `sides` are the boundaries below and above the grid along z, y and x: "fixed", "mirror" or
+    "periodic". The user's grid has `ndim` axes. If the user's grid has two axes, y has one cell in `shape`. If it has
+    one axis, z and y have one cell in `shape`. `acquisition` is the memory that sources, receivers and snapshots need
+    beside the window.
     """
 
     stencil: str
@@ -118,19 +119,20 @@ class Problem:
 
     @property
     def periodic(self) -> tuple[bool, bool, bool]:
-        """For z, y and x, true if the axis is periodic."""
+        """Three values, for z, y and x. A value is true if the axis is periodic."""
         z, y, x = (sides[0] == "periodic" for sides in self.sides)
         return z, y, x
 
     @property
     def skew_z(self) -> int:
-        """The skew: the distance between an updated plane and the farthest plane that the update reads, in the order of
-        planes. At least 1."""
+        """The skew: the distance, in the order of planes, between an updated plane and the farthest plane that the
+        update reads. It is at least 1."""
         return max(1, self.radius_z * (2 if self.periodic[0] else 1))
 
     @property
     def skew_y(self) -> int:
-        """The skew along y: the same distance in rows, in the order in which tiles use rows. At least 1."""
+        """The skew along y: the distance, in the order in which tiles use rows, between an updated row and the farthest
+        row that the update reads. It is at least 1."""
         return max(1, self.radius_y * (2 if self.periodic[1] else 1))
 
     @property
@@ -161,7 +163,7 @@ class Problem:
 
     @property
     def end_plane(self) -> int:
-        """The number of the plane after the last updated plane. Never below `first_plane`."""
+        """The number of the plane after the last updated plane. It is never less than `first_plane`."""
         return max(self.first_plane, self.planes - self.rim_z[1])
 
     @property
@@ -179,7 +181,7 @@ class Problem:
 
     @property
     def statics(self) -> int:
-        """The number of fields that nothing updates. Each of them is an array on disk."""
+        """The number of fields that no stage updates. Each of them is an array on disk."""
         return sum(one.is_static for one in self.fields)
 
     @property
@@ -202,12 +204,13 @@ class Problem:
 
     @property
     def rings(self) -> int:
-        """The number of rings of the window. Each copy of a field has one ring."""
+        """The number of rings of the window. The window has one ring for each copy of a field."""
         return len(self.fields) + self.doubles
 
     @property
     def plain(self) -> bool:
-        """True if a step has one stage, and each updated field has two copies and no previous value in the state."""
+        """True if a step has one stage, and each updated field has two copies in memory and no previous value in the
+        state."""
         updated = [one for one in self.fields if not one.is_static]
         return self.stages == 1 and all(one.is_double and not one.has_previous for one in updated)
 
@@ -218,7 +221,7 @@ class Problem:
 
     @property
     def boundary(self) -> str:
-        """A text with the boundaries along the user's own axes."""
+        """A text that names the boundaries along the axes of the user's grid."""
         own = [self.sides[place] for place in PLACES[self.ndim]]
         words = {side for sides in own for side in sides}
         if len(words) == 1:
@@ -230,7 +233,7 @@ class Problem:
 
     @property
     def own_shape(self) -> tuple[int, ...]:
-        """The numbers of cells along the user's own axes: (nz, ny, nx), (ny, nx) or (nx,)."""
+        """The numbers of cells along the axes of the user's grid: (nz, ny, nx), (ny, nx) or (nx,)."""
         return tuple(self.shape[place] for place in PLACES[self.ndim])
 
     @property
@@ -250,7 +253,7 @@ class Problem:
 
     @property
     def tail_bytes(self) -> int:
-        """The bytes of a record after its last row: the checksum and zeros."""
+        """The number of bytes of a record after its last row. They hold the checksum and zeros."""
         return self.record_bytes - self.plane_bytes
 
     @property
@@ -264,16 +267,16 @@ class Problem:
 
     @property
     def row_group(self) -> int:
-        """Direct I/O can begin and end at multiples of this number of rows. The number is 1 if such groups of rows are
-        too large for the grid. Transfers of some rows of a plane then use the page cache."""
+        """Direct I/O can begin and end at multiples of this number of rows. If a group of this number of rows is too
+        large for the grid, the number is 1. Transfers of some rows of a plane then use the page cache."""
         group = DIRECT_BYTES // gcd(DIRECT_BYTES, self.pitch_bytes)
         return group if 8 * group <= self.shape[1] else 1
 
 
 @dataclass(frozen=True)
 class FieldVersion:
-    """A value of a field, named by the level that wrote the value and the copy that holds the value. Level 0 is the
-    newest value at the start of the pass. Level -1 is the previous value at that time."""
+    """A value of a field. `level` is the level that wrote the value, and `copy` is the copy that holds the value. Level
+    0 means the newest value at the start of the pass. Level -1 means the previous value at that time."""
 
     level: int
     copy: int
@@ -308,9 +311,9 @@ def versions(fields: tuple[FieldPlan, ...], updates: tuple[StagePlan, ...], leve
 def one_of_each(
     fields: tuple[FieldPlan, ...], updates: tuple[StagePlan, ...]
 ) -> tuple[tuple[FieldPlan, ...], tuple[StagePlan, ...]]:
-    """Reduce the problem's fields and stages to one field of each kind. Fields are of one kind if they have equal
-    properties and the same stages update them. If a stage reads any field of a kind, it reads the one remaining field
-    in the same way."""
+    """Reduce the fields and stages of a problem to one field of each kind. Fields are of the same kind if they have
+    equal properties and the same stages update them. If a stage reads any field of a kind, the reduced stage reads the
+    remaining field of this kind in the same way."""
     kinds = [(replace(one, name=""), tuple(f in stage.targets for stage in updates)) for f, one in enumerate(fields)]
     number = {kind: place for place, kind in enumerate(dict.fromkeys(kinds))}
     new = [number[kind] for kind in kinds]

@@ -1,12 +1,13 @@
 """Choose sizes: list the candidates of each scheme for the budget, predict their costs, and take the cheapest.
 
 The tuner works in two rounds, because a measurement of the update rate takes time. The first round ranks levels and
-slabs with one assumed cache tiling. The second round measures the best few candidates with several tilings.
+slabs with one assumed cache tiling. The second round measures the update rates of the best candidates with several
+tilings.
 
 Cache tiles of a slab are diamonds, which core/outcrop/exec/tiles.hpp makes. Each diamond needs 2 r D neighbouring rows,
 and each thread needs at least one diamond. Some grids have too few rows. For example, a plane of a two-axis grid has
-one row. Threads then share the streaming axis. Tiles are then bands of 2 D levels, divided into chunks of the skewed
-coordinate zeta.
+one row. On such a grid, threads share the streaming axis. Tiles are then bands of 2 D levels, and the bands are divided
+into chunks along the skewed coordinate zeta.
 """
 
 from __future__ import annotations
@@ -49,8 +50,8 @@ MAX_CHUNKS = 20_000
 
 @dataclass(frozen=True)
 class TunedPlan:
-    """The chosen plan, and all candidates whose costs were predicted action by action. The plan's own entry is the
-    first. The other candidates are sorted by time."""
+    """The chosen plan, and all candidates whose costs were predicted action by action. The candidate of the chosen plan
+    is the first. The other candidates are sorted by time."""
 
     plan: Plan
     considered: tuple[Candidate, ...]
@@ -58,7 +59,7 @@ class TunedPlan:
 
 @dataclass(frozen=True)
 class _Ranked:
-    """Sizes with their rough cost."""
+    """The sizes of a candidate, with their rough cost."""
 
     seconds: float
     scheme: Scheme
@@ -73,8 +74,8 @@ def tune(
     rate: UpdateRate,
     acquisition: AcquisitionMemory = NO_ACQUISITION_MEMORY,
 ) -> TunedPlan | None:
-    """Return the cheapest plan and the other candidates, or None if no window fits the budget. The memory of
-    `acquisition` is not part of the budget, but it may limit the steps of a pass."""
+    """Return the plan with the lowest cost, and the other candidates. Return None if no window fits the budget. The
+    memory of `acquisition` is not part of the budget, but it may limit the number of steps of a pass."""
     max_steps = min(acquisition.max_steps, MAX_STEPS_OF_PASS) if acquisition.step_bytes else MAX_STEPS_OF_PASS
     fitting = replace(problem, steps=min(problem.steps, max_steps))
     every = [(scheme, sizes) for scheme in schemes for sizes in scheme.candidates(fitting, budget_bytes)]
@@ -86,14 +87,14 @@ def tune(
         plan = build(problem, named[scheme], sizes, machine, rate, acquisition)
         return Candidate(scheme, sizes, len(plan.passes), plan.predicted)
 
-    # Rank all candidates by formulas, first with an assumed update rate. Measure the rate of the best candidate, and
-    # rank again with this rate.
+    # Rank all candidates by formulas, first with an assumed update rate. Measure the update rate of the best candidate,
+    # and rank all candidates again with this rate.
     guess = _ranked(problem, every, machine, _rough_rate(problem, ASSUMED_CELLS_PER_SECOND))[0]
     tried = next(iter(tilings(problem, guess.scheme, guess.sizes, machine)))
     rough_rate = _rough_rate(problem, rate(tried) * edge_factor(problem, tried))
     ranked = _ranked(problem, every, machine, rough_rate)
 
-    # Make the plans of the best candidates with the measured tiling, and predict their costs.
+    # Make the plans of the best candidates with the measured tiling, and predict the costs of these plans.
     coarse = [
         candidate(one.scheme.name, with_tiles(problem, one.sizes, tried.diamond, machine.threads), rough_rate)
         for one in _worth_building(ranked)
@@ -123,8 +124,8 @@ def tune(
 def estimate(
     problem: Problem, schemes: Sequence[Scheme], machine: Machine, budget_bytes: int, cells_per_second: float
 ) -> float:
-    """Return the approximate seconds of a run with the best sizes, by formulas alone. Callers use this time to compare
-    problems. `cells_per_second` is the update rate in thick slabs. The result is infinite if no window fits the
+    """Return the approximate seconds of a run with the best sizes, computed only by formulas. Callers use this time to
+    compare problems. `cells_per_second` is the update rate in thick slabs. The result is infinite if no window fits the
     budget."""
     every = [(scheme, sizes) for scheme in schemes for sizes in scheme.candidates(problem, budget_bytes)]
     rate = _rough_rate(problem, cells_per_second)
@@ -139,8 +140,8 @@ def build(
     rate: UpdateRate,
     acquisition: AcquisitionMemory = NO_ACQUISITION_MEMORY,
 ) -> Plan:
-    """Make the plan for given sizes, with passes of `sizes.levels` levels. If the levels of the run are not a multiple
-    of `sizes.levels`, the last pass is shorter."""
+    """Return the plan for the given sizes. Its passes have `sizes.levels` levels. If the levels of the run are not a
+    multiple of `sizes.levels`, the last pass is shorter."""
     window = scheme.window(problem, min(sizes.levels, max(1, problem.levels)), sizes)
     passes: list[Pass] = []
     made: dict[tuple[int, bool], Pass] = {}
@@ -159,14 +160,15 @@ def build(
 
 
 def without_statics(one: Pass) -> Pass:
-    """Return the pass without its reads of static fields, for a run that already has these fields in memory."""
+    """Return a copy of the pass without the reads of static fields. This copy is for a run that already has these
+    fields in memory."""
     kept = (action for action in one.actions if not (isinstance(action, Read) and action.array == "statics"))
     return replace(one, actions=tuple(kept))
 
 
 def _slab_within(problem: Problem, scheme: Scheme, levels: int, sizes: Sizes, window: Window) -> int:
-    """Return the thickest slab with which a pass of `levels` fits `window`. It is at most the slab of `sizes`. The slab
-    of `sizes` may be too thick, because a pass with fewer levels may need more planes in one of the rings."""
+    """Return the largest slab with which a pass of `levels` levels fits `window`, but at most the slab of `sizes`. The
+    slab of `sizes` may be too thick, because a pass with fewer levels may need more planes in one of the rings."""
     slab = sizes.slab
     while slab > 1 and not window.holds(scheme.window(problem, levels, replace(sizes, slab=slab))):
         slab -= 1
@@ -176,14 +178,14 @@ def _slab_within(problem: Problem, scheme: Scheme, levels: int, sizes: Sizes, wi
 def _ranked(
     problem: Problem, every: Sequence[tuple[Scheme, Sizes]], machine: Machine, rate: UpdateRate
 ) -> list[_Ranked]:
-    """Return all sizes, sorted by their cost by formula, with the cheapest first."""
+    """Return all sizes, sorted by the cost that the formulas give. The sizes with the lowest cost are the first."""
     ranked = [_Ranked(_rough_seconds(problem, *one, machine, rate), *one) for one in every]
     return sorted(ranked, key=lambda one: (one.seconds, -one.sizes.slab))
 
 
 def _worth_building(ranked: Sequence[_Ranked]) -> list[_Ranked]:
-    """Return the best candidates, and the best candidate with static fields in the other place. Formulas are not exact
-    enough to rule that candidate out."""
+    """Return the best candidates. If all of them have static fields in the same place, also return the best candidate
+    with static fields in the other place. The formulas are not exact enough to exclude this candidate."""
     if ranked[0].seconds == float("inf"):
         return list(ranked[:1])
     best = [one for one in ranked[:BUILT] if one.seconds < float("inf")]
@@ -193,8 +195,8 @@ def _worth_building(ranked: Sequence[_Ranked]) -> list[_Ranked]:
 
 
 def _rough_seconds(problem: Problem, scheme: Scheme, sizes: Sizes, machine: Machine, rate: UpdateRate) -> float:
-    """Return the rough cost by formulas. It is the time of the cores or of the transfers, whichever is longer, plus the
-    time of transfers that no update hides."""
+    """Return the rough cost by formulas. The cost is the time of the cores or the time of the transfers, whichever is
+    longer. The time of the exposed transfers is added, because no update takes place during these transfers."""
     volume, device = scheme.volume(problem, sizes), machine.device
     if volume.slabs > MAX_SLABS:
         return float("inf")
@@ -210,8 +212,8 @@ def _rough_seconds(problem: Problem, scheme: Scheme, sizes: Sizes, machine: Mach
 
 
 def _rough_rate(problem: Problem, cells_per_second: float) -> UpdateRate:
-    """Return an assumed update rate, because the candidates are too many to measure. It is the given rate in thick
-    slabs, and a lower rate in thin slabs."""
+    """Return an assumed update rate, because the number of candidates is too large for measurements. In thick slabs, it
+    is the given rate. In thin slabs, it is lower."""
 
     def rate(sizes: Sizes) -> float:
         return cells_per_second / edge_factor(problem, replace(sizes, diamond=8)) / (3 if sizes.levels == 1 else 1)
@@ -220,7 +222,8 @@ def _rough_rate(problem: Problem, cells_per_second: float) -> UpdateRate:
 
 
 def tilings(problem: Problem, scheme: Scheme, sizes: Sizes, machine: Machine) -> Iterable[Sizes]:
-    """Yield the cache tilings that are worth a measurement for given levels and slab, with the most promising first.
+    """Yield the cache tilings that are worth a measurement for the given levels and slab. The most promising tiling is
+    the first.
 
     A tile's working set is about 4 r^2 D^2 rows, or 2 r D planes of few rows. The working set should fit the
     second-level cache, or at least a thread's share of the last-level cache. Threads are idle if diamonds are higher
@@ -233,7 +236,7 @@ def tilings(problem: Problem, scheme: Scheme, sizes: Sizes, machine: Machine) ->
         rows = max(1, min(block_rows, problem.shape[1] // machine.threads))
         yield replace(with_tiles(problem, sizes, 0, machine.threads), sweep_rows=rows)
         return
-    if scheme.diamond:  # given by the user
+    if scheme.diamond:  # the user has given this size
         yield with_tiles(problem, sizes, scheme.diamond, machine.threads)
         return
     share = max(machine.cache_bytes, machine.last_cache_bytes // (2 * machine.threads))
@@ -247,7 +250,7 @@ def tilings(problem: Problem, scheme: Scheme, sizes: Sizes, machine: Machine) ->
 
 
 def _useful_diamonds(problem: Problem, levels: int, threads: int) -> list[int]:
-    """Return the half heights with enough tiles for all threads. If no half height has enough tiles, return the
+    """Return the half heights that give enough tiles for all threads. If no half height gives enough tiles, return the
     smallest one."""
     if shares_planes(problem, threads):
         each = [one for one in (1, *DIAMONDS) if 2 * one * threads <= levels]
@@ -258,8 +261,8 @@ def _useful_diamonds(problem: Problem, levels: int, threads: int) -> list[int]:
 
 
 def shares_planes(problem: Problem, threads: int) -> bool:
-    """Return whether threads share the streaming axis. They do if the grid has too few rows for all threads, but enough
-    planes."""
+    """Return True if threads share the streaming axis. They do this if the grid has too few rows for all threads, but
+    enough planes."""
     return _has_few_rows(problem, threads) and problem.planes >= 2 * threads
 
 
@@ -268,8 +271,8 @@ def _has_few_rows(problem: Problem, threads: int) -> bool:
 
 
 def with_tiles(problem: Problem, sizes: Sizes, diamond: int, threads: int) -> Sizes:
-    """Return `sizes` with tiles of 2 `diamond` levels, or with plain sweeps if `diamond` is 0. Tiles divide the rows,
-    or the planes if the grid has few rows."""
+    """Return a copy of `sizes` with tiles of 2 * `diamond` levels, or with plain sweeps if `diamond` is 0. The tiles
+    divide the rows, or the planes if the grid has few rows."""
     if not shares_planes(problem, threads):
         return replace(sizes, diamond=diamond, chunk=0)
     lean = 2 * diamond * problem.skew_z or SWEEP_LEAN

@@ -1,25 +1,26 @@
-"""Prove that a plan is legal, before the first transfer and without access to data.
+"""Prove that a plan is legal. The proof takes place before the first transfer and needs no data.
 
-The proof performs the actions of a pass one by one. For each cell, it records the level that wrote the cell, in each
-ring of the window and in each array on disk. It stores these levels for ranges of planes, rows and columns
+The proof performs the actions of a pass one by one. For each cell in each ring of the window and in each array on disk,
+it records the level that wrote the cell. It stores these levels for whole ranges of planes, rows and columns
 (contents.py). In the proof, each action is complete before the next one begins. In the executor, a transfer may still
-be in progress when the next action begins. That is safe, because the executor makes all transfers and updates of one
-slot wait for each other.
+be in progress when the next action begins. This difference has no effect, because in the executor all transfers and
+updates of the same slot wait for each other.
 
-The proof performs an update level by level, and for each level all planes at once. The executor updates in the order of
-zeta. Both orders have the same effect. The planes that level l reads are at most a skew away. They were written at the
-same zeta or an earlier one, and are overwritten at the same zeta or a later one. All fields of one kind (`one_of_each`)
-have the same levels, so the proof follows only one field of each kind.
+The proof performs an update level by level. At each level, it updates all planes at once. The executor updates planes
+in the order of zeta. Both orders have the same effect, for the following reason. The distance to the planes that a
+level reads is at most one skew. These planes were written at the same zeta or an earlier one, and are overwritten at
+the same zeta or a later one. All fields of one kind (`one_of_each`) have the same levels, so the proof follows only one
+field of each kind.
 
-Actions that repeat are performed until two periods have the same effect:
+If a group of actions (a period) repeats, it is performed until two successive periods have the same effect:
 
     actions   |  begin  | period | period | period | ... | period |  end  |
     planes              |--------|
-                            |--------|         each period equals the one before it, `distance` planes further
+                            |--------|         each period equals the previous one, but is `distance` planes higher
 
 A period depends only on the planes of its own window. Assume that the windows of two successive periods have the same
 state, `distance` planes apart, and that all planes above them have equal contents. Then every later period has the same
-effect. It leaves the same contents below its window, but `distance` planes further up. It changes nothing else. So the
+effect, but `distance` planes higher. It leaves the same contents below its window, and changes nothing else. So the
 state at the beginning of a later period is known, and the periods before it need not be performed.
 """
 
@@ -80,7 +81,7 @@ def validate(plan: Plan, budget_bytes: int | None = None) -> None:
     proved: set[tuple[int, bool]] = set()
     for number, one in enumerate(plan.passes):
         keeps = plan.sizes.keeps_statics and number > 0
-        if (id(one), keeps) in proved:  # check each object once, because most passes of a plan are the same object
+        if (id(one), keeps) in proved:  # prove each object only once, because most passes of a plan are the same object
             continue
         proved.add((id(one), keeps))
         if keeps and any(_reads_statics(action) for action in one.actions):
@@ -92,17 +93,17 @@ def validate(plan: Plan, budget_bytes: int | None = None) -> None:
 
 
 def validate_pass(problem: Problem, one: Pass, window: Window, has_statics: bool = False) -> None:
-    """Raise IllegalPlan unless `one` advances every cell to the last level and has written all cells to disk when it
-    commits. If `has_statics` is true, the window already holds the static fields when the pass begins. This is possible
-    in all passes except the first."""
+    """Raise IllegalPlan unless the pass `one` advances every cell to the last level, and has written all cells to disk
+    before its commit. If `has_statics` is true, the window already holds the static fields when the pass begins. In the
+    first pass of a run, it is always false."""
     proof = Proof(problem, one, window, has_statics)
     _perform_all(proof)
     require(proof.committed, "no commit")
 
 
 def validate_one_layer(problem: Problem, one: Pass, window: Window) -> None:
-    """Raise IllegalPlan unless `one` advances every cell to the last level inside the window. When the pass begins, the
-    window holds all planes at level 0, and the rim at every level."""
+    """Raise IllegalPlan unless the pass `one` advances every cell in the window to the last level. When the pass
+    begins, the window holds all planes at level 0, and the rim at every level."""
     proof = Proof(problem, one, window, has_statics=False)
     proof.fill(0, 0)
     proof.fill(1, 0, only_rim=True)
@@ -130,8 +131,8 @@ def _perform_all(proof: Proof) -> None:
 
 @dataclass(frozen=True)
 class _Series:
-    """The actions number i with begin <= i < end. Each of them equals action number i - `length`, moved up by
-    `distance` planes."""
+    """The actions with numbers from `begin` to `end` - 1. Action i equals action i - `length`, but is `distance` planes
+    higher."""
 
     begin: int
     end: int
@@ -147,7 +148,7 @@ class _Repeats:
 
     def skip(self, index: int) -> int:
         """Skip the repetitions of actions that begin with the Update number `index`. Set the proof to the state after
-        them, and return the number of skipped actions."""
+        these repetitions, and return the number of skipped actions."""
         proof, series = self._proof, self._series
         if index + series.length > series.end:
             series = self._series = self._series_from(index)
@@ -200,7 +201,7 @@ class _Repeats:
 
     def _state(self, low: int, high: int) -> _State:
         """Return the contents of all rings and arrays in a window. Planes are counted from the lower end of the window.
-        Contents of other blocks are None."""
+        If a content belongs to another block, it is replaced by None."""
         proof, state = self._proof, []
         for runs, first, end, _ in self._parts(low, high):
             found = runs.over(first, end)
@@ -208,9 +209,9 @@ class _Repeats:
         return state
 
     def _parts(self, low: int, high: int) -> Iterator[tuple[Runs[Any], int, int, bool]]:
-        """Yield all rings and arrays, each with the range of planes of a window. A flag is true if the contents of the
-        ring or array stay. Contents stay unless the ring has fewer slots than the grid has planes. In such a ring,
-        plane z replaces plane z minus the number of slots."""
+        """Yield all rings and arrays, each with the range of planes of a window. Also yield a flag that is false if
+        later planes replace the contents. This is the case for a ring that has fewer slots than the grid has planes. In
+        such a ring, plane z replaces plane z minus the number of slots."""
         proof = self._proof
         for slots in proof.rings:
             planes, shift = slots.ring.planes, 0 if slots.ring.resident else proof.block.shift
@@ -224,8 +225,8 @@ class _Repeats:
 
 
 def _distance(one: Action, other: Action) -> int | None:
-    """Return the number of planes by which `other` is moved up from `one`, or None if the two actions differ in another
-    way."""
+    """Compare two actions that differ at most in their planes. Return the number of planes by which `other` is higher
+    than `one`. Return None if the two actions differ in another way."""
     match one, other:
         case (Update(), Update()):
             is_free = one.region.z_low == EVERYTHING.z_low and one.region.z_high == EVERYTHING.z_high
@@ -246,8 +247,8 @@ def _distance(one: Action, other: Action) -> int | None:
 
 
 class Proof:
-    """The contents of the window and arrays during one pass. If `has_statics` is true, the window already holds the
-    static fields when the pass begins."""
+    """The contents of the window and of the arrays on disk during one pass. If `has_statics` is true, the window
+    already holds the static fields when the pass begins."""
 
     def __init__(self, problem: Problem, one: Pass, window: Window, has_statics: bool) -> None:
         self.single = problem.single
@@ -275,10 +276,12 @@ class Proof:
         self._static, self.other = self._stored(0), Runs(nothing)
         self.fringes: dict[int, Runs[CellLevels | None]] = {ring: Runs(None) for ring in range(len(self.rings))}
         self.reads_statics = any(isinstance(action, Read) and action.array == "statics" for action in one.actions)
-        # RIM marks cells whose checksum was computed before the first level or after the last level.
+        # In `source_sums`, RIM marks the cells whose checksum before the first level is computed. In `target_sums`, RIM
+        # marks the cells whose checksum after the last level is computed.
         self.source_sums = Runs(nothing)
         self.target_sums = Runs(nothing)
-        # RIM marks cells of the target that are written. True marks planes of the target whose checksum is written.
+        # In `written`, RIM marks the cells of the target that are written. In `sealed`, True marks the planes of the
+        # target whose checksum is written.
         self.written = Runs(nothing)
         self.sealed = Runs(False)
         self.committed = False
@@ -294,7 +297,7 @@ class Proof:
         self._perform[type(action)](action)  # type: ignore[operator]
 
     def fill(self, ring: int, level: int, only_rim: bool = False) -> None:
-        """Fill a ring with all planes at a level. If `only_rim` is true, fill only the rim of all planes."""
+        """Fill a ring with all planes at the given level. If `only_rim` is true, fill only the rim of each plane."""
         for z0, z1, cells in self._stored(level, only_rim).over(0, self.problem.planes):
             self._place(ring, z0, z1, [self.whole], cells)
 
@@ -306,7 +309,7 @@ class Proof:
                 require(cells.holds((self.whole,), level), f"plane {z0} is not at the last level")
 
     def is_of_others(self, value: object) -> bool:
-        """Return True if the content is in a slot of another block, so that the current block cannot use it."""
+        """Return True if the content belongs to another block, so that the current block cannot use it."""
         return isinstance(value, SlotContent) and value.frame not in (self.frame, self._disk)
 
     def _shape(self, span: PlaneSpan) -> Shape:
@@ -373,7 +376,7 @@ class Proof:
                 self._place(ring, z0, z1, [span], cells)
 
     def _arrays_read(self, action: Read) -> Iterator[tuple[int, Runs[CellLevels] | Runs[CellLevels | None]]]:
-        """Yield the rings that a Read fills, each with the array from which it is filled."""
+        """Yield each ring that a Read fills, together with the array from which the Read fills it."""
         if action.array == "source":
             for (field, age), array in zip(self.state, self.sources, strict=True):
                 yield self.uses.ring(field, age), array
@@ -404,8 +407,8 @@ class Proof:
                 self._sum(self.target_sums, *own_z, rim, own)
 
     def _inside(self, z0: int, z1: int) -> Iterator[tuple[int, int, bool]]:
-        """Divide a range of planes where the rim in z begins or ends. Yield each part, with a flag that is true if rows
-        of its planes are updated."""
+        """Divide a range of planes at the places where the rim in z begins or ends. Yield each part, with a flag that
+        is true if updates change rows of these planes."""
         problem = self.problem
         edges = [z for z in (problem.first_plane, problem.end_plane) if z0 < z < z1]
         edges = [z0, *dict.fromkeys(edges), z1]
@@ -441,8 +444,8 @@ class Proof:
             level += 1
 
     def _is_same_at_all_levels(self, action: Update) -> bool:
-        """Return whether an action updates the same cells at every level. Bounds are linear, so it is enough to compare
-        two levels."""
+        """Return True if an action updates the same cells at every level. All bounds depend linearly on the level, so
+        it is enough to compare two levels."""
         parts, region = self.parts.of_levels(action.region), action.region
         is_level = region.z_low.slope == 0 == region.z_high.slope and parts[1] is parts[action.levels]
         return is_level and self._planes_of(action, 1) == self._planes_of(action, action.levels)
@@ -529,8 +532,8 @@ class Proof:
         self.committed = True
 
     def _require_statics(self, z0: int, z1: int, area: PlaneSpan, own: PlaneSpan) -> None:
-        """Raise IllegalPlan unless the static fields are in the window when their checksum is computed. It is computed
-        together with the checksum of the source."""
+        """Raise IllegalPlan unless the static fields are in the window. They must be there when their checksum is
+        computed, which happens together with the checksum of the source."""
         part = common(area, own) if self.reads_statics else None
         for field in self.statics if part else ():
             for z, _, cells in self._there(field, z0, z1):
@@ -539,8 +542,8 @@ class Proof:
                 require(is_there, f"of plane {z} field {field} is not there when its checksum is taken")
 
     def _sum(self, summed: Runs[CellLevels], z0: int, z1: int, area: PlaneSpan, own: PlaneSpan) -> None:
-        """Record that the checksum of the block's own cells is computed. Raises IllegalPlan if an earlier action has
-        computed it."""
+        """Record that an action computes the checksum of the block's own cells. Raises IllegalPlan if an earlier action
+        has computed it."""
         if part := common(area, own):
             for first, end, done in summed.over(z0, z1):
                 require(not bool((done.part(part) == RIM).any()), f"a checksum of plane {first} is taken twice")
@@ -556,14 +559,15 @@ class Proof:
         require(0 <= z0 < z1 <= self.problem.planes, f"planes outside 0 .. {self.problem.planes - 1}")
 
     def _single(self, name: str) -> Runs[CellLevels]:
-        """Return an array for unfinished levels. Only problems with a single field have such an array."""
+        """Return the array with this name that holds unfinished levels. Only problems with a single field have such an
+        array."""
         require(self.single, "unfinished levels of several fields")
         require(name != "other" or self.uses_other, "an array that the pass does not name")
         return self.other if name == "other" else self.targets[0]
 
 
 def _raised(contents: _RingContents, count: int) -> _RingContents:
-    """Return the same contents with all levels raised by `count`."""
+    """Return a copy of the contents in which all levels are increased by `count`."""
     return {
         ring: [(z0, z1, one.frame.content(one.cells.raised(count)) if one else None) for z0, z1, one in runs]
         for ring, runs in contents.items()

@@ -1,1 +1,1 @@
-"""Tiers: the memory and storage of this machine, and their speed."""
+"""Tiers are the memories and file systems of this machine. This package finds them and measures their speed."""

@@ -1,8 +1,7 @@
-"""Keep measured figures between runs, in JSON files in $XDG_CACHE_HOME/outcrop, so that each figure is measured only
-once.
+"""Store measured figures in JSON files in $XDG_CACHE_HOME/outcrop, so that each figure is measured only once.
 
-The files are sealed (`outcrop.user_cache`), and each value is checked. If a file is damaged, or if other users can
-write it, its figures are ignored.
+Each file has a seal (`outcrop.user_cache`), and each value is checked when the file is read. If a file is damaged, or
+if other users can write to it, its figures are ignored.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ def load(name: str, figures: type[FiguresT]) -> dict[str, FiguresT]:
 
 
 def keep(name: str, key: str, value: DataclassInstance) -> None:
-    """Add figures to a file. If the cache cannot be used, no error is raised and the figures are lost."""
+    """Add figures to a file. If the cache cannot be used, the figures are lost, but no error is raised."""
     kept = {known: asdict(one) for known, one in load(name, type(value)).items() if known != key}
     kept[key] = asdict(value)
     text = json.dumps(dict(list(kept.items())[-MAX_ENTRIES:]), indent=1)
@@ -49,8 +48,8 @@ def keep(name: str, key: str, value: DataclassInstance) -> None:
 
 
 def _are(figures: type[DataclassInstance], values: object) -> bool:
-    """Return whether values from a file can be an object of the type `figures`. Valid values are texts, finite numbers,
-    and None for unknown figures."""
+    """Return True if an object of the type `figures` can be made from the values of a file. Valid values are texts,
+    finite numbers, and None for an unknown figure."""
     if not isinstance(values, Mapping):
         return False
     known = {field.name: field for field in fields(figures)}

@@ -1,7 +1,7 @@
 """Read the TOML files in which users declare tiers of this machine, and other machines.
 
-Each tier is one table with the tier's name. --tiers names the file. Without --tiers, $OUTCROP_TIERS names the file.
-Without both, the file is ~/.config/outcrop/tiers.toml if it exists:
+Each tier is one table, whose name is the name of the tier. The option --tiers gives the path of the file. Without this
+option, $OUTCROP_TIERS gives the path. If neither is set, the file is ~/.config/outcrop/tiers.toml if it exists:
 
     [scratch]
     directory = "/scratch/me"
@@ -19,8 +19,8 @@ A file for `outcrop plan --machine` declares a machine:
                              flush_seconds = 0.01 (optional)
     [updates]                float32 = 6.0e9  float64 = 3.0e9 (cells per second of all cores; one of them is optional)
 
-A size is a text in the form of --memory, or a whole number of bytes. A bandwidth is text that ends in "/s", or a number
-of bytes per second.
+A size is a text in the form that --memory accepts, or a whole number of bytes. A bandwidth is a text that ends in "/s",
+or a number of bytes per second.
 """
 
 from __future__ import annotations
@@ -71,14 +71,15 @@ DTYPES = ("float32", "float64")
 
 
 def declared_tiers(named: Path | None = None) -> list[Tier]:
-    """Return the tiers of the file `named`, or of the user's own file. Raises InputError for a file that cannot be
-    used."""
+    """Return the tiers that the file `named` declares. If `named` is None, use the user's own file. Raises InputError
+    for a file that cannot be used."""
     path = named or _own_file()
     return [] if path is None else parse_tiers(read_text(path, f"tiers {path}"), str(path))
 
 
 def parse_tiers(text: str, file: str) -> list[Tier]:
-    """Return the tiers that `text` declares. `file` is its name in messages. Raises InputError for an invalid value."""
+    """Return the tiers that `text` declares. Messages call the text by the name `file`. Raises InputError for an
+    invalid value."""
     top = parse_table(text, file)
     return [_tier(top, name, file) for name in top.values]
 
@@ -133,8 +134,8 @@ def _directory(table: Table) -> Path:
 
 
 def _mounted(name: str, folder: Path) -> Tier:
-    """Return the tier without its declared values. The directory may be missing, because several machines may share the
-    file."""
+    """Return the tier of a declared directory, without its declared values. The directory may be missing on this
+    machine, because several machines may share the file."""
     if is_folder(folder):
         tier = mounted_tier(mount_of(folder), [folder], name)
         if tier.directory == folder.resolve():
@@ -175,12 +176,13 @@ def _bytes_in(folder: Path) -> int:
 
 
 def shipped_machines() -> list[str]:
-    """Return the names of the machine files that Outcrop includes."""
+    """Return the names of the machine files that are a part of Outcrop."""
     return sorted((path.stem for path in SHIPPED.glob("*.toml")), key=lambda name: (len(name), name))
 
 
 def load_machine(name: str) -> DeclaredMachine:
-    """Return the machine that the file `name` declares, or the machine of that name that Outcrop includes.
+    """Return the machine that the file `name` declares. `name` may also be the name of a machine whose file is a part
+    of Outcrop.
 
     Raises InputError for a file that is missing, is not TOML, or has an invalid value.
     """
@@ -196,8 +198,8 @@ def load_machine(name: str) -> DeclaredMachine:
 
 
 def parse_machine(text: str, name: str) -> DeclaredMachine:
-    """Return the machine that `text` declares. `name` is the name of its file. Raises InputError for an invalid
-    value."""
+    """Return the machine that `text` declares. `name` is the name of the file that contains the text. Raises InputError
+    for an invalid value."""
     top = parse_table(text, name)
     cores = top.count("cores")
     memory, caches, storage, updates = (top.table(key) for key in ("memory", "caches", "storage", "updates"))
@@ -231,8 +233,9 @@ def _device(storage: Table, name: str) -> StorageRates:
 
 
 def read_text(path: Path, what: str, max_bytes: int = MAX_TEXT_BYTES) -> str:
-    """Return the text of a file. `what` is its name in messages. Raises InputError if the file cannot be read, or if it
-    is not a regular file. Other files are refused, because a read of a device or FIFO may never end."""
+    """Return the text of a file. Messages call the file by the name `what`. Raises InputError if the file cannot be
+    read or is not a regular file. Other kinds of files are refused, because a read of a device or FIFO may never
+    end."""
     try:
         # check before the file is opened, because opening has an effect on some devices
         if not stat.S_ISREG(os.stat(path).st_mode):
@@ -252,8 +255,8 @@ def read_text(path: Path, what: str, max_bytes: int = MAX_TEXT_BYTES) -> str:
 
 
 def parse_table(text: str, name: str) -> Table:
-    """Return the outermost table of a text. `name` is the name of its file. Raises InputError if the text is not
-    TOML."""
+    """Return the outermost table of a text. `name` is the name of the file that contains the text. Raises InputError if
+    the text is not TOML."""
     for number, line in enumerate(text.split("\n"), 1):
         if len(line) > MAX_LINE:
             raise InputError(f"{name}: line {number} has {len(line)} characters; write at most {MAX_LINE}")
@@ -261,19 +264,20 @@ def parse_table(text: str, name: str) -> Table:
         return Table(name, "", tomllib.loads(text))
     except RecursionError:
         raise InputError(f"{name} is not TOML that Outcrop reads: its values are nested too deeply") from None
-    except ValueError as error:  # Python also raises this error for whole numbers with too many digits
+    except ValueError as error:  # Python also raises ValueError for whole numbers with too many digits
         raise InputError(f"{name} is not TOML: {error}") from None
 
 
 class Table:
-    """A table of a TOML file with checked values. InputError names the file, the key, the value and a valid form."""
+    """A table of a TOML file. The methods check the values. If a value is wrong, the InputError names the file, the
+    key, the value and a valid form."""
 
     def __init__(self, file: str, place: str, values: Mapping[str, Any]) -> None:
         self._file, self._place, self.values = file, place, values
         self._known: list[str] = []
 
     def has(self, key: str) -> bool:
-        """Return whether the table has an optional key."""
+        """Return True if the table has this optional key."""
         self._known.append(key)
         return key in self.values
 
@@ -346,7 +350,7 @@ class Table:
         return self._positive(key, value, right, 0.0, MAX_SECONDS)
 
     def refuse_other_keys(self) -> None:
-        """Raise InputError for a key that no earlier call has named."""
+        """Raise InputError if the table has a key that no earlier call has asked for."""
         for key in self.values:
             if key not in self._known:
                 known = ", ".join(self._known)
@@ -373,14 +377,14 @@ class Table:
 
 
 def _key(key: str) -> str:
-    """Return a key for a message, with quotes if TOML needs them."""
+    """Return a key in the form in which messages show it, with quotes if TOML needs quotes."""
     return key if re.fullmatch(r"[A-Za-z0-9_-]{1,60}", key) else _shown(key)
 
 
 def _shown(value: object) -> str:
-    """Return a value as one short line for a message."""
+    """Return a value in the form in which messages show it: one short line."""
     try:
         text = repr(value)
-    except (ValueError, RecursionError):  # Python refuses to write numbers with too many digits
+    except (ValueError, RecursionError):  # Python refuses to convert numbers with too many digits to text
         return "a value too large to be shown"
     return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}..."

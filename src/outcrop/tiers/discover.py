@@ -1,10 +1,10 @@
-"""Facts about this machine from the operating system: memory and its limits, cores, caches, NUMA nodes, free space.
+"""Get facts about this machine from the operating system: memory and its limits, cores, caches, NUMA nodes, free space.
 
-Files of /proc and /sys are short. Some may be missing. In containers and virtual machines, they may have impossible
-contents. If the file for a fact is missing or has impossible contents, the fact is unknown.
+Most facts come from short files in /proc and /sys. In containers and virtual machines, some files may be missing or
+have impossible contents. In such a case, the fact counts as unknown.
 
-The control groups of this process, of version 1 or 2, limit its memory. hwloc finds the NUMA nodes. The environment
-variables HWLOC_SYNTHETIC and HWLOC_XMLFILE make hwloc simulate the layout of another machine. Threads are then not
+The control groups of this process, of version 1 or 2, limit its memory. hwloc finds the NUMA nodes. If the environment
+variable HWLOC_SYNTHETIC or HWLOC_XMLFILE is set, hwloc simulates the layout of another machine, and threads are not
 bound.
 """
 
@@ -33,7 +33,8 @@ and "none" never."""
 
 
 def read(path: Path) -> str:
-    """Return the text of a file, decoded like file names, or "" if the file cannot be read."""
+    """Return the text of a file, or "" if the file cannot be read. The text is decoded in the same way as file
+    names."""
     try:
         return os.fsdecode(path.read_bytes()).strip()
     except OSError:
@@ -47,8 +48,8 @@ def number(text: str) -> int | None:
 
 
 def numbered(text: str) -> dict[str, int]:
-    """Return numbers of bytes by name, from lines like "MemTotal: 24684092 kB" or "inactive_file 4096". Other lines are
-    skipped."""
+    """Return a dictionary from names to numbers of bytes. It is made from lines like "MemTotal: 24684092 kB" or
+    "inactive_file 4096". All other lines are skipped."""
     found = {}
     for line in text.splitlines():
         name, *rest = line.replace(":", " ").split() or [""]
@@ -58,7 +59,8 @@ def numbered(text: str) -> dict[str, int]:
 
 
 def listed(text: str) -> int:
-    """Count the numbers in a list such as "0-1,4", which has 3. Return 0 if the text is not a list."""
+    """Return how many numbers a list contains. For example, the list "0-1,4" contains 3 numbers. Return 0 if the text
+    is not a list."""
     count = 0
     for part in text.split(","):
         first, _, last = part.partition("-")
@@ -83,8 +85,8 @@ def available_cores() -> int:
 
 
 def memory_bytes() -> int:
-    """Return the memory that this process may use: the memory of the machine, or the limit of the control group if that
-    is lower."""
+    """Return the memory that this process may use: the memory of the machine, or the limit of the control group if this
+    limit is lower."""
     return min(machine_bytes(), cgroup_limit_bytes())
 
 
@@ -93,8 +95,8 @@ def machine_bytes() -> int:
 
 
 def memory_nodes_of_machine() -> int:
-    """Return the number of NUMA nodes with memory, or 0 if it is unknown. The number includes nodes that this process
-    cannot use."""
+    """Return the number of NUMA nodes with memory. Return 0 if this number is unknown. The number includes nodes that
+    this process cannot use."""
     return listed(read(_NODES / "has_memory"))
 
 
@@ -122,8 +124,8 @@ def last_level_bytes() -> int:
 
 
 def free_memory_bytes() -> int:
-    """Return the memory that this process may still take. It is the free memory of the machine or of the control group,
-    whichever is less."""
+    """Return the memory that this process can still allocate. It is the free memory of the machine or of the control
+    group, whichever is less."""
     available = _meminfo().get("MemAvailable")
     if available is None:
         available = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
@@ -135,7 +137,7 @@ def _meminfo() -> dict[str, int]:
 
 
 def free_node_bytes(node: int) -> int | None:
-    """Return the memory of a NUMA node that is free or caches files, or None if it is unknown."""
+    """Return the memory of a NUMA node that is free or holds cached files. Return None if it is unknown."""
     known = numbered(read(_NODES / f"node{node}" / "meminfo").replace(f"Node {node} ", ""))
     if "MemFree" not in known:
         return None
@@ -169,7 +171,8 @@ class _ControlGroup:
         return min(UNLIMITED, number(read(self.folder / self.limit)) or UNLIMITED)
 
     def used_bytes(self) -> int:
-        """Return the used bytes. Cached files do not count, because the kernel drops them when programs need memory."""
+        """Return the bytes that programs use. Cached files do not count, because the kernel drops them when programs
+        need memory."""
         counts = numbered(read(self.folder / "memory.stat"))
         used = number(read(self.folder / self.usage)) or 0
         return max(0, used - sum(counts.get(key, 0) for key in self.file_cache))
@@ -215,8 +218,8 @@ class NumaNode:
 
 @dataclass(frozen=True)
 class ThreadLayout:
-    """The numbers of threads on the nodes that have threads. If threads are not on several nodes although they could
-    be, `note` gives the reason."""
+    """The numbers of threads on the nodes that have threads. If threads are on one node although the machine has
+    several, `note` gives the reason."""
 
     threads_on_nodes: tuple[int, ...]
     note: str = ""
@@ -234,13 +237,14 @@ class ThreadLayout:
 
 
 def numa_nodes() -> tuple[NumaNode, ...]:
-    """Return the nodes with processors that this process may use. Without hwloc, return one node for all processors."""
+    """Return the nodes that have processors that this process may use. Without hwloc, return one node for all
+    processors."""
     return tuple(NumaNode(cores, processors) for cores, processors in _core.numa_nodes())
 
 
 def lay_out(threads: int, bind: str) -> ThreadLayout:
-    """Return the layout of `threads` threads. Raises InputError if `bind` requires that threads are bound and the
-    system refuses this."""
+    """Return the layout of `threads` threads. Raises InputError if `bind` requires bound threads and the system refuses
+    to bind them."""
     on_nodes = tuple(_core.threads_on_nodes(threads, bind))
     if _core.has_hwloc():
         return layout_of(on_nodes, bind, len(numa_nodes()), "the system refuses to bind them")
@@ -248,13 +252,14 @@ def lay_out(threads: int, bind: str) -> ThreadLayout:
 
 
 def layout_of(threads_on_nodes: tuple[int, ...], bind: str, nodes: int, obstacle: str) -> ThreadLayout:
-    """Return the layout on a machine with `nodes` nodes. If threads should be on several nodes but are not, the layout
-    has a note with the `obstacle`."""
+    """Return the layout on a machine with `nodes` nodes. If the threads are on one node although the machine has
+    several, the note of the layout contains the text `obstacle`, which gives the reason."""
     if bind == "none" or sum(threads_on_nodes) == 1 or nodes == 1 or len(threads_on_nodes) > 1:
         return ThreadLayout(threads_on_nodes)
     return ThreadLayout(threads_on_nodes, f"not placed on the {nodes} NUMA nodes: {obstacle}")
 
 
 def nodes_with_processors(path: Path = _NODES / "has_cpu") -> int:
-    """Return the number of nodes in the kernel's list, such as "0-1,4". Return 1 if the list is missing."""
+    """Return the number of nodes in the list of the kernel. The list has a form such as "0-1,4". Return 1 if the list
+    is missing."""
     return listed(read(path)) or 1

@@ -1,22 +1,22 @@
-"""Measure memory and storage: the figures of tiers, and the bandwidths of a run's storage.
+"""Measure memory and storage: the figures of tiers, and the bandwidths of the storage of a run.
 
 In memory, all threads perform plain reads, plain writes, STREAM's triad, and random accesses to cache lines. The
 latency is also measured. Each of three arrays has four times the bytes of all last-level caches, as STREAM requires. If
-memory is short, the three arrays together take a quarter of the free memory.
+too little memory is free for such arrays, the three arrays together take a quarter of the free memory.
 
 A storage tier is measured with the store that runs use, without the page cache if possible. The measurement uses up to
 1 GiB of scratch space and takes about ten seconds:
 
-    `fill`         The first write only shows how large the span can be. Its rate does not count, because this write
-    allocates blocks, and runs do not.
+    `fill`         The first write only shows how many bytes can be used in the given time. Its rate does not count,
+                   because this write allocates blocks, and writes of runs do not.
     `sequential`   The size of requests and the number in flight are the same as in runs.
     `random`       Many requests of 4 KiB are in flight.
     `latency`      One request of 4 KiB is in flight.
     `flush`        A page of 4 KiB is written and made durable.
 
-The storage of a run is measured with the executor. The executor makes the transfers of a run, without updates. It
-writes a scratch file, then reads it, then reads and writes it at the same time. These rates are cached for each device
-and backend.
+The storage of a run is measured with the executor. The executor makes the transfers of a run, without updates. First it
+writes a scratch file, then it reads this file, then it reads and writes at the same time. The measured rates are cached
+for each device and backend.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def measure_memory(nodes: tuple[int, ...], free_bytes: int) -> Figures:
     array_bytes = min(CACHES * last_level_bytes(), free_bytes // 4 // ARRAYS)
     if array_bytes < MIN_ARRAY_BYTES:
         raise InputError(f"not measured: takes {ARRAYS * MIN_ARRAY_BYTES >> 20} MiB, a quarter of what is free")
-    # Each core has one thread, because two threads of a core share the core's limit of requests in flight.
+    # One thread runs on each core, because two threads on the same core share the core's limit of requests in flight.
     threads = max(1, min(available_cores(), sum(node.cores for node in numa_nodes())))
     meter = _core.MemoryMeter(threads, array_bytes, nodes)
     return Figures(
@@ -123,7 +123,7 @@ class _Meter:
     span_bytes: int
 
     def moved_bytes(self, write: bool, seconds: float) -> int:
-        """Return the bytes that sequential requests transfer in the given time."""
+        """Return the number of bytes that sequential requests transfer in the given time."""
         return self._measure(write, False, RECORD_BYTES, RECORDS_IN_FLIGHT, seconds)[0]
 
     def sequential(self, write: bool) -> float:
@@ -135,12 +135,12 @@ class _Meter:
         return moved / seconds
 
     def latency(self, write: bool) -> float:
-        """Return the seconds that one request takes."""
+        """Return the time of one request in seconds."""
         _, requests, seconds = self._measure(write, True, PAGE_BYTES, 1, LATENCY_SECONDS)
         return seconds / requests
 
     def flush(self) -> float:
-        """Return the seconds until a written page is durable."""
+        """Return the time in seconds until a written page is durable."""
         return self._measure(True, True, PAGE_BYTES, 1, 0.0, flush=True)[2]
 
     def _measure(
@@ -161,15 +161,15 @@ class _Meter:
 
 @contextmanager
 def scratch_store(folder: Path, size_bytes: int, io: str) -> Iterator[_core.Store]:
-    """Open a store with one new file, which is fully allocated. The file has no name, so it disappears when the process
-    ends. Raises StorageError or OSError if the folder cannot be used."""
+    """Open a store with one new file. All blocks of the file are allocated. The file has no name, so it disappears when
+    the process ends. Raises StorageError or OSError if the folder cannot be used."""
     handle, name = tempfile.mkstemp(prefix=SCRATCH_PREFIX, dir=folder)
     os.close(handle)
     try:
         _core.create_file(name, size_bytes)
         store = _core.Store([name], backend=io, direct=True, writable=True)
     finally:
-        Path(name).unlink(missing_ok=True)  # the file stays usable, because it is still open
+        Path(name).unlink(missing_ok=True)  # the file can still be used, because it is open
     try:
         yield store
     finally:
@@ -178,7 +178,7 @@ def scratch_store(folder: Path, size_bytes: int, io: str) -> Iterator[_core.Stor
 
 @dataclass(frozen=True)
 class _Transfer:
-    """The problem of an executor that only transfers records and never updates."""
+    """A problem for an executor that only transfers records and never updates cells."""
 
     shape: tuple[int, int, int]
     radius_z: int = 0
@@ -196,11 +196,12 @@ class _Transfer:
 
 
 def device(directories: Sequence[Path], io: str, may_write: bool, problem: Problem) -> StorageRates:
-    """Return the bandwidths of all `directories` together. Cached bandwidths are used if they exist. Otherwise the
-    bandwidths are measured if `may_write` is true and the problem is large. In all other cases they are assumed."""
+    """Return the bandwidths of all `directories` together. If cached bandwidths exist, they are used. Otherwise, the
+    bandwidths are measured if `may_write` is true and the problem is large. In all other cases, they are assumed."""
     may_measure = may_write and problem.grid_bytes >= MIN_GRID_BYTES
     every = [_one_device(folder, io, may_measure) for folder in directories]
-    # Folders with the same source share the bandwidth of this source. A raw device has no mount, so its path is used.
+    # Folders whose mounts have the same source share the bandwidth of this source. A raw device has no mount, so the
+    # path of the device is used.
     sources = [mount_of(folder).source if folder.is_dir() else str(folder) for folder in directories]
     found = list(dict(zip(sources, every, strict=True)).values())
     return replace(
@@ -214,7 +215,7 @@ def device(directories: Sequence[Path], io: str, may_write: bool, problem: Probl
 
 
 def why_assumed(directories: Sequence[Path], may_write: bool, problem: Problem) -> str:
-    """Return a text with the reason why `device` returned assumed rates."""
+    """Return a text that says why the function `device` has returned assumed rates."""
     if not all(folder.is_dir() for folder in directories):
         return "a raw device is not measured"
     if problem.grid_bytes < MIN_GRID_BYTES:
@@ -224,7 +225,7 @@ def why_assumed(directories: Sequence[Path], may_write: bool, problem: Problem) 
 
 def _one_device(folder: Path, io: str, may_measure: bool) -> StorageRates:
     if not folder.is_dir():
-        # a raw device cannot be measured: it has no file system for a scratch file, and it may hold a run
+        # a raw device cannot be measured, because it has no file system for a scratch file and may hold a run
         return ASSUMED
     known = cache.load(CACHE, StorageRates).get(_key(folder, io))
     if known is not None:
@@ -271,16 +272,16 @@ def measure_device(folder: Path, io: str) -> StorageRates:
             return time.perf_counter() - start
 
         ring = min(RING_RECORDS, records)
-        noise = _core.aligned_array(RECORD_BYTES)  # noise, because some devices are faster with zeros
+        noise = _core.aligned_array(RECORD_BYTES)  # random bytes, because some devices are faster with zeros
         noise[:] = np.random.default_rng(0).integers(0, 256, RECORD_BYTES, np.uint8)
-        for z in range(ring):  # these records are read into the ring, and all writes write them
+        for z in range(ring):  # the ring is filled with these records, and all writes write them
             store.write_from(0, z * RECORD_BYTES, noise)
         fill: list[Action] = [Read(0, ring, WHOLE)]
         total = records * RECORD_BYTES
         seconds([*fill, Write(0, records, 0, WHOLE)])  # this write is not timed, because it also allocates blocks
         write = min(seconds([*fill, Write(0, records, 0, WHOLE)]) for _ in range(2))
         read = min(seconds([Read(0, records, WHOLE)]) for _ in range(2))
-        # writes use slots half a ring away from the slots of simultaneous reads
+        # writes use slots that are half a ring away from the slots of the reads at the same time
         first = records // 2 + (ring // 2 - records // 2) % ring
         both: list[Action] = []
         for z in range(records - first):
@@ -293,7 +294,8 @@ def measure_device(folder: Path, io: str) -> StorageRates:
 
 @contextmanager
 def _busy_processor() -> Iterator[None]:
-    """Keep all cores and the memory busy, as updates do. Transfers then take longer."""
+    """Keep all cores and the memory busy during the context, as updates do. Transfers take longer when cores and memory
+    are busy."""
     stop = threading.Event()
 
     def work() -> None:

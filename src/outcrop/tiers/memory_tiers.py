@@ -1,9 +1,9 @@
 """Find tiers that are NUMA nodes. All memory that is local to processors is one tier, and all HBM is one tier. Other
 memory (CXL, non-volatile memory used as plain memory) is one tier for each node.
 
-The kind of a node comes from hwloc or from the driver. A node of unknown kind is DRAM if it is local to processors.
-Other memory of unknown kind is HBM if it is much faster than local memory. The rates come from the firmware or from
-measurements.
+The kind of a node comes from hwloc or from the driver. If the kind is unknown, a node that is local to processors is
+DRAM. Any other node of unknown kind is HBM if it is much faster than local memory. The rates for this comparison come
+from the firmware or from measurements.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ SOURCES = {"hbm": "high-bandwidth memory", "dram": "main memory", "cxl": "memory
 
 @dataclass(frozen=True)
 class MemoryNode:
-    """The memory of a NUMA node, with its number of local processors. The figures come from the firmware. A figure of 0
-    is unknown."""
+    """The memory of a NUMA node, and the number of processors that are local to it. The figures come from the firmware.
+    0 means that a figure is unknown."""
 
     number: int
     size_bytes: int
@@ -45,8 +45,8 @@ class MemoryNode:
 
 
 def memory_nodes(topology: str = "") -> list[MemoryNode]:
-    """Return the nodes of this machine, or of a `topology` in hwloc's notation or XML. Raises InputError for other
-    text."""
+    """Return the nodes of this machine. If a `topology` is given in hwloc's notation or as XML, return the nodes of the
+    machine that it describes. Raises InputError for any other text."""
     return [MemoryNode(*node) for node in _core.memory_nodes(topology)]
 
 
@@ -67,7 +67,7 @@ def believable_nodes(nodes: Sequence[MemoryNode], machine_bytes: int, nodes_of_m
     A single node gets all memory, because its reported size may be wrong in virtual machines. Several nodes keep their
     sizes if the sum is near the memory of the machine. Otherwise the memory of the machine is divided in proportion to
     the sizes, or equally if all sizes are unknown. `nodes_of_machine` also counts nodes that this process cannot use
-    and that are not in `nodes`. It is 0 if the number is unknown.
+    and that are not in `nodes`. `nodes_of_machine` is 0 if the number is unknown.
     """
     reported = sum(max(0, node.size_bytes) for node in nodes)
     is_all = len(nodes) >= nodes_of_machine
@@ -88,8 +88,8 @@ def bytes_on(tier: Tier, nbytes: int) -> NDArray[np.uint8]:
 
 
 def with_measured_kind(tier: Tier, tiers: Iterable[Tier]) -> Tier:
-    """Return the tier. If its kind is unknown and its measured rate is much higher than the rate of local memory, it
-    gets the kind HBM."""
+    """Return the tier with its kind. If the kind is unknown and the measured rate is much higher than the rate of local
+    memory, the kind becomes HBM."""
     local = [one.read_bytes_per_second or 0.0 for one in tiers if one.kind == "dram"]
     is_faster = any(0 < FASTER * rate < (tier.read_bytes_per_second or 0.0) for rate in local)
     if tier.name.startswith("node") and is_faster:
@@ -110,7 +110,7 @@ def _name(node: MemoryNode, kind: str, groups: dict[str, list[MemoryNode]], node
     if kind in ("hbm", "dram"):
         return kind
     if node.kind not in KINDS_BY_WORD and node.read_bytes_per_second == 0:
-        # the name has no kind, because a later measurement may change the kind but not the name
+        # the name does not contain the kind, because a later measurement may change the kind but not the name
         return f"node{node.number}"
     return f"{kind}{sum(name.startswith(kind) for name in groups)}"
 

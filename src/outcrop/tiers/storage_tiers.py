@@ -1,5 +1,5 @@
-"""Find tiers that are file systems: the mounted file systems, their kinds, a writable directory, and how long files
-last.
+"""Find tiers that are file systems. For each mounted file system, find its kind, a writable directory, and how long its
+files last.
 
 /proc/self/mountinfo (man 5 proc):   36 35 98:0 /part /point rw,noatime shared:1 - ext4 /dev/root rw,errors=continue
                                            device root point options              type source    file system's options
@@ -46,7 +46,7 @@ BY_WRITE_BACK, BY_FLUSH, BY_NOTHING = "MAP_SYNC + cache-line write-back", "msync
 
 def storage_tiers(directories: Sequence[Path] = ()) -> list[Tier]:
     """Return one tier for each file system on which this user may write. If one of `directories` is on a file system,
-    its tier uses this directory."""
+    the tier of this file system uses the directory."""
     every = all_mounts()
     mounts = storage_mounts(every)
     known = {mount.device for mount in mounts}
@@ -56,13 +56,14 @@ def storage_tiers(directories: Sequence[Path] = ()) -> list[Tier]:
 
 
 def mounted_tier(mount: Mount, directories: Sequence[Path] = (), name: str = "") -> Tier:
-    """Return the tier of a mount. Its directory is the first of `directories` on that mount, or a usual place."""
+    """Return the tier of a mount. The directory of the tier is the first of `directories` that is on this mount, or a
+    usual place."""
     folder = writable_directory(mount, directories)
     kind = kind_of(mount) or ("tmpfs" if mount.type in {*IN_MEMORY, "devtmpfs"} else "disk")
     where = folder or mount.point
     space = os.statvfs(where)
     capacity, free = space.f_blocks * space.f_frsize, space.f_bavail * space.f_frsize
-    if kind == "tmpfs":  # files of a tmpfs use memory, so the limits of memory apply
+    if kind == "tmpfs":  # files of a tmpfs use memory, so the limits of memory apply to them
         capacity, free = min(capacity, discover.memory_bytes()), min(free, discover.free_memory_bytes())
     return Tier(
         name=name or name_of(mount),
@@ -85,8 +86,8 @@ def _primitive(kind: str, folder: Path | None) -> str:
 
 
 def can_map_sync(folder: Path) -> bool:
-    """Return whether files in `folder` can be mapped in such a way that stores are durable when their cache lines are
-    written back."""
+    """Return True if files in `folder` can be mapped so that written values are durable as soon as their cache lines
+    are written back."""
     try:
         with tempfile.TemporaryFile(prefix=SCRATCH_PREFIX, dir=folder) as file:
             file.truncate(mmap.PAGESIZE)
@@ -164,15 +165,15 @@ def storage_mounts(mounts: Iterable[Mount]) -> list[Mount]:
 
 
 def _is_seen_through(mount: Mount) -> bool:
-    """Return whether the mount is an overlay whose upper folder is visible. The device of that folder is then also
-    mounted."""
+    """Return True if the mount is an overlay whose upper folder is visible. In this case, the device of that folder is
+    also mounted."""
     uppers = [option.removeprefix("upperdir=") for option in mount.options if option.startswith("upperdir=")]
     return mount.type == "overlay" and any(is_folder(Path(upper)) for upper in uppers)
 
 
 def is_folder(path: Path) -> bool:
-    """Return whether the path is a folder that this user can access. Folders of other containers or of lost servers
-    cannot be accessed."""
+    """Return True if the path is a folder that this user can access. The user cannot access folders of other containers
+    or of servers that do not answer."""
     try:
         return path.is_dir()
     except OSError:
@@ -192,8 +193,8 @@ def mount_of(path: Path) -> Mount:
 def device_of(path: Path) -> str | None:
     """Return the device of the mount that holds a path, or None if the path does not exist.
 
-    The result is not st_dev, because btrfs gives each of its subvolumes another st_dev although all subvolumes share
-    their free space.
+    The result is not st_dev, because each subvolume of btrfs has its own st_dev, although all subvolumes share their
+    free space.
     """
     try:
         return mount_of(path).device
@@ -208,7 +209,7 @@ def cache_key(path: Path) -> str:
 
 
 def holds_no_files(mount: Mount) -> bool:
-    """Return whether the mount is a file system of the operating system, such as /proc, which cannot store files."""
+    """Return True if the mount is a file system of the operating system that cannot store files, such as /proc."""
     return is_folder(mount.point) and not kind_of(mount) and os.statvfs(mount.point).f_blocks == 0
 
 
@@ -259,8 +260,8 @@ def _kind_of_disk(number: str) -> str:
 
 
 def name_of(mount: Mount) -> str:
-    """Return the stable name of the mount's tier. It is the device, as in "nvme0n1p2", or the type and the place, as in
-    "tmpfs-dev-shm"."""
+    """Return the stable name of the mount's tier. The name is the device, as in "nvme0n1p2", or the type and the place,
+    as in "tmpfs-dev-shm"."""
     if mount.source.startswith("/dev/") and mount.type != "overlay":
         return Path(mount.source).name
     place = str(mount.point).strip("/").replace("/", "-").replace(" ", "-") or "root"

@@ -1,4 +1,4 @@
-"""Find all tiers of this machine, the tiers that hold a path, and the tiers that share their free space.
+"""Find all tiers of this machine, the tiers to which a path belongs, and the tiers that share their free space.
 
 A tier is memory or a file system. Users can also declare tiers. The figures of a tier are declared, cached, or
 measured:
@@ -82,12 +82,12 @@ def memory_of_this_machine() -> list[Tier]:
 
 def _with_known(tier: Tier, known: Mapping[str, Figures]) -> Tier:
     """Return the tier with the figures that an earlier process has measured on this machine. If the cache has no
-    figures, return the tier unchanged."""
+    figures of the tier, return the tier unchanged."""
     if tier.is_memory and not _core.is_this_system():
         return tier
     try:
         figures = known[_key(tier)]
-    except (KeyError, OSError):  # the tier is not measured, or its directory does not exist on this machine
+    except (KeyError, OSError):  # the tier has no measured figures, or its directory does not exist on this machine
         return tier
     return with_figures(tier, replace(figures, origin="cached"))
 
@@ -140,7 +140,7 @@ def _rank(tier: Tier, path: Path) -> tuple[bool, int]:
 
 @dataclass(frozen=True)
 class SharedRoom:
-    """Free bytes that several tiers share. Each of these tiers reports all of these bytes as its own."""
+    """Free bytes that several tiers share. Each of these tiers reports all shared bytes as its own free bytes."""
 
     name: str
     tiers: frozenset[str]
@@ -148,8 +148,8 @@ class SharedRoom:
 
 
 def shared_rooms(tiers: Sequence[Tier]) -> list[SharedRoom]:
-    """Return the free space that several tiers share. Main memory is shared if the machine has a tmpfs. A file system
-    is shared if several tiers are on it."""
+    """Return a list of the free spaces that several tiers share. The main memory is shared if the machine has a tmpfs.
+    A file system is shared if several tiers are on it."""
     groups: dict[str, list[Tier]] = {}
     for tier in tiers:
         if tier.kind in MAIN_MEMORY:

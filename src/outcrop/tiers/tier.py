@@ -25,7 +25,7 @@ KINDS = (*MEMORY_KINDS, *STORAGE_KINDS)
 
 
 class Persistence(IntEnum):
-    """How long stored bytes last. The table at the top of this file explains the values."""
+    """Says how long stored bytes last. The table at the top of this file explains the values."""
 
     PROCESS = 0
     REBOOT = 1
@@ -35,10 +35,10 @@ class Persistence(IntEnum):
 
 @dataclass(frozen=True)
 class Figures:
-    """The measured figures of a tier. Outcrop keeps them between runs. A figure that is None is not measured.
+    """The measured figures of a tier. Outcrop keeps them between runs. None means that a figure is not measured.
 
     Sequential figures are for requests as large as the requests of a run. In memory, all threads make requests at once.
-    In files, a queue holds several requests. Random figures are for many accesses at once, of 4 KiB in files, and of a
+    In files, several requests are in flight. Random figures are for many accesses at once, of 4 KiB in files, and of a
     cache line in memory. Latencies are for one access at a time. Bandwidths of memory count each byte read once and
     each byte written once, as STREAM does.
     """
@@ -95,7 +95,7 @@ class Tier(Figures):
 
     @property
     def nodes(self) -> tuple[int, ...]:
-        """The operating system's numbers of the tier's NUMA nodes. () for a file system."""
+        """The numbers that the operating system gives to the NUMA nodes of the tier. Empty for a file system."""
         return tuple(int(number) for number in re.findall(r"\d+", self.where)) if self.is_memory else ()
 
     def to_json(self) -> dict[str, Any]:
@@ -103,8 +103,8 @@ class Tier(Figures):
 
 
 def with_figures(tier: Tier, figures: Figures) -> Tier:
-    """Return a copy of the tier. All `figures` that are not None replace the figures of the tier, except those that the
-    user declared."""
+    """Return a copy of the tier with new figures. All `figures` that are not None replace the figures of the tier.
+    Figures that the user has declared are kept."""
     known = {name: value for name, value in asdict(figures).items() if value is not None}
     if tier.origin == "declared":
         known = {name: value for name, value in known.items() if getattr(tier, name) is None}

@@ -34,12 +34,13 @@ EXPECTED_CELLS_PER_SECOND = 5e9
 
 
 class UpdateRateMeter:
-    """A callable that returns, for given sizes, the cell updates per second of all threads together. The rate is
+    """A callable that takes sizes, and returns the cell updates per second of all threads together. The rate is
     measured on slabs of a block of these sizes.
 
     The meter uses at most `budget_bytes` of memory. Its measurements take a twentieth of the expected time of the run,
-    but at least 2 s and at most 6 s. Up to 3 s more are needed until the machine has settled. After that time, or if
-    `measure` is false, the meter returns the rate of the most similar measured sizes, or an assumed rate.
+    but at least 2 s and at most 6 s. Before them, the meter may need up to 3 s until the speed of the machine is
+    constant. When the time for measurements is used up, or if `measure` is false, the meter returns the rate of the
+    most similar measured sizes, or an assumed rate.
     """
 
     def __init__(
@@ -53,8 +54,8 @@ class UpdateRateMeter:
         bind: str = "none",
         work: float = 1.0,
     ) -> None:
-        """Make a meter. `work` is the time of an update relative to an update of a heat equation. If `work` is larger,
-        fewer updates are measured."""
+        """Make a meter. `work` is the time of an update relative to the time of an update of a heat equation. The
+        larger `work` is, the fewer updates are measured."""
         self._problem, self._calls, self._scalars, self._threads = problem, calls, scalars, threads
         self._bind = bind
         self._ring_planes = (
@@ -70,7 +71,7 @@ class UpdateRateMeter:
 
     @property
     def is_measured(self) -> bool:
-        """True if returned rates are measured, and not assumed."""
+        """True if the returned rates are measured and not assumed."""
         return bool(self._known)
 
     def __call__(self, sizes: Sizes) -> float:
@@ -95,7 +96,7 @@ class UpdateRateMeter:
         problem = self._problem
         frame, _ = _block(problem, sizes)
         planes = self._ring_planes * problem.record_bytes // slot_bytes(problem, frame)
-        bands = 4 * sizes.diamond * self._threads if sizes.chunk else 0  # enough levels for two bands for each thread
+        bands = 4 * sizes.diamond * self._threads if sizes.chunk else 0  # enough for two bands for each thread
         levels = min(sizes.levels, max(LEVELS_MEASURED, bands))
         slab = min(sizes.slab, max(8, self._updates_per_measurement // (levels * frame.cells)))
         while slab > 1 and _core.UpdateMeter.planes_needed(problem, levels, slab) > planes:
@@ -114,15 +115,15 @@ class UpdateRateMeter:
             before, now = now, self._measure(meter, sizes)
 
     def _measure(self, meter: _core.UpdateMeter, sizes: Sizes) -> float:
-        """Return the median rate of several slabs, or the higher rate of two slabs. One slab is not enough, because a
-        thin slab of a narrow block takes only a few milliseconds."""
+        """Return the median of the rates of several slabs, or the higher rate of two slabs. One slab is not enough,
+        because a thin slab of a narrow block takes only a few milliseconds."""
         frame, region = _block(self._problem, sizes)
         repeats = self._updates_per_measurement // (sizes.slab * sizes.levels * frame.cells)
         rates = meter.measure(sizes, frame, region, max(MIN_REPEATS, min(MAX_REPEATS, repeats)))
         return sorted(rates, reverse=True)[(len(rates) - 1) // 2]
 
     def _guess(self, sizes: Sizes) -> float:
-        """Return the rate estimated from the most similar measured sizes."""
+        """Return an estimate of the rate. It is computed from the rate of the most similar measured sizes."""
 
         def distance(known: Sizes) -> float:
             slabs = abs(known.slab - sizes.slab) / max(known.slab, sizes.slab)

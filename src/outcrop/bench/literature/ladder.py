@@ -1,15 +1,16 @@
 """`outcrop bench ladder`: compare twelve programs, from plain sweeps over swapped memory to wavefronts with direct I/O.
 
-The benchmark repeats Figures 4 and 8 to 10 of Midorikawa and Tan. Each program is a column of Figure 4: the paper has
+The benchmark repeats Figures 4 and 8 to 10 of Midorikawa and Tan. Each program is one column of Figure 4. The paper has
 eleven columns, and we add one (ladder_columns.py). All columns solve the same 7-point problem, in core and out of core.
-Then two of the columns are measured with several shares of memory.
+Two of the columns are then measured again with several shares of memory.
 
-    `in core`       The memory is twice as large as both arrays: room for the arrays, and for a window or page cache
-                    that holds a copy of them.
-    `out of core`   The memory is a share of both arrays. The default is one half, as in the paper.
+    `in core`       The memory has twice the size of both arrays. It has room for the arrays, and for a window or page
+                    cache that holds a copy of both arrays.
+    `out of core`   The memory is a share of the size of both arrays. The default is one half, as in the paper.
 
-Each measurement is a separate process in a memory group. The group also limits the page cache. All columns are measured
-once. Then the short measurements are repeated alternately until the time is used up. The figures are medians.
+Each measurement is a separate process in a control group. The group limits the memory of the process, including the
+page cache. First, all columns are measured once. The short measurements are then repeated alternately until the time is
+used up. The figures are medians.
 """
 
 from __future__ import annotations
@@ -66,14 +67,14 @@ def bench(
     """Measure all columns, print the figures, and draw them to `png`. Returns the figures as plain data.
 
     `size` is (nx, ny, nz). `memory` is the budget out of core, in bytes or in per cent of both arrays. If `swap_file`
-    is true, a swap file in `directory` is used, which needs root. Raises InputError for wrong options, and if the
-    memory or the disk is too small.
+    is true, the benchmark makes a swap file in `directory`. Only root can do this. Raises InputError for wrong options,
+    and if the memory or the disk is too small.
     """
     scale = scaled(SMALL if small else FULL, size, steps, directory, swap_file)
     budget_bytes = budget_of(memory, scale)
     with made_directory(directory):
         if not small:
-            measure.measure_afresh(directory)  # the cached rates of the device may be out of date
+            measure.measure_afresh(directory)  # the rates of the device that are in the cache may be out of date
         figures: dict[str, Any] = {
             "benchmark": "ladder",
             "small": small,
@@ -98,7 +99,7 @@ class Bar:
     """A bar of the ladder: one column, in core or out of core. The column computes `steps` steps with `budget_bytes` of
     memory.
 
-    `runs` are the measurements of `steps` steps, or of fewer steps if `is_scaled` is true. If there are no runs,
+    `runs` are the measurements of `steps` steps, or of fewer steps if `is_scaled` is true. If the list is empty,
     `problem` gives the reason. The last measurement took `wall_seconds`.
     """
 
@@ -112,7 +113,8 @@ class Bar:
 
     @property
     def typical(self) -> LimitedRun | None:
-        """The run with the median duration. If two runs are in the middle, it is the faster one. None without runs."""
+        """The run with the median duration. For an even number of runs, it is the faster of the two runs in the middle.
+        None if there are no runs."""
         if not self.runs:
             return None
         middle = median_low(run.measured.seconds for run in self.runs)
@@ -130,19 +132,19 @@ class Bar:
 
     @property
     def seconds(self) -> float | None:
-        """The median seconds of all steps. None without runs."""
+        """The median of the seconds that all steps take. None if there are no runs."""
         return None if self.typical is None else self.typical.measured.seconds * self.factor
 
     @property
     def comparable(self) -> bool:
-        """True if the run kept within its budget. Either a memory group limited the process, or the program itself
-        keeps to the budget."""
+        """True if the run used no more memory than its budget. Either a control group limited the process, or the
+        program itself keeps to the budget."""
         one = self.typical
         return one is not None and (self.is_in_core or not self.column.needs_limit or one.limit_bytes is not None)
 
     @property
     def notes(self) -> list[str]:
-        """Remarks that a reader of the figures needs."""
+        """Remarks without which a reader can misunderstand the figures."""
         one = self.typical
         if one is None:
             return [self.problem]
@@ -178,7 +180,7 @@ class Bar:
 
 
 class _Ladder:
-    """All bars of the ladder. If a column has the same budget in two figures, both figures share one bar, which is
+    """All bars of the ladder. If two figures show the same column with the same budget, they share one bar. This bar is
     measured once."""
 
     def __init__(self, directory: Path, scale: LadderScale, budget_bytes: int) -> None:
@@ -197,7 +199,7 @@ class _Ladder:
         return self._bars.setdefault((column.number, is_in_core, budget_bytes), bar)
 
     def measure_all(self) -> None:
-        """Measure all bars once. Then repeat short measurements until the time is used up."""
+        """Measure all bars once. Then repeat the short measurements until the time is used up."""
         begin, scale = time.perf_counter(), self._scale
         for bar in self._bars.values():
             self._measure(bar)
@@ -296,8 +298,8 @@ def _times_table(figures: dict[str, Any]) -> Iterator[str]:
 
 
 def _moved(row: dict[str, Any]) -> list[str]:
-    """Return three texts: the bytes moved between memory and flash, the swapped bytes, and the sizes. They describe the
-    first run, because the other runs move the same bytes.
+    """Return three texts: the bytes moved between memory and flash, the swapped bytes, and the sizes. The texts
+    describe the first run, because all other runs move the same number of bytes.
     """
     if not row["runs"]:
         return ["–", "–", "–"]
@@ -382,7 +384,7 @@ def _draw_times(axes: Axes, figures: dict[str, Any]) -> None:
 
 
 def _draw_components(axes: Axes, figures: dict[str, Any]) -> None:
-    """Draw Figures 8 and 9: the same bars, divided into the components of the time."""
+    """Draw Figures 8 and 9: the bars of Figure 4, divided into the components of the time."""
     for offset, key in ((-BAR / 2, "in_core"), (BAR / 2, "out_of_core")):
         for place, row in enumerate(figures[key]):
             below = 0.0

@@ -2,14 +2,15 @@
 
 The columns are the eleven columns of Figure 4 of Midorikawa and Tan, and one column of our own.
 
-`layers = 1`   Both arrays are in plain or mapped memory, and are updated in place (one_layer.py).
+`layers = 1`   Both arrays are in plain memory or in a mapped file, and are updated in place (one_layer.py).
 `layers = 2`   The engine copies blocks, or a window, between the arrays and a separate memory.
 
 Each measurement is a separate process, so that its memory can be measured and limited separately:
 
     python -m outcrop.bench.literature.ladder_columns JOB     # JOB is JSON, and so is the printed ColumnRun
 
-This process also makes the initial values, so that the pages of these values in the page cache count against the limit.
+This process also makes the initial values. For this reason, the pages of these values in the page cache count as memory
+of the process.
 """
 
 from __future__ import annotations
@@ -62,9 +63,9 @@ slower, in one layer by a factor of three, because pages were moved out before t
 class Column:
     """A column of the ladder: one program to compare.
 
-    `scheme` is the scheme of the plan. A column with a single layer uses only the blocks of this scheme. "naive" means
-    plain sweeps. `through` is the mechanism that moves planes between memory and flash. If `padded` is true, rows and
-    planes are padded so that they do not compete for the same cache sets.
+    `scheme` is the name of the scheme of the plan. A column with a single layer takes only the blocks from this scheme.
+    The scheme "naive" means plain sweeps. `through` is the mechanism that moves planes between memory and flash. If
+    `padded` is true, rows and planes are padded so that they do not compete for the same cache sets.
     """
 
     number: int
@@ -76,14 +77,14 @@ class Column:
 
     @property
     def locks_memory(self) -> bool:
-        """True if blocks are locked in memory. The system may still swap out the arrays from which blocks are
+        """True if blocks are locked in memory. Even then, the system may swap out the arrays from which blocks are
         copied."""
         return self.through == "swap" and self.layers == 2
 
     @property
     def needs_limit(self) -> bool:
-        """True if only the operating system can limit the memory of this column out of core. With aio, the plan limits
-        the memory.
+        """True if, in runs out of core, only the operating system can limit the memory of this column. With aio, the
+        plan limits the memory.
         """
         return self.through != "aio"
 
@@ -124,8 +125,9 @@ MIN_PLANES = 64
 class LadderScale:
     """The grid (nz, ny, nx), and limits of the measurements.
 
-    Each bar is measured up to `max_repeats` times. A bar is repeated only if it took less than `repeat_below_seconds`.
-    After `seconds_in_all`, no bar is repeated. A measurement that takes `max_seconds` is stopped.
+    Each bar is measured up to `max_repeats` times. It is measured again only if its last measurement took less than
+    `repeat_below_seconds`. No measurement is repeated after `seconds_in_all`. A measurement that takes `max_seconds` is
+    stopped.
     """
 
     shape: tuple[int, int, int]
@@ -138,7 +140,7 @@ class LadderScale:
 
     @property
     def both_bytes(self) -> int:
-        """The bytes of all cells of both arrays. The paper counts memory in the same way."""
+        """The bytes of all cells of both arrays, without padding. The paper counts memory in the same way."""
         nz, ny, nx = self.shape
         return 2 * 4 * nz * ny * nx
 
@@ -183,8 +185,8 @@ def scaled(
 
 
 def _missing(scale: LadderScale, directory: Path, swap: bool) -> str:
-    """Return a text that says how much memory or disk the benchmark needs and does not have. Return "" if this machine
-    has enough."""
+    """Return a text with the memory or disk space that the benchmark needs, if this machine has less. Otherwise, return
+    ""."""
     needed = scale.in_core_bytes + OVERHEAD_BYTES
     if needed > discover.memory_bytes():
         return f"needs {format_bytes(needed)} of memory for what it measures in core"
@@ -195,8 +197,8 @@ def _missing(scale: LadderScale, directory: Path, swap: bool) -> str:
 
 
 def budget_of(memory: str | None, scale: LadderScale) -> int:
-    """Return the memory in bytes for columns out of core. Raises InputError if the text is no size, or if both arrays
-    fit into this memory.
+    """Return the memory in bytes for columns out of core. Raises InputError if the text is not a valid size, or if both
+    arrays fit into this memory.
     """
     budget_bytes = parse_bytes(memory or USUAL_BUDGET, scale.both_bytes)
     if budget_bytes >= scale.both_bytes:
@@ -229,13 +231,14 @@ class ColumnJob:
 
 @dataclass(frozen=True)
 class ColumnRun:
-    """The result of a job: the wall-clock `seconds` of `steps` steps, and the seconds of each component in COMPONENTS.
+    """The result of a job: the wall-clock `seconds` of `steps` steps, and the seconds of each component that COMPONENTS
+    lists.
 
     `block` is (bx, by, bz) in cells, `levels` is bt, and `passes` is the number of passes over all blocks. The run
-    transferred `bytes_read` and `bytes_written`, which are 0 in one layer. The plan predicted `predicted_bytes_*` for
-    them. The counters of the operating system give `device_bytes_*`, which this process read and wrote, and
-    `swapped_*_bytes`, which the whole machine swapped in the same time. `memory_peak_bytes` is the peak of this
-    process, including mapped pages. `digest` is a checksum of the final grid.
+    transferred `bytes_read` and `bytes_written`. Both are 0 for columns of one layer. The plan predicted them as
+    `predicted_bytes_*`. The other bytes come from counters of the operating system. This process read and wrote
+    `device_bytes_*`. In the same time, the whole machine swapped `swapped_*_bytes`. `memory_peak_bytes` is the peak
+    memory of this process, including mapped pages. `digest` is a checksum of the final grid.
     """
 
     steps: int
@@ -262,8 +265,9 @@ class ColumnRun:
 
 @dataclass(frozen=True)
 class LimitedRun:
-    """A measurement with its memory limit. `limit_bytes` is None if no control group could be made. `group_peak_bytes`
-    is the peak memory of the group, including its page cache. It is None if the system does not count this peak."""
+    """A measurement, and the memory limit under which it ran. `limit_bytes` is None if no control group could be made.
+    `group_peak_bytes` is the peak memory of the group, including its page cache. It is None if the system does not
+    count this peak."""
 
     measured: ColumnRun
     limit_bytes: int | None
@@ -311,7 +315,8 @@ def _stored(job: ColumnJob, column: Column) -> ColumnRun:
 
 
 def _swapped(job: ColumnJob, column: Column) -> ColumnRun:
-    """Run two layers over plain memory that the system may swap. Blocks are locked in memory."""
+    """Run two layers. The arrays are in plain memory, which the system may swap out. The blocks are locked in
+    memory."""
     prepared = _simulation(job, column).plan(job.steps)
     layout = make_layout(job.shape, DTYPE)
     array = [DeviceRange("array in memory", 0, layout.array_bytes)]
@@ -327,9 +332,9 @@ def _swapped(job: ColumnJob, column: Column) -> ColumnRun:
 
 
 def _one_layer(job: ColumnJob, column: Column) -> ColumnRun:
-    """Run one layer: arrays in plain or mapped memory are updated in place."""
+    """Run one layer. The arrays are in plain memory or in a mapped file, and are updated in place."""
     prepared = _simulation(job, column).plan(job.steps)
-    sizes = prepared.plan.sizes  # these are the sizes of two layers in the same budget
+    sizes = prepared.plan.sizes  # these are the sizes that two layers have within the same budget
     if column.scheme == "naive":
         sizes = replace(sizes, levels=1, slab=blocked.MIN_SLAB)
     problem = one_layer.in_memory(prepared.problem, column.padded)
@@ -350,7 +355,7 @@ def _one_layer(job: ColumnJob, column: Column) -> ColumnRun:
 
 
 def _simulation(job: ColumnJob, column: Column, io: str = "auto") -> Simulation:
-    """Return a simulation whose run is not on disk yet. Its plan is for direct I/O, even if the run then uses another
+    """Return a simulation whose run is not on disk yet. The plan assumes direct I/O, even if the run then uses another
     interface.
     """
     return Simulation(
@@ -370,8 +375,8 @@ def _memory_scratch(count: int) -> Iterator[Sequence[ShardFile]]:
 
 
 def _moved_bytes() -> dict[str, int]:
-    """Return counters with the names of fields of ColumnRun. Two counters are the bytes that this process has read from
-    devices and the bytes that it has marked for writing. They are 0 if the system does not count them. Two more
+    """Return four counters. Their keys are names of fields of ColumnRun. Two counters are for this process: the bytes
+    read from devices, and the bytes marked for writing. They are 0 if the system does not count them. The other two
     counters are the bytes that the whole machine has swapped in and out.
     """
     own, machine = _counters("/proc/self/io"), _counters("/proc/vmstat")
@@ -405,8 +410,8 @@ def _result(
     moved: dict[str, int],
     final: Callable[[int, int], NDArray[Any]],
 ) -> ColumnRun:
-    """Return the result of a run. `counters` have the same names as the executor's counters. `final` returns planes of
-    the final grid.
+    """Return the result of a run. The keys of `counters` are the names of the executor's counters. `final` returns
+    planes of the final grid.
     """
     sizes, predicted = plan.sizes, plan.predicted
     nz, ny, nx = job.shape

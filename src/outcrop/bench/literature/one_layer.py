@@ -1,20 +1,21 @@
-"""A program for comparison: both arrays are in plain or mapped memory and are updated in place. The program does not
-read, write or copy planes.
+"""A program for comparison. Both arrays are in plain memory or in a mapped file, and are updated in place. The program
+does not read, write or copy planes.
 
-The window consists of the two arrays. Each ring has a slot for each plane. The even ring is the array of level 0, and
-the odd ring is the other array. The operating system moves pages between memory and a disk. Temporal blocking helps
-here, too. The program uses the blocks of AL-NR, which `skewed` defines. Each level of a block lies a little lower than
-the level before. Without temporal blocking, each step sweeps over all planes.
+The window consists of the two arrays. Each ring has a slot for each plane. The even ring is the array with the even
+levels, and the odd ring is the array with the odd levels. The operating system moves pages between memory and a disk.
+Temporal blocking makes this program faster, too. The program uses the blocks of AL-NR, which the module `skewed`
+defines. Each level of a block covers cells that lie a little lower than the cells of the level before. Without temporal
+blocking, each step sweeps over all planes.
 
     array of even levels   | plane 0 | plane 1 | ...            level 0, 2, ...
     array of odd levels    | plane 0 | plane 1 | ...            level 1, 3, ...; both arrays have the same rim
 
     memory:  | guard | array of even levels | guard | array of odd levels | guard |     (core/outcrop/exec/window.hpp)
 
-Blocks need no copies of their fringe, because cells at lower levels stay in the two arrays. A pass with an odd number
-of levels ends in the second array, so the two arrays are swapped after this pass. There are no transactions, no
-checksums and no budget. The operating system decides which pages are in memory, and the caller limits the number of
-these pages.
+Blocks need no copies of their fringe, because the two arrays keep the cells at lower levels. A pass with an odd number
+of levels ends in the second array, so the two arrays are swapped after this pass. The program has no transactions, no
+checksums and no budget. The operating system decides which pages are in memory. The caller limits the number of these
+pages.
 """
 
 from __future__ import annotations
@@ -84,10 +85,10 @@ def make_pass(problem: Problem, levels: int, sizes: Sizes) -> Pass:
     actions: list[Action] = []
     for z, x, y in product(cut.z.blocks, cut.x.blocks, cut.y.blocks):
         (y_low, y_high), (x_low, x_high) = y.bounds(), x.bounds()
-        if x.is_last:  # cells of the padding are never read
+        if x.is_last:  # no update reads cells of the padding
             x_high = Bound(round_up(problem.shape[2], problem.vector_cells))
         region = UpdateRegion(y_low=y_low, y_high=y_high, x_low=x_low, x_high=x_high)
-        # the limits of blocks in z are values of zeta = z + skew x level
+        # along z, the limits of blocks are values of zeta = z + skew x level
         first, end = max(problem.first_plane, z.own()[0]), min(end_zeta, z.own()[1])
         for zeta0 in range(first, end, sizes.slab) if problem.first_plane < problem.end_plane else ():
             actions += blocked.updates(problem, zeta0, min(end, zeta0 + sizes.slab), levels, region)
@@ -111,7 +112,7 @@ def make_plan(problem: Problem, sizes: Sizes, machine: Machine, rate: UpdateRate
 
 @dataclass(frozen=True)
 class ArrayMemory:
-    """The memory for both arrays and the guards around them. `mapping` is None for plain memory."""
+    """The memory for both arrays, and for the guards around these arrays. `mapping` is None for plain memory."""
 
     bytes: NDArray[np.uint8]
     mapping: mmap.mmap | None = None
@@ -137,7 +138,8 @@ class ArrayMemory:
 
 
 class OneLayerRun:
-    """Executes a plan of `make_plan` in the given memory. `seconds_flush` is the time spent waiting for the file."""
+    """Executes a plan that `make_plan` has returned, in the given memory. `seconds_flush` is the time that was spent in
+    waits for the file."""
 
     def __init__(self, plan: Plan, calls: Calls, scalars: bytes, threads: int, memory: ArrayMemory) -> None:
         """Check the plan and make an executor for it. `calls` are the calls of a compiled kernel. `scalars` are the
@@ -166,8 +168,8 @@ class OneLayerRun:
         )
 
     def fill(self, source: InitialPlanes, planes: int) -> None:
-        """Write the initial values to both arrays. The second array needs the rim of these values. `planes` is the
-        number of planes that are written at once.
+        """Write the initial values to both arrays. Of these values, the second array needs only the rim. `planes` is
+        the number of planes that are written at once.
         """
         nz = self._plan.problem.planes
         for z0 in range(0, nz, planes):
@@ -175,7 +177,8 @@ class OneLayerRun:
             self.array(0)[z0:z1] = self.array(1)[z0:z1] = source(z0, z1)
 
     def run_pass(self, index: int) -> None:
-        """Run pass number `index` of the plan, and wait until the file is written. Raises InterruptedRun."""
+        """Run pass number `index` of the plan, and wait until the file is written. Raises InterruptedRun if the user
+        interrupts the pass."""
         self._executor.run(self._passes[index], [], [], [], 0, planes_per_file=1, fringe_rows=0, scalars=self._scalars)
         if self._plan.passes[index].levels % 2:
             self._executor.swap_rings()

@@ -1,39 +1,43 @@
-"""`outcrop bench table2`: compute Table II of Midorikawa and Tan with our Blk-Tune, and the bytes that each scheme
-moves.
+"""`outcrop bench table2`: compute Table II of Midorikawa and Tan with our version of Blk-Tune, and compute the bytes
+that each scheme moves.
 
-No simulation is run, because the problems have up to 2 TiB. The machine is crest10, as declared in its file. Each
-scheme gets as much memory as the largest block of Blk-Tune needs. The table has three columns of bytes. `by formula`
-comes from the scheme's formula for its volume (plan/schemes). `of our plan` is the sum over all actions of a plan with
-these sizes. `estimate` is an older figure that was computed without plans. For AL-NR the estimate assumes that all
-blocks are as large as the largest block. So the estimate is up to 12 % larger.
+No simulation is run, because the problems have up to 2 TiB. The machine is crest10, as its machine file declares it.
+Each scheme gets as much memory as the largest block of Blk-Tune needs. The table has three columns of bytes. `by
+formula` comes from the scheme's formula for its volume (plan/schemes). `of our plan` is the sum over all actions of a
+plan with these sizes. `estimate` is an older figure that was computed without plans. For AL-NR, the estimate assumes
+that all blocks have the size of the largest block. So it is up to 12 % larger than the figure `of our plan`.
 
-    `AL-NR`        The rows aio, aio3y and aio5y are skewed-full, -3y and -5y with the sizes of Blk-Tune.
-    `wavefront`    There are k blocks in y. One row has k = 1, another has the k that moves the fewest bytes. The number
-    of levels is the maximum that fits into 90 % of the memory. The rest is for slabs that are read or written.
+    `AL-NR`        The rows aio, aio3y and aio5y are the schemes skewed-full, skewed-3y and skewed-5y with the sizes of
+                   Blk-Tune.
+    `wavefront`    The scheme has k blocks in y. One row has k = 1. Another row has the number k that moves the fewest
+                   bytes. The number of levels is the maximum that fits into 90 % of the memory. The remaining 10 % are
+                   for slabs that are read or written.
     `overlapped`   The candidate that moves the fewest bytes.
     `floor`        The grid is read once and written once.
 
-Blk-Tune chooses block sizes for Midorikawa and Tan's out-of-core stencils (AL-NR, aio5y) on a machine. It chooses
-the sizes that move the fewest bytes between flash and memory within a limit on memory. The authors have not published
-their search. The following rules are published, or follow from their Table II (7-point, fp64, 1000 steps, 128 GiB):
+Blk-Tune chooses block sizes for the out-of-core stencils of Midorikawa and Tan (AL-NR, aio5y) on a machine. It chooses
+the sizes that move the fewest bytes between flash and memory. The blocks must fit into a given memory. The authors have
+not published their search. The following rules are published, or follow from their Table II (7-point, fp64, 1000 steps,
+128 GiB):
 
     `passes`   There are p trips over the grid, each with bt = ceil(steps / p) steps.
     `blocks`   Rows are whole (bx = nx) if any block with whole rows fits. The ky blocks in y have by = ceil((ny + 2r) /
                ky). The kz blocks in z are skewed, so together they cover nz + r bt planes: bz = ceil((nz + r bt) / kz),
                rounded up to 96 planes.
-    `memory`   Both arrays of the largest block have 2 X Y (Z + 2r) cells. Along each axis, a block needs its own cells
-               and r bt more cells below them. The first block needs no cells below. If there are only two blocks, the
-               second one needs no more cells than the first.
-    `moved`    For each cell, p (2 + 4 r bt/bz + 4 r bt/bx) words are moved. In y the fringe stays in memory. An axis
-               with one block has no term.
-    `fringe`   Along an axis that is cut, blocks are at least twice as wide as their fringe r bt.
+    `memory`   Both arrays of the largest block together have 2 X Y (Z + 2r) cells. X, Y and Z are the numbers of cells
+               that a block needs along the axes: its own cells, and r bt more cells below them. The first block needs
+               no cells below. If an axis has only two blocks, the second block needs at most the number of cells of the
+               first block.
+    `moved`    For each cell, p (2 + 4 r bt/bz + 4 r bt/bx) words are moved. In y, the fringe stays in memory, so y has
+               no term. An axis with one block has no term either.
+    `fringe`   Along an axis that is cut, the width of a block is at least twice the width r bt of its fringe.
 
-Three rules are our assumptions, and they fit Table II. The first is the rounding to 96 planes, which sockets and
-threads can share evenly. Without the rounding, the numbers of blocks are the same. The second is the factor 2 of the
-last rule. All factors from 1.8 to 2.04 give the same table. The third is the usable share of the memory. All shares
-from 91 to 97 % give the same table, and crest10.toml declares 120 of 128 GiB as usable. If several choices move equally
-many bytes, the choice with the fewest blocks is taken. The authors' poster shows an example with other sizes, on a
-machine that it does not name.
+Three rules are our assumptions, and they fit Table II. The first assumption is the rounding to 96 planes, because
+sockets and threads can share 96 planes evenly. Without the rounding, the numbers of blocks are the same. The second
+assumption is the factor 2 in the rule `fringe`. All factors from 1.8 to 2.04 give the same table. The third assumption
+is the usable share of the memory. All shares from 91 to 97 % give the same table, and crest10.toml declares 120 of 128
+GiB as usable. If several choices move the same number of bytes, the choice with the fewest blocks is taken. The
+authors' poster shows an example with other sizes, on a machine whose name it does not give.
 """
 
 from __future__ import annotations
@@ -101,8 +105,8 @@ TABLE = (
 
 @dataclass(frozen=True)
 class Traffic:
-    """The GiB that one scheme reads and writes in all passes together. `passes` and `sizes` describe the plan of the
-    scheme.
+    """The traffic of one scheme, in GiB: the sum of reads and writes over all passes. `passes` and `sizes` describe the
+    plan of the scheme.
 
     The row `floor` has no sizes. `estimate_gib` is 0 if there is no estimate.
     """
@@ -163,14 +167,14 @@ def traffic(problem: Problem, tuned: BlkTune, one: Published, machine: DeclaredM
 
 
 def formula_bytes(problem: Problem, scheme: str, sizes: Sizes) -> float:
-    """Return the bytes that all passes together move. The scheme's formula for its volume gives this number."""
+    """Return the bytes that all passes together move, as the scheme's formula for its volume gives them."""
     volume = SCHEMES[scheme].volume(problem, sizes)
     return -(-problem.steps // sizes.levels) * (volume.bytes_read + volume.bytes_written)
 
 
 def wavefront_sizes(problem: Problem, blocks: int, memory_bytes: int) -> Sizes:
-    """Return the sizes of a wavefront with `blocks` blocks in y. Of all such wavefronts within `memory_bytes`, it has
-    the fewest passes."""
+    """Return the sizes of a wavefront with `blocks` blocks in y. This wavefront has the fewest passes of all such
+    wavefronts that fit into `memory_bytes`."""
     _, ny, nx = problem.shape
     cells = int(WAVEFRONT_SHARE * memory_bytes) // problem.item_bytes
     max_levels = min(problem.steps, blocks * cells // (2 * problem.skew_z * nx * ny))
@@ -181,7 +185,8 @@ def wavefront_sizes(problem: Problem, blocks: int, memory_bytes: int) -> Sizes:
 
 
 def block_table(rows: Sequence[tuple[Published, BlkTune]]) -> str:
-    """Return a table with two rows for each problem: our sizes, and below them the sizes of the paper."""
+    """Return a table with two rows for each problem. The first row has our sizes, and the second row has the sizes of
+    the paper."""
     line = "{:<8}  {:<6}  {:>16}  {:>4}  {:>8}  {:>6}  {:>6}  {:>9}"
     lines = [line.format("problem", "", "bx, by, bz", "bt", "x.y.z", "passes", "blocks", "largest")]
     for one, tuned in rows:
@@ -206,8 +211,8 @@ def traffic_table(one: Published, moved: Sequence[Traffic]) -> str:
 
 @dataclass(frozen=True)
 class BlkTune:
-    """The sizes of a block in cells, and its number of steps `bt`. `passes` is the number of passes. `blocks` are the
-    numbers of blocks of a pass along x, y and z.
+    """The sizes of a block in cells, and the number `bt` of steps of a pass. `passes` is the number of passes. `blocks`
+    are the numbers of blocks along x, y and z in one pass.
 
     `block_bytes` is the memory for both arrays of the largest block. All passes together move `words` words for each
     cell of the grid.
@@ -231,7 +236,7 @@ class BlkTune:
 def blk_tune(problem: Problem, memory_bytes: int) -> BlkTune:
     """Return the sizes that move the fewest bytes. The largest block must fit into `memory_bytes`.
 
-    Raises BudgetError if no sizes fit, not even the smallest blocks with one step.
+    Raises BudgetError if no sizes fit. In this case, even the smallest blocks with one step do not fit.
     """
     for count_x in range(1, _max_blocks(problem, 2, 1) + 1):
         if best := _best_with(problem, memory_bytes, count_x):
@@ -254,7 +259,8 @@ def _best_with(problem: Problem, memory_bytes: int, count_x: int) -> BlkTune | N
 
 def _best_of(problem: Problem, memory_bytes: int, bt: int, count_x: int) -> BlkTune | None:
     """Return the sizes with the fewest blocks in z, because the number of blocks in z determines the cost. If several
-    sizes have equally few blocks in z, return the sizes with the fewest blocks in y. Return None if no sizes fit.
+    sizes have the same number of blocks in z, return the sizes with the fewest blocks in y. Return None if no sizes
+    fit.
     """
     max_blocks = _max_blocks(problem, 1, bt)
     finest = _with_blocks(problem, memory_bytes, bt, count_x, max_blocks)
@@ -290,8 +296,8 @@ def _with_blocks(problem: Problem, memory_bytes: int, bt: int, count_x: int, cou
 
 
 def _largest_bz(nz: int, fringe: int, max_planes: int) -> int | None:
-    """Return the number of planes of a block. The grid is cut into one block, two blocks or more. A block and its
-    fringe together have at most `max_planes` planes in memory.
+    """Return the number of planes of a block if the grid is cut into the fewest blocks that fit. A block and its fringe
+    together have at most `max_planes` planes in memory.
     """
     if nz <= max_planes:
         return nz
@@ -320,7 +326,7 @@ def _needed(extent: int, size: int, count: int, fringe: int) -> int:
 
 
 def _max_blocks(problem: Problem, axis: int, bt: int) -> int:
-    """Return the maximum number of blocks along an axis. With more blocks, a block would be less than twice as wide as
+    """Return the maximum number of blocks along an axis. The width of each block must be at least twice the width of
     its fringe.
     """
     extent, radius = problem.shape[axis], problem.radii[axis]

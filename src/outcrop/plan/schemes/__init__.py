@@ -1,5 +1,6 @@
-"""The table of schemes. A scheme divides space and time and generates the actions of a pass. To add a scheme, write one
-file and one line of `SCHEMES`. A published scheme, which serves for comparison, has its line in `LITERATURE`."""
+"""The table of schemes. A scheme divides space and time, and generates the actions of a pass. To add a scheme, write
+one file, and add one line to `SCHEMES`. For a published scheme that serves for comparison, add the line to `LITERATURE`
+instead."""
 
 from outcrop.plan.schemes import wavefront
 from outcrop.plan.schemes.literature import LITERATURE

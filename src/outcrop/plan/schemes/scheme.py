@@ -12,11 +12,11 @@ from outcrop.plan.problem import Problem
 
 @dataclass(frozen=True)
 class Volume:
-    """The work of one pass, estimated by the formulas of the scheme. The formulas are good enough to rank sizes.
+    """The work of one pass, estimated by the formulas of the scheme. The formulas are exact enough to rank sizes.
 
     `exposed_bytes` are the bytes that are transferred before the first update of a block or after its last update.
-    `slabs` is the number of Update actions. `requests` is the number of transfers, each of a plane or of a part of a
-    plane.
+    `slabs` is the number of Update actions. `requests` is the number of transfers. Each of them transfers a plane or a
+    part of a plane.
     """
 
     bytes_read: float
@@ -29,22 +29,23 @@ class Volume:
 
 @dataclass(frozen=True)
 class Scheme:
-    """A method that divides space and time.
+    """A method that divides space and time into blocks, slabs and levels.
 
     `window`            A function of (problem, levels, sizes). It returns the memory that `make_pass` needs.
     `make_pass`         A function of (problem, levels, sizes). It generates the actions of one pass.
-    `candidates`        A function of (problem, budget_bytes, given=FREE). It lists sizes whose cost is worth a
-                        prediction. They have no cache tiling yet.
+    `candidates`        A function of (problem, budget_bytes, given=FREE). It lists sizes that are worth a prediction of
+                        their cost. These sizes have no cache tiling yet.
     `smallest`          A function of (problem, given=FREE). It returns the smallest window of any pass.
     `volume`            A function of (problem, sizes). It estimates the work of a pass.
     `sizes`             The names of the sizes that users may give.
-    `in_place`          True if source and target may be the same array.
-    `checks_all`        True if a checksum protects all bytes that are read from disk. `auto` uses only such schemes.
+    `in_place`          True if the scheme also works when source and target are the same array.
+    `checks_all`        True if all bytes that are read from disk have a checksum. `auto` uses only such schemes.
     `diamond`           The diamond that the user gave, or 0.
     `single`            True if the scheme supports only one updated field.
     `sweeps`            True if the scheme updates level by level, so that cache tiles are not useful.
     `repeats_updates`   True if blocks also update cells of other blocks.
-    `keeps_statics`     True if the scheme can keep static fields in memory when memory does not hold the whole grid.
+    `keeps_statics`     True if the scheme can keep static fields in memory although memory does not hold the whole
+                        grid.
     """
 
     name: str

@@ -1,7 +1,8 @@
-"""Divide one axis into blocks for skewed schemes. With each level, both ends of a block move towards lower cells.
+"""Divide one axis into blocks for skewed schemes. At each level, both ends of a block are at lower cells than at the
+level before.
 
-At level 1, cut number j lies at eta[j]. At each further level it lies `reach` cells lower (eta = y + reach (level -
-1)). So a block needs no cells of later blocks:
+At level 1, cut number j is at cell eta[j]. At each further level, the cut is `reach` cells lower (eta = y + reach
+(level - 1)). So a block needs no cells of later blocks:
 
     level L  |    \\         \\         |
        :     | 0   \\    1    \\    2   |      Beside cut j both rings hold the latest two levels, by steps of
@@ -13,8 +14,8 @@ of one parity holds the fringe
 
     eta - reach (q_max + 1) <= y < eta + reach (1 - parity),      q_max the highest level below L of that parity,
 
-and all cells below the fringe are final or no longer needed. A block writes its cells below the fringe of the next
-block.
+and all cells below the fringe are final or no longer needed. A block writes those of its cells that are below the
+fringe of the next block.
 """
 
 from __future__ import annotations
@@ -32,8 +33,9 @@ class SkewedCut:
     """The blocks of one axis with `extent` cells, in a pass of `levels` levels.
 
     `starts` are eta[0], eta[1], ... The first block begins with the grid, and the last one ends with it. All ranges of
-    a block are half open. They begin and end at multiples of `group` cells or at an end of the grid. If `joint` is
-    true, a ring may hold levels of both parities. Its fringe then includes the fringes of both parities.
+    a block are half open. Each range begins and ends at a multiple of `group` cells or at an end of the grid. If
+    `joint` is true, a ring may hold levels of both parities. The fringe in this ring then includes the fringes of both
+    parities.
     """
 
     extent: int
@@ -54,8 +56,8 @@ class SkewedCut:
 
     @property
     def max_frame(self) -> int:
-        """A number of cells that is enough for every frame. It includes the block, the fringe below, the reach or rim
-        above, and the rounding to groups."""
+        """A number of cells that is enough for the frame of every block. The number includes the block, the fringe
+        below, the reach or rim above, and the rounding to groups."""
         if self.count == 1:
             return self.extent
         if self.count == 2:  # the first block has no fringe below, and the second block ends with the grid
@@ -98,7 +100,7 @@ class SkewedBlock:
         return SkewedBlock(self.cut, self.number + 1).fringe(parity)
 
     def body(self, parity: int) -> Range:
-        """Return the range of cells above the fringe. The cells of even parity are read at level 0."""
+        """Return the range of cells above the fringe. In the ring of even parity, these cells are read at level 0."""
         return self.fringe(parity)[1], self.next_fringe(parity)[1]
 
     def span(self, parity: int) -> Range:
@@ -113,7 +115,8 @@ class SkewedBlock:
         return self.fringe(parity)[0], self.next_fringe(parity)[0]
 
     def own(self) -> Range:
-        """Return the range of cells that this block updates at level 1, including the rim beside them."""
+        """Return the range of cells that this block updates at level 1. The range includes the rim next to these
+        cells."""
         starts = self.cut.starts
         return -FAR if self.is_first else starts[self.number], FAR if self.is_last else starts[self.number + 1]
 
@@ -143,8 +146,8 @@ def cut_axis(
     """Divide an axis into blocks that have `size` cells at level 1. If `size` is 0, the axis is one block. The first
     block begins at cell `first`.
 
-    The first block has `lead` cells more than the other blocks. It has no fringe below, so its frame is not larger than
-    the other frames if `lead` is at most reach (levels - 1).
+    The first block has `lead` more cells than the other blocks. It has no fringe below. So if `lead` is at most reach
+    (levels - 1), the frame of the first block is not larger than the other frames.
     """
     further = range(first + size + lead, extent - first, size) if size else ()
     return SkewedCut(extent, reach, levels, (first, *further), group, joint)

@@ -6,32 +6,33 @@
       1  |      \\___________\\___________\\____ z
          written ◄──┘                └──► read ahead while slab s is updated
 
-While the slab [zeta0, zeta1) of b planes is updated, the window holds the planes of the table below. The highest level
-needs the lowest of these planes. The highest of these planes is read ahead for the next slab. A plane that is being
-written keeps its slot until a read needs that slot:
+While the slab [zeta0, zeta1) of b planes is updated, the window holds the planes in the following table. The lowest of
+these planes is needed by the highest level. The highest planes are read ahead for the next slab. A plane that is being
+written keeps its slot until a read needs this slot:
 
     even ring   zeta0 - r(L-1) [- r, L odd]  ..  zeta1 + b + r - 1         2b + rL  [+ r, L odd]
     odd ring    zeta0 - rL                   ..  zeta1 - 1                  b + rL  [+ b - r, L odd: written from here]
 
-If L is odd, the rings need the additional planes in brackets. With one level, the odd ring must also hold the lower rim
-and the first slab. So an even number of levels needs less memory. If steps have several stages, or if the state has
-previous values, both rings have the size of the larger ring plus one radius. Static fields are needed one radius ahead
-and behind only if updates read them at neighbours:
+If L is odd, the rings need the additional planes in brackets. So an even number of levels needs less memory. With one
+level, the odd ring must also hold the lower rim and the first slab. If a step has several stages, or if the state has
+previous values, both rings have the size of the larger ring plus one radius. The ring of a static field has the planes
+in the next table. It needs the planes in brackets only if updates read static fields at neighbouring cells:
 
     static      zeta0 - r(L-1) [- r, read at neighbours]  ..  zeta1 + b [+ r] - 1       2b + r(L-1) [+ 2r]
 
-This ring holds at least the lower rim and the first two slabs. With these sizes, each read for the next slab waits for
-exactly one write of the previous slab. Both transfers overlap the update of the current slab. Each plane is read once
-and written once, which makes 2/L words per cell and step.
+The ring of a static field holds at least the lower rim and the first two slabs. With the sizes in these tables, each
+read for the next slab waits for exactly one write of the previous slab. Both transfers take place during the update of
+the current slab. Each plane is read once and written once, so a pass moves 2/L words per cell and step.
 
 If memory does not hold enough planes, y is divided into k skewed blocks, which move by r rows per level
 (skewed_cut.py). The grid is then streamed once for each block. A block writes some rows to the array
-`fringes`, and the next block continues from these rows. Blocks cost 4r/by more words per cell and step, but memory can
-hold about k times the number of planes. The odd ring then also reads fringes ahead and needs as many planes as the even
-ring. For the rings, plane z of block i has the number z + i nz. So while one block ends, planes of the next block are
-already read.
+`fringes`, and the next block continues from these rows. With blocks, 4r/by more words are moved per cell and step, but
+memory can hold about k times the number of planes. Fringes are also read ahead into the odd ring, so this ring needs
+the same number of planes as the even ring. For the rings, plane z of block i has the number z + i nz. So the first
+planes of the next block can be read before a block ends.
 
-The naive scheme serves for comparison. It is a wavefront of one step, like a program without temporal blocking.
+The naive scheme serves for comparison. It is a wavefront with passes of one step, like a program without temporal
+blocking.
 """
 
 from __future__ import annotations
@@ -71,8 +72,8 @@ def blocks_in_y(problem: Problem, levels: int, sizes: Sizes) -> SkewedCut:
 
 
 def _lead(problem: Problem, levels: int) -> int:
-    """Return the number of rows by which the first block may be larger than the other blocks. The first block may be
-    larger, because it takes over no fringe."""
+    """Return the maximum number of additional rows of the first block. This block may be larger than the other blocks,
+    because it takes over no fringe."""
     return problem.radius_y * (levels - 1)
 
 
@@ -85,8 +86,8 @@ def window(problem: Problem, levels: int, sizes: Sizes) -> Window:
 
 
 def smallest_window(problem: Problem, given: GivenSizes = FREE) -> Window:
-    """Return the smallest window for one step in slabs of one plane. All numbers of blocks are tried. Sizes that are
-    `given` replace these sizes."""
+    """Return the smallest window for passes of one step in slabs of one plane. The function tries all numbers of
+    blocks. Sizes that are `given` replace these sizes."""
     (levels,), (slab,) = given.levels(problem, (problem.stages,)), given.or_any("slab", (1,))
     shares = given.or_any("by", _block_sizes(problem, levels))
     sizes = (Sizes(levels, slab, diamond=0, block_y=block_y) for block_y in shares)
@@ -122,8 +123,8 @@ def slabs(problem: Problem, levels: int, slab: int) -> list[tuple[int, int]]:
 
 
 def has_updates(problem: Problem, levels: int, zeta: int) -> bool:
-    """Return whether any level updates a plane at `zeta`. The result can be false only if the grid updates fewer planes
-    than the skew."""
+    """Return True if any level updates a plane at `zeta`. The result can be false only if the number of updated planes
+    is less than the skew."""
     if problem.end_plane - problem.first_plane >= problem.skew_z:
         return True
     return updates_below(problem, levels, zeta + 1) > updates_below(problem, levels, zeta)
@@ -144,8 +145,8 @@ def make_pass(problem: Problem, levels: int, sizes: Sizes) -> Pass:
 
 
 def linked(problem: Problem, levels: int, slab: int) -> bool:
-    """Return whether planes of the next block can be read ahead. They cannot if the grid has so few planes that each
-    ring holds all of them."""
+    """Return True if planes of the next block can be read before a block ends. This is not possible if each ring holds
+    all planes of the grid."""
     return problem.planes >= _max_ring_planes(problem, levels, slab)
 
 
@@ -167,7 +168,7 @@ class _Stream:
         self.read = self.statics_read = self.copied = self.written = 0
 
     def actions(self, slab: int, following: _Stream | None) -> Iterator[Action]:
-        """Yield all actions of the block except the commit, and the first reads of the `following` block."""
+        """Yield all actions of the block except the commit. Also yield the first reads of the block `following`."""
         problem, levels, skew = self.problem, self.levels, self.problem.skew_z
         if self.block.cut.count > 1:
             yield self.begin
@@ -178,11 +179,10 @@ class _Stream:
                 yield from (following.begin, *ahead, self.begin) if ahead else ()
             yield from self._copy_to(zeta1)
             zetas = [zeta for zeta in range(zeta0, zeta1) if has_updates(problem, levels, zeta)]
-            if zetas:  # on grids with fewer planes than the skew, some zetas or whole slabs update nothing
+            if zetas:  # if the grid has fewer planes than the skew, some values of zeta or whole slabs have no updates
                 yield Update(zetas[0], zetas[-1] + 1, levels, self.region)
             yield from self._write_to(min(problem.end_plane, zeta1 - skew * (levels - 1)))
-        # The remaining planes belong to the rim, and no update has needed them. If no cell is updated, all planes
-        # remain.
+        # The remaining planes belong to the rim, and no update has read them. If no cell is updated, all planes remain.
         for z in range(self.written, problem.planes, slab):
             end = min(problem.planes, z + slab)
             yield from self._read_to(end)
@@ -190,7 +190,7 @@ class _Stream:
             yield from self._write_to(end)
 
     def _read_to(self, zeta: int) -> Iterator[Action]:
-        """Yield the reads of all planes that are needed for updates below `zeta`."""
+        """Yield the reads of all planes that updates below `zeta` need."""
         yield from self._read_state_to(zeta + self.problem.skew_z)
         z0, z1 = self.statics_read, min(zeta + self.problem.statics_z, self.problem.planes)
         if z1 > z0:
@@ -240,11 +240,11 @@ overhead of a slab."""
 
 def candidates(problem: Problem, budget_bytes: int, given: GivenSizes = FREE) -> Iterable[Sizes]:
     """Yield the candidates for each number of passes that is worth trying. Each pass has the minimum number of levels
-    that completes the run in this number of passes. For each number of levels, the thickest slab that fits the memory
-    and some thinner slabs are listed. With thinner slabs, less is read before the first update and less is written
-    after the last update. Planes are whole, or divided into blocks.
+    that completes the run in this number of passes. For each number of levels, the candidates have the thickest slab
+    that fits the memory, and some thinner slabs. With thinner slabs, fewer planes are read before the first update, and
+    fewer planes are written after the last update. Planes are whole, or divided into blocks.
 
-    If memory holds the whole grid, only a few candidates are listed, all with whole planes.
+    If memory holds the whole grid, the function yields only a few candidates. All of them have whole planes.
     """
     if not given and whole_window(problem).bytes <= budget_bytes:
         yield from _whole_grid_candidates(problem)
@@ -261,9 +261,10 @@ def candidates(problem: Problem, budget_bytes: int, given: GivenSizes = FREE) ->
 
 
 def _whole_grid_candidates(problem: Problem) -> Iterator[Sizes]:
-    """Yield one pass in one slab, which reads all planes, updates all planes, and writes all planes. Then yield one or
-    a few passes in several slabs, so that transfers overlap updates. Even thinner slabs would cost more time than they
-    save."""
+    """Yield candidates for a grid that fits into memory. The first candidate has one pass in one slab. It reads all
+    planes, then updates all planes, then writes all planes. The other candidates have one or a few passes in several
+    slabs, so that transfers take place during updates. Candidates with even thinner slabs are left out, because such
+    slabs cost more time than they save."""
     yield Sizes(problem.levels, _zetas(problem, problem.levels), diamond=0, keeps_statics=True)
     thicker = max(1, -(-WHOLE_GRID_SLAB_BYTES // (SLABS[0] * problem.record_bytes * problem.state_arrays)))
     for levels in islice(levels_worth_trying(problem), WHOLE_GRID_PASSES):
@@ -289,8 +290,8 @@ def volume(problem: Problem, sizes: Sizes) -> Volume:
 
 
 def levels_worth_trying(problem: Problem) -> Iterator[int]:
-    """Return the fewest levels that complete the run in 1, 2, ... passes. The number of steps of a pass is even, which
-    saves memory."""
+    """Return numbers of levels of a pass. Each number is the smallest one that completes the run in a certain number of
+    passes (1, 2, and so on). The number of steps of a pass is even, because this saves memory."""
     return (problem.stages * steps for steps in _steps_worth_trying(problem.steps))
 
 
@@ -310,8 +311,8 @@ def _steps_worth_trying(steps: int) -> Iterator[int]:
 
 
 def _block_sizes(problem: Problem, levels: int) -> Iterator[int]:
-    """Yield the rows of a block. The first is 0, which means all rows. Then halves, thirds and so on follow, while they
-    are larger than the fringe. A periodic y is not divided."""
+    """Yield numbers of rows of a block. The first number is 0, which means that y is not divided. The next numbers are
+    a half of all rows, a third, and so on. Each of them is larger than the fringe. A periodic y is not divided."""
     yield 0
     if problem.periodic[1]:
         return
@@ -324,13 +325,13 @@ def _block_sizes(problem: Problem, levels: int) -> Iterator[int]:
 
 
 def _zetas(problem: Problem, levels: int) -> int:
-    """Return the number of planes of zeta that a pass updates, at least 1. A slab cannot be thicker."""
+    """Return the number of planes of zeta that a pass updates, at least 1. No slab is thicker than this number."""
     return max(1, problem.end_plane - problem.first_plane + problem.skew_z * (levels - 1))
 
 
 def thickest_slab(problem: Problem, levels: int, sizes: Sizes, budget_bytes: int) -> int:
-    """Return the number of planes of the thickest slab whose window fits the budget, at most all planes of zeta. Return
-    0 if no slab fits."""
+    """Return the number of planes of the thickest slab whose window fits the budget. The maximum is the number of all
+    planes of zeta. Return 0 if no slab fits."""
     whole = _zetas(problem, levels)
 
     def fits(slab: int) -> bool:
@@ -353,8 +354,8 @@ SCHEME = Scheme("wavefront", window, make_pass, candidates, smallest_window, vol
 
 
 def _naive_candidates(problem: Problem, budget_bytes: int, given: GivenSizes = FREE) -> Iterable[Sizes]:
-    """If memory holds the whole grid, yield all steps in one pass and one slab. Otherwise, yield one step per pass, in
-    the thickest slabs."""
+    """Yield one candidate. If memory holds the whole grid, the candidate has one pass in one slab. Otherwise, each pass
+    has one step, and the slabs have the maximum thickness."""
     fits = whole_window(problem).bytes <= budget_bytes
     sizes = Sizes(problem.levels if fits else problem.stages, 1, diamond=0, keeps_statics=fits)
     slab = thickest_slab(problem, sizes.levels, sizes, budget_bytes)

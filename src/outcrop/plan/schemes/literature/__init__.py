@@ -1,4 +1,4 @@
-"""Published schemes, for comparison. Each scheme is one file and one line of this table."""
+"""Published schemes, for comparison. Each scheme has one file, and one line in this table."""
 
 from outcrop.plan.schemes.literature import overlapped, skewed
 from outcrop.plan.schemes.scheme import Scheme

@@ -18,14 +18,14 @@ Transfer = TypeVar("Transfer", Read, Write, Copy)
 
 
 class InStep(Generic[Transfer]):
-    """Actions on ranges of planes. The actions are divided into parts, and the parts are issued between the updates."""
+    """Actions on ranges of planes. Each action is divided into parts, and the parts are issued between the updates."""
 
     def __init__(self, whole: Sequence[Transfer], first: int) -> None:
         self._whole: list[Transfer] = [one for one in whole if isinstance(one, Copy) or one.area.cells]
         self._done = first
 
     def up_to(self, z_end: int) -> Iterator[Transfer]:
-        """Yield the parts of the actions that are on planes below `z_end` and have not been issued yet."""
+        """Yield all parts of the actions that have not been issued yet and whose planes are below `z_end`."""
         for one in self._whole if z_end > self._done else ():
             z0, z1 = max(one.z0, self._done), min(one.z1, z_end)
             if z0 < z1:
@@ -51,8 +51,8 @@ WindowOf: TypeAlias = Callable[[Problem, int, Sizes], Window]
 
 
 def candidates(window: WindowOf, problem: Problem, budget_bytes: int, given: GivenSizes = FREE) -> Iterable[Sizes]:
-    """For each number of levels that is worth trying, yield the best sizes. Their blocks in y and z fit the budget and
-    move the fewest bytes."""
+    """For each number of levels that is worth trying, yield the best sizes. The best sizes fit the budget and move the
+    fewest bytes."""
     for levels in given.levels(problem, levels_worth_trying(problem)):
         fitting: list[tuple[float, Sizes]] = []
         for block_y in given.or_any("by", _shares(problem)):
@@ -75,8 +75,8 @@ are not tried."""
 
 
 def overlaps(problem: Problem, sizes: Sizes) -> tuple[float, float]:
-    """Return r bt / bz and r bt / by, which are the widths of the fringe relative to the block. The value is 0 for an
-    axis that is not divided."""
+    """Return the widths of the fringe relative to the block: r bt / bz and r bt / by. The value is 0 for an axis that
+    is not divided."""
     beside_y = problem.radius_y * sizes.levels / sizes.block_y if 0 < sizes.block_y < problem.shape[1] else 0.0
     beside_z = problem.skew_z * sizes.levels / sizes.block_z if 0 < sizes.block_z < problem.planes else 0.0
     return beside_z, beside_y
@@ -84,8 +84,8 @@ def overlaps(problem: Problem, sizes: Sizes) -> tuple[float, float]:
 
 def exposed(problem: Problem, sizes: Sizes) -> tuple[float, int, float]:
     """Return three estimates: the exposed bytes, the number of slabs, and the number of transfers. Exposed bytes are
-    read before the first update of each block or written after its last update. They are about one slab of planes
-    each."""
+    read before the first update of each block, or written after the last update of the block. Each of these two
+    transfers has about one slab of planes."""
     rows, planes = sizes.block_y or problem.shape[1], sizes.block_z or problem.planes
     blocks = -(-problem.shape[1] // rows) * -(-problem.planes // planes)
     frame = min(problem.shape[1], rows + problem.radius_y * sizes.levels)
@@ -95,8 +95,8 @@ def exposed(problem: Problem, sizes: Sizes) -> tuple[float, int, float]:
 
 
 def smallest_window(window: WindowOf, problem: Problem, given: GivenSizes = FREE) -> Window:
-    """Return the smallest window. Its passes have one step, and its blocks have a share of the rows of one plane. Sizes
-    that are `given` replace these sizes."""
+    """Return the smallest window. It is for passes of one step, and for blocks that have a part of the rows of one
+    plane. Sizes that are `given` replace these sizes."""
     (levels,), shares = given.levels(problem, (problem.stages,)), given.or_any("by", _shares(problem))
     whole = Sizes(levels, 1, diamond=0, block_x=given.bx or 0, block_z=given.bz or 1)
     sizes = (replace(whole, block_y=block_y) for block_y in shares)
@@ -104,19 +104,20 @@ def smallest_window(window: WindowOf, problem: Problem, given: GivenSizes = FREE
 
 
 def _shares(problem: Problem) -> Iterator[int]:
-    """Return the rows of a block for 1, 2, ... equal blocks. A periodic axis is not divided."""
+    """Return sizes of blocks in rows: for an axis that is divided into 1 block, 2 equal blocks, and so on. A periodic
+    axis is not divided."""
     max_count = 1 if problem.periodic[1] else MAX_BLOCKS
     return (_share(problem.shape[1], count) for count in range(1, max_count + 1))
 
 
 def _share(extent: int, count: int) -> int:
-    """Return the size of each of `count` equal blocks, or 0 for one block."""
+    """Return the size of a block if the axis is divided into `count` equal blocks. If `count` is 1, return 0."""
     return 0 if count == 1 else -(-extent // count)
 
 
 def _largest_block_z(problem: Problem, sizes: Sizes, budget_bytes: int, window: WindowOf, given: GivenSizes) -> int:
-    """Return the number of planes of a block along z: the size `given`, or the largest size of equal blocks that fit
-    the budget. Return 0 if no size fits."""
+    """Return the number of planes of a block: the size that the user has given, or the largest size of equal blocks
+    that fits the budget. Return 0 if no size fits."""
 
     def fits(block_z: int) -> bool:
         return window(problem, sizes.levels, replace(sizes, block_z=block_z)).bytes <= budget_bytes
@@ -130,5 +131,5 @@ def _largest_block_z(problem: Problem, sizes: Sizes, budget_bytes: int, window: 
         middle = (low + high) // 2
         low, high = (middle, high) if fits(middle) else (low, middle)
     equal = _share(problem.planes, -(-problem.planes // low)) or problem.planes
-    # equal blocks sometimes do not fit: their last block is longer, and thus reads more planes
+    # equal blocks may not fit: their last block is longer than with the size `low`, so it reads more planes
     return equal if fits(equal) else low

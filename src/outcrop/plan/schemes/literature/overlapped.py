@@ -1,4 +1,5 @@
-"""Independent blocks. Each block computes all its cells from level 0, so cells in overlaps are computed twice (AL-R).
+"""Independent blocks (AL-R). Each block computes all its cells from level 0, so cells where blocks overlap are computed
+twice.
 
     level L  |     |___0___|___1___|            A block reads its cells and r L more on each side. At every level it
        :     |    /         \\ /     \\           updates one radius less. It writes its own cells. Blocks do not depend
@@ -40,7 +41,8 @@ from outcrop.plan.schemes.scheme import Scheme, Volume
 
 @dataclass(frozen=True)
 class _Blocks:
-    """The blocks of an axis, with `size` cells each. A block reads `reach` cells more per level on each side."""
+    """The blocks of an axis. Each block has `size` cells. For each level, a block reads `reach` more cells on each
+    side."""
 
     extent: int
     reach: int
@@ -78,7 +80,8 @@ class _Range:
 
 
 def _cut(extent: int, reach: int, levels: int, size: int, group: int = 1) -> _Blocks:
-    """Divide an axis into blocks of `size` cells, rounded up to whole groups. If `size` is 0, the axis is one block."""
+    """Divide an axis into blocks of `size` cells. `size` is rounded up to whole groups. If `size` is 0, the axis is one
+    block."""
     return _Blocks(extent, reach, levels, round_up(size, group) or extent, group)
 
 
@@ -93,7 +96,7 @@ def _axes(problem: Problem, levels: int, sizes: Sizes) -> tuple[_Blocks, _Blocks
 
 
 def window(problem: Problem, levels: int, sizes: Sizes) -> Window:
-    """Return the window with slots for all planes of the largest block and its overlap, in both rings."""
+    """Return the window. Both rings have slots for all planes of the largest block and its overlap."""
     planes, rows, columns = (_max_frame(axis) for axis in _axes(problem, levels, sizes))
     return make_window(problem, (planes,) * 3, slot_bytes(problem, Rectangle(0, rows, 0, columns)))
 
@@ -116,7 +119,7 @@ def make_pass(problem: Problem, levels: int, sizes: Sizes) -> Pass:
 
 
 def _block(problem: Problem, levels: int, slab: int, z: _Range, y: _Range, x: _Range) -> Iterator[Action]:
-    """Yield the updates of the block, slab by slab, with its reads and writes between the slabs."""
+    """Yield the updates of the block slab by slab. Between the slabs, yield the reads and writes of the block."""
     skew, frame, (first, last) = problem.skew_z, Rectangle(*y.frame, *x.frame), z.frame
     own = Rectangle(y.low, y.high, x.low, x.high)
     yield Block(frame, z.low, z.high, own)
@@ -124,7 +127,7 @@ def _block(problem: Problem, levels: int, slab: int, z: _Range, y: _Range, x: _R
     region = UpdateRegion(z_low, z_high, y_low, y_high, x_low, x_high)
     reads = [Read(first, last, frame), *blocked.static_reads(problem, first, last, frame)]
     incoming = blocked.InStep(reads, first)
-    beside = skew * (levels - 1)  # updates reach no farther beyond the block than this
+    beside = skew * (levels - 1)  # the largest distance of an updated plane from the block
     rims = blocked.InStep([Copy(max(first, z.low - beside), min(last, z.high + beside), frame, own)], first)
     outgoing = blocked.InStep([Write(z.low, z.high, levels, own)], first)
     zeta_first = max(problem.first_plane, z_low.at(1))
@@ -158,6 +161,6 @@ SCHEME = Scheme(
     partial(blocked.smallest_window, window),
     volume,
     blocked.SIZES,
-    in_place=False,  # a block needs level 0 of cells that its neighbour owns
+    in_place=False,  # a block needs level 0 of cells that belong to its neighbour
     repeats_updates=True,
 )

@@ -1,5 +1,5 @@
-"""Skewed blocks in z, y and x: each level of a block lies a little lower than the level before. Blocks are processed
-one after another (AL-NR of Midorikawa and Tan).
+"""Skewed blocks in z, y and x: each level of a block lies a little lower than the level before. The blocks are
+processed one after another, as in AL-NR of Midorikawa and Tan.
 
     z-blocks              A block takes over the fringe that its lower neighbours left beside the cuts. The fringe has
       └─ x-blocks         the latest two levels of each cell, one in each ring (skewed_cut.py). No cell is computed
@@ -8,23 +8,24 @@ one after another (AL-NR of Midorikawa and Tan).
 
 Three variants move different data between disk and memory:
 
-    `full`   All cells of the block in both arrays are read and written. This is the paper's aio. It moves 4 (1 + r
-             bt/by) (1 + r bt/bz) / bt words per cell and step.
-    `3y`     The fringe in y stays in memory and is copied to the next block. It moves 4 (1 + r bt/bz) / bt words per
-             cell and step.
-    `5y`     Like 3y, but of the array `other` (see below), only the fringe in z and x is read and written. It moves
-             2/bt + 4r/bz words per cell and step.
+    `full`   All cells of the block are read and written, in both arrays. The paper calls this variant aio. It moves 4
+             (1 + r bt/by) (1 + r bt/bz) / bt words per cell and step.
+    `3y`     The fringe in y stays in memory and is copied to the next block. This variant moves 4 (1 + r bt/bz) / bt
+             words per cell and step.
+    `5y`     Like 3y, but in the array `other` (see below), only the fringe in z and x is read and written. This variant
+             moves 2/bt + 4r/bz words per cell and step.
 
 The paper has two arrays. In this file, the array for levels of the same parity as the last level is called `target`.
 The other array is called `other`. Level 0 is read from `source`, which does not change, so a pass is a transaction. If
-a run works in place, source and target are the same array.
+a run works in place, `source` and `target` are the same array.
 
-A block has a fringe and a body along z, and likewise along y. Its parts get their values as follows:
+Along z and along y, a block consists of a fringe and a body. The parts of a block get their values as follows:
 
-    `fringe in y`        The values are copied from the block before (`Carry`). The variant full reads them from disk.
+    `fringe in y`        The values are copied from the previous block (`Carry`). Only the variant full reads them from
+                         disk.
     `fringe in z only`   Levels of both parities are read.
-    `body`               Level 0 is read. The variants full and 3y also read the body of the other parity, although the
-                         values are not needed. The variant 5y does not.
+    `body`               Level 0 is read. The variants full and 3y also read the body from the array `other`, although
+                         no update needs these values. The variant 5y does not read it.
 """
 
 from __future__ import annotations
@@ -68,7 +69,8 @@ class Cuts:
 
 
 def cuts(problem: Problem, levels: int, sizes: Sizes) -> Cuts:
-    """Return the blocks for passes of `levels` levels. Along x, each level of a block is shifted by whole vectors."""
+    """Return the blocks for a pass of `levels` levels. Along x, each level of a block is shifted by a whole number of
+    vectors."""
     nz, ny, _ = problem.shape
     reach_x = round_up(problem.radii[2], problem.vector_cells)
     block_x = round_up(sizes.block_x, problem.vector_cells)
@@ -80,7 +82,7 @@ def cuts(problem: Problem, levels: int, sizes: Sizes) -> Cuts:
 
 
 def window(problem: Problem, levels: int, sizes: Sizes) -> Window:
-    """Return the window with slots for all planes of the largest block, in both rings."""
+    """Return the window. Both rings have slots for all planes of the largest block."""
     cut = cuts(problem, levels, sizes)
     planes = cut.z.max_frame
     return make_window(problem, (planes,) * 3, slot_bytes(problem, Rectangle(0, cut.y.max_frame, 0, cut.x.max_frame)))
@@ -108,7 +110,7 @@ class _BlockPass:
         self.planes = z.frame()
 
     def actions(self, slab: int) -> Iterator[Action]:
-        """Yield the updates of the block, slab by slab, with its reads and writes between the slabs."""
+        """Yield the updates of the block slab by slab. Between the slabs, yield the reads and writes of the block."""
         problem, levels, skew = self.problem, self.levels, self.problem.skew_z
         own_z, last = self.z.own(), self.planes[1]
         yield Block(Rectangle(*self.y.frame(), *self.x.frame()), *own_z, Rectangle(*self.y.own(), *self.x.own()))
@@ -141,8 +143,8 @@ class _BlockPass:
                     yield Carry(*self.z.span(parity), area, parity)
 
     def _reads(self) -> Iterator[Read]:
-        """Yield reads of level 0 of the body, then of the fringes of earlier blocks. All variants except 5y also read
-        the whole array of odd parity."""
+        """Yield the reads of level 0 of the body, then the reads of the fringes that earlier blocks have written. All
+        variants except 5y also read the whole array of odd parity."""
         z, y, x = self.z, self.y, self.x
         yield Read(*z.body(0), Rectangle(*y.body(0), *x.body(0)))
         yield from blocked.static_reads(self.problem, *self.planes, Rectangle(*y.frame(), *x.frame()))
@@ -172,7 +174,8 @@ class _BlockPass:
 
 
 def volume(variant: Variant, problem: Problem, sizes: Sizes) -> Volume:
-    """Estimate the work of a pass: the words of the table at the top of this file, times the number of cells."""
+    """Estimate the work of a pass: the number of words per cell in the table at the top of this file, times the number
+    of cells."""
     rho_z, rho_y = blocked.overlaps(problem, sizes)
     arrays = {
         "full": 2 * (1 + rho_y) * (1 + rho_z),
@@ -198,7 +201,7 @@ def _variant(name: Variant) -> Scheme:
         lambda problem, sizes: volume(name, problem, sizes),
         blocked.SIZES,
         single=True,
-        # unfinished levels have no checksums, because a read may cover only a part of what was written
+        # unfinished levels have no checksums, because a read may cover only a part of the data of a write
         checks_all=False,
     )
 
