@@ -7,10 +7,10 @@ has order 8 in space. All sides except the surface absorb the waves. A line of r
 snapshots keep the vertical section through the shot. The run and two pictures, `seismogram.png` and `snapshots.png`,
 are written to DIRECTORY (default `marmousi`).
 
-The grid has 2401 x 1489 x 601 cells (length, width, depth), 8 GiB for each time level and 48 GiB on disk. The run needs
-512 MiB of memory and takes hours. The streaming axis is the length, because planes across the longest axis are the
-smallest. With `--small`, the grid has two million cells and the run takes half a minute. To continue an interrupted
-run, repeat the same command.
+The grid has 2401 x 1489 x 601 cells (length, width, depth). One time level takes 8 GiB, and the run takes 48 GiB on
+disk. The run needs 512 MiB of memory and takes hours. The length is the streaming axis, because the planes are smallest
+if the longest axis is the streaming axis. With `--small`, the grid has two million cells and the run takes half a
+minute. To continue an interrupted run, repeat the same command.
 """
 
 import argparse

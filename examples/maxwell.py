@@ -31,8 +31,8 @@ def pulse(x: np.ndarray, size: int) -> np.ndarray:
 
 
 def energy(sim: oc.Simulation) -> float:
-    """Return the energy that the leapfrog scheme conserves: the sum of eps Ez^2 + H1 H2 in float64. H1 is H half a step
-    before Ez, and H2 is H half a step after Ez."""
+    """Return the energy that the leapfrog scheme conserves: the sum of eps Ez^2 + H1 H2 in float64. H1 is the value of
+    H half a step before Ez, and H2 is the value of H half a step after Ez."""
     ez, hx, hy, eps = (sim[name][:].astype("float64") for name in ("ez", "hx", "hy", "eps"))
     later_hx, later_hy = hx - STEP * (np.roll(ez, -1, 0) - ez), hy + STEP * (np.roll(ez, -1, 1) - ez)
     return float((eps * ez**2 + hx * later_hx + hy * later_hy).sum())

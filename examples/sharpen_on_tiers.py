@@ -93,9 +93,8 @@ def sharpen(given: argparse.Namespace, tier: str, threads: int | None = None) ->
 
 
 def side_by_side(given: argparse.Namespace) -> float:
-    """Return the extra time that the calculation takes if the read-only arrays are on the tier. The result is a share
-    of the time with all arrays in DRAM. Both variants are measured alternately in this process, so that everything else
-    is equal.
+    """Return the extra time of the calculation with the read-only arrays on the tier, divided by the time with all
+    arrays in DRAM. Both variants are measured alternately in this process, so that everything else is equal.
     """
     written = {name: oc.array((given.size + 2, given.size), "float32", tier="dram").values for name in WRITTEN}
     with (

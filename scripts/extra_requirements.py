@@ -1,5 +1,5 @@
-"""Print the requirements of one optional extra of pyproject.toml. For example, `extra_requirements.py lint` prints
-those of `lint`.
+"""Print the requirements of one optional extra of pyproject.toml. For example, `extra_requirements.py lint` prints the
+requirements of the extra `lint`.
 
 With this list, `make` installs tools without installing Outcrop. Therefore `make lint` does not compile the extension.
 """
