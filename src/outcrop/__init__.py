@@ -22,16 +22,19 @@ if TYPE_CHECKING:
     from outcrop.language import library as stencils
     from outcrop.language.boundary import Boundary
     from outcrop.language.stencil import Field, Parameter, Signal, Stencil
+    from outcrop.run.adjoint import AdjointRun
     from outcrop.run.inputs.resample import extrude, resample
+    from outcrop.run.operator import SourceOperator, dot_test
     from outcrop.run.options import History, Norms, Receivers, RunOptions, Snapshots, Source
     from outcrop.run.report import Report
     from outcrop.run.simulation import Simulation, open
     from outcrop.run.sweep import Sweep
 
 __all__ = [
-    "Array", "ArraySpec", "Boundary", "Field", "History", "Norms", "Parameter", "Placement", "Receivers", "Report",
-    "RunOptions", "Signal", "Simulation", "Snapshots", "Source", "Stencil", "Sweep", "Trajectory", "aggregate", "array",
-    "errors", "extrude", "open", "open_array", "place", "resample", "stencils",
+    "AdjointRun", "Array", "ArraySpec", "Boundary", "Field", "History", "Norms", "Parameter", "Placement", "Receivers",
+    "Report", "RunOptions", "Signal", "Simulation", "Snapshots", "Source", "SourceOperator", "Stencil", "Sweep",
+    "Trajectory", "aggregate", "array", "dot_test", "errors", "extrude", "open", "open_array", "place", "resample",
+    "stencils",
 ]  # fmt: skip
 __version__ = "0.1.0"
 
@@ -44,7 +47,9 @@ _NAMES = {
     "arrays.trajectory": ("Trajectory",),
     "language.boundary": ("Boundary",),
     "language.stencil": ("Field", "Parameter", "Signal", "Stencil"),
+    "run.adjoint": ("AdjointRun",),
     "run.inputs.resample": ("extrude", "resample"),
+    "run.operator": ("SourceOperator", "dot_test"),
     "run.options": ("History", "Norms", "Receivers", "RunOptions", "Snapshots", "Source"),
     "run.report": ("Report",),
     "run.simulation": ("Simulation", "open"),

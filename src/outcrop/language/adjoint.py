@@ -46,6 +46,10 @@ class Adjoint:
     signal, the sum over all cells is the gradient by the signal's value in the latest step of the adjoint. Names that
     do not affect the updates are left out.
 
+    `sources` maps names of fields with sources to names of fields. The values of these fields are the gradients by the
+    sources of the step. If the last stage updates the field, this is the adjoint of the field before the step of the
+    adjoint. Otherwise, a stage of the adjoint writes this field.
+
     `history` maps names of read-only fields to the values of the forward step that these fields must have. The values
     differ for each step. `edges` maps names of read-only fields to an axis (0 for z). Along this axis, the field must
     have the values that `edge_values` returns.
@@ -55,24 +59,28 @@ class Adjoint:
     adjoints: Mapping[str, str]
     previous: Mapping[str, Program]
     gradients: Mapping[str, str]
+    sources: Mapping[str, str]
     history: Mapping[str, Version]
     edges: Mapping[str, int]
 
 
-def adjoint_of(stencil: Stencil, wrt: Sequence[str] = (), boundary: Boundary = FIXED) -> Adjoint:
+def adjoint_of(
+    stencil: Stencil, wrt: Sequence[str] = (), boundary: Boundary = FIXED, sources: Sequence[str] = ()
+) -> Adjoint:
     """Return the adjoint of one step of `stencil` on a grid with this boundary.
 
-    `wrt` has the names of static fields, parameters and signals whose gradients are computed, too. The adjoint of the
+    `wrt` has the names of static fields, parameters and signals whose gradients are computed, too. `sources` has the
+    names of updated fields with sources, which act after the last update of the field in each step. The adjoint of the
     state is always computed. Raises InputError for unknown names, and for an adjoint that no kernel can compute.
     """
-    return _Derivation(stencil, wrt, boundary).result()
+    return _Derivation(stencil, wrt, boundary, sources).result()
 
 
 class _Derivation:
     """Derives the fields and stages of an adjoint. Arguments and results identify fields by their numbers."""
 
-    def __init__(self, stencil: Stencil, wrt: Sequence[str], boundary: Boundary) -> None:
-        self.stencil, self.wrt, self.boundary = stencil, tuple(wrt), boundary
+    def __init__(self, stencil: Stencil, wrt: Sequence[str], boundary: Boundary, sources: Sequence[str]) -> None:
+        self.stencil, self.wrt, self.boundary, self.sources = stencil, tuple(wrt), boundary, tuple(sources)
         self.fields = Fields(stencil)
         self.fields.require_known(stencil.name, self.wrt)
         self.updated = [number for number, fixed in enumerate(self.fields.is_static) if not fixed]
@@ -86,6 +94,11 @@ class _Derivation:
 
     def of_previous(self, field: int) -> int:
         return self.fields.new(f"{self.fields.forward[field]}_adj_previous")
+
+    def of_source(self, field: int) -> int:
+        """Return the number of the field with the gradients by the sources of `field`."""
+        acts_last = field in self.stencil.stages[-1].targets
+        return self.of(field) if acts_last else self.fields.new(f"{self.fields.forward[field]}_adj_source")
 
     def gradient(self, name: str) -> int:
         return self.fields.new(f"{name}_grad")
@@ -105,6 +118,7 @@ class _Derivation:
             adjoints,
             {forward[field]: made.program(program) for field, program in self.local_previous.items()},
             {name: self.fields.names[number] for name, number in gradients.items()},
+            {name: names[self.of_source(forward.index(name))] for name in self.sources},
             {name: one for name, one in self.fields.versions.items() if self.fields.number(name) in made.fields},
             {names[number]: axis for number, axis in self.edges.items()},
         )
@@ -131,6 +145,10 @@ class _Derivation:
         for field in range(len(self.fields.forward)):
             results |= self._of_field(field, stage, loads.get((field, 0), []), loads.get((field, 1), []), gather)
         updated = {target for one in before for target in one.targets}
+        for field in map(self.fields.forward.index, self.sources):
+            writers = [one for one in self.stencil.stages if field in one.targets]
+            if writers[-1] is stage and (own := self.of_source(field)) != self.of(field):
+                results[own] = gather.tape.append(Load(self.of(field), HERE))
         for name, terms in scalars.items():
             own = self.gradient(name)
             is_sum = name not in self.stencil.signals or own in updated

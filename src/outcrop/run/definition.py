@@ -65,6 +65,11 @@ class Definition:
     acquisition: AcquisitionDefinitions
     lowered: Lowered | None = None
 
+    @property
+    def own_shape(self) -> Shape:
+        """The shape of the user's grid."""
+        return tuple(n - 2 * pad for n, pad in zip(self.shape, self.padding, strict=True))
+
 
 def definition_of(options: RunOptions, shape: Shape | None = None) -> Definition:
     """Return the definition of a run with these options. `shape` is used when the options have no shape.

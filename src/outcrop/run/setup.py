@@ -101,6 +101,18 @@ def set_up(options: RunOptions) -> Setup:
     settings = settings_of(options)
     sources = Initial(options, settings.memory_bytes)
     definition = definition_of(options, sources.shape)
+    initial = sources.by_name(definition.stencil, definition.own_shape)
+    return set_up_definition(definition, replace(options, steps=steps), settings, initial)
+
+
+def set_up_definition(
+    definition: Definition, options: RunOptions, settings: Settings, initial: Mapping[str, InputArray]
+) -> Setup:
+    """Return the `Setup` of a new run that computes `definition`. Only the options about directories, steps and checks
+    are used.
+
+    Raises InputError for wrong options, and BudgetError with the smallest budget that works.
+    """
     directories = as_directories(options.directory)
     description = _describe(definition, options, settings, directories)
     require_readable(description)
@@ -111,8 +123,8 @@ def set_up(options: RunOptions) -> Setup:
         definition.stencil,
         description,
         tuple(directories),
-        steps,
-        sources.by_name(definition.stencil, description.own_shape),
+        options.steps,
+        initial,
         bool(options.check_finite),
         definition.acquisition,
         definition.lowered,

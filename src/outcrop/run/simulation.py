@@ -15,10 +15,10 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from outcrop.axes import Shape
 from outcrop.errors import InputError, shown
@@ -44,6 +44,9 @@ from outcrop.run.report import Report, make_report
 from outcrop.run.setup import Setup, as_steps, reopen, require_plan, set_up
 from outcrop.run.stable import Ranges, growing, refuse_unstable, refuse_unstable_run, watched
 from outcrop.run.user_values import Coordinates, decode_signals, require_mapping, require_steps
+
+if TYPE_CHECKING:
+    from outcrop.run.adjoint import AdjointRun
 
 
 class Simulation:
@@ -91,24 +94,24 @@ class Simulation:
     @property
     def traces(self) -> Traces:
         """The traces of receivers by name. Each trace is a float64 array of shape (committed steps, points)."""
-        return Traces(self._reader(), self._description)
+        return Traces(self.reader(), self._description)
 
     @property
     def norms(self) -> NormRecords:
         """The norms of fields by name. Each array has a row with step, sum, squares, min and max for each recorded
         step. Norms include all cells of the array, including the cells of the rim."""
-        return NormRecords(self._reader(), self._description)
+        return NormRecords(self.reader(), self._description)
 
     @property
     def snapshots(self) -> SnapshotViews:
         """The snapshots of each field, by the field's name. The snapshots of a field are indexed like an array with the
         axes (time, z, y, x)."""
-        return SnapshotViews(self._reader(), self._description)
+        return SnapshotViews(self.reader(), self._description)
 
     @property
     def history(self) -> HistoryView:
         """The states that `run(history=...)` has kept. Raises InputError if this run keeps no history."""
-        reader = self._reader()
+        reader = self.reader()
         if reader is not None:
             reader.refresh()  # another object may have freed the history
         entry = reader.manifest.taps.history if reader else None
@@ -116,7 +119,7 @@ class Simulation:
             raise InputError(f"{self.directory} keeps no history; give run(steps, history=oc.History('all'))")
         return HistoryView(reader, entry)
 
-    def _reader(self) -> State | None:
+    def reader(self) -> State | None:
         """Return a `State` for reading only, or None if the run does not exist yet. The new `State` has its own
         descriptors, because another thread may be executing a pass with the original `State`."""
         return self._state.reader() if self._state else None
@@ -163,7 +166,7 @@ class Simulation:
         """Return a view of the field `name` on disk. The view is indexed like an array. The name "u.previous" means the
         previous values of "u"."""
         self._description.entry(name)
-        reader = self._reader()
+        reader = self.reader()
         if reader is None:
             raise InputError(f"{self.directory} holds no values yet; assign sim[{name!r}] first")
         return FieldView(reader, name)
@@ -192,10 +195,13 @@ class Simulation:
     def _assign_sources(self, sources: Mapping[str, InputArray]) -> None:
         dtype = self._description.dtype
         planes = {name: checked_planes(one, dtype, check_finite=False) for name, one in sources.items()}
-        self._assign({name: padded(one, self._description) for name, one in planes.items()})
+        self.assign_planes({name: padded(one, self._description) for name, one in planes.items()})
 
-    def _assign(self, planes: Mapping[str, PlaneSource]) -> None:
-        """Assign values to whole arrays. `planes` gives the planes of the arrays, including the padding."""
+    def assign_planes(self, planes: Mapping[str, PlaneSource]) -> None:
+        """Assign values to several arrays, as `assign` does. Each function returns planes of a whole array on the
+        engine's three axes, including the padding."""
+        if not planes:
+            return
         setup, description = self._setup, self._description
         require_unchanged(setup.lowered)
         io, static = description.settings.io, {entry.name for entry in description.static}
@@ -267,11 +273,36 @@ class Simulation:
         self.require_fields({*first, *devito})
         self.check_values()
         if devito:
-            self._assign(devito)
+            self.assign_planes(devito)
         if first:
             self._assign_sources(first)
         if self._state is None or not self._state.has_values:
             self.assign({entry.name: "zeros" for entry in self._description.state if not entry.is_previous})
+
+    def adjoint(
+        self,
+        residuals: Mapping[str, Any],
+        wrt: str | Sequence[str],
+        directory: str | os.PathLike[str] | None = None,
+        memory: str | int | None = None,
+        threads: int | None = None,
+        force: bool = False,
+    ) -> AdjointRun:
+        """Return the adjoint of this run. Its `run` method goes back from the last committed step to the first.
+
+        `residuals` maps names of receivers to arrays of shape (steps, points): the derivatives of a misfit by the
+        traces. The name of an updated field is mapped to the derivative by its last values, in any form that
+        `sim[name] = ...` accepts. `wrt` names what the gradient is by: an updated field, which means its initial
+        values, "u.previous", or "source", which means the values of all sources. Values in the fixed rim have no
+        gradient.
+
+        The adjoint run is kept in `directory`, by default beside this run: run.oc has the adjoint run-adjoint.oc.
+        `memory` and `threads` are by default those of this run. With `force`, another run in `directory` is replaced.
+        Raises InputError for wrong arguments, before any file is created, and for stencils that are not linear.
+        """
+        from outcrop.run.adjoint import adjoint_run
+
+        return adjoint_run(self, residuals, wrt, directory, memory, threads, force)
 
     def run(
         self,

@@ -1,0 +1,370 @@
+"""`AdjointRun`: the adjoint of a run, which is a run of the adjoint stencil from the last step to the first.
+
+    forward run    state 0 ──► step 1 ──► ... ──► step N        sources are added, receivers record after each step
+    adjoint run    adjoint 0 ◄── step N ◄── ... ◄── adjoint N   residuals are added, sources record before each step
+
+The adjoint state after the last step is the derivative by the last state, and the residuals of step N. Each adjoint
+step goes back by one step of the forward run, then adds the residuals of the step that it has reached. Before each
+adjoint step, the adjoint at the cells of a source is the gradient by the values of the source.
+
+An adjoint run has a directory of its own and is resumed as any other run. It is possible for stencils that are linear
+in the fields that they update: then no values of the forward run are needed.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outcrop.axes import PLACES, Shape
+from outcrop.errors import InputError, shown
+from outcrop.language.adjoint import Adjoint, adjoint_of
+from outcrop.language.boundary import Boundary, as_boundary
+from outcrop.language.gather import edge_values
+from outcrop.language.program import Load, Program, evaluate
+from outcrop.language.sparse import Cells, Injection, Sampling, Weights
+from outcrop.language.stencil import PREVIOUS, Stencil
+from outcrop.run.acquisition.definitions import AcquisitionDefinitions, read_definitions
+from outcrop.run.definition import Definition
+from outcrop.run.disk.manifest import Description, Settings
+from outcrop.run.disk.state import State
+from outcrop.run.disk.values import FieldView, PlaneSource, PlanesView
+from outcrop.run.inputs.initial import cache_within, checked_planes, make_source
+from outcrop.run.options import RunOptions
+from outcrop.run.report import Report
+from outcrop.run.setup import as_threads, parse_memory, set_up_definition
+from outcrop.run.user_values import as_flag, decode_signals, encode_signals, require_mapping
+from outcrop.tiers import discover
+
+if TYPE_CHECKING:
+    from outcrop.run.simulation import Simulation
+
+SOURCES = "source"
+"""The word in `wrt` that means the values of all sources."""
+
+
+class AdjointRun:
+    """The adjoint of a run, made by `Simulation.adjoint`. `simulation` is the run of the adjoint stencil."""
+
+    def __init__(self, simulation: Simulation, adjoint: Adjoint, wrt: Sequence[str], forward: Forward) -> None:
+        self.simulation, self._adjoint, self._wrt, self._forward = simulation, adjoint, tuple(wrt), forward
+
+    def __repr__(self) -> str:
+        place = str(self.simulation.directory)
+        return f"<{self._adjoint.stencil.name} in {place!r} at step {self.remaining_steps}>"
+
+    def run(self, progress: str = "auto") -> Report:
+        """Run all remaining steps back to the initial state. `progress` is that of `Simulation.run`. After an interrupt
+        or a failure, another call continues at the last committed pass. Raises the errors of `Simulation.run`."""
+        if not (steps := self.remaining_steps):
+            raise InputError(f"{self.simulation.directory}: the adjoint run is complete; read its gradients")
+        return self.simulation.run(steps, progress)
+
+    @property
+    def remaining_steps(self) -> int:
+        """The number of forward steps that the adjoint run has not gone back yet."""
+        return self._forward.steps - self.simulation.step
+
+    @property
+    def gradients(self) -> dict[str, Any]:
+        """The gradient by each name in `wrt`. For a field, it is the gradient by its initial values, indexed like an
+        array. For "source" it is a list with an array of shape (steps, points) for each source.
+
+        Raises InputError before the run is complete.
+        """
+        simulation = self.simulation
+        if self.remaining_steps:
+            raise InputError(f"{simulation.directory}: the adjoint run is not complete; call run() first")
+        found: dict[str, Any] = {}
+        for name in self._wrt:
+            field = name.removesuffix(PREVIOUS)
+            if name == SOURCES:
+                numbers = range(len(self._forward.definitions.injections))
+                found[name] = [np.ascontiguousarray(simulation.traces[_trace(one)][::-1]) for one in numbers]
+            elif name in self._adjoint.adjoints:
+                found[name] = simulation[self._adjoint.adjoints[name]]
+            else:
+                made, parameters = self._adjoint.stencil, self._forward.manifest.parameters
+                scalars = [parameters[one.name] for one in made.parameters]
+                found[name] = _Computed(simulation, made, self._adjoint.previous[field], scalars)
+        return found
+
+
+class _Computed(PlanesView):
+    """Values that a program computes from the fields of a run, at the same cell."""
+
+    def __init__(self, simulation: Simulation, stencil: Stencil, program: Program, scalars: Sequence[float]) -> None:
+        self._program, self._scalars = program, scalars
+        self._loads = {
+            load: simulation[stencil.fields[load.field].name + PREVIOUS * load.age] for load in program.loads
+        }
+        first: FieldView = next(iter(self._loads.values()))
+        self.shape, self.dtype = first.shape, first.dtype
+
+    def _read(self, wanted: range) -> Iterator[NDArray[Any]]:
+        for unit in wanted:
+
+            def load(one: Load, unit: int = unit) -> NDArray[Any]:
+                values: NDArray[Any] = self._loads[one][unit : unit + 1]
+                return values
+
+            yield evaluate(self._program, load, self._scalars, self.dtype.type)[0]
+
+
+@dataclass(frozen=True)
+class Forward:
+    """A forward run on disk, as adjoints need it."""
+
+    stencil: Stencil
+    state: State
+    definitions: AcquisitionDefinitions
+
+    @classmethod
+    def of(cls, simulation: Simulation) -> Forward:
+        """Return the forward run of a simulation. Raises InputError when the simulation has no committed step."""
+        state = simulation.reader()
+        if state is None or not state.manifest.step:
+            raise InputError(f"{simulation.directory} has no step yet, so it has no adjoint; call sim.run(steps) first")
+        return cls(simulation.stencil, state, read_definitions(state.records, state.manifest))
+
+    @property
+    def manifest(self) -> Description:
+        return self.state.manifest
+
+    @property
+    def steps(self) -> int:
+        return self.state.manifest.step
+
+    @property
+    def boundary(self) -> Boundary:
+        return as_boundary(self.manifest.boundary)
+
+    def updated(self) -> list[str]:
+        pairs = zip(self.stencil.fields, self.stencil.storage, strict=True)
+        return [field.name for field, storage in pairs if not storage.is_static]
+
+    def inside(self, cells: Cells) -> NDArray[np.bool_]:
+        """Return whether each cell is updated by steps."""
+        low, high = np.array(self.boundary.rims(self.stencil.radii)).T
+        found: NDArray[np.bool_] = ((cells >= low) & (cells < np.array(self.manifest.layout.shape) - high)).all(axis=-1)
+        return found
+
+    def planes(self, name: str) -> PlaneSource:
+        """Return the committed planes of an array."""
+
+        def read(z0: int, z1: int) -> np.ndarray[Any, Any]:
+            with self.state.planes_of(name) as planes:
+                return planes.read(z0, z1).copy()
+
+        return read
+
+    def read(self, name: str, cells: Cells) -> Weights:
+        """Return the values of a static field at cells of the arrays, of shape (..., 3)."""
+        found = np.empty(cells.shape[:-1])
+        with self.state.planes_of(name) as planes:
+            for z in np.unique(cells[..., 0]):
+                plane, here = planes.read(int(z), int(z) + 1)[0], cells[..., 0] == z
+                found[here] = plane[cells[here][:, 1], cells[here][:, 2]]
+        return found
+
+
+def adjoint_run(
+    simulation: Simulation,
+    residuals: Mapping[str, Any],
+    wrt: Sequence[str],
+    directory: str | os.PathLike[str] | None,
+    memory: str | int | None,
+    threads: int | None,
+    force: object,
+) -> AdjointRun:
+    """Return the adjoint of a run. `Simulation.adjoint` describes the arguments and errors. No file is created before
+    everything is checked."""
+    from outcrop.run.simulation import Simulation  # imported here, because Simulation.adjoint calls this function
+
+    forward = Forward.of(simulation)
+    names = _require_wrt(forward, wrt)
+    sources = dict.fromkeys(one.field for one in forward.definitions.injections if SOURCES in names)
+    adjoint = adjoint_of(forward.stencil, (), forward.boundary, tuple(sources))
+    if adjoint.history:
+        needed = ", ".join(dict.fromkeys(one.field for one in adjoint.history.values()))
+        raise InputError(
+            f"{forward.stencil.name} is not linear: its adjoint needs {needed} of each step, which no run keeps yet"
+        )
+    seeds, samples = _split_residuals(forward, residuals)
+    place = _default_place(simulation) if directory is None else os.fspath(directory)
+    options = RunOptions(
+        adjoint.stencil, None, directory=place, steps=forward.steps, unstable=True, force=as_flag(force, "force")
+    )
+    settings = settings_beside(forward, memory, threads)
+    setup = set_up_definition(_definition(forward, adjoint, samples, SOURCES in names), options, settings, {})
+    run = Simulation(setup)
+    planes: dict[str, PlaneSource] = {}
+    for entry in setup.description.static:
+        axis = adjoint.edges.get(entry.name)
+        planes[entry.name] = forward.planes(entry.name) if axis is None else _edges(forward, axis)
+    last = [(one, values[-1]) for one, values in samples if not one.before]
+    for name in forward.updated():
+        own = [(one, row) for one, row in last if one.field == name]
+        planes[adjoint.adjoints[name]] = _last_adjoint(forward, seeds.get(name), own)
+    for entry in setup.description.state:  # adjoints of previous values: no residual depends on them
+        planes.setdefault(entry.name, _last_adjoint(forward, None, []))
+    run.assign_planes(planes)
+    return AdjointRun(run, adjoint, names, forward)
+
+
+def _default_place(simulation: Simulation) -> str:
+    return f"{simulation.directory.parent / simulation.directory.stem}-adjoint.oc"
+
+
+def _trace(number: int) -> str:
+    return f"source_{number}"
+
+
+def _require_wrt(forward: Forward, wrt: object) -> tuple[str, ...]:
+    given = (wrt,) if isinstance(wrt, str) else tuple(wrt) if isinstance(wrt, Sequence) else ()
+    pairs = zip(forward.stencil.fields, forward.stencil.storage, strict=True)
+    previous = [field.name + PREVIOUS for field, storage in pairs if storage.history == 2]
+    known = [*forward.updated(), *previous, *([SOURCES] if forward.definitions.injections else [])]
+    if not given:
+        raise InputError(f"wrt {shown(wrt)} must be names; there are: {', '.join(known)}")
+    for name in given:
+        if name not in known:
+            raise InputError(f"wrt: there is no gradient by {shown(name)}; there are: {', '.join(known)}")
+    return given
+
+
+def _split_residuals(
+    forward: Forward, residuals: object
+) -> tuple[dict[str, PlaneSource], list[tuple[Sampling, NDArray[np.float64]]]]:
+    """Return the derivatives by the last state as planes, by field, and the residuals of receivers."""
+    require_mapping(residuals, "residuals", "line")
+    assert isinstance(residuals, Mapping)
+    seeds: dict[str, PlaneSource] = {}
+    samples: list[tuple[Sampling, NDArray[np.float64]]] = []
+    updated = forward.updated()
+    names = dict.fromkeys(one.name for one in forward.definitions.samplings)
+    for name, values in residuals.items():
+        if name not in names and name not in updated:
+            there = ", ".join([*names, *updated])
+            raise InputError(f"residuals: there is no {shown(name)}; there are the receivers and fields: {there}")
+        if name not in names:
+            manifest = forward.manifest
+            source = make_source(values, manifest.own_shape, cache_within(manifest.settings.memory_bytes))
+            seeds[name] = checked_planes(source, manifest.dtype, check_finite=False)
+            continue
+        for one in (each for each in forward.definitions.samplings if each.name == name):
+            if one.field not in updated:
+                raise InputError(f"residuals of {name!r}: it records {one.field}, which no step changes")
+            samples.append((one, _as_residual(name, values, (forward.steps, len(one.cells)))))
+    return seeds, samples
+
+
+def settings_beside(forward: Forward, memory: str | int | None, threads: int | None) -> Settings:
+    """Return the settings of a run that belongs to a forward run. The planner chooses its sizes."""
+    given = forward.manifest.settings
+    return replace(
+        given,
+        sizes={},
+        scheme="auto",
+        memory_bytes=given.memory_bytes if memory is None else parse_memory(memory, discover.memory_bytes()),
+        threads=given.threads if threads is None else as_threads(threads),
+    )
+
+
+def _as_residual(name: str, values: Any, shape: tuple[int, int]) -> NDArray[np.float64]:
+    try:
+        found = np.asarray(values)
+        is_real = found.dtype.kind in "uif"
+    except Exception:  # NumPy raises errors of many types for lists of different lengths and for classes of users
+        is_real = False
+    if not is_real or found.shape != shape:
+        given = found.shape if is_real else shown(values)
+        raise InputError(f"residuals of {name!r} must be numbers of shape {shape}: steps, points; given: {given}")
+    if not np.isfinite(found).all():
+        step, point = np.argwhere(~np.isfinite(found))[0]
+        raise InputError(f"residuals of {name!r}: the value of point {point} in step {step} is {found[step, point]}")
+    return found.astype(np.float64)
+
+
+def _definition(
+    forward: Forward, adjoint: Adjoint, samples: Sequence[tuple[Sampling, NDArray[np.float64]]], with_sources: bool
+) -> Definition:
+    """Return the computation of the adjoint run. Step s of the adjoint run goes from step N - s to step N - s - 1."""
+    manifest, steps, made = forward.manifest, forward.steps, adjoint.stencil
+    injections = []
+    for one, values in samples:
+        backward = np.zeros_like(values)
+        if one.before:
+            backward[:] = values[::-1]
+        else:
+            backward[:-1] = values[-2::-1]
+        weights = np.where(forward.inside(one.cells), one.weights, 0.0)
+        injections.append(Injection(adjoint.adjoints[one.field], one.cells, weights, backward))
+    samplings = []
+    for number, source in enumerate(forward.definitions.injections if with_sources else ()):
+        known = source.resolved(forward.read)
+        field = adjoint.sources[source.field]
+        is_before = field == adjoint.adjoints[source.field]
+        samplings.append(Sampling(_trace(number), field, known.cells, known.weights, is_before))
+    signals = {name: values[:steps][::-1] for name, values in decode_signals(manifest.signals).items()}
+    return Definition(
+        made,
+        manifest.shape,
+        manifest.padding,
+        manifest.dtype,
+        forward.boundary,
+        {one.name: manifest.parameters[one.name] for one in made.parameters},
+        encode_signals(made, {name: signals[name] for name in made.signals}),
+        manifest.coordinates,
+        AcquisitionDefinitions(tuple(injections), tuple(samplings)),
+    )
+
+
+def _edges(forward: Forward, axis: int) -> PlaneSource:
+    """Return the planes of an edge field."""
+    shape = forward.manifest.layout.shape
+    line = np.array(edge_values(shape[axis], forward.stencil.radii[axis]), forward.manifest.dtype)
+
+    def give(z0: int, z1: int) -> np.ndarray[Any, Any]:
+        own = line[z0:z1] if axis == 0 else line
+        block = np.empty((z1 - z0, *shape[1:]), line.dtype)
+        block[...] = own.reshape([-1 if one == axis else 1 for one in range(3)])
+        return block
+
+    return give
+
+
+def _last_adjoint(
+    forward: Forward, seed: PlaneSource | None, rows: Sequence[tuple[Sampling, NDArray[np.float64]]]
+) -> PlaneSource:
+    """Return the planes of the adjoint after the last step: the seed, and the residuals of the last step. The rim is
+    0."""
+    manifest, shape = forward.manifest, forward.manifest.layout.shape
+    pads = [0, 0, 0]
+    for place, pad in zip(PLACES[len(manifest.shape)], manifest.padding, strict=True):
+        pads[place] = pad
+    rims = forward.boundary.rims(forward.stencil.radii)
+    (z_low, z_high), *inner = ((low, n - high) for (low, high), n in zip(rims, shape, strict=True))
+
+    def give(z0: int, z1: int) -> np.ndarray[Any, Any]:
+        block = np.zeros((z1 - z0, *shape[1:]), manifest.dtype)
+        first, end = max(z0, z_low, pads[0]), min(z1, z_high, shape[0] - pads[0])
+        if seed is not None and first < end:
+            own: Shape = tuple(n - 2 * pad for n, pad in zip(shape[1:], pads[1:], strict=True))
+            whole = np.zeros((end - first, *shape[1:]), manifest.dtype)
+            whole[:, pads[1] : pads[1] + own[0], pads[2] : pads[2] + own[1]] = seed(first - pads[0], end - pads[0])
+            part = (slice(None), *(slice(low, high) for low, high in inner))
+            block[first - z0 : end - z0][part] = whole[part]
+        for one, row in rows:
+            here = forward.inside(one.cells) & (one.cells[..., 0] >= z0) & (one.cells[..., 0] < z1)
+            for point, corner in np.argwhere(here):
+                z, y, x = one.cells[point, corner]
+                block[z - z0, y, x] += block.dtype.type(one.weights[point, corner] * row[point])
+        return block
+
+    return give

@@ -1,0 +1,122 @@
+"""`SourceOperator`: a run as a linear operator from the values of its sources to its traces, and the dot test.
+
+    matvec     sources  ──► forward run, from zeros ──► traces
+    rmatvec    residuals ──► adjoint run             ──► gradient by the sources
+
+The vectors have the values of all sources, or of all receivers, in the order of their options. The values of each of
+them are in the order of steps, then points. Both runs are made in a temporary folder beside the run, and removed.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outcrop.errors import InputError
+from outcrop.run.acquisition.definitions import AcquisitionDefinitions
+from outcrop.run.adjoint import SOURCES, Forward, adjoint_run, settings_beside
+from outcrop.run.definition import Definition
+from outcrop.run.disk.manifest import Description
+from outcrop.run.options import RunOptions
+from outcrop.run.setup import set_up_definition
+from outcrop.run.simulation import Simulation
+
+
+class SourceOperator:
+    """The linear operator from the values of all sources of a run to the traces of all its receivers.
+
+    `shape` is (values of traces, values of sources). `matvec` and `rmatvec` take and return vectors in float64. Pass
+    the object to `scipy.sparse.linalg.aslinearoperator` for SciPy's solvers. Static fields and parameters are those of
+    the run. Raises InputError when the run has no step, no source or no receivers, and for stencils that are not
+    linear.
+    """
+
+    dtype = np.dtype(np.float64)
+
+    def __init__(self, simulation: Simulation) -> None:
+        self._simulation, self._forward = simulation, Forward.of(simulation)
+        definitions = self._forward.definitions
+        if not definitions.injections or not definitions.samplings:
+            raise InputError(f"{simulation.directory} needs sources and receivers for an operator between them")
+        self._sources = [(self._forward.steps, len(one.cells)) for one in definitions.injections]
+        points = {one.name: len(one.cells) for one in definitions.samplings}
+        self._traces = {name: (self._forward.steps, count) for name, count in points.items()}
+        self.shape = sum(_size(one) for one in self._traces.values()), sum(_size(one) for one in self._sources)
+
+    def matvec(self, values: Any) -> NDArray[np.float64]:
+        """Run forward from zeros with these values of the sources, and return the traces."""
+        parts = _split(values, self._sources)
+        injections = [
+            replace(one, values=part) for one, part in zip(self._forward.definitions.injections, parts, strict=True)
+        ]
+        samplings = self._forward.definitions.samplings
+        with self._folder() as folder:
+            acquisition = AcquisitionDefinitions(tuple(injections), samplings)
+            options = RunOptions(
+                self._forward.stencil, None, directory=f"{folder}/forward.oc", steps=self._forward.steps, unstable=True
+            )
+            settings = settings_beside(self._forward, None, None)
+            run = Simulation(set_up_definition(_same(self._forward, acquisition), options, settings, {}))
+            static = (entry.name for entry in self._forward.manifest.static)
+            run.assign_planes({name: self._forward.planes(name) for name in static})
+            run.run(self._forward.steps, progress="none")
+            return np.concatenate([run.traces[name].reshape(-1) for name in self._traces])
+
+    def rmatvec(self, values: Any) -> NDArray[np.float64]:
+        """Run the adjoint with these residuals of the traces, and return the gradient by the values of the sources."""
+        parts = _split(values, list(self._traces.values()))
+        with self._folder() as folder:
+            residuals = dict(zip(self._traces, parts, strict=True))
+            run = adjoint_run(self._simulation, residuals, SOURCES, f"{folder}/adjoint.oc", None, None, False)
+            run.run(progress="none")
+            return np.concatenate([one.reshape(-1) for one in run.gradients[SOURCES]])
+
+    @contextmanager
+    def _folder(self) -> Iterator[str]:
+        place = self._simulation.directory.parent
+        with tempfile.TemporaryDirectory(prefix=f"{self._simulation.directory.stem}-operator-", dir=place) as folder:
+            yield folder
+
+
+def dot_test(simulation: Simulation, seed: int = 0) -> float:
+    """Compare <F q, d> with <q, F* d> for random q and d. F is the `SourceOperator` of the run, and F* its adjoint.
+
+    Return the difference over |F q| |d|. It is about 1e-15 in float64 and 1e-7 in float32. Raises the errors of
+    `SourceOperator`.
+    """
+    operator, rng = SourceOperator(simulation), np.random.default_rng(seed)
+    sources, residuals = rng.standard_normal(operator.shape[1]), rng.standard_normal(operator.shape[0])
+    traces = operator.matvec(sources)
+    difference = traces @ residuals - sources @ operator.rmatvec(residuals)
+    scale = float(np.linalg.norm(traces) * np.linalg.norm(residuals))
+    if not scale:
+        raise InputError("the dot test says nothing: no value of the sources reaches a receiver in these steps")
+    return float(abs(difference)) / scale
+
+
+def _size(shape: tuple[int, int]) -> int:
+    return shape[0] * shape[1]
+
+
+def _split(values: Any, shapes: Sequence[tuple[int, int]]) -> list[NDArray[np.float64]]:
+    vector = np.asarray(values, np.float64).reshape(-1)
+    ends = np.cumsum([_size(one) for one in shapes])
+    if len(vector) != ends[-1]:
+        raise InputError(f"the operator takes a vector of {ends[-1]} values; given: {len(vector)}")
+    return [part.reshape(shape) for part, shape in zip(np.split(vector, ends[:-1]), shapes, strict=True)]
+
+
+def _same(forward: Forward, acquisition: AcquisitionDefinitions) -> Definition:
+    """Return the computation of the forward run with another acquisition."""
+    manifest: Description = forward.manifest
+    signals = dict(manifest.signals)
+    return Definition(
+        forward.stencil, manifest.shape, manifest.padding, manifest.dtype, forward.boundary, dict(manifest.parameters),
+        signals, manifest.coordinates, acquisition,
+    )  # fmt: skip

@@ -1,0 +1,184 @@
+"""Adjoint runs: dot products, the same bits for every budget, resuming, and wrong arguments."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import outcrop as oc
+from outcrop.errors import InputError
+from outcrop.language.boundary import as_boundary, boundary_on_grid
+from outcrop.language.library import find_stencil
+from outcrop.language.stencil import PREVIOUS
+from strategies import examples
+
+STEPS = 9
+SHAPE = (14, 13, 17)
+STENCILS = ["heat7", "acoustic2", "acoustic4_2d_sponge", "elastic2_2d", "maxwell", "advection2_2d", "heat6_1d"]
+
+
+def run_forward(
+    name: str, folder: Path, dtype: str, boundary: str = "fixed", first: bool = False
+) -> tuple[oc.Simulation, dict[str, Any], list[Any]]:
+    """Run a stencil with random values, a source and two sets of receivers. With `first`, the source adds to the field
+    that the first stage updates. Return the run, its initial values inside the rim, and the values of the source."""
+    stencil, rng = find_stencil(name), np.random.default_rng(1)
+    shape = SHAPE[-stencil.ndim :]
+    pairs = list(zip(stencil.fields, stencil.storage, strict=True))
+    updated = [field.name for field, storage in pairs if not storage.is_static]
+    static = [field.name for field, storage in pairs if storage.is_static]
+    places = {1: [2], 2: [0, 2], 3: [0, 1, 2]}[stencil.ndim]
+    rims = boundary_on_grid(as_boundary(boundary), stencil.ndim).rims(stencil.radii)
+    inside = np.zeros(shape, bool)
+    inside[tuple(slice(rims[axis][0], n - rims[axis][1]) for axis, n in zip(places, shape, strict=True))] = True
+    middle = np.array(shape) / 2
+    driven = updated[0 if first else -1]
+    scale = oc.Field(static[0])[(0,) * stencil.ndim] ** 2 / 2 if static else None
+    values = [rng.standard_normal((STEPS, 2))]
+    sim = oc.Simulation(
+        stencil, shape, dtype, folder / "run.oc", memory="64MiB", threads=2, boundary=boundary, unstable=True,
+        sources=[oc.Source(driven, [middle - 0.3, middle + 1.2], values[0], scale)],
+        receivers=[
+            oc.Receivers("line", updated[0], [middle - 1.6]), oc.Receivers("first", driven, [middle], before=True),
+        ],
+    )  # fmt: skip
+    initial = {field: rng.standard_normal(shape) * inside for field in updated}
+    initial |= {
+        field.name + PREVIOUS: rng.standard_normal(shape) * inside for field, storage in pairs if storage.history == 2
+    }
+    initial = {key: one.astype(dtype).astype(float) for key, one in initial.items()}
+    sim.assign({**initial, **{field: rng.random(shape) / 2 + 0.5 for field in static}})
+    sim.run(STEPS, progress="none")
+    return sim, initial, values
+
+
+@pytest.mark.parametrize("name", STENCILS)
+@settings(max_examples=examples(2), deadline=None)
+@given(
+    boundary=st.sampled_from(["fixed", "periodic", "mirror"]), dtype=st.sampled_from(["float32", "float64"]),
+    first=st.booleans(),
+)  # fmt: skip
+def test_dot_products_agree(
+    name: str, boundary: str, dtype: str, first: bool, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Checks that <F x, y> = <x, F* y>. x has the initial values, the previous values and the sources. y has residuals
+    of both kinds of receivers, and of the last values of a field."""
+    sim, initial, values = run_forward(name, tmp_path_factory.mktemp("run"), dtype, boundary, first)
+    rng = np.random.default_rng(2)
+    last = sim.stencil.fields[0].name
+    residuals = {key: rng.standard_normal(one.shape) for key, one in sim.traces.items()}
+    residuals[last] = rng.standard_normal(sim.shape)
+    left = sum((sim.traces[key] * residuals[key]).sum() for key in sim.traces)
+    left += (sim[last][...] * residuals[last]).sum()
+    outside = np.asarray(initial[last]) == 0
+    left -= (sim[last][...] * residuals[last] * outside).sum()  # the rim keeps its 0
+    adjoint = sim.adjoint(residuals, wrt=[*initial, "source"])
+    adjoint.run(progress="none")
+    right = sum((adjoint.gradients[key][...] * one).sum() for key, one in initial.items())
+    right += sum((found * one).sum() for found, one in zip(adjoint.gradients["source"], values, strict=True))
+    scale = max(np.linalg.norm(residuals[last]) * np.linalg.norm(initial[last]), abs(left))
+    assert abs(left - right) <= (1e-12 if dtype == "float64" else 1e-6) * scale
+
+
+def test_every_budget_and_every_interruption_give_the_same_bits(tmp_path: Path) -> None:
+    """Checks that an adjoint run of small passes, which stops and is opened again, has the bits of one of one pass."""
+    sim, _, _ = run_forward("acoustic2", tmp_path, "float32")
+    residuals = {"line": np.ones((STEPS, 1)), "first": np.ones((STEPS, 1))}
+    whole = sim.adjoint(residuals, ["u", "source"], tmp_path / "whole.oc")
+    whole.run(progress="none")
+    parts = sim.adjoint(residuals, ["u", "source"], tmp_path / "parts.oc", memory="2MiB", threads=1)
+    parts.simulation.run(4, progress="none")
+    again = oc.open(tmp_path / "parts.oc", sizes={"bt": 2})
+    assert again.step == 4 and again.remaining_steps == 0
+    again.run(STEPS - 4, progress="none")
+    assert again["u_adj"][...].tobytes() == whole.gradients["u"][...].tobytes()
+    assert again.traces["source_0"][::-1].tobytes() == whole.gradients["source"][0].tobytes()
+
+
+def test_the_operator_is_linear_and_passes_the_dot_test(tmp_path: Path) -> None:
+    sim, _, _ = run_forward("elastic2_2d", tmp_path, "float64")
+    operator, rng = oc.SourceOperator(sim), np.random.default_rng(3)
+    assert operator.shape == (2 * STEPS, 2 * STEPS)
+    a, b = rng.standard_normal((2, 2 * STEPS))
+    assert np.allclose(operator.matvec(a - 2 * b), operator.matvec(a) - 2 * operator.matvec(b), rtol=1e-12, atol=1e-14)
+    assert oc.dot_test(sim) < 1e-12
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["run.oc"]
+    with pytest.raises(InputError, match="the operator takes a vector of 18 values; given: 3"):
+        operator.matvec([1, 2, 3])
+
+
+def test_a_point_source_under_an_adjoint_is_what_a_finite_difference_says(tmp_path: Path) -> None:
+    """Checks one gradient by its definition: the change of a quadratic misfit when one value of a source changes."""
+    sim, _, _ = run_forward("heat7", tmp_path, "float64")
+    operator = oc.SourceOperator(sim)
+    values = np.random.default_rng(4).standard_normal(operator.shape[1])
+    gradient = operator.rmatvec(operator.matvec(values))
+    change = np.zeros_like(values)
+    change[5] = 1e-3
+
+    def misfit(given: Any) -> float:
+        return float((operator.matvec(given) ** 2).sum() / 2)
+
+    assert (misfit(values + change) - misfit(values - change)) / 2e-3 == pytest.approx(gradient[5], rel=1e-8)
+
+
+def test_an_assignment_of_nothing_changes_nothing(tmp_path: Path) -> None:
+    sim = oc.Simulation("heat7", (8, 8, 8), directory=tmp_path / "run.oc")
+    sim.assign({})
+    assert not list(tmp_path.iterdir())
+    sim.run(2, progress="none")
+    assert sim.step == 2
+
+
+def test_wrong_arguments_are_refused_before_anything_is_made(tmp_path: Path) -> None:
+    sim, _, _ = run_forward("acoustic2", tmp_path, "float64")
+    good = {"line": np.zeros((STEPS, 1))}
+
+    def refused(message: str, residuals: Any = good, wrt: Any = "u", **more: Any) -> None:
+        with pytest.raises(InputError, match=message):
+            sim.adjoint(residuals, wrt, **more)
+        assert [path.name for path in tmp_path.iterdir()] == ["run.oc"]
+
+    refused("residuals: there is no 'lines'; there are the receivers and fields: line, first, u", {"lines": 1})
+    refused(r"residuals of 'line' must be numbers of shape \(9, 1\): steps, points; given: \(3,\)", {"line": [1, 2, 3]})
+    refused("residuals of 'line' must be numbers", {"line": "x"})
+    refused("the value of point 0 in step 2 is nan", {"line": np.where(np.arange(9)[:, None] == 2, np.nan, 0)})
+    refused("residuals .* must be values by name", 3)
+    refused("wrt: there is no gradient by 'v'; there are: u, u.previous, source", wrt=["u", "v"])
+    refused(r"wrt \[\] must be names", wrt=[])
+    refused("force 1 must be True or False", force=1)
+    refused("memory", memory="1 parsec")
+    with pytest.raises(InputError, match="memory 1 KiB is too small for adjoint of acoustic2"):
+        sim.adjoint(good, "u", memory="1KiB")
+    fresh = oc.Simulation("heat7", (8, 8, 8), directory=tmp_path / "new.oc")
+    with pytest.raises(InputError, match="has no step yet, so it has no adjoint"):
+        fresh.adjoint({}, "u")
+    with pytest.raises(InputError, match="has no step yet"):
+        oc.dot_test(fresh)
+
+
+def test_what_is_not_there_yet_is_said(tmp_path: Path) -> None:
+    sim = oc.Simulation(
+        "gray_scott_2d", (12, 12), directory=tmp_path / "run.oc", init={"u": "random:1", "v": "random:2"}
+    )
+    sim.run(2, progress="none")
+    with pytest.raises(InputError, match="gray_scott_2d is not linear: its adjoint needs u, v of each step"):
+        sim.adjoint({}, "u")
+    with pytest.raises(InputError, match="needs sources and receivers"):
+        oc.SourceOperator(sim)
+    linear = oc.Simulation("heat7", (8, 8, 8), directory=tmp_path / "heat.oc")
+    linear.run(2, progress="none")
+    adjoint = linear.adjoint({"u": np.ones((8, 8, 8))}, "u")
+    with pytest.raises(InputError, match="the adjoint run is not complete"):
+        _ = adjoint.gradients
+    adjoint.run(progress="none")
+    with pytest.raises(InputError, match="the adjoint run is complete"):
+        adjoint.run(progress="none")
+    with pytest.raises(InputError, match=r"heat-adjoint\.oc"):
+        linear.adjoint({"u": np.ones((8, 8, 8))}, "u")
+    linear.adjoint({"u": np.ones((8, 8, 8))}, "u", force=True)
