@@ -169,7 +169,7 @@ std::string why_unusable(const Medium &medium) {
 }
 
 constexpr std::string_view blanks = " \t\r";
-// the number of links between two places; the index is the number of leading parts that their names share
+// element i is the number of links between two ranks whose places have the same first i parts (group, switch, port)
 constexpr std::array<double, 4> LINKS = {5, 3, 2, 0};
 
 std::string_view next_line(std::string_view &text) {

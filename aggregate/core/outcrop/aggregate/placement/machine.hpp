@@ -151,7 +151,8 @@ struct JoinedNodes {
   std::vector<std::vector<Medium>> media;  ///< for each node, the medium of each tier
   FileTarget target;
   Network network;
-  std::vector<std::string> lines;  ///< lines for users: where the figures come from, and which tiers cannot be used
+  /// lines for users that say where the figures come from, and which tiers cannot be used
+  std::vector<std::string> lines;
 };
 
 /// Joins the descriptions of all nodes. If several nodes have a tier, the figures of the first of these nodes are used.
@@ -201,7 +202,8 @@ struct DetectedMachine {
   Machine machine;
   std::vector<Medium> media;       ///< the medium of each tier on this rank's node
   std::vector<std::string> hosts;  ///< of each node
-  std::vector<std::string> lines;  ///< lines for users: where the figures come from, and which tiers cannot be used
+  /// lines for users that say where the figures come from, and which tiers cannot be used
+  std::vector<std::string> lines;
 };
 
 /// Returns the number of each rank's node. Nodes are numbered from 0, in the order of their lowest ranks. The argument

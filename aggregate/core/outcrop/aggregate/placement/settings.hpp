@@ -1,5 +1,5 @@
 // The settings of users. A setting can come from an argument, an MPI info hint or the environment. If several sources
-// have a setting, the first of them in this order counts. If no source has the setting, its default is used.
+// have a setting, the source that comes first in this list counts. If no source has the setting, its default is used.
 //
 // setting_table() declares each setting once, with its names, its meaning, its default and the function that parses its
 // text. The functions below check arguments, hints and variables by this table. scripts/write_settings.py writes the
