@@ -129,7 +129,7 @@ def full(folder: Path) -> None:
 
 
 def own_error(folder: Path) -> None:
-    """Let the program of one rank raise an error between two steps, while the other ranks begin the next step."""
+    """Let one rank raise an error between two steps, while the other ranks begin the next step."""
     plan = agg.declare(WORLD, [agg.contiguous(RANK << 16, 1 << 16)], target=folder)
     values = np.ones(1 << 16, np.uint8)
     try:
@@ -186,7 +186,9 @@ def on_nodes_of(ranks: int) -> None:
 
 
 def killed(folder: Path, whom: str) -> None:
-    """Write one step, and kill a rank during the next step. Each other rank writes the error that it gets to a file."""
+    """Write one step, and kill a rank during the next step. Each other rank gets an error, and writes this error to a
+    file.
+    """
     # When a rank is killed, MPICH's mpirun sends this signal to the other ranks. By default, the signal ends a process.
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     nbytes, pieces = 4096, 256
@@ -209,7 +211,7 @@ def killed(folder: Path, whom: str) -> None:
 
 
 def stuck(folder: Path, whom: str, how: str) -> None:
-    """Let one rank stop or sleep without ending. Each other rank writes the error that it gets to a file, and then
+    """Let one rank stop or sleep without ending. Each other rank gets an error, writes this error to a file, and then
     ends.
     """
     nbytes, pieces = 4096, 256

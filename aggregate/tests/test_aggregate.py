@@ -1,5 +1,5 @@
-"""These tests use aggregation from Python in one process. They check bytes, errors for arrays, settings and
-explanations.
+"""These tests use aggregation from Python in one process. They check the bytes of files, the errors for unsuitable
+arrays, the settings, and the texts of explain().
 """
 
 from __future__ import annotations

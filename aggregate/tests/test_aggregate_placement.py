@@ -1,5 +1,5 @@
-"""These tests call placement from Python. They check the published table, capacities, filters and the number of
-aggregators.
+"""These tests call placement from Python. They check the published table of costs, the capacities of tiers, the choice
+of tiers, and the number of aggregators.
 """
 
 import numpy as np

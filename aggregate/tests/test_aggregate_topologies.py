@@ -248,8 +248,8 @@ def test_ping_pong_is_asked_before_giving_up() -> None:
 
 @pytest.mark.parametrize("nodes", [2, 3, 4, 5, 8, 13])
 def test_every_node_meets_every_other_in_the_same_round(nodes: int) -> None:
-    """Check that in every round the partner of each partner is the node itself. So nodes cannot wait for each other in
-    a circle.
+    """Check that in every round, if node a has the partner b, node b has the partner a. So nodes cannot wait for each
+    other in a circle.
     """
     met = [list(partners(own, nodes)) for own in range(nodes)]
     for own, others in enumerate(met):

@@ -194,7 +194,7 @@ def test_programs_that_took_turns_make_one_table() -> None:
 
 def test_pages_of_a_file_are_dropped_and_seen(tmp_path: Path) -> None:
     """Check that a new file is in the page cache. Also check that no page of the file is in the cache after its pages
-    are dropped, so that a cold read reads from the device.
+    are dropped. So a cold read reads from the device.
     """
     path = tmp_path / "file"
     path.write_bytes(np.random.default_rng(1).bytes(1 << 20))
@@ -202,7 +202,7 @@ def test_pages_of_a_file_are_dropped_and_seen(tmp_path: Path) -> None:
     drop_from_page_cache(path)
     share = cached_share(path)
     if share == 1.0:
-        pytest.skip("this file system keeps pages")  # tmpfs keeps all of its data in memory
+        pytest.skip("this file system keeps pages")  # a tmpfs keeps all its data in memory, so pages cannot be dropped
     assert share == 0.0
 
 

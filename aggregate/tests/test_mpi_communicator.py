@@ -83,7 +83,9 @@ def test_what_is_no_communicator_is_refused(communicator: str) -> None:
 
 
 def test_missing_compilers_are_told_on_all_ranks(tmp_path: Path) -> None:
-    """Hide the compiler. No rank may wait for a rank that could not compile. The error line says what to install."""
+    """Hide the compiler. If one rank cannot compile the transport, no other rank may wait for this rank. The error line
+    must say what to install.
+    """
     before = (
         "import importlib.util, shutil\n"
         "import outcrop.aggregate.ranks\n"

@@ -83,7 +83,7 @@ def test_ranks_notice_by_themselves_who_has_been_killed(
     told = [path.read_text().split(maxsplit=1) for path in tmp_path.glob("told-*")]
     assert all(f"rank {victim} has ended" in text for victim, text in told), told
     first_step_is_whole(tmp_path)
-    if len(told) < RANKS - 1:  # mpirun of MPICH 4.0.2 ends some ranks in spite of its option
+    if len(told) < RANKS - 1:  # mpirun of MPICH 4.0.2 ends some ranks although its option forbids this
         pytest.skip("this mpirun has ended others all the same, before they could note what they were told")
 
 

@@ -62,8 +62,8 @@ struct ReadAction {
   long level;
 };
 
-/// In planes z0 <= z < z1, copies the part of the rim inside `cells` from the first copies of the fields to the second
-/// copies. Adds the cells `own` to the checksums.
+/// Copies the rim of planes z0 <= z < z1 from the first copies of the fields to the second copies. Only the part of the
+/// rim inside `cells` is copied. Adds the cells `own` to the checksums.
 struct CopyAction {
   long z0, z1;
   Rectangle cells, own;
@@ -114,12 +114,12 @@ struct ExecutorOptions {
 
 class Executor {
  public:
-  /// Allocates the memory of the window and touches every page of it, unless the caller provides this memory. `store`
-  /// may be null if no action transfers planes (calibration, arrays in memory). Throws InputError if memory cannot be
+  /// If the caller provides no memory for the window, allocates this memory and touches every page. `store` may
+  /// be null if no action transfers planes (calibration, arrays in memory). Throws InputError if memory cannot be
   /// allocated or locked.
   Executor(const Grid &grid, const ExecutorOptions &options, const Fields &fields, Stages stages, Store *store);
 
-  /// Runs one pass and returns all results of acquisition except samples. Samples are stored at the addresses in
+  /// Runs one pass and returns the results of acquisition. Samples are not returned, but stored at the addresses in
   /// `requests`. `scalars` has one set of scalars for each step of the pass, or one set for all steps. Throws
   /// StorageError, CorruptionError or Cancelled. After an error, the executor must not be used.
   AcquisitionResults run(const Pass &pass, const PassFiles &files, std::vector<std::byte> scalars,

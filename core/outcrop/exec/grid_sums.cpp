@@ -276,7 +276,7 @@ void ExactSum::add(double value) {
 
 void ExactSum::add(double *values, std::size_t count) {
   assert(count <= at_once);
-  constexpr int lowest = -900, highest = 1023 - carry_bits;  // limits that avoid subnormal high parts and overflow
+  constexpr int lowest = -900, highest = 1023 - carry_bits;  // limits that avoid overflow and subnormal high parts
   static const Steps steps = find_steps();
   while (const Bits largest = steps.largest(values, count)) {
     const int above = static_cast<int>(largest >> mantissa_bits) - 1022;  // all absolute values are below 2^above

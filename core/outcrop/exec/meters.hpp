@@ -12,7 +12,7 @@
 // including mapped files. Stream makes its results durable in one of these ways (A. Jackson):
 //
 //     none         only the loop runs; the result is not made durable
-//     individual   each element is written back before the next element is stored; with msync, each page
+//     individual   each element is written back before the next element is stored; with msync, this is done for pages
 //     collective   the loop runs, then several threads flush the whole result
 //
 // Each thread works on the same part of all three arrays, and is the first thread to touch these parts.
@@ -70,8 +70,8 @@ StreamLoop find_stream_loop(const std::string &name);
 class MemoryMeter {
  public:
   /// Allocates three arrays of `array_bytes` each, which should be at least four times the last-level cache. If `nodes`
-  /// is not empty, pages come from these nodes in turn. Otherwise a page comes from the node of the thread that first
-  /// touches the page. Throws InputError if the system refuses.
+  /// is not empty, these nodes take turns in providing the pages. Otherwise a page comes from the node of the thread
+  /// that first touches the page. Throws InputError if the system refuses.
   MemoryMeter(ThreadPlacement placement, std::size_t array_bytes, const std::vector<unsigned> &nodes);
 
   /// Runs the loop "read" (the sum of a), "write" (a = s) or a loop of STREAM on all threads. Returns the bytes per

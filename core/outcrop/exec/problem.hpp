@@ -1,9 +1,9 @@
 // Describes the problem: the extents of the grid, the order of its planes and rows, the fields with their copies, and
 // the kernels that a level calls.
 //
-// The window moves along positions. Position p is plane p unless the axis is periodic. On a periodic axis, successive
-// positions are planes from both ends in turn. The first and the last plane are neighbours on this axis. The positions
-// of these planes are also near each other, so no plane is read twice:
+// The window moves along positions. If the axis is not periodic, position p is plane p. On a periodic axis, the
+// positions alternate between planes from the lower end and planes from the upper end. The first and the last plane are
+// neighbours on this axis. The positions of these planes are also near each other, so no plane is read twice:
 //
 //     position   0   1    2   3    4   5   ...       a stencil of radius r then reaches 2r positions,
 //     plane      0  n-1   1  n-2   2  n-3  ...       and the skew is 2r positions per level

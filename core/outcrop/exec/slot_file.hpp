@@ -33,8 +33,8 @@ struct CommittedTiles {
   std::vector<std::uint8_t> slots{};
 };
 
-/// A tile that differs from the commit. `error` is the errno of the failed read. `error` is 0 if the read returned
-/// wrong bytes without an error.
+/// A damaged tile: its bytes in the file differ from the commit, or cannot be read. `error` is the errno of the failed
+/// read. `error` is 0 if the read returned wrong bytes without an error.
 struct DamagedTile {
   std::size_t tile = 0;
   std::uint64_t offset = 0;

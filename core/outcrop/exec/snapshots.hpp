@@ -78,7 +78,7 @@ class StagingBuffer {
   /// call take(). Throws StorageError if a write failed.
   std::byte *take(std::uint32_t file, ByteRange bytes);
 
-  /// Marks bytes as complete. Must be called after the caller has copied the bytes to the memory that take() returned.
+  /// Marks bytes as complete. The caller must first copy the bytes to the memory that take() has returned.
   /// Throws StorageError if a write failed.
   void put(std::uint32_t file, ByteRange bytes);
 
@@ -151,7 +151,7 @@ struct Snapshot {
 /// Writes the snapshots of a pass. All arguments must outlive this object.
 class Snapshots {
  public:
-  /// Opens the files with the backend of this name. `bytes` is increased by the number of bytes written. Throws
+  /// Opens the files with the backend of this name. Adds the number of bytes that are written to `bytes`. Throws
   /// StorageError.
   Snapshots(const Grid &grid, const Window &window, const Fields &fields, std::vector<Snapshot> snapshots,
             const std::string &backend, StagingSizes sizes, std::atomic<std::uint64_t> &bytes);
@@ -160,7 +160,7 @@ class Snapshots {
   /// steps. This function does not throw. If it fails, the next call of write_behind() or flush() throws the error.
   void write(long done, long position, const Rectangle &cells);
 
-  /// Writes the cells that no step changes, except those that write() writes.
+  /// Writes the cells that no step changes. Skips the cells that write() writes.
   void write_rim(long position, const Rectangle &cells);
 
   /// Starts to write pages of the page cache to the devices. No other thread may call write() at the same time. Throws

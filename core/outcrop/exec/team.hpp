@@ -54,8 +54,8 @@ class Team {
  public:
   using Job = std::function<void(unsigned member)>;
 
-  /// Starts all threads of the placement except the first. The caller acts as the first thread. Throws InputError if
-  /// the system cannot start this number of threads.
+  /// Starts the threads of the placement. The caller acts as the first thread, so this thread is not started. Throws
+  /// InputError if the system cannot start this number of threads.
   explicit Team(ThreadPlacement placement);
   explicit Team(unsigned size) : Team(unbound(size)) {}
   ~Team();
@@ -95,7 +95,7 @@ class Team {
 /// throw.
 class FirstFailure {
  public:
-  /// Calls `work`, unless an earlier call has failed.
+  /// Calls `work`. Does nothing if an earlier call has failed.
   template <typename Work>
   void guard(const Work &work) {
     if (failed_.load(std::memory_order_relaxed)) return;
@@ -188,7 +188,7 @@ unsigned owner_of(long row, const std::vector<long> &first_rows);
 /// the result is row 0 for every frame.
 std::vector<long> rows_to_begin_at(const std::vector<long> &first_rows);
 
-/// A part of the window's memory, and the node from which it should come.
+/// A part of the window's memory, and the node that should provide this memory.
 struct MemoryPart {
   std::byte *data = nullptr;
   std::size_t size = 0;

@@ -76,8 +76,8 @@ std::vector<Tile> diamond_tiles(long levels, long rows, long skew, long diamond,
 /// The division of a slab into chunks of zeta.
 struct Chunks {
   long count = 1;
-  long zetas = 1;    ///< number of zetas in each chunk
-  long at_once = 1;  ///< number of chunks that contain planes of the same level
+  long zetas = 1;    ///< number of values of zeta in each chunk
+  long at_once = 1;  ///< maximum number of chunks that contain planes of the same level
 };
 
 /// Returns the tiles of bands. A tile has `height` levels and all `rows` rows of a chunk. In the result, a tile comes

@@ -4,8 +4,8 @@
 // Transfers keeps a state for each slot. The transfers of a slot form a chain: each transfer starts after the transfer
 // before it. So when the last transfer of the chain is complete, all of them are complete. One block may write a plane
 // to disk, and another block may read the plane back. If every plane has its own slot, both transfers use the same
-// slot, so the chain also orders them. Blocks that shift their planes read only fringes of each other. A fringe is read
-// only after it has been written.
+// slot. So the chain also keeps these two transfers in order. Blocks that shift their planes read only fringes of each
+// other. A fringe is read only after it has been written.
 //
 // An array of fringes stores, plane by plane, some rows of each ring of the updated fields:
 //
@@ -13,10 +13,10 @@
 //
 // PlaneSums computes the checksums of planes in parts, while the rows are in a cache. The update of level 1 reads rows
 // whose bytes came from the disk. The update of the last level writes rows whose bytes go to the disk. At the time of
-// these updates, the rows are in the caches nearest to the core. To compute a checksum then takes a third of the time
-// that it takes with rows in memory. CRCs are linear. The CRC of the plane is the exclusive or of the CRCs of its
-// parts, where each CRC is shifted by the bytes that follow its part. So the checksums of the parts may be added in any
-// order and by any thread:
+// these updates, the rows are in the caches nearest to the core. So a checksum takes only a third of the time that it
+// takes if the rows are in memory. CRCs are linear. To get the CRC of a plane, the CRC of each part is shifted by the
+// bytes that follow the part. The CRC of the plane is the exclusive or of the shifted CRCs. So the checksums of the
+// parts may be added in any order and by any thread:
 //
 //     |..part a..|....part b....|..part c..|        CRC = CRC(a) * x^(8|bc|) + CRC(b) * x^(8|c|) + CRC(c)
 //

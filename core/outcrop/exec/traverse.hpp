@@ -1,4 +1,4 @@
-// Updates one slab of the window: runs the tiles of tiles.hpp over a range of the skewed coordinate.
+// Updates one slab of the window. The slab is divided into tiles (tiles.hpp), and threads update the tiles.
 //
 // A level is a stage of a step (problem.hpp). The skewed coordinate is zeta = z + skew*(level - 1), where z is a
 // position. A slab contains all levels of zeta0 <= zeta < zeta1. Inside a tile, zeta ascends in groups of `planes`

@@ -1,5 +1,5 @@
-// The window holds those planes of all fields that are in memory at one moment. It may hold only the part of these
-// planes inside a frame.
+// The window holds the planes that are in memory at one moment, for all fields. It holds whole planes, or only a part
+// of each plane (the frame).
 //
 // Each copy of a field (problem.hpp) has a ring of slots. Plane z of a ring is in slot z mod planes(). A slot has the
 // layout of a record on disk, so transfers need no copy:

@@ -55,7 +55,7 @@ int allocate(int descriptor, std::uint64_t size) {
   do {
     error = fallocate(descriptor, 0, 0, static_cast<off_t>(size)) == 0 ? 0 : errno;
   } while (error == EINTR);
-  // posix_fallocate() is slower, because it writes to each block
+  // this fallback is slower, because posix_fallocate() writes to each block
   if (error == EOPNOTSUPP) error = posix_fallocate(descriptor, 0, static_cast<off_t>(size));
   return error;
 }
@@ -254,7 +254,7 @@ int open_by_components(int folder, const std::string &path, int flags) {
     Descriptor next(openat(i == 0 ? folder : inside.get(), names[i].c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
     struct stat status {};
     if (next.get() < 0 || fstat(next.get(), &status) != 0) return -1;
-    if (S_ISLNK(status.st_mode)) return refuse(ELOOP);  // O_PATH opens a link itself instead of its target
+    if (S_ISLNK(status.st_mode)) return refuse(ELOOP);  // O_PATH opens the link and not the target of the link
     inside = std::move(next);
   }
   return openat(names.size() == 1 ? folder : inside.get(), names.back().c_str(), flags | O_NOFOLLOW | O_CLOEXEC);

@@ -1,10 +1,10 @@
 // An open file that is read and written at given offsets, and safe ways to open files. Transfers use O_DIRECT if the
 // file system supports it.
 //
-// A direct file also has a second, buffered descriptor. The buffered descriptor is used if a transfer does not consist
-// of whole pages (the tail of a short transfer, an index at the end of a file, some rows of a plane). The buffered
-// descriptor is also used if the memory is not aligned. A page is never written both by direct and by buffered
-// transfers, because the system does not keep the order of such writes.
+// A direct file also has a second, buffered descriptor. The buffered descriptor is used for transfers that do not
+// consist of whole pages. Examples are the tail of a short transfer, an index at the end of a file, and some rows of a
+// plane. The buffered descriptor is also used if the memory is not aligned. A page is never written both by direct and
+// by buffered transfers, because the system does not keep the order of such writes.
 //
 // A File may be restricted to a part of the open file. For example, a raw block device has no file names, so each shard
 // is a part of the device.

@@ -1,6 +1,6 @@
 // Open folders, and the files in these folders. This interface is for protocols that survive a power cut.
-// Files::system() is the file system of this machine. Tests use a model of storage instead. The model loses unflushed
-// bytes and kills processes at any point.
+// Files::system() is the file system of this machine. Tests use a model of storage in place of this file system. The
+// model loses unflushed bytes and kills processes at any point.
 //
 //     Files ──► open Folder ──► OpenFile          a name is the plain name of a file in the folder, never a path
 //
@@ -19,7 +19,8 @@
 
 namespace outcrop {
 
-/// An open file in a folder. The functions work like the functions of File. All of them throw StorageError.
+/// An open file in a folder. The functions work like the functions of File. If a function fails, it throws
+/// StorageError.
 class OpenFile {
  public:
   virtual ~OpenFile() = default;

@@ -1,7 +1,7 @@
 // Measures the speed of a store. Also measures the speed of a file that is accessed by plain system calls or through a
 // mapping.
 //
-//     request   ├──┤                       sequential: one request after another; the first follows the last
+//     request   ├──┤                       sequential: one request after another, repeatedly from the first
 //     span      ├──┬──┬──┬── … ──┬──┤      random: each request of the span with the same probability
 //     depth     the number of requests in flight; if it is 1, the time of a request is the latency
 #pragma once

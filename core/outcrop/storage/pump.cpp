@@ -42,7 +42,7 @@ Pump::~Pump() {
 
 Ticket Pump::submit(const Request &request) {
   std::unique_lock lock(mutex_);
-  // This wait always ends, because the previous request of the entry never waits for a later request.
+  // The wait always ends, because the previous request of the entry never waits for a later request.
   finished_.wait(lock, [&] {
     const Ticket next = last_ + 1;
     return stopped() || next <= requests_.size() || complete(next - requests_.size());
@@ -90,8 +90,8 @@ void Pump::cancel() {
 
 // --- with the lock held --------------------------------------------------------------------------------------------
 
-// Returns whether a request is complete. A request whose entry contains a later request is complete, because an entry
-// is reused only after its request is complete.
+// Returns whether a request is complete. An entry is reused only after its request is complete. So a request is
+// complete if its entry contains a later request.
 bool Pump::complete(Ticket ticket) const {
   if (ticket == no_ticket) return true;
   const QueuedRequest &found = queued(ticket);
@@ -108,7 +108,7 @@ void Pump::throw_if_stopped() const {
   if (cancelled_) throw Cancelled("the transfers were cancelled");
 }
 
-// Returns whether gather() can start a transfer.
+// Returns true if gather() can start a transfer.
 bool Pump::startable() const {
   if (free_chunks_.empty()) return false;
   return std::ranges::any_of(queues_, [this](const TicketQueue &queue) {

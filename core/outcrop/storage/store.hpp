@@ -68,7 +68,7 @@ class Store {
   /// Returns the maximum number of transfers in flight. The caller must not submit more.
   virtual std::size_t depth() const = 0;
 
-  /// Starts the transfers. reap() reports each of them exactly once.
+  /// Starts the transfers. reap() reports each transfer exactly once.
   virtual void submit(std::span<const Transfer> transfers) = 0;
 
   /// Writes up to completions.size() results to `completions` and returns their number. If `wait` is true, waits until
@@ -99,15 +99,16 @@ class Store {
   const std::string &note() const { return note_; }
   void add_note(const std::string &text) { note_ += (note_.empty() ? "" : "; ") + text; }
 
-  /// Transfer `length` bytes and wait until they are transferred. Any thread may call these functions, except while a
-  /// pump uses the store. Throw StorageError.
+  /// Transfer `length` bytes and wait until they are transferred. Any thread may call these functions. But no thread
+  /// may call them while a pump uses the store. Throw StorageError.
   void read(std::uint32_t file, std::uint64_t offset, std::byte *data, std::size_t length);
   void write(std::uint32_t file, std::uint64_t offset, const std::byte *data, std::size_t length);
 
  protected:
-  /// Returns the descriptor and the offset for the system call of a transfer. The descriptor is -1, which leads to
-  /// EBADF, if the store has no file with this number. The descriptor is also -1 if a write needs a file that was not
-  /// opened for writing, or if the transfer reaches beyond the part of the file.
+  /// Returns the descriptor and the offset for the system call of a transfer. If the transfer is not possible, the
+  /// descriptor is -1, and the system call then fails with EBADF. A transfer is not possible if the store has no file
+  /// with this number. It is also not possible if a write needs a file that was not opened for writing, or if the
+  /// transfer reaches beyond the part of the file.
   struct Location {
     int descriptor = -1;
     std::uint64_t offset = 0;

@@ -1,4 +1,4 @@
-"""All ranks of a plan write or read one file together, step by step.
+"""With this module, all ranks of a plan write or read one file together, step by step.
 
     with agg.create(path, plan) as file:
         for step in range(steps):
@@ -62,7 +62,8 @@ def create(
         node_files: if true, each node writes its own file, and no shared file is written. The file `path`.index is the
             index of these files.
 
-    If an argument is None, its value is taken from the plan's hints, or else from the environment.
+    If an argument is None, its value is taken from the plan's hints. If the hints do not contain a value, it is taken
+    from the environment.
     """
     settings = texts(
         {"stage": stage, "stage_bytes": stage_bytes, "stage_persistence": stage_persistence,
@@ -98,7 +99,7 @@ def open(
 
 
 def _checked(path: str | os.PathLike[str], plan: Plan, way: str, size_bytes: int, **flags: bool) -> str:
-    """Check the options, and return the path as the core needs it. Raises InputError for invalid options."""
+    """Check the options, and return the path in the form that the core needs. Raises InputError for invalid options."""
     plan.check_open()
     for name, value in flags.items():
         if not isinstance(value, bool):
@@ -113,7 +114,7 @@ def merge(index: str | os.PathLike[str], target: str | os.PathLike[str]) -> int:
     """Join the files of all nodes into the file `target`. `index` is the path of the file that lists these files. Only
     one process may call this. Returns the number of bytes.
 
-    The new file gets the name `target` only after its bytes have been read back and compared. The files of the nodes
+    The bytes of the new file are read back and compared before the file gets the name `target`. The files of the nodes
     are kept. Raises InputError, CorruptionError and StorageError.
     """
     source, place = as_place(index, "index"), as_place(target, "target")
@@ -220,7 +221,7 @@ class File:
         return Request(self._core.begin_read(memory, _offset(base), problem), self._before + "read", self._plan)
 
     def flush(self) -> None:
-        """Wait until all written bytes are in the file and on its device. Raises StorageError."""
+        """Wait until all written bytes are in the file and on the device of the file. Raises StorageError."""
         self._plan.check_open()
         self._core.flush()
 
@@ -240,8 +241,8 @@ class File:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        # If only this rank has an error, the other ranks may never call close(). Do not wait for them, so that the
-        # caller gets the error at once.
+        # If only this rank has an error, the other ranks may never call close(). So do not wait for the other ranks.
+        # The caller then gets the error at once.
         if kind is None or self._plan.size == 1 or (issubclass(kind, OutcropError) and kind is not CommunicationError):
             self.close()
 

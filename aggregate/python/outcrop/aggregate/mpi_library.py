@@ -2,12 +2,12 @@
 
     mpi4py ──► the library that is loaded (path, name, version)
                     │   must be the same
-    mpi.h  ──► the headers of $MPICC, of mpi4py's compiler, beside the library, of an mpicc
+    mpi.h  ──► headers found by $MPICC, by mpi4py's compiler, near the library, or by an mpicc
 
-Every MPI has its own binary interface, and several MPIs may be installed. A transport that is compiled with headers of
-another MPI crashes later. So Outcrop compares the MPI of the headers with the MPI of the library. An mpirun of the same
-family starts the ranks. Outcrop looks for this mpirun in the installation of the library, in the folder of scripts of
-this Python, and in the folders of PATH.
+Every implementation of MPI has its own binary interface, and several implementations may be installed. A transport that
+is compiled with the headers of a wrong implementation crashes later. So Outcrop checks that the headers and the library
+belong to the same implementation. An mpirun of the same family starts the ranks. Outcrop looks for this mpirun in the
+installation of the library, in the folder of scripts of this Python, and in the folders of PATH.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ OPEN_MPI_FLAGS = ("--oversubscribe", "--bind-to", "none")
 first cores.
 """
 
-# The macros by which a header identifies its MPI. Libraries that are derived from MPICH (Intel, Cray) have the binary
-# interface of MPICH, but other version numbers. Libraries of any origin may have the binary interface of the standard
-# (MPI 5). The names below are in quotes, because MPICH is also a macro, and the preprocessor replaces it outside of
-# quotes.
+# The program below prints the macros by which a header identifies its implementation of MPI. Libraries that are derived
+# from MPICH (Intel, Cray) have the binary interface of MPICH, but other version numbers. Libraries of any origin may
+# have the binary interface of the standard (MPI 5). The names below are in quotes, because MPICH is also a macro, and
+# the preprocessor replaces it outside of quotes.
 PROBE = """
 #include <mpi.h>
 #if defined(OPEN_MPI)
@@ -80,7 +80,8 @@ class MpiLibrary:
 
 @dataclass(frozen=True)
 class MpiHeaders:
-    """The compiler flags that find the headers, the MPI of the headers, and the program or folder that gave the flags.
+    """The headers of an MPI: the compiler flags that find them, the version of the MPI, and the program or folder that
+    gave the flags.
     """
 
     flags: tuple[str, ...]
@@ -125,7 +126,7 @@ def find_headers(library: MpiLibrary, compiler: tuple[str, ...]) -> MpiHeaders:
     """Return the headers of this library. Headers of the same version have priority over other headers with the same
     binary interface.
 
-    Raises InputError if there are no headers, or only headers of other MPIs.
+    Raises InputError if no headers are found, or only headers of other implementations of MPI.
     """
     found = [headers for origin, flags in _candidates(library) if (headers := _probe(compiler, flags, origin))]
     fitting = [headers for headers in found if headers.version.fits(library.version)]
@@ -193,7 +194,7 @@ def _probe(compiler: tuple[str, ...], flags: tuple[str, ...], origin: str) -> Mp
 
 @dataclass(frozen=True)
 class Launcher:
-    """An mpirun, and the family of its MPI. The family is Open MPI or MPICH."""
+    """A launcher (mpirun), and the family of its implementation of MPI. The family is Open MPI or MPICH."""
 
     program: Path
     family: str

@@ -5,7 +5,8 @@
     distances, from the first provider that knows them ────────────┘
     a file for `outcrop agg simulate`, or this node's tiers ──► node_tiers; the nodes need not exist
 
-aggregate/core/outcrop/aggregate/placement/machine.hpp describes the format of machine files and reads them.
+aggregate/core/outcrop/aggregate/placement/machine.hpp describes the format of machine files, and the core reads these
+files.
 """
 
 from __future__ import annotations
@@ -252,13 +253,13 @@ def _tier_table(name: str, tier: Tier) -> str:
 def _place(tier: Tier) -> Iterator[tuple[str, str]]:
     if tier.directory is not None:
         yield "directory", str(tier.directory.absolute())
-    elif tier.kind != "dram":  # the system allocates ordinary memory near the thread that first accesses it
+    elif tier.kind != "dram":  # the system allocates ordinary memory near the thread that accesses the memory first
         yield "nodes", ",".join(map(str, tier.nodes))
 
 
 def _target_table(tiers: Sequence[Tier], folder: Path) -> str:
-    """Return the table that describes the file system at `folder`. The figures are those that `outcrop tiers` has
-    measured, or typical figures of this kind of file system.
+    """Return the table that describes the file system at `folder`. If `outcrop tiers` has measured this file system,
+    the table has the measured figures. Otherwise it has typical figures of this kind of file system.
     """
     try:
         tier = mounted_tier(mount_of(nearest_existing(folder)))

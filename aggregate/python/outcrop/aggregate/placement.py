@@ -4,7 +4,7 @@ makes this choice.
     Machine (network, tiers of nodes, target, ranks), Tallies (the bytes of each rank), PlacementOptions
         ──► place, place_best, predict ──► Placement: the rank of each domain, and the predicted seconds
 
-Nodes are numbered from 0. Bandwidths are in bytes per second, and times in seconds. `inf` means that there is no limit.
+Nodes are numbered from 0. Bandwidths are in bytes per second, and times in seconds. `inf` means no limit.
 docs/explanation/aggregation-cost.md explains the figures, and how the cost follows from these figures.
 """
 
@@ -30,7 +30,7 @@ class Distances(Protocol):
     """The distances between nodes. A message needs `Network.latency_seconds` for one unit of distance."""
 
     def row(self, node: int) -> Floats:
-        """Return the distances from `node` to every node. The distance to itself is 0."""
+        """Return the distances from `node` to every node. The distance from `node` to itself is 0."""
 
 
 @dataclass(frozen=True)

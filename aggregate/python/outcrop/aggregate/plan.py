@@ -71,12 +71,13 @@ class Plan:
 
     @property
     def tiers(self) -> list[str]:
-        """For each domain, the name of the tier that holds its buffers."""
+        """For each domain, the name of the tier that holds the buffers of this domain."""
         return self._core.tiers
 
     @property
     def settings(self) -> Settings:
-        """The settings. All ranks have equal settings, except for the folder and the size of a stage."""
+        """The settings. All ranks have equal settings. Only the folder and the size of a stage may differ among ranks.
+        """
         return self._core.settings
 
     def explain(self, domains: int = 1) -> str:
@@ -130,13 +131,13 @@ def declare(
     among ranks.
 
     Args:
-        communicator: an mpi4py communicator, or None for this process alone, without MPI.
+        communicator: an mpi4py communicator. With None, this process is the only rank, and MPI is not used.
         extents: the variables of this rank, as a list, or as a mapping from names to variables. The list or mapping may
             be empty. Each variable is an extent or a list of extents.
         target: the folder of the files. The bandwidth and latency of this folder influence which ranks aggregate. The
             default is the working directory.
-        machine: a file that describes the nodes, as `outcrop agg machine` writes it. By default, the nodes have the
-            tiers that `outcrop tiers` finds, with the figures of earlier measurements.
+        machine: a file that describes the nodes. `outcrop agg machine` writes such a file. By default, the nodes have
+            the tiers that `outcrop tiers` finds, with the figures of earlier measurements.
         reads_only: if true, ranks may declare the same bytes, and the plan cannot write.
         own_run_bytes: if the runs of every rank have at least this mean length, each rank performs its own I/O. 0 means
             never. The default is 64 KiB if all ranks are on one node and no setting of aggregators is given. Otherwise
@@ -201,8 +202,8 @@ def _variables(extents: Extents) -> tuple[list[str], list[list[Extent]], str]:
 
 
 def _given(arguments: Mapping[str, object], reads_only: bool) -> dict[str, str]:
-    """Return the arguments that are set. An argument that is None or 0 counts as missing, except that own_run_bytes may
-    be 0. Raises InputError.
+    """Return the arguments that are set. An argument that is None or 0 counts as missing. Only own_run_bytes may be 0.
+    Raises InputError.
     """
     if not isinstance(reads_only, bool):
         raise InputError(f"reads_only {shown(reads_only)} must be True or False")

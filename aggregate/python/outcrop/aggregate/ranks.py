@@ -1,4 +1,4 @@
-"""The ranks that aggregate together: an mpi4py communicator for the core, or this process alone.
+"""The ranks that aggregate together: all ranks of an mpi4py communicator, or only this process.
 
     mpi4py communicator ──► running MPI, its headers ──► mpi_transport.cpp, compiled and cached by content
                                                                  │ by one process of each node
@@ -60,18 +60,18 @@ class _Table(ctypes.Structure):
 
 
 class Ranks:
-    """The ranks of an mpi4py intracommunicator, or this process alone. The object owns a duplicate of the communicator.
+    """The ranks of an mpi4py intracommunicator, or only this process. The object owns a duplicate of the communicator.
 
     All ranks must create the object together, and must close it together. `node` is the lowest rank on this rank's
     node. `host` is the name of the node. `library` is the MPI that transports the bytes.
     """
 
     def __init__(self, communicator: Any) -> None:
-        """`communicator` is an mpi4py intracommunicator, or None for this process alone. The first use of an MPI
-        compiles the transport, which takes some seconds.
+        """`communicator` is an mpi4py intracommunicator. With None, this process is the only rank. The first use of an
+        MPI compiles the transport, which takes some seconds.
 
-        Raises InputError on all ranks if mpi4py, a C++ compiler or the headers of the running MPI are missing, or if
-        `communicator` is not an intracommunicator.
+        Raises InputError on all ranks if mpi4py, a C++ compiler or the headers of the running MPI are missing. Also
+        raises InputError if `communicator` is not an intracommunicator.
         """
         self._users = communicator
         self._table: ctypes._Pointer[_Table] | None = None
@@ -158,10 +158,10 @@ class Ranks:
 
 @lru_cache
 def compile_transport(library: MpiLibrary) -> Path:
-    """Return the path of the transport for this MPI. If the cache does not contain the transport, compile it. A process
-    searches the cache only once.
+    """Return the path of the transport for this MPI. If the cache does not contain the transport, this function
+    compiles it. A process searches the cache only once.
 
-    Raises InputError if there is no C++ compiler, or if there are no headers of this MPI.
+    Raises InputError if no C++ compiler or no headers of this MPI are found.
     """
     compiler = find_compiler("C++")
     headers = find_headers(library, compiler)
@@ -181,7 +181,7 @@ def compile_transport(library: MpiLibrary) -> Path:
 
 
 def source_folder() -> Path:
-    """Return the folder of the transport's sources, which are installed beside the extension."""
+    """Return the folder of the transport's sources. This folder is in the folder of the compiled extension."""
     return Path(_aggregate.__file__).parent / "native"
 
 

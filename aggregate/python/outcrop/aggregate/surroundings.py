@@ -13,7 +13,7 @@ uses only a library that MPI has loaded and initialised. The layouts of structur
 
 Ping-pong: the first ranks of all nodes measure the time of a small message:
 
-    round 0    0 ◄─► 3    1 ◄─► 2        every two nodes are a pair once, and all pairs of a round
+    round 0    0 ◄─► 3    1 ◄─► 2        each pair of nodes occurs once; all pairs of a round
     round 1    0 ◄─► 1    2 ◄─► 3        measure at the same time
     round 2    0 ◄─► 2    1 ◄─► 3
 """

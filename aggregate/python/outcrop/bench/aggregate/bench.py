@@ -102,8 +102,8 @@ def bench(request: BenchRequest, ranks: str | None = None, png: Path | None = No
     ranks.
 
     `ranks` is a list of numbers of ranks, separated by commas. It is used only if mpirun has not started this process.
-    Raises InputError for invalid options. Raises StorageError if there is no room or if an MPI program fails. Raises
-    CorruptionError if the bytes read differ from the bytes written.
+    Raises InputError for invalid options. Raises StorageError if the device has no room or if an MPI program fails.
+    Raises CorruptionError if the bytes read differ from the bytes written.
     """
     job = request.job()
     if any(name in os.environ for name in LAUNCHERS):
@@ -236,7 +236,7 @@ def run_programs(launcher: Launcher, ranks: int, programs: Sequence[Program], jo
                 starts = launcher.command(ranks, *program.options)
                 command = [*starts, sys.executable, "-m", "outcrop.bench.aggregate.job", str(asked)]
                 said = (Path(folder) / f"{number}.said").open("w+")
-                # The benchmark has no benefit from extra threads of NumPy's libraries, and they use memory.
+                # Extra threads of NumPy's libraries use memory and do not make the benchmark faster.
                 environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
                 process = subprocess.Popen(command, stdout=said, stderr=subprocess.STDOUT, env=environment)
                 running.append((process, said))

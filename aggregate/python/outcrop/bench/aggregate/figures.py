@@ -145,8 +145,8 @@ def table(figures: dict[str, Any]) -> Iterator[str]:
 
 
 def remarks(figures: dict[str, Any]) -> Iterator[str]:
-    """Yield remarks on cells in which Outcrop is slower than another way, and on cold reads of files that were partly
-    in the page cache.
+    """Yield remarks on cells of the table. One kind of remark is on cells in which Outcrop is slower than another way.
+    The other kind is on cold reads of files that were partly in the page cache.
     """
     for cell in figures["cells"]:
         if cell["gain"] is not None and cell["gain"] < 1:
@@ -158,8 +158,8 @@ def remarks(figures: dict[str, Any]) -> Iterator[str]:
 
 
 def not_faster(figures: dict[str, Any], cell: dict[str, Any]) -> str:
-    """Return a remark on a cell in which Outcrop is slower. The remark gives the ratio of the speeds, says whether the
-    spreads overlap, and gives the share of time of each phase of Outcrop.
+    """Return a remark on a cell of the table in which Outcrop is slower. The remark gives the ratio of the speeds, says
+    whether the spreads overlap, and gives the share of time of each phase of Outcrop.
     """
     ours, other = cell["seconds"][OURS], cell["seconds"][cell["best_other"]]
     inside = ours["min"] <= other["max"] and other["min"] <= ours["max"]
@@ -174,7 +174,7 @@ def not_faster(figures: dict[str, Any], cell: dict[str, Any]) -> str:
 
 
 def summary(every: list[dict[str, Any]]) -> str:
-    """Return a line that says in how many cells Outcrop is at least as fast as other ways."""
+    """Return a line that gives the number of table cells in which Outcrop is not slower than other ways."""
     parts = []
     for key, others in (("gain_collective", "MPI-IO"), ("gain", "all others")):
         gains = [cell[key] for figures in every for cell in figures["cells"] if cell[key] is not None]

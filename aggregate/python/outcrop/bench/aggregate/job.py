@@ -62,7 +62,7 @@ MODES = (
 
 @dataclass(frozen=True)
 class Task:
-    """One measurement or, if `mode` is None, the preparation of a workload."""
+    """A measurement of one way in one mode. If `mode` is None, the task is the preparation of a workload."""
 
     number: int
     workload: str
@@ -110,8 +110,8 @@ class Baton:
 
 @dataclass
 class Declared:
-    """A way in use. `seconds` is the time to declare the way. `memory` and `bytes_by_rank` measure the additional
-    memory that each rank needs for the declaration and the first task.
+    """A way that has been declared. `seconds` is the time to declare the way. `memory` and `bytes_by_rank` measure the
+    additional memory that each rank needs for the declaration and the first task.
     """
 
     way: Way
@@ -131,7 +131,7 @@ class Declared:
 
 
 class RankBench:
-    """The measurements of one workload. All methods are collective."""
+    """The measurements of one workload. All ranks must call each method together."""
 
     def __init__(self, workload: str, bytes_of_rank: int, folder: Path, ranks: MpiRanks) -> None:
         self.kernel = make_kernel(workload, ranks.size, ranks.rank, bytes_of_rank)

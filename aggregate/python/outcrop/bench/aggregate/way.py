@@ -34,7 +34,7 @@ OPEN_MPI_CHOICE = "OMPI_MCA_io"
 
 
 class Way(Protocol):
-    """A way to transfer one kernel on all ranks."""
+    """A way to write and read the variables of one kernel on all ranks."""
 
     def create(self, path: Path, durable: bool) -> None:
         """Create the file with its full size. If `durable` is true, writes end when their bytes are on the device."""
@@ -56,7 +56,7 @@ class Way(Protocol):
 
 
 class OutcropWay:
-    """The way that transfers with a plan of this library."""
+    """The way `outcrop`. It writes and reads with a plan of this library."""
 
     def __init__(self, world: Any, kernel: Kernel, folder: Path) -> None:
         self._kernel = kernel
@@ -82,7 +82,7 @@ class OutcropWay:
 
 
 class MpiIo:
-    """The way that transfers with collective calls of MPI."""
+    """The way `mpi-io`. It writes and reads with collective calls of MPI."""
 
     def __init__(self, world: Any, kernel: Kernel, folder: Path) -> None:
         from mpi4py import MPI
@@ -126,7 +126,7 @@ class MpiIo:
 
 
 class Posix:
-    """The way that transfers with system calls of each rank, through the page cache."""
+    """The way `posix`. Each rank writes and reads with its own system calls, through the page cache."""
 
     def __init__(self, world: Any, kernel: Kernel, folder: Path) -> None:
         self._world, self._kernel = world, kernel
