@@ -4,7 +4,7 @@
 
 The box is periodic. `lattice_boltzmann.png` shows the vorticity at four times. The program first checks the viscosity
 with Taylor-Green vortices, a checkerboard of vortices whose decay is known. At the end, the program checks that mass is
-conserved. The initial shear layers are those of M. L. Minion and D. L. Brown, J. Comput. Phys. 138, 734, 1997.
+conserved. The initial shear layers are taken from M. L. Minion and D. L. Brown, J. Comput. Phys. 138, 734, 1997.
 """
 
 from collections.abc import Sequence

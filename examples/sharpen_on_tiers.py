@@ -3,7 +3,7 @@
     .venv/bin/python examples/sharpen_on_tiers.py [--size 12288] [--turns 3] [--memory 64MiB] [-d DIRECTORY]
 
 The image sharpening of A. Jackson (EPCC) has four arrays of equal size, two of which are only read. The program
-convolves the image with its rim, and subtracts the convolution from the image. The tier is the one that contains
+convolves the image with its rim, and subtracts the convolution from the image. The program uses the tier that contains
 DIRECTORY. Two arrays are made there and removed at the end. The printed table has these rows:
 
     all arrays in DRAM              The arrays are read from the files before the measurement.
@@ -54,8 +54,8 @@ def make_files(given: argparse.Namespace) -> None:
     rows = np.cumsum(random.standard_normal((ROWS, n), "float32"), axis=1)
     for name in ("image", "padded"):
         path = given.directory / f"{name}.npy"
-        oc.array((n + 2, n), "float32", path=path).close()  # in this file, the values begin at a page boundary
-        with open(path, "r+b") as file:  # values are written in large pieces, as most programs write files
+        oc.array((n + 2, n), "float32", path=path).close()  # In this file, the values begin at a page boundary.
+        with open(path, "r+b") as file:  # Values are written in large pieces, as in most programs.
             file.seek(-(n + 2) * n * 4, os.SEEK_END)
             for row in range(0, n + 2, ROWS):
                 rows[: n + 2 - row].tofile(file)

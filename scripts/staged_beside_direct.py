@@ -6,8 +6,8 @@ The script prints the prediction and the decision of the model. Then the script 
 without staging, alternately, in one process without MPI. Writes to the target are durable and bypass the page cache, as
 for files larger than memory. The cost of a step is the time that the program waits. To compute this cost, the time of
 the computation alone is subtracted from the whole time, which includes the drain at the end. With `--limit`, the target
-is as slow as a busy shared file system, because a control group limits the bandwidth of this process on the target.
-Only root can set this limit.
+is as slow as a busy shared file system. A control group limits the bandwidth of this process on the target. Only root
+can set this limit.
 """
 
 from __future__ import annotations
