@@ -144,7 +144,7 @@ class Directory:
             return self.read_from(handle, 0, size)
 
     def read_file(self, name: str, count: int) -> bytes:
-        """Return the first `count` bytes of a regular file, or all of a shorter file."""
+        """Return the first `count` bytes of a regular file, or the whole file if it is shorter."""
         with self.opened(name) as handle:
             return self.read_from(handle, 0, count)
 

@@ -5,7 +5,7 @@ MAX_MESSAGE = 2000
 
 
 class OutcropError(Exception):
-    """The base of all errors that are not bugs. Bugs raise `AssertionError`."""
+    """The base class of all errors that are not bugs. Bugs raise `AssertionError`."""
 
     def __str__(self) -> str:
         text = " ".join(line.strip() for line in super().__str__().splitlines())

@@ -82,8 +82,8 @@ def _keep(folder: CacheFolder, name: str, build: Callable[[Path], None]) -> None
 
 
 def _machine() -> list[str]:
-    """Return the names of the processor and of the C library. Both are part of the key, because different machines may
-    share a home directory."""
+    """Return the names of the processor and of the C library. Both names are part of the key of a cached file, because
+    different machines may share a home directory."""
     try:
         libc = os.confstr("CS_GNU_LIBC_VERSION") or ""
     except (ValueError, OSError):

@@ -1,10 +1,10 @@
 """The storage of an array: the interface and two implementations. The first implementation is memory that exists until
 the process ends. The second implementation is a mapped .npy file.
 
-The system writes the pages of a mapped file at any time, at the latest when the file is flushed. The header fills one
-page, so that the values begin at the start of a page. If a flush does not finish, the file contains a mixture of old
-and new values. Arrays with commits (committed.py) do not have this problem. The path of a .npy file may be a link,
-because the user has named it. The link is followed once, when the file is opened.
+The system may write the changed pages of a mapped file at any time. A flush writes all pages that are not written yet.
+The header fills one page, so that the values begin at the start of a page. If a flush does not finish, the file
+contains a mixture of old and new values. Arrays with commits (committed.py) do not have this problem. The path of a
+.npy file may be a link, because the user has named it. The link is followed once, when the file is opened.
 
 Python passes open files to C++ by their descriptors. Therefore no name is looked up twice.
 """

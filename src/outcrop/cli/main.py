@@ -73,7 +73,7 @@ def call(arguments: list[str]) -> int:
 def discard_output(stream: TextIO | None = None) -> None:
     """Send the rest of the output of `stream`, by default standard output, to /dev/null."""
     null = os.open(os.devnull, os.O_WRONLY)
-    with contextlib.suppress(OSError, ValueError):  # in tests the stream may not be a file
+    with contextlib.suppress(OSError, ValueError):  # in some tests the stream is not a file
         os.dup2(null, (stream or sys.stdout).fileno())
     os.close(null)
 

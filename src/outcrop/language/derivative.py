@@ -133,8 +133,9 @@ class Tape:
     def copy(
         self, program: Program, load: Callable[[Load], int], wanted: Sequence[int] | None = None
     ) -> dict[int, int]:
-        """Append the operations of another program that the operations at `wanted` need. If `wanted` is None, append
-        all operations. The function `load` appends the loads. Return a mapping from the old to the new positions."""
+        """Append operations of another program: the operations at the positions `wanted` and all operations that they
+        need. If `wanted` is None, append all operations. The function `load` appends the loads. Return a mapping from
+        the old to the new positions."""
         needed = set(range(len(program.operations)) if wanted is None else wanted)
         for place in reversed(range(len(program.operations))):
             operation = program.operations[place]

@@ -141,8 +141,9 @@ class Gather:
         return list(found)
 
     def _coefficient(self, table: Mapping[Offset, int], offset: Offset, axes: Sequence[int]) -> int:
-        """Append the coefficient for the core of the cell at the distance -offset from the gathering cell. Return its
-        position. `axes` has the mirrored axes along which the offset is not 0."""
+        """Append the coefficient that multiplies the core of a neighbour, and return the position of this coefficient.
+        The neighbour is at the distance -offset from the gathering cell. `axes` has the mirrored axes along which the
+        offset is not 0."""
         if not axes:
             place = table.get(offset, ZERO)
             return ZERO if place == ZERO else self._copied(place, self.tape.append)

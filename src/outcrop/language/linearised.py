@@ -29,8 +29,8 @@ class Version:
 
 
 class Fields:
-    """The fields of the new stencil, numbered in the order of their first use. No two fields have the same name, and
-    no field has the name of another field, parameter or signal of the forward stencil."""
+    """The fields of the new stencil, numbered in the order of their first use. No two fields have the same name. An
+    additional field never has the name of a field, parameter or signal of the forward stencil."""
 
     def __init__(self, forward: Stencil) -> None:
         self.forward = [field.name for field in forward.fields]
@@ -69,7 +69,7 @@ class Fields:
         return self._numbers.setdefault(name, len(self._numbers))
 
     def forward_value(self, load: Load, updates: Sequence[int]) -> Load:
-        """Return the load with which the new stencil reads a value that the forward step loads. `updates` has one
+        """Return a load of the new stencil. It reads the value that `load` reads in the forward step. `updates` has one
         number for each field: how often the field was updated in this step before the stage."""
         name = self.forward[load.field]
         if self.is_static[load.field]:

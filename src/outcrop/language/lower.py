@@ -136,7 +136,8 @@ class _Builder:
         return self._append(Apply("neg", (place,))) if negative else place
 
     def _scaled(self, coefficient: sympy.Expr, rest: sympy.Expr) -> int:
-        """Multiply the uniform factors, then the factors that depend on the cell, then divide by the divisors."""
+        """Return the position of a product. The uniform factors are multiplied first, then the factors that depend on
+        the cell. Then the product is divided by the divisors."""
         uniform = [factor for factor in sympy.Mul.make_args(coefficient) if factor != 1]
         factors = [factor for factor in sympy.Mul.make_args(rest) if factor != 1]
         below = [factor for factor in factors if _is_divisor(factor)]

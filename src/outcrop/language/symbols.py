@@ -41,8 +41,8 @@ class Parameter(sympy.Symbol):  # type: ignore[misc]
         return parameter
 
     def _hashable_content(self) -> tuple[Any, ...]:
-        # SymPy's cache returns an existing symbol that compares equal. If the default were not compared, this could be
-        # a parameter of another stencil.
+        # SymPy's cache returns an existing symbol if it compares equal. Therefore the default is compared, too.
+        # Otherwise the cache may return a parameter of another stencil.
         return (*super()._hashable_content(), self.default)
 
 

@@ -24,10 +24,10 @@ from outcrop.language.stencil import Stencil
 class Tangent:
     """The tangent-linear model of a stencil, and the meaning of its fields.
 
-    `changes` maps names to names of fields. The names are those of the updated fields and those in `wrt`. Each is
-    mapped to the field that holds its change. For a parameter or signal, this field has the change for each cell. Names
-    that do not affect the updates are left out. `history` maps names of read-only fields to the values of the forward
-    step that these fields must have. The values differ for each step.
+    `changes` maps the name of each updated field to the name of the field that holds its change. The names in `wrt` are
+    mapped in the same way. For a parameter or signal, the field of its change has a value for each cell. Names that do
+    not affect the updates are left out. `history` maps names of read-only fields to the values of the forward step that
+    these fields must have. The values differ for each step.
     """
 
     stencil: Stencil

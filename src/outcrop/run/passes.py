@@ -33,7 +33,7 @@ class PassRunner:
     including commits. `seconds_commit` is the time of the commits.
 
     `recorder` handles the acquisition of each pass. After each pass is committed, `on_snapshot` is called for its
-    snapshots, in the thread that called `run`. Later passes run in the meantime.
+    snapshots, in the thread that called `run`. While `on_snapshot` runs, later passes are computed.
     """
 
     def __init__(

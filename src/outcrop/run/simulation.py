@@ -54,9 +54,9 @@ class Simulation:
 
     The arguments are those of `RunOptions`, in the same order, or a single `RunOptions` object. All arguments are
     checked when the object is made. Directories are created when values are assigned, or by `run`. An updated field
-    that is not assigned starts from `init`, or from zeros. The previous values of such a field are the same as its
-    values. Fields that are only read must get values. Sources, receivers, snapshots and norms are stored with the run,
-    so that `oc.open` continues with them.
+    that is not assigned starts with the values of `init`, or with zeros. The previous values of such a field are the
+    same as its values. Fields that are only read must get values. Sources, receivers, snapshots and norms are stored
+    with the run, so that `oc.open` continues with them.
 
     Raises InputError for wrong options, and BudgetError with the smallest budget that works.
     """

@@ -130,5 +130,5 @@ def _judged(stencil: Stencil, parameters: Mapping[str, float], states: Sequence[
 def _cached(
     stencil: Stencil, parameters: tuple[tuple[str, float], ...], states: tuple[tuple[tuple[str, float], ...], ...]
 ) -> str | None:
-    with np.errstate(all="ignore"):  # in a field of zeros, a division by 0 does not change the result
+    with np.errstate(all="ignore"):  # no warnings about divisions by 0, such as those in a field of zeros
         return stability(stencil, dict(parameters), [dict(state) for state in states])

@@ -7,7 +7,7 @@ results of a run with the same stencil and values.
     array (ny + 2, nx)    | spare row |  row 0 of the grid  | ... |  row ny - 1  | spare row |
 
 Kernels update whole vectors and read a little beyond their rows. Therefore the array has two spare rows, whose values
-have no effect. Each row is a whole number of cache lines.
+have no effect. Each row occupies a whole number of cache lines.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Convert Devito's inject and interpolate to Injections and Samplings, and check their order within a step.
 
 Devito executes each step in the order of the user's list. Outcrop's order is fixed. Sources act right after the last
-update of their field. Receivers of u.forward read at the end of the step. Receivers of u read before the first stage.
-If Outcrop's order gives another result than the order of the user's list, the list is refused. For example, a list is
-refused if an equation between an update and its source reads the field. A list is also refused if a receiver of
-u.forward comes before a source.
+update of their field. Receivers of u.forward read the field at the end of the step. Receivers of u read the field
+before the first stage. If Outcrop's order gives another result than the order of the user's list, the list is refused.
+For example, a list is refused if an equation between an update and its source reads the field. A list is also refused
+if a receiver of u.forward comes before a source.
 """
 
 from __future__ import annotations

@@ -76,9 +76,10 @@ class Lowered:
     does not have.
 
     Devito updates every cell of its grid. It also reads a halo around the grid. No equation changes the halo. If the
-    user has not assigned values to the halo, these values are 0. The padding is this halo, as thick as the stencil's
-    radii. The boundary is `fixed`, and its rim is equally thick. So exactly the cells of Devito's grid are updated,
-    with the same values. If `from_devito` got another boundary, the arrays have no padding, and the halo is not used.
+    user has not assigned values to the halo, these values are 0. The padding of the arrays holds this halo. The padding
+    is as thick as the stencil's radii. The boundary is `fixed`, and its rim is equally thick. So exactly the cells of
+    Devito's grid are updated, with the same values. If `from_devito` got another boundary, the arrays have no padding,
+    and the halo is not used.
 
     `first_time` is Devito's number of step 0: 1 if an equation reads t - dt, otherwise 0. The values of `injections`
     and `signals` begin with this step. `functions` has Devito's objects by the names of fields, and `receivers` has
@@ -117,7 +118,8 @@ class Lowered:
         return min(lengths, default=None)
 
     def put_traces(self, traces: Mapping[str, NDArray[np.float64]], first_step: int = 0) -> None:
-        """Put traces of shape (steps, points), by name, into the receivers' `.data`, in the same rows as Devito.
+        """Put each trace into `.data` of the receiver with the same name, in the rows that Devito uses. A trace has the
+        shape (steps, points).
 
         Raises InputError before anything is changed if a receiver does not have room for these steps.
         """

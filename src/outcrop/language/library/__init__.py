@@ -1,5 +1,5 @@
 """Built-in stencils. To add a stencil, write its function in a file of this package. Then add a line to the table
-(`table.py`) and the function's name below.
+(`table.py`), and add the function's name to the three lists in this module.
 
 Functions are loaded when they are first used. A process needs SymPy to make a stencil, but not to read a stencil from
 the cache.

@@ -34,7 +34,8 @@ def lattice_directions(ndim: int) -> tuple[Vector, ...]:
 
 
 def lattice_weights(ndim: int) -> tuple[float, ...]:
-    """Return the weights w_i. Each is the fraction of a fluid at rest that moves along one of `lattice_directions`."""
+    """Return the weights w_i. Weight w_i is the fraction of a fluid at rest that moves along direction i of
+    `lattice_directions`."""
     return tuple(float(_weight(c)) for c in lattice_directions(ndim))
 
 

@@ -141,7 +141,7 @@ def split_name(name: str) -> tuple[Family, dict[str, Any]] | None:
 
 
 def _described(name: str) -> str:
-    """Return a family with the possible forms of its name."""
+    """Return a text that describes all possible names of a family."""
     family = FAMILIES[name]
     if not family.orders and not family.ndims:
         return name

@@ -96,7 +96,7 @@ def _infinite(stencil: Stencil, values: Mapping[str, float], state: State) -> st
 
 
 def _shortened(step: float, limit: Limit) -> str:
-    """Return `step` as text with five digits. The text is rounded towards stable values."""
+    """Return `step` as text with five digits. The number is rounded towards stable values."""
     text = f"{step:.5g}"
     is_stable_side = float(text) >= step if limit.is_minimum else float(text) <= step
     return text if is_stable_side else f"{step * (1 + 1e-4 if limit.is_minimum else 1 - 1e-4):.5g}"

@@ -34,7 +34,7 @@ def acoustic(ndim: int = 3, order: int = 8, *, sponge: bool = False, equal_spaci
     `sponge`). Devito's damping field is damp / v^2. Parameters: dt (s), h (m), or dz, dy, dx without `equal_spacing`.
     The stencil is stable for dt v <= 2 h / sqrt(ndim s). Here s is 4, 16/3, 6.04, 6.50, ... 7.43 for order 2, 4, 6, 8,
     ... 16. Damping does not lower this limit. Source: M. A. Dablain, Geophysics 51, 54, 1986. The sponge is from C.
-    Cerjan et al., Geophysics 50, 705, 1985. As a term of the equation, it is from J. Sochacki et al., Geophysics 52,
+    Cerjan et al., Geophysics 50, 705, 1985. The damping term in the equation is from J. Sochacki et al., Geophysics 52,
     60, 1987.
     """
     require("acoustic", "ndim", ndim, (1, 2, 3))
@@ -165,7 +165,7 @@ def maxwell(ndim: int = 3, mode: str = "tm", *, medium: str = "eps", equal_spaci
     cell ahead along the two other axes. eps and sigma lie at the centre, and E uses their means over two cells. A step
     is leapfrog in two stages: H, then E. Before the first step, E belongs to time 0 and H to -dt/2. Parameters: c
     (m/s), dt (s), h (m), or dz, dy, dx without `equal_spacing`, and eps0 (F/m) for "lossy". The magnetic permeability
-    has its value in free space.
+    is that of free space in all cells.
 
     The stencil is stable for c dt <= h sqrt(eps / ndim), where eps is the smallest value of the field. Source: K. S.
     Yee, IEEE Trans. Antennas Propag. 14, 302, 1966; limit: A. Taflove and M. E. Brodwin, IEEE Trans. Microwave Theory

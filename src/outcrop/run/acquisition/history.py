@@ -1,7 +1,8 @@
 """The history of a run: the values of all updated fields, kept at step 0 and after every k-th step.
 
-A history is stored like snapshots with the reserved name HISTORY. A pass writes the states that it computes to files,
-and its commit makes these states valid. Each file has a checksum. A history differs from other snapshots in these ways:
+A history is stored like snapshots with the reserved name HISTORY. A pass writes the states that it computes to files.
+The commit of the pass makes these states valid. Each file has a checksum. A history differs from other snapshots in
+these ways:
 
     begin       run(history=...) adds the entry to the manifest of a run at step 0 (`history_entry`, `begin_history`)
     reversed    a thread reads the older states ahead, and compares checksums (`HistoryView.reversed`)

@@ -1,9 +1,9 @@
 """`Device`: a run on raw block devices. Each device has a header of 4 MiB, followed by shards, array by array.
 
-The first copies of the state come first, then the second copies, then the arrays that are only read. Successive shards
-are on successive devices. A shard on a device has the same bytes as the file of a shard in a directory. Each shard
-begins at a multiple of 4096. The header identifies the run and has two copies of its manifest. Commits write the two
-copies alternately.
+The first copies of the state are stored first. The second copies and then the arrays that are only read follow.
+Successive shards are on successive devices. A shard on a device has the same bytes as the file of a shard in a
+directory. Each shard begins at a multiple of 4096. The header identifies the run and has two copies of its manifest.
+Commits write the two copies alternately.
 
          0   superblock: magic, version, kind, identity of the run, CRC32C
      1 MiB   slot 0:     magic, identity, sequence number, length, CRC32C, text
@@ -266,8 +266,8 @@ def opened(path: Path, flags: int) -> Iterator[int]:
 
 
 def _find_share(share: tuple[str, int], name: Path) -> Path:
-    """Return the path of the device whose header has this identity of a run and this index of a device. The device
-    `name` is tried first, then all other devices. Raises StorageError if no device has the share."""
+    """Return the path of the device with this index in the run with this identity. The header of the device has both
+    values. The device `name` is tried first, then all other devices. Raises StorageError if no device has the share."""
     for path in (name, *device_use.all_devices()):
         with suppress(InputError), opened(path, os.O_RDONLY) as handle:
             header = header_of(path, handle)

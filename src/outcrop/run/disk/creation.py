@@ -235,7 +235,7 @@ def hold_directories(directories: Sequence[Path]) -> Iterator[tuple[list[Directo
 
 
 def open_directory(path: Path) -> Directory:
-    """Open a directory. Raises InputError if this is impossible."""
+    """Open a directory. Raises InputError if the directory cannot be opened."""
     try:
         return Directory.open(path)
     except OSError as error:

@@ -5,8 +5,8 @@ A plane is stored as a record. A slot of the window has the same layout, so a re
     record:  | ny rows of pitch_bytes | CRC32C | seal | zeros to a multiple of 4096 |
     shard:   | record 0 | record 1 | ... | record S-1 | index: S x (offset, length), CRC32C |
 
-The seal (core/outcrop/storage/checksums.hpp) identifies the plane, its array, its run, and the writing that stored the
-plane.
+The seal (core/outcrop/storage/checksums.hpp) identifies the plane, its array, its run, and the operation that stored
+the plane.
 
 Shard s holds planes s*S .. s*S + S-1. The last shard may have fewer planes, but its index also has S entries. For Zarr,
 a shard is a chunk of shape (S, ny, pitch), and a plane is an inner chunk of shape (1, ny, pitch). Because of the
@@ -127,7 +127,7 @@ def make_layout(shape: tuple[int, int, int], dtype: str, shard_planes: int | Non
 
 def stripe_planes(shape: tuple[int, int, int], dtype: str, directories: int) -> int:
     """Return the number of planes in a shard. The number is small, so that concurrent transfers use all `directories`.
-    But the number is large enough to avoid thousands of files."""
+    However, the number is large enough to avoid thousands of files."""
     layout = make_layout(shape, dtype)
     if directories == 1:
         return shape[0]

@@ -175,7 +175,7 @@ class Manifest(Description):
 
     The state has two copies on disk, which alternate. Copy `current` holds generation `generation`, after `step` steps.
     The run is finished when `step` has reached `target_step`. `filled` maps the names of the arrays that have values to
-    stamps. A stamp is a random number that identifies the writing that stored these values. An array that is not in
+    stamps. A stamp is a random number that identifies the operation that stored these values. An array that is not in
     `filled` has no values yet. Each array must have values before the first step. `ranges` has the known minimum and
     maximum of fields that are only read. `sums` has the checksum of the valid content of each file of acquisition.
     """
@@ -223,7 +223,7 @@ def require_readable(description: Description) -> None:
 
 
 def new_stamp() -> int:
-    """Return a random number that identifies one writing of planes."""
+    """Return a random number. It identifies one operation that writes planes."""
     return secrets.randbits(32)
 
 

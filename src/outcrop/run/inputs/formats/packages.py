@@ -1,5 +1,5 @@
-"""Files that other packages read: NetCDF (xarray), SEG-Y (segyio) and Zarr (zarr). Objects of xarray are read here,
-too.
+"""Files that other packages read: NetCDF (xarray), SEG-Y (segyio) and Zarr (zarr). This module also reads objects of
+xarray.
 
 For NetCDF of version 4, which is HDF5, xarray uses h5netcdf. For classic files, xarray uses SciPy. Values of xarray
 objects are read when they are needed: through Dask, from the file, or from memory.
