@@ -123,7 +123,7 @@ class Injections {
   const Stages &stages_;
   std::vector<PointInjection> lists_;
   std::vector<PointTable> tables_;               // by stage
-  std::vector<std::vector<std::size_t>> rings_;  // index: [call of Stages][list]; the ring to which the call writes
+  std::vector<std::vector<std::size_t>> rings_;  // the ring to which a call writes; index: [call of Stages][list]
 };
 
 /// Samples the receivers of a pass. All arguments must outlive this object.

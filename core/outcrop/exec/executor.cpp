@@ -223,8 +223,8 @@ std::uint32_t Executor::sum_fringe(std::size_t ring, long z, const Rectangle &ce
   return crc32c({window_.cell(ring, z, cells.y0, cells.x0), bytes});
 }
 
-// Compares the checksums of fringes. The same pass writes and reads fringes, so the checksums of fringes stay in
-// memory.
+// Compares the checksums of fringes after the read with their checksums before the write. The same pass writes and
+// reads fringes, so these checksums stay in memory.
 void Executor::check_fringes(long z0, long z1) {
   if (!checks_) return;
   for (const long copy : {0, 1})
@@ -243,7 +243,8 @@ void Executor::check_fringes(long z0, long z1) {
     }
 }
 
-// Compares the checksums and seals of the source planes whose checksums are complete.
+// Compares the computed checksums and seals of source planes with the stored values. Skips planes whose checksums are
+// not complete yet.
 void Executor::check_planes(long z0, long z1) {
   if (!checks_) return;
   const Timer timer(counters_.seconds_checksum);

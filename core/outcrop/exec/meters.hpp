@@ -4,9 +4,9 @@
 //
 //     copy  c = a     scale  b = s c     add  c = a + b     triad  a = b + s c
 //
-// As in STREAM, a speed counts each byte of the arrays in a formula once. A processor also fetches a cache line before
-// it writes to the line. A speed does not count this extra transfer. No store bypasses the caches. The loops are
-// written so that compilers cannot replace them by library functions that bypass the caches.
+// The measured speeds count each byte of the arrays in a formula once, as STREAM does. A processor also fetches a cache
+// line before it writes to the line. The speeds do not include this extra transfer. No store bypasses the caches. The
+// loops are written so that compilers cannot replace them by library functions that bypass the caches.
 //
 // MemoryMeter also measures plain reads and writes, and random accesses to memory. Stream works on any memory,
 // including mapped files. Stream makes its results durable in one of these ways (A. Jackson):
@@ -40,9 +40,9 @@ class UpdateMeter {
   /// Allocates and touches `rings` rings of `ring_planes` planes.
   UpdateMeter(const Grid &grid, Stages stages, ThreadPlacement placement, std::size_t rings, long ring_planes);
 
-  /// Updates `repeats` slabs of `slab_planes` planes and `levels` levels. Before them, one slab is updated without a
-  /// measurement, to warm up. Returns the cell updates per second of each slab. The slots of the block hold `frame`,
-  /// and the block updates `region`. Throws InputError if the slabs need more memory than the window has.
+  /// Updates `repeats` slabs of `slab_planes` planes and `levels` levels. Before the measurement, one more slab is
+  /// updated to warm up the caches. Returns the cell updates per second of each slab. The slots of the block hold
+  /// `frame`, and the block updates `region`. Throws InputError if the slabs need more memory than the window has.
   std::vector<double> measure(const Tiling &tiling, long levels, long slab_planes, const Rectangle &frame,
                               const UpdateRegion &region, int repeats);
 
@@ -75,8 +75,8 @@ class MemoryMeter {
   MemoryMeter(ThreadPlacement placement, std::size_t array_bytes, const std::vector<unsigned> &nodes);
 
   /// Runs the loop "read" (the sum of a), "write" (a = s) or a loop of STREAM on all threads. Returns the bytes per
-  /// second of the fastest of `repeats` measurements. Before them, the loop runs once to warm up. Throws InputError for
-  /// an unknown name.
+  /// second of the fastest of `repeats` measurements. Before the measurements, the loop runs once to warm up the
+  /// caches. Throws InputError for an unknown name.
   double bandwidth(const std::string &loop, int repeats);
 
   /// Returns the bytes per second of all threads together for independent reads or writes of random cache lines.

@@ -45,8 +45,8 @@ inline long unfold(long position, long n) { return position % 2 == 0 ? position 
 struct Grid {
   long nz = 0, ny = 0, nx = 0;
   long radius_z = 0, radius_y = 0;     ///< the radius of the stencil in z and y
-  long rim_z_low = 0, rim_z_high = 0;  ///< planes at both ends that keep their values
-  long rim_y_low = 0, rim_y_high = 0;  ///< rows at both ends that keep their values
+  long rim_z_low = 0, rim_z_high = 0;  ///< number of planes at each end that no update changes
+  long rim_y_low = 0, rim_y_high = 0;  ///< number of rows at each end that no update changes
   bool periodic_z = false, periodic_y = false;
   /// maximum distance, in positions, between a new value and a value that it needs from the level below; at least 1
   long skew_z = 1, skew_y = 1;
@@ -75,7 +75,8 @@ struct Grid {
   }
 };
 
-/// The rows y0 <= y < y1 and the cells x0 <= x < x1 of a plane. x0 and x1 are multiples of 64 bytes, padding included.
+/// The rows y0 <= y < y1 and the cells x0 <= x < x1 of a plane. The cells may include padding, so that x0 and x1 are
+/// multiples of 64 bytes.
 struct Rectangle {
   long y0 = 0, y1 = 0, x0 = 0, x1 = 0;
 

@@ -29,8 +29,8 @@
 // The checksum of a slot is computed when the slot is sent. At this time, the bytes of the slot are still in a cache.
 //
 // plan/memory.py decides how much memory the staging buffer gets from the budget. A quarter of the slots is reserved
-// for transfers. To write these slots takes about ten milliseconds. If all processors are busy with updates, the I/O
-// thread may also wait about ten milliseconds for a processor.
+// for transfers. The transfer of these slots takes about ten milliseconds. If all processors are busy with updates, the
+// I/O thread may also wait about ten milliseconds for a processor.
 #pragma once
 
 #include <atomic>
@@ -73,7 +73,7 @@ class StagingBuffer {
 
   std::size_t slot_bytes() const { return sizes_.slot_bytes; }
 
-  /// Returns memory for these bytes of a file. All of them must be in the same slot, and each byte may be taken only
+  /// Returns memory for these bytes of a file. All bytes must be in the same slot, and each byte may be taken only
   /// once. Waits for a free slot if necessary. The thread must call put() before it calls take() again. Any thread may
   /// call take(). Throws StorageError if a write failed.
   std::byte *take(std::uint32_t file, ByteRange bytes);

@@ -71,7 +71,7 @@ std::vector<BandChunk> bands_in_order(long bands, const Chunks &chunks, unsigned
   return places;
 }
 
-// Returns a tile with all rows of a chunk. The last chunk ends with the slab.
+// Returns a tile with all rows of a chunk. The last chunk ends where the slab ends.
 Tile chunk_tile(long level_first, long level_last, long rows, const Chunks &chunks, long chunk) {
   Tile tile{level_first, level_last, level_first, 0, rows};
   tile.zeta_low = chunk * chunks.zetas;
@@ -84,7 +84,7 @@ Tile chunk_tile(long level_first, long level_last, long rows, const Chunks &chun
 std::vector<Tile> diamond_tiles(long levels, long rows, long skew, long diamond, unsigned threads,
                                 const std::vector<long> &begin) {
   assert(levels >= 1 && rows >= 1 && skew >= 1 && diamond >= 1 && threads >= 1 && !begin.empty());
-  const long half = skew * diamond;  // half of the height of a tile in y
+  const long half = skew * diamond;  // half the number of rows of a tile
   std::vector<Tile> tiles;
   std::map<std::pair<long, long>, std::size_t> index;  // the number of the tile at (q, p)
   for (const auto [q, p] : places_in_order(levels, rows, half, diamond, lean_of(levels, diamond, threads), begin)) {

@@ -58,9 +58,9 @@ namespace outcrop {
 
 struct Tile {
   long level_first = 0, level_last = 0;  ///< inclusive
-  long centre = 0;                       ///< the level at which the tile has the most rows
+  long centre = 0;                       ///< the level at which the tile has its maximum number of rows
   long y_low = 0, y_high = 0;            ///< rows y_low <= y < y_high at that level; they may lie outside the grid
-  long slope = 0;                        ///< number of rows lost on each side for each level away from the centre
+  long slope = 0;                        ///< each side loses this number of rows per level away from the centre
   /// zeta_low <= zeta < zeta_high, counted from the first zeta of the slab
   long zeta_low = 0, zeta_high = std::numeric_limits<int>::max();
   std::vector<std::size_t> needs{};  ///< the tiles that must be finished before this one

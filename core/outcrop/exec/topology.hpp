@@ -11,8 +11,8 @@
 // nodes and processors that cgroup, cpuset and affinity allow. If the process may use a processor but not the memory
 // near it, the processor belongs to the first node.
 //
-// The core can be built without hwloc. Then every system is one node, and nothing can be bound. memory_nodes() lists
-// memory of every kind, with the speed that the firmware reports.
+// The core can be built without hwloc. Without hwloc, every system is one node, and nothing can be bound.
+// memory_nodes() lists memory of every kind, with the speed that the firmware reports.
 //
 // For tests, a topology can be synthetic. A synthetic topology is given in hwloc's notation, such as "numa:2 core:4
 // pu:2", or as a file in hwloc's XML format. The environment variables HWLOC_SYNTHETIC and HWLOC_XMLFILE also make
@@ -67,9 +67,9 @@ struct MemoryNode {
   double latency_seconds = 0;
 };
 
-/// Returns all memory that may be used, in the order of the system's numbers. If `description` is empty, this is the
-/// memory of this system, otherwise the memory of the described system. Without hwloc the result is one node without
-/// values. Throws InputError if hwloc does not understand the description.
+/// Returns all memory that may be used, in the order of the system's numbers. If `description` is empty, returns the
+/// memory of this system. Otherwise returns the memory of the described system. Without hwloc, the result is one node
+/// without values. Throws InputError if hwloc does not understand the description.
 std::vector<MemoryNode> memory_nodes(const std::string &description = "");
 
 /// Returns true if hwloc reports this system. hwloc reports another system if the environment variable HWLOC_SYNTHETIC
@@ -106,8 +106,8 @@ enum class Bind : unsigned char {
   none        ///< never bind, and treat several nodes as one node
 };
 
-/// The place of a thread: its node, counted among the nodes that have threads, and the number that the system gives its
-/// processor.
+/// The place of a thread: a node and a processor. The nodes that have threads are numbered from 0. The processor has
+/// the number that the system gives it.
 struct ThreadPlace {
   unsigned node = 0, processor = 0;
 

@@ -161,7 +161,7 @@ class PlaneSums {
   const Grid grid_;
   std::vector<std::atomic<std::uint32_t>> sums_;
   std::vector<std::atomic<std::size_t>> bytes_;  // number of bytes of each plane that have been added
-  std::vector<std::uint32_t> row_factors_;       // index: number of rows; the factor that shifts a CRC by these rows
+  std::vector<std::uint32_t> row_factors_;       // factors that shift a CRC by rows; index: the number of rows
 };
 
 /// The checksums and seals of the arrays of a pass.

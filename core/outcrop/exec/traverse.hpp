@@ -85,8 +85,8 @@ class Traverse {
   /// cells.
   void update(const Slab &slab, const std::atomic<bool> &cancelled);
 
-  /// Sets the checksums that all later updates compute. Owned cells are added to `sources` before level 1 updates these
-  /// cells. All cells are added to `targets` after the last level.
+  /// Selects the checksums that all later updates compute. Owned cells are added to `sources` before level 1 updates
+  /// these cells. All cells are added to `targets` after the last level.
   void sum_into(std::vector<RingSums> sources, std::vector<RingSums> targets) {
     sources_ = std::move(sources);
     targets_ = std::move(targets);
@@ -127,7 +127,7 @@ class Traverse {
   long levels_;
   // if only one node is used, the same schedule is right for every frame
   std::deque<Schedule> schedules_;
-  std::unique_ptr<std::atomic<std::uint32_t>[]> finished_;  // by tile: the last epoch in which it was finished
+  std::unique_ptr<std::atomic<std::uint32_t>[]> finished_;  // for each tile, the last epoch in which it was finished
   std::size_t max_tiles_ = 0;
   std::uint32_t epoch_ = 0;
   std::vector<RingSums> sources_, targets_;

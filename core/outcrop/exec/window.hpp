@@ -14,8 +14,8 @@
 //
 // Kernels load some bytes before and behind a plane. Unused bytes ("guards") before the first slot and behind the last
 // slot of a ring keep these loads inside the memory of the window. With more than 8 rings, each ring begins 512 bytes
-// further into its page than the ring before it. Without this offset, the same cell of all rings competes for the 8
-// lines of one set of the first-level cache.
+// further into its page than the ring before it. Without this offset, cells at the same place in all rings compete for
+// the 8 lines of one set of the first-level cache.
 #pragma once
 
 #include <algorithm>

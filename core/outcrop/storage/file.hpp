@@ -56,7 +56,7 @@ class File {
   /// error messages contain `label` instead of the path. Throws StorageError.
   static File open(const std::string &path, bool writable, bool direct, int folder = -1, const std::string &label = "");
 
-  /// Opens another file on the same file system, in the same mode, without a new test of direct transfers. The other
+  /// Opens another file on the same file system in the same mode. Direct transfers are not tested again. The other
   /// arguments are those of open(). Throws StorageError.
   File open_like(const std::string &path, int folder, const std::string &label) const;
 

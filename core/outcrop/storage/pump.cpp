@@ -124,8 +124,8 @@ bool Pump::gather_from(TicketQueue &queue) {
   if (!complete(next.request.after)) return false;
   const Request &request = next.request;
   const std::size_t row = next.issued / request.length, done = next.issued % request.length;
-  // If less than half a chunk remains, these bytes are added to the last chunk. Records are often a few KiB longer than
-  // a power of two.
+  // If less than half a chunk remains after a chunk, the remaining bytes are added to this chunk. Records are often a
+  // few KiB longer than a power of two.
   const std::size_t rest = request.length - done;
   const std::size_t length = rest <= options_.chunk_bytes + options_.chunk_bytes / 2 ? rest : options_.chunk_bytes;
   if (in_flight_ > 0 && in_flight_bytes_ + length > options_.in_flight_bytes) return false;

@@ -6,12 +6,12 @@
 // Long requests are divided into chunks. Short requests that are neighbours in the queue, in the file and in memory are
 // joined, because each system call takes time.
 //
-// A request may name an earlier request. It starts only after the earlier request is complete. For example, a read into
-// a slot starts after the write from that slot. While a read waits for another request, writes continue. While a write
-// waits, reads continue. If both can start, reads and writes alternate, chunk by chunk. After a short transfer, the
-// pump transfers the remaining bytes. After EAGAIN or EINTR, the pump repeats the transfer. The first failure stops the
-// pump. After a failure, the pump starts no new transfer and reaps the transfers in flight. Every thread that waits
-// gets the error. The pump allocates no memory after its construction.
+// A request may name an earlier request. The later request starts only after the earlier request is complete. For
+// example, a read into a slot starts after the write from that slot. While a read waits for another request, writes
+// continue. While a write waits, reads continue. If both can start, reads and writes alternate, chunk by chunk. After a
+// short transfer, the pump transfers the remaining bytes. After EAGAIN or EINTR, the pump repeats the transfer. The
+// first failure stops the pump. After a failure, the pump starts no new transfer and reaps the transfers in flight.
+// Every thread that waits gets the error. The pump allocates no memory after its construction.
 //
 // Request number t is in entry t mod capacity. An entry is reused only after its previous request is complete. So if
 // request t is in the entry, request t - capacity is complete.

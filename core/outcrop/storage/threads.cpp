@@ -30,7 +30,7 @@
 namespace outcrop {
 namespace {
 
-// The number of threads. It is large enough to keep a device busy with transfers of megabytes. The threads sleep in the
+// The maximum number of threads. This number keeps a device busy with transfers of megabytes. The threads sleep in the
 // kernel nearly all the time.
 constexpr std::size_t max_threads = 8;
 

@@ -29,7 +29,7 @@ def contiguous(offset: int, nbytes: int, *, memory_offset: int = 0) -> Extent:
     """Return an extent of `nbytes` bytes. The extent begins at byte `offset` of the file and at byte `memory_offset` of
     the variable's memory.
 
-    Raises InputError for impossible numbers.
+    Raises InputError for impossible numbers, such as negative ones.
     """
     return _aggregate.contiguous(
         _whole("offset", offset), _whole("nbytes", nbytes), _whole("memory_offset", memory_offset)

@@ -49,12 +49,13 @@ def create(
         path: the path of the file that all ranks share.
         plan: the plan. It describes which bytes each rank writes in each step.
         durable: if true, a write does not end before its bytes are on the device.
-        way: "buffered" uses the page cache, "direct" bypasses it, and "automatic" chooses.
+        way: "buffered" uses the page cache, "direct" bypasses the page cache, and "automatic" chooses one of these two
+            ways.
         size_bytes: the final size of the file. The default 0 means that the file grows.
         stage: a folder on a tier of each node. A write ends as soon as its bytes are durable in this folder. Later, the
             bytes are copied to the file in the background. Steps that an earlier run has left in this folder are first
-            copied to their file (see `File.notes`). "auto" stages on a tier of the machine if this is predicted to be
-            faster than no stage.
+            copied to their file (see `File.notes`). With "auto", steps are staged on a tier of the machine if this is
+            predicted to be faster than no stage.
         stage_bytes: the maximum size of the stage on a node; 0 for all free space.
         stage_persistence: for "auto": the minimum persistence of a stage: reboot, job or permanent.
         seconds_between: for "auto": the seconds between two steps. The stage is drained during this time.

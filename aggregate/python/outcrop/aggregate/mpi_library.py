@@ -62,8 +62,8 @@ class MpiVersion:
         return " ".join([self.name, *([".".join(map(str, self.version))] if self.version else [])])
 
     def fits(self, other: MpiVersion) -> bool:
-        """Return whether both have the same binary interface. Their names must be equal. If both versions are known,
-        the major versions must also be equal.
+        """Return whether this MPI and `other` have the same binary interface. Their names must be equal. If both
+        versions are known, the major versions must also be equal.
         """
         known = self.version and other.version
         return self.name == other.name and (not known or self.version[0] == other.version[0])

@@ -81,8 +81,9 @@ class SharedMemory:
 
 @dataclass(frozen=True)
 class Machine:
-    """The ranks, nodes, tiers and network. `room_bytes` are the bytes that buffers may use: a row for each node, a
-    column for each tier."""
+    """The ranks, nodes, tiers and network. `room_bytes` is a table of the bytes that buffers may use. It has a row for
+    each node and a column for each tier.
+    """
 
     node_of_rank: NDArray[np.uint32]
     distances: Distances
@@ -156,7 +157,8 @@ def place_best(
 def predict(
     machine: Machine, tallies: Tallies, options: PlacementOptions, ranks: Sequence[int], tiers: Sequence[int]
 ) -> Placement:
-    """Return the placement with these ranks and tiers of the domains, and its predicted cost."""
+    """Return the placement that puts the domains on these ranks and tiers. The placement includes its predicted cost.
+    """
     _check(machine, tallies, len(ranks))
     assert len(ranks) == len(tiers) and len(set(ranks)) == len(ranks), "a rank gathers one domain"
     assert not len(ranks) or (max(ranks) < len(machine.node_of_rank) and max(tiers) < len(machine.tiers))

@@ -93,7 +93,7 @@ class Plan:
         self._ranks.close()
 
     def check_open(self) -> None:
-        """Raise InputError if the plan has been closed, because the ranks can then no longer communicate."""
+        """Raise InputError if the plan has been closed. The ranks of a closed plan cannot communicate."""
         if self._closed:
             raise InputError("the plan has been closed; close it after its files")
 
@@ -147,7 +147,7 @@ def declare(
         count: the number of aggregators. The default is the number with the shortest predicted time.
         tier: the tier of the buffers.
         persistence: the minimum persistence of that tier: process, reboot, job or permanent.
-        buffer: the bytes of each buffer, a multiple of 4096.
+        buffer: the size of each buffer in bytes, a multiple of 4096.
         buffers: the number of buffers of each aggregator, 2 to 8.
         hosts: the hosts that may have aggregators, as in ROMIO's cb_config_list.
         transport: the transport between nodes: "messages" (two-sided), or "rma" (one-sided). If "rma" does not work,

@@ -105,7 +105,8 @@ class Ranks:
     def gather(self, value: Value) -> list[Value]:
         """Return the values of all ranks, in the order of ranks. All ranks must call this.
 
-        Raises CommunicationError if MPI fails, or if a rank does not take part within the setting seconds_most.
+        Raises CommunicationError if MPI fails, or if a rank does not take part within the time of the setting
+        seconds_most.
         """
         if self._users is None:
             return [value]

@@ -1,1 +1,1 @@
-"""`outcrop agg bench`: the I/O of known MPI codes, measured in several ways."""
+"""`outcrop agg bench`: measures several ways to perform the I/O of known MPI programs."""

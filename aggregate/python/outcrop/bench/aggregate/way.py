@@ -165,7 +165,7 @@ MAKERS: dict[str, Callable[[Any, Kernel, Path], Way]] = {"outcrop": OutcropWay, 
 
 def implementation_of_open_mpi(chosen: str) -> str:
     """Return the implementation of MPI-IO that the user has chosen. This function is needed because an open file does
-    not tell its implementation.
+    not say which implementation it uses.
     """
     if not chosen:
         return "MPI-IO that Open MPI prefers"
