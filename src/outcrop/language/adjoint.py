@@ -46,9 +46,10 @@ class Adjoint:
     signal, the sum over all cells is the gradient by the signal's value in the latest step of the adjoint. Names that
     do not affect the updates are left out.
 
-    `sources` maps names of fields with sources to names of fields. The values of these fields are the gradients by the
-    sources of the step. If the last stage updates the field, this is the adjoint of the field before the step of the
-    adjoint. Otherwise, a stage of the adjoint writes this field.
+    `sources` maps the name of each field that has sources to the name of another field. The values of this other field
+    are the gradients by the sources of the step. If the last stage updates the field with sources, the other field is
+    its adjoint, and the adjoint must be read before the step of the adjoint. Otherwise, a stage of the adjoint writes
+    the other field.
 
     `history` maps names of read-only fields to the values of the forward step that these fields must have. The values
     differ for each step. `edges` maps names of read-only fields to an axis (0 for z). Along this axis, the field must
@@ -70,8 +71,9 @@ def adjoint_of(
     """Return the adjoint of one step of `stencil` on a grid with this boundary.
 
     `wrt` has the names of static fields, parameters and signals whose gradients are computed, too. `sources` has the
-    names of updated fields with sources, which act after the last update of the field in each step. The adjoint of the
-    state is always computed. Raises InputError for unknown names, and for an adjoint that no kernel can compute.
+    names of updated fields that have sources. In each step, sources act after the last update of their field. The
+    adjoint of the state is always computed. Raises InputError for unknown names, and for an adjoint that no kernel can
+    compute.
     """
     return _Derivation(stencil, wrt, boundary, sources).result()
 
@@ -96,7 +98,7 @@ class _Derivation:
         return self.fields.new(f"{self.fields.forward[field]}_adj_previous")
 
     def of_source(self, field: int) -> int:
-        """Return the number of the field with the gradients by the sources of `field`."""
+        """Return the number of the field that holds the gradients by the sources of `field`."""
         acts_last = field in self.stencil.stages[-1].targets
         return self.of(field) if acts_last else self.fields.new(f"{self.fields.forward[field]}_adj_source")
 

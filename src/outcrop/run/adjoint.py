@@ -1,14 +1,16 @@
-"""`AdjointRun`: the adjoint of a run, which is a run of the adjoint stencil from the last step to the first.
+"""`AdjointRun`: the adjoint of a run. It is a run of the adjoint stencil that goes from the last step to the first
+step.
 
     forward run    state 0 ──► step 1 ──► ... ──► step N        sources are added, receivers record after each step
     adjoint run    adjoint 0 ◄── step N ◄── ... ◄── adjoint N   residuals are added, sources record before each step
 
-The adjoint state after the last step is the derivative by the last state, and the residuals of step N. Each adjoint
-step goes back by one step of the forward run, then adds the residuals of the step that it has reached. Before each
-adjoint step, the adjoint at the cells of a source is the gradient by the values of the source.
+The adjoint run begins with adjoint N. It is the sum of two parts: the given derivative by the last state, and the
+residuals of step N. Each adjoint step goes back by one step of the forward run. Then it adds the residuals of the
+forward step that it has reached. Before each adjoint step, the adjoint is read at the cells of each source. This value
+is the gradient by the value of the source in the forward step.
 
-An adjoint run has a directory of its own and is resumed as any other run. It is possible for stencils that are linear
-in the fields that they update: then no values of the forward run are needed.
+An adjoint run has its own directory and can be resumed like any other run. It is only possible if the stencil is linear
+in the fields that it updates. The adjoint of such a stencil needs no values of the forward run.
 """
 
 from __future__ import annotations
@@ -59,21 +61,23 @@ class AdjointRun:
         return f"<{self._adjoint.stencil.name} in {place!r} at step {self.remaining_steps}>"
 
     def run(self, progress: str = "auto") -> Report:
-        """Run all remaining steps back to the initial state. `progress` is that of `Simulation.run`. After an interrupt
-        or a failure, another call continues at the last committed pass. Raises the errors of `Simulation.run`."""
+        """Run all remaining steps back to the initial state. `progress` has the same meaning as in `Simulation.run`.
+        After an interruption or a failure, another call continues from the last committed pass. Raises the errors of
+        `Simulation.run`."""
         if not (steps := self.remaining_steps):
             raise InputError(f"{self.simulation.directory}: the adjoint run is complete; read its gradients")
         return self.simulation.run(steps, progress)
 
     @property
     def remaining_steps(self) -> int:
-        """The number of forward steps that the adjoint run has not gone back yet."""
+        """The number of forward steps through which the adjoint run must still go back."""
         return self._forward.steps - self.simulation.step
 
     @property
     def gradients(self) -> dict[str, Any]:
-        """The gradient by each name in `wrt`. For a field, it is the gradient by its initial values, indexed like an
-        array. For "source" it is a list with an array of shape (steps, points) for each source.
+        """A mapping from each name in `wrt` to a gradient. For a field, this is the gradient by the initial values of
+        the field. It is indexed like an array. For "source", this is a list. The list has an array of shape (steps,
+        points) for each source.
 
         Raises InputError before the run is complete.
         """
@@ -96,7 +100,7 @@ class AdjointRun:
 
 
 class _Computed(PlanesView):
-    """Values that a program computes from the fields of a run, at the same cell."""
+    """A view of values that a program computes in each cell from the values of a run's fields in this cell."""
 
     def __init__(self, simulation: Simulation, stencil: Stencil, program: Program, scalars: Sequence[float]) -> None:
         self._program, self._scalars = program, scalars
@@ -118,7 +122,7 @@ class _Computed(PlanesView):
 
 @dataclass(frozen=True)
 class Forward:
-    """A forward run on disk, as adjoints need it."""
+    """The parts of a forward run on disk that its adjoint needs."""
 
     stencil: Stencil
     state: State
@@ -149,13 +153,13 @@ class Forward:
         return [field.name for field, storage in pairs if not storage.is_static]
 
     def inside(self, cells: Cells) -> NDArray[np.bool_]:
-        """Return whether each cell is updated by steps."""
+        """Return an array with a bool for each cell. True means that steps update the cell."""
         low, high = np.array(self.boundary.rims(self.stencil.radii)).T
         found: NDArray[np.bool_] = ((cells >= low) & (cells < np.array(self.manifest.layout.shape) - high)).all(axis=-1)
         return found
 
     def planes(self, name: str) -> PlaneSource:
-        """Return the committed planes of an array."""
+        """Return a function that reads committed planes of an array."""
 
         def read(z0: int, z1: int) -> np.ndarray[Any, Any]:
             with self.state.planes_of(name) as planes:
@@ -164,7 +168,7 @@ class Forward:
         return read
 
     def read(self, name: str, cells: Cells) -> Weights:
-        """Return the values of a static field at cells of the arrays, of shape (..., 3)."""
+        """Return the values of a static field at `cells`, which have the shape (..., 3)."""
         found = np.empty(cells.shape[:-1])
         with self.state.planes_of(name) as planes:
             for z in np.unique(cells[..., 0]):
@@ -182,8 +186,8 @@ def adjoint_run(
     threads: int | None,
     force: object,
 ) -> AdjointRun:
-    """Return the adjoint of a run. `Simulation.adjoint` describes the arguments and errors. No file is created before
-    everything is checked."""
+    """Return the adjoint of a run. `Simulation.adjoint` describes the arguments and errors. All arguments are checked
+    before any file is created."""
     from outcrop.run.simulation import Simulation  # imported here, because Simulation.adjoint calls this function
 
     forward = Forward.of(simulation)
@@ -211,7 +215,7 @@ def adjoint_run(
     for name in forward.updated():
         own = [(one, row) for one, row in last if one.field == name]
         planes[adjoint.adjoints[name]] = _last_adjoint(forward, seeds.get(name), own)
-    for entry in setup.description.state:  # adjoints of previous values: no residual depends on them
+    for entry in setup.description.state:  # no residual depends on the other adjoints
         planes.setdefault(entry.name, _last_adjoint(forward, None, []))
     run.assign_planes(planes)
     return AdjointRun(run, adjoint, names, forward)
@@ -241,7 +245,8 @@ def _require_wrt(forward: Forward, wrt: object) -> tuple[str, ...]:
 def _split_residuals(
     forward: Forward, residuals: object
 ) -> tuple[dict[str, PlaneSource], list[tuple[Sampling, NDArray[np.float64]]]]:
-    """Return the derivatives by the last state as planes, by field, and the residuals of receivers."""
+    """Return two values: a mapping from fields to the planes of the derivative by the last state, and the residuals of
+    receivers."""
     require_mapping(residuals, "residuals", "line")
     assert isinstance(residuals, Mapping)
     seeds: dict[str, PlaneSource] = {}
@@ -265,7 +270,8 @@ def _split_residuals(
 
 
 def settings_beside(forward: Forward, memory: str | int | None, threads: int | None) -> Settings:
-    """Return the settings of a run that belongs to a forward run. The planner chooses its sizes."""
+    """Return the settings of a run that belongs to a forward run. The new run has the settings of the forward run, but
+    the planner chooses its scheme and sizes."""
     given = forward.manifest.settings
     return replace(
         given,
@@ -326,7 +332,7 @@ def _definition(
 
 
 def _edges(forward: Forward, axis: int) -> PlaneSource:
-    """Return the planes of an edge field."""
+    """Return a function that computes planes of an edge field."""
     shape = forward.manifest.layout.shape
     line = np.array(edge_values(shape[axis], forward.stencil.radii[axis]), forward.manifest.dtype)
 
@@ -342,8 +348,8 @@ def _edges(forward: Forward, axis: int) -> PlaneSource:
 def _last_adjoint(
     forward: Forward, seed: PlaneSource | None, rows: Sequence[tuple[Sampling, NDArray[np.float64]]]
 ) -> PlaneSource:
-    """Return the planes of the adjoint after the last step: the seed, and the residuals of the last step. The rim is
-    0."""
+    """Return a function that computes planes of the adjoint after the last step. The adjoint is the sum of the seed and
+    of the residuals of the last step. In the rim the adjoint is 0."""
     manifest, shape = forward.manifest, forward.manifest.layout.shape
     pads = [0, 0, 0]
     for place, pad in zip(PLACES[len(manifest.shape)], manifest.padding, strict=True):

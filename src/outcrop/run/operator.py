@@ -1,10 +1,12 @@
-"""`SourceOperator`: a run as a linear operator from the values of its sources to its traces, and the dot test.
+"""`SourceOperator` and the dot test. The operator treats a run as a linear function from the values of its sources to
+its traces.
 
     matvec     sources  ──► forward run, from zeros ──► traces
     rmatvec    residuals ──► adjoint run             ──► gradient by the sources
 
-The vectors have the values of all sources, or of all receivers, in the order of their options. The values of each of
-them are in the order of steps, then points. Both runs are made in a temporary folder beside the run, and removed.
+A vector has the values of all sources, or of all receivers, in the order of the options. The values of one source or
+receiver are ordered by step. The values of one step are ordered by point. Both runs are created in a temporary folder
+beside the user's run, and are removed afterwards.
 """
 
 from __future__ import annotations
@@ -31,10 +33,10 @@ from outcrop.run.simulation import Simulation
 class SourceOperator:
     """The linear operator from the values of all sources of a run to the traces of all its receivers.
 
-    `shape` is (values of traces, values of sources). `matvec` and `rmatvec` take and return vectors in float64. Pass
-    the object to `scipy.sparse.linalg.aslinearoperator` for SciPy's solvers. Static fields and parameters are those of
-    the run. Raises InputError when the run has no step, no source or no receivers, and for stencils that are not
-    linear.
+    `shape` is (number of values of all traces, number of values of all sources). `matvec` and `rmatvec` take and return
+    vectors in float64. For SciPy's solvers, pass this object to `scipy.sparse.linalg.aslinearoperator`. The operator
+    uses the static fields and the parameters of the run. Raises InputError when the run has no step, no source or no
+    receivers, and for stencils that are not linear.
     """
 
     dtype = np.dtype(np.float64)
@@ -85,10 +87,11 @@ class SourceOperator:
 
 
 def dot_test(simulation: Simulation, seed: int = 0) -> float:
-    """Compare <F q, d> with <q, F* d> for random q and d. F is the `SourceOperator` of the run, and F* its adjoint.
+    """Compare the scalar products <F q, d> and <q, F* d> for random vectors q and d. F is the `SourceOperator` of the
+    run, and F* is the adjoint of F.
 
-    Return the difference over |F q| |d|. It is about 1e-15 in float64 and 1e-7 in float32. Raises the errors of
-    `SourceOperator`.
+    Return the difference of the scalar products, divided by |F q| |d|. If the adjoint is correct, the result is about
+    1e-15 in float64 and 1e-7 in float32. Raises the errors of `SourceOperator`.
     """
     operator, rng = SourceOperator(simulation), np.random.default_rng(seed)
     sources, residuals = rng.standard_normal(operator.shape[1]), rng.standard_normal(operator.shape[0])
@@ -113,7 +116,7 @@ def _split(values: Any, shapes: Sequence[tuple[int, int]]) -> list[NDArray[np.fl
 
 
 def _same(forward: Forward, acquisition: AcquisitionDefinitions) -> Definition:
-    """Return the computation of the forward run with another acquisition."""
+    """Return the definition of the forward run with another acquisition."""
     manifest: Description = forward.manifest
     signals = dict(manifest.signals)
     return Definition(

@@ -108,8 +108,8 @@ def set_up(options: RunOptions) -> Setup:
 def set_up_definition(
     definition: Definition, options: RunOptions, settings: Settings, initial: Mapping[str, InputArray]
 ) -> Setup:
-    """Return the `Setup` of a new run that computes `definition`. Only the options about directories, steps and checks
-    are used.
+    """Return the `Setup` of a new run that computes `definition`. From `options`, only the options about directories,
+    steps and checks are used.
 
     Raises InputError for wrong options, and BudgetError with the smallest budget that works.
     """

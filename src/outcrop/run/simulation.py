@@ -198,8 +198,8 @@ class Simulation:
         self.assign_planes({name: padded(one, self._description) for name, one in planes.items()})
 
     def assign_planes(self, planes: Mapping[str, PlaneSource]) -> None:
-        """Assign values to several arrays, as `assign` does. Each function returns planes of a whole array on the
-        engine's three axes, including the padding."""
+        """Assign values to several arrays, as `assign` does. `planes` maps the name of each array to a function. The
+        function returns planes of the array on the engine's three axes, including the padding."""
         if not planes:
             return
         setup, description = self._setup, self._description
@@ -288,17 +288,19 @@ class Simulation:
         threads: int | None = None,
         force: bool = False,
     ) -> AdjointRun:
-        """Return the adjoint of this run. Its `run` method goes back from the last committed step to the first.
+        """Return the adjoint of this run. The method `run` of the result goes back from the last committed step to the
+        first step.
 
-        `residuals` maps names of receivers to arrays of shape (steps, points): the derivatives of a misfit by the
-        traces. The name of an updated field is mapped to the derivative by its last values, in any form that
-        `sim[name] = ...` accepts. `wrt` names what the gradient is by: an updated field, which means its initial
-        values, "u.previous", or "source", which means the values of all sources. Values in the fixed rim have no
-        gradient.
+        `residuals` has the derivatives of a misfit. It maps the names of receivers to the derivatives by their traces,
+        which are arrays of shape (steps, points). It may also map the name of an updated field to the derivative by the
+        last values of this field. This derivative has any form that `sim[name] = ...` accepts. `wrt` says which
+        gradients are computed. The name of an updated field, or "u.previous", means the gradient by these initial
+        values. "source" means the gradient by the values of all sources. Values in the fixed rim have no gradient.
 
-        The adjoint run is kept in `directory`, by default beside this run: run.oc has the adjoint run-adjoint.oc.
-        `memory` and `threads` are by default those of this run. With `force`, another run in `directory` is replaced.
-        Raises InputError for wrong arguments, before any file is created, and for stencils that are not linear.
+        The adjoint run is kept in `directory`. By default, this directory is beside the run: the adjoint of run.oc is
+        in run-adjoint.oc. The defaults of `memory` and `threads` are the values of this run. With `force`, another run
+        in `directory` is replaced. Raises InputError for wrong arguments, before any file is created, and for stencils
+        that are not linear.
         """
         from outcrop.run.adjoint import adjoint_run
 
