@@ -1,7 +1,8 @@
-"""Steps of a stencil for any kind of number, and the adjoint of several steps.
+"""Compute steps of a stencil for any kind of number, and the adjoint of several steps.
 
-`Steps` computes with the operations that are given: with those of JAX, which differentiates the steps, or with exact
-fractions. `reverse` runs some steps forward and their adjoint backward.
+`Steps` computes with the operations that the caller gives. With the operations of JAX, JAX can differentiate the steps.
+With the operations of fractions, the results are exact. `reverse` runs some steps forward, and then runs the adjoint of
+these steps backward.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ def inner(stencil: Stencil, boundary: Boundary, shape: Sequence[int]) -> tuple[s
 
 @dataclass(frozen=True)
 class Steps:
-    """Steps of a stencil. `operators` computes each operator, `number` converts a constant, and `put` returns an array
-    in which the cells at an index are replaced."""
+    """Computes steps of a stencil with three functions of the caller. `operators` has a function for each operator,
+    `number` converts a constant, and `put` returns an array in which the cells at an index are replaced."""
 
     stencil: Stencil
     boundary: Boundary
@@ -42,9 +43,9 @@ class Steps:
     number: Callable[[float], Any] = field(default=float)
 
     def advance(self, state: State, scalars: Sequence[Any], seen: dict[Version, Any] | None = None) -> State:
-        """Return the state after one step. The state has all fields, and "u.previous" if the step needs it. `scalars`
-        are the values of the parameters, then those of the signals. All values that a stage may read are put into
-        `seen`."""
+        """Return the state after one step. The state has all fields. It also has "u.previous" if the step needs the
+        previous value of u. `scalars` has the values of the parameters, then the values of the signals. All values that
+        a stage may read are put into `seen`."""
         stencil = self.stencil
         names = [one.name for one in stencil.fields]
         newest = [state[name] for name in names]
@@ -107,8 +108,8 @@ PLAIN: Mapping[str, Callable[..., Any]] = {
 
 @dataclass(frozen=True)
 class Reversed:
-    """The adjoints before the first step by name ("u", "u.previous"), and the gradients by name. The gradient by a
-    signal has one value for each step."""
+    """The adjoints before the first step and the gradients, each in a dictionary by name ("u", "u.previous"). The
+    gradient with respect to a signal has one value for each step."""
 
     adjoints: State
     gradients: State
@@ -121,8 +122,8 @@ def reverse(
     scalars: Sequence[Sequence[Any]],
     seeds: Mapping[str, Any],
 ) -> Reversed:
-    """Run a stencil forward, then its adjoint backward. `scalars` has the parameters and signals of each step. `seeds`
-    are the adjoints of the updated fields after the last step."""
+    """Run a stencil forward, then run its adjoint backward. `scalars` has the values of the parameters and signals for
+    each step. `seeds` has the adjoints of the updated fields after the last step."""
     made, stencil, number = adjoint.stencil, forward.stencil, forward.number
     shape = next(iter(state.values())).shape
     seen: list[dict[Version, Any]] = []

@@ -1,4 +1,4 @@
-"""Prove plans by a symbolic run, cell by cell and action by action.
+"""Prove that plans are legal by a symbolic run, cell by cell and action by action.
 
 Each cell of the rings and of the arrays on disk holds the number of the level that wrote the cell. The code is slow and
 simple, and it defines which plans are legal. Tests compare `plan/validate.py` with this code.
@@ -29,7 +29,7 @@ BEFORE = -1
 
 @dataclass
 class _Slot:
-    """One slot of a ring: the level of each cell of one plane, inside the frame of the block."""
+    """One slot of a ring. It has the level of each cell of one plane that is inside the frame of the block."""
 
     frame: Rectangle
     owner: Block | None
@@ -64,7 +64,7 @@ class _Entry:
 class CellRun:
     """The window and the arrays of one pass. Each cell holds a level.
 
-    If `has_statics` is set, the window already holds the fields that no update changes.
+    If `has_statics` is true, the window already holds the static fields at the start.
     """
 
     def __init__(self, problem: Problem, one: Pass, window: Window, has_statics: bool) -> None:
@@ -87,9 +87,9 @@ class CellRun:
         self.other = np.full_like(source, NOTHING)
         self.fringes: dict[tuple[int, int], tuple[Rectangle, Levels]] = {}
         self.reads_statics = any(isinstance(action, Read) and action.array == "statics" for action in one.actions)
-        # `source_sums` marks the cells whose checksum at level 0 is computed. `target_sums` marks the cells whose
-        # checksum at the last level is computed. `sealed` marks the planes of the target whose checksum is written.
-        # `written` marks the written cells.
+        # `source_sums` marks the cells whose checksum at level 0 has been computed. `target_sums` marks the cells whose
+        # checksum at the last level has been computed. `sealed` marks the planes of the target whose checksum has been
+        # written. `written` marks the cells that have been written.
         self.source_sums = np.zeros(source.shape, bool)
         self.target_sums = np.zeros(source.shape, bool)
         self.sealed = np.zeros(problem.planes, bool)
@@ -265,8 +265,8 @@ class CellRun:
         self.committed = True
 
     def _require_statics(self, z: int, area: Rectangle, own: Rectangle) -> None:
-        """Raise IllegalPlan unless the window holds this part of the fields that are only read. The checksum of the
-        sources also covers these fields.
+        """Raise IllegalPlan unless the window holds this part of the static fields. The window must hold it, because
+        the checksums of the static fields are computed together with the checksums of the sources.
         """
         part = Rectangle(max(area.y0, own.y0), min(area.y1, own.y1), max(area.x0, own.x0), min(area.x1, own.x1))
         for entry in self.statics if self.reads_statics and part.y0 < part.y1 and part.x0 < part.x1 else ():
@@ -282,7 +282,7 @@ class CellRun:
         cells[:] = True
 
     def _rims(self, z: int, area: Rectangle) -> list[Rectangle]:
-        """Return the parts of `area` in plane z that no update changes."""
+        """Return the parts of `area` that no update of plane z changes."""
         problem = self.problem
         if not problem.first_plane <= z < problem.end_plane or problem.first_row >= problem.end_row:
             return [area]
@@ -345,8 +345,8 @@ class CellRun:
 
 
 class CellGrid:
-    """The cells of the grid at the start of a pass. As in plans, planes are numbered by position. On a folded axis, the
-    position is not the plane number."""
+    """The cells of the grid at the start of a pass. As in plans, a plane is numbered by its position in the order of
+    planes. On a periodic axis, this position differs from the number of the plane in the grid."""
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
@@ -397,7 +397,7 @@ class CellGrid:
 
 
 def _seen(place: int, extent: int, is_periodic: bool) -> int:
-    """Return the cell inside the grid that supplies the value of `place`, which may lie outside the grid."""
+    """Return the cell inside the grid whose value a read at `place` gets. `place` may be outside the grid."""
     if is_periodic:
         return place % extent
     folded = place % (2 * extent)

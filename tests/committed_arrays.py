@@ -1,4 +1,4 @@
-"""Make arrays with commits in folders, list all ways to open an array, and catch refusals."""
+"""Make arrays with commits in folders, list all ways to open an array, and catch the errors of refused calls."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ SHAPE = (3, 1 << 17)  # 1.5 tiles of 1 MiB each
 
 
 def made(path: Path, steps: int = 1, first: float = 1) -> Path:
-    """Make an array and commit some steps. All values are `first` after the first step, and each later step adds 1."""
+    """Make an array and commit some steps. After the first step, all values are `first`. Each later step adds 1 to all
+    values."""
     with oc.array(SHAPE, "float32", persist="step", path=path) as array:
         for step in range(steps):
             array[...] = first + step
@@ -24,8 +25,8 @@ def made(path: Path, steps: int = 1, first: float = 1) -> Path:
 
 
 def refusal(call: Callable[[], Any], *kinds: type[OutcropError]) -> str:
-    """Run `call`, and return the message of the error. The error must be one of `kinds`, and the message must be one
-    line."""
+    """Run `call`, which must raise an error of one of the types `kinds`. Return the message of this error, which must
+    be one line."""
     with pytest.raises(kinds or OutcropError) as raised:
         call().abandon()
     assert "\n" not in str(raised.value) and "/proc/self/fd" not in str(raised.value)

@@ -1,5 +1,5 @@
-"""Set up all tests: restore the rounding mode, and let image files act as block devices. profiles.py has further
-settings."""
+"""Set up all tests: restore the rounding mode after each test, and let image files act as block devices. profiles.py
+has further settings."""
 
 from collections.abc import Iterator
 from importlib.util import find_spec
@@ -27,6 +27,7 @@ def images(monkeypatch: pytest.MonkeyPatch) -> None:
     take_images_for_devices(monkeypatch.setattr)
 
 
-# The package zarr needs Python 3.11. A run does not need zarr, but these tests read the result of a run with zarr.
+# The package zarr needs Python 3.11. These tests read the result of a run with zarr, so older versions of Python skip
+# them. A run itself does not need zarr.
 READ_WITH_ZARR = ["arrays", "array_commits", "initial", "memory", "weather", "zarr"]
 collect_ignore = [] if find_spec("zarr") else [f"test_{name}.py" for name in READ_WITH_ZARR]

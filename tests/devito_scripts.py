@@ -1,4 +1,4 @@
-"""Helpers for tests with Devito: grids, values, points, and a comparison of Devito in memory with our oracle."""
+"""Functions for tests with Devito. They make grids, values and points, and compare Devito in memory with our oracle."""
 
 from __future__ import annotations
 

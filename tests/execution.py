@@ -1,5 +1,5 @@
-"""Run plans on files as a simulation does. The state is written and read without the engine, so that mistakes of the
-engine are visible."""
+"""Run plans on files as a simulation does. These functions write and read the state without the engine, so that tests
+can find mistakes of the engine."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ def random_state(stencil: Stencil, shape: tuple[int, int, int], dtype: str, seed
 
 
 class FileRun:
-    """A plan that runs on files in a folder. `passes` is the number of passes that have run. The engine runs the
-    passes. Everything else uses NumPy and ordinary reads and writes. The seals differ for each array and each pass."""
+    """A plan that runs on files in a folder. `passes` is the number of passes that have run. The engine only runs the
+    passes. All other work uses NumPy and ordinary reads and writes. Each array has a different seal in each pass."""
 
     def __init__(self, folder: Path, stencil: Stencil, plan: Plan, state: Mapping[str, Cells]) -> None:
         self.folder, self.stencil, self.plan = folder, stencil, plan
@@ -108,8 +108,8 @@ class FileRun:
 
     @property
     def seeds(self) -> Seeds:
-        """The seeds of the seals in the next pass, which are all different. The source seeds equal the target seeds of
-        the previous pass."""
+        """The seeds of the seals in the next pass. All seeds of a pass are different. The seeds of its sources equal
+        the seeds of the targets of the previous pass."""
 
         def of(writing: int) -> tuple[int, ...]:
             return tuple(2**32 - 1 - 1000 * writing - place for place in range(len(self.names)))

@@ -30,7 +30,7 @@ def offsets(draw: st.DrawFn, count: int = 2) -> list[Offset]:
 
 
 def waves(near: Sequence[Offset]) -> Stencil:
-    """Make a stencil of second order in time, with a velocity and a damping that are only read."""
+    """Make a stencil of second order in time. Its velocity and its damping are static fields."""
     u, v, damp = Field("u"), Field("v"), Field("damp")
     spread = mean(*(u[offset] for offset in near)) * v[0, 0, 0]
     return Stencil("waves", {u: damp[0, 0, 0] * (u[0, 0, 0] - u.previous[0, 0, 0] / 2) + spread / 4})
@@ -102,8 +102,8 @@ def boundaries(draw: st.DrawFn) -> Boundary:
 def field_runs(
     draw: st.DrawFn, stencils: Mapping[str, Callable[[Sequence[Offset]], Stencil]] = STENCILS
 ) -> tuple[Stencil, Boundary, Plan]:
-    """Draw a complete run: a stencil of any kind with any boundary, a small grid of irregular shape, and any legal
-    plan."""
+    """Draw a complete run. It has a stencil of any kind with any boundary, a small grid of irregular shape, and any
+    legal plan."""
     stencil = draw(st.sampled_from(sorted(stencils.items())))[1](draw(offsets()))
     boundary = draw(boundaries())
     shape = draw(st.tuples(st.integers(1, 26), FEW_ROWS | st.integers(1, 20), st.integers(1, 40)))

@@ -34,8 +34,8 @@ def zeros(stencil: Stencil, shape: tuple[int, int, int], dtype: str = "float64")
 
 
 def noise(stencil: Stencil, shape: tuple[int, int, int], known: Mapping[str, float], seed: int = 1) -> State:
-    """Return random values with mean 0 for each field. If `known` has a value for a field, the field has this value
-    everywhere. The previous values equal the newest values.
+    """Return random values with mean 0 for each field. If `known` has a value for a field, all cells of the field have
+    this value. The previous values equal the newest values.
     """
     rng = np.random.default_rng(seed)
     state = zeros(stencil, shape)
@@ -62,6 +62,6 @@ def along(shape: tuple[int, int, int], axis: str = "x") -> Cells:
 
 
 def order_between(coarse: float, fine: float) -> float:
-    """Return the order of convergence that follows from two errors. The second error belongs to a grid with half the
-    spacing."""
+    """Return the order of convergence, computed from two errors. The grid of the second error has half the spacing of
+    the grid of the first error."""
     return float(np.log2(coarse / fine))

@@ -22,8 +22,8 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Fenced:
-    """Memory for cells of shape (ny, pitch). Before and after the cells lie bytes that kernels may read but not write.
-    Beyond these bytes lie pages that kernels must not access.
+    """Memory for cells of shape (ny, pitch). Kernels may read, but not write, the bytes just before and just after the
+    cells. Kernels must not access the pages beyond these bytes.
     """
 
     def __init__(self, ny: int, pitch: int, dtype: str) -> None:
@@ -71,8 +71,7 @@ def check(data: Any, seed: int) -> None:
         values = state[stencil.fields[number].name + ".previous" * copy]
         for plane, cells in zip(planes, values, strict=True):
             plane.rows[:], plane.rows[:, :nx] = 0, cells
-    # A plane beyond the grid has the same values as a plane of the grid. As in the window, it uses the memory of that
-    # plane.
+    # A plane beyond the grid has the values of a plane of the grid. As in the window, both planes use the same memory.
     z = np.arange(-radius, nz + radius)
     folded = z % (2 * nz)
     seen = z % nz if sides.z[0] == "periodic" else np.where(folded < nz, folded, 2 * nz - 1 - folded)

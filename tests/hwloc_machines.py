@@ -9,8 +9,8 @@ CPUS = 'cpuset="0x3" complete_cpuset="0x3"'
 
 @dataclass(frozen=True)
 class Node:
-    """One memory of a machine: its size, its name from the driver (`subtype`), and figures from the firmware in MiB/s
-    and ns. A figure of 0 means that the firmware gives none.
+    """One memory of a machine: its size, the name that the driver gives it (`subtype`), and figures from the firmware
+    in MiB/s and ns. 0 means that the firmware does not give this figure.
     """
 
     size_bytes: int
@@ -37,7 +37,7 @@ def machine(*nodes: Node) -> str:
         f'gp_index="1"><object type="Package" os_index="0" {CPUS} {all_nodes} gp_index="2">'
         f"{memory}{cores}</object></object>{figures}</topology>"
     )
-    return text.replace("><", ">\n<") + "\n"  # hwloc's own reader needs separate lines
+    return text.replace("><", ">\n<") + "\n"  # hwloc reads this XML only if it has separate lines
 
 
 def _numa_node(number: int, node: Node) -> str:

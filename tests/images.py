@@ -20,7 +20,7 @@ def take_images_for_devices(set_attribute=setattr) -> None:
 
 
 def make_image(path: Path, size: int = 24 << 20, noise: bool = True) -> Path:
-    """Make an image with random content, as on a used device. Without `noise`, the image holds zeros."""
+    """Make an image with random content, as on a used device. If `noise` is false, the image holds zeros."""
     path.write_bytes(np.random.default_rng(7).bytes(1 << 20) * (size >> 20) if noise else bytes(size))
     return path
 

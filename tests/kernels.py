@@ -1,4 +1,5 @@
-"""Call a compiled kernel as the executor does: each plane has its own memory, padded rows, and NaN around it."""
+"""Call a compiled kernel as the executor does. Each plane has its own memory with padded rows, and NaN before and after
+the plane."""
 
 from __future__ import annotations
 
@@ -49,12 +50,12 @@ def call(
     rows: tuple[int, int],
     lines: tuple[int, int] | None = None,
 ) -> NDArray[np.floating]:
-    """Call the kernel once for all planes of `array` that can be updated. The call updates the given rows, and in each
-    row the given 64-byte `lines`.
+    """Call the kernel once for all planes of `array` that can be updated. In each plane, the call updates the given
+    rows. In each row, it updates the given 64-byte `lines`.
 
-    Without `lines`, the call updates whole rows. Return the targets as an array of shape (planes, ny, pitch). A cell is
-    -7 if the kernel did not write it. The padding of the sources is 5. The kernel sets the padding of the targets to 0.
-    This function also asserts that the kernel changed no byte outside the target planes.
+    Without `lines`, the call updates whole rows. Return the target planes as an array of shape (planes, ny, pitch).
+    Cells that the kernel did not write are -7. The padding of the source planes is 5. The kernel sets the padding of
+    the target planes to 0. This function also asserts that the kernel has changed no byte outside the target planes.
     """
     dtype = str(array.dtype)
     nz, ny, nx = array.shape
@@ -94,7 +95,7 @@ def expected(
     rows: tuple[int, int],
     lines: tuple[int, int] | None = None,
 ) -> NDArray[np.floating]:
-    """Return the array that `call` must return. `updated` is the whole grid of the oracle after one step."""
+    """Return the array that `call` must return. `updated` is the whole grid after one step of the oracle."""
     nz, ny, nx = array.shape
     radius = stencil.radii[0]
     pitch = Plane(1, nx, str(array.dtype), 0.0).pitch

@@ -36,7 +36,7 @@ def launcher() -> list[str]:
 
 
 def compiler(name: str = "mpicc") -> str:
-    """Return a compiler of the launcher's MPI, mpicc or mpifort. Skip the test if the compiler does not exist."""
+    """Return the compiler mpicc or mpifort of the launcher's MPI. Skip the test if this compiler does not exist."""
     path = os.pathsep.join([str(Path(launcher()[0]).parent), os.environ.get("PATH", "")])
     mpicc = os.environ.get("MPICC") or shutil.which("mpicc", path=path)
     if mpicc is None:
@@ -55,11 +55,11 @@ def succeed(*command: str, **environment: str) -> str:
 
 
 def build_with_mpi(*targets: str) -> Path:
-    """Build targets of aggregate/ with the launcher's MPI, and return the folder that contains the targets.
+    """Build some targets of aggregate/ with the MPI of the launcher. Return the folder that contains the built targets.
 
-    `make test-core` uses the same folder. All MPIs share it, so that most files are compiled only once. Before the
-    build, CMake forgets the paths of any other MPI. The processes of a test session build one after another, because a
-    program cannot start while the linker writes its file.
+    `make test-core` uses the same folder. All MPI libraries share this folder, so that most files are compiled only
+    once. Before the build, the paths of any other MPI are removed from the cache of CMake. The processes of a test
+    session build one after another, because a program cannot start while the linker writes its file.
     """
     if shutil.which("cmake") is None:
         pytest.skip("there is no cmake")

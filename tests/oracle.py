@@ -40,8 +40,8 @@ def advance_fields(
     first_step: int = 0,
     injections: Sequence[Injection] = (),
 ) -> dict[str, Cells]:
-    """Return the arrays of `state` after `steps` steps, of which the first is `first_step`. The shape is (nz, ny, nx),
-    and the dtypes stay the same.
+    """Return the arrays of `state` after `steps` steps. The first of these steps has the number `first_step`. The shape
+    is (nz, ny, nx), and the dtypes stay the same.
 
     `state` has each field of the stencil. If a step needs the previous values of a field u, `state` also has
     "u.previous". Each of `signals` has one value for each step, beginning with step 0.
@@ -51,7 +51,8 @@ def advance_fields(
 
 @dataclass(frozen=True)
 class Recorded:
-    """The result of `advance_fields`, and the traces of the samplings by name, with shape (steps, points) in float64.
+    """The result of `advance_fields`, and a dictionary with the traces of the samplings. A trace is a float64 array of
+    shape (steps, points).
     """
 
     state: dict[str, Cells]
@@ -69,7 +70,7 @@ def record_fields(
     injections: Sequence[Injection] = (),
     samplings: Sequence[Sampling] = (),
 ) -> Recorded:
-    """Do the same as `advance_fields`, and also record the traces of `samplings`."""
+    """Advance the fields as `advance_fields` does, and also record the traces of `samplings`."""
     run = _Run(stencil, state, values, boundary, signals or {})
     sources = [injection.resolved(run.read) for injection in injections]
     traces = {sampling.name: np.zeros((steps, len(sampling.cells))) for sampling in samplings}
@@ -160,9 +161,9 @@ class _Run:
 
 
 def seen_from(index: NDArray[np.intp], extent: int, sides: tuple[Side, Side]) -> NDArray[np.intp]:
-    """Return for each index the index inside the grid that supplies its value. The given indices may lie outside the
-    grid."""
+    """Convert indices, which may be outside the grid, to indices inside the grid. A read at an index gets the value at
+    the converted index."""
     if sides[0] == "periodic":
         return index % extent
-    folded = index % (2 * extent)  # with mirrors on both sides, the grid and its image alternate
+    folded = index % (2 * extent)  # with mirrors on both sides, the grid and its mirror image alternate
     return np.where(folded < extent, folded, 2 * extent - 1 - folded)

@@ -5,8 +5,8 @@ import signal
 
 from hypothesis import settings
 
-# `make soak` tries different random examples each time. All other sessions always try the same examples, so that the
-# same code always gives the same result.
+# `make soak` tries new random examples each time. All other sessions try the same examples each time, so that the same
+# code always gives the same result.
 settings.register_profile("soak", deadline=None)
 settings.register_profile("build", deadline=None, derandomize=True)
 settings.load_profile("soak" if "OUTCROP_SOAK" in os.environ else "build")

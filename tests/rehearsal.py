@@ -1,8 +1,8 @@
 """Execute a plan with NumPy. The code is slow and simple. It defines the meaning of each action a second time,
 independently of the executor.
 
-A ring is a dictionary of whole planes. A transfer is an assignment. The program of a stage updates a plane. A cell that
-no action has filled is NaN.
+A ring is a dictionary of whole planes. A transfer is an assignment. The program of a stage updates a plane. Cells that
+no action has filled are NaN.
 """
 
 from __future__ import annotations
@@ -180,7 +180,8 @@ class _Rehearsal:
         return position // 2 if position % 2 == 0 else self.problem.planes - 1 - position // 2
 
     def _position(self, z: int) -> int:
-        """Return the position of the plane that supplies the values of plane z. z may lie outside the grid."""
+        """Return the position of the plane inside the grid from which a read of plane z gets its values. z may be
+        outside the grid."""
         count = self.problem.planes
         (inside,) = seen_from(np.array([z]), count, self.boundary.z)
         if not self.problem.periodic[0]:

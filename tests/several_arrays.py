@@ -1,4 +1,5 @@
-"""Make a run of several arrays: one array with previous values, one without, and one that is only read."""
+"""Make a run of several arrays: an array with previous values, an array without previous values, and an array of a
+static field."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,8 +17,8 @@ STATE = ["u", "u.previous", "v"]
 
 
 def waves() -> oc.Stencil:
-    """Make a stencil with the fields u, v and m and the signal w. u needs previous values, v is updated too, and m is
-    only read."""
+    """Make a stencil with the fields u, v and m and the signal w. The stencil updates u and v. It reads previous values
+    of u. m is a static field."""
     u, v, m, w = oc.Field("u"), oc.Field("v"), oc.Field("m"), Signal("w")
     bend = u[0, 0, 1] - 2 * u[0, 0, 0] + u[0, 0, -1]
     here = u[0, 0, 0]

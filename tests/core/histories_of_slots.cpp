@@ -25,7 +25,7 @@ struct Record {
 
 std::uint32_t checksum_of(const std::string &line) { return crc32c(std::as_bytes(std::span(line))); }
 
-// Returns the text of a record: a line of numbers, and a line with the checksum of the first line.
+// Returns the text of a record. It has a line of numbers, and a line with the checksum of the first line.
 std::string text_of(const Record &record) {
   std::ostringstream line;
   line << record.generation << ' ' << record.attempt;
@@ -59,8 +59,8 @@ std::string read_text(Folder &folder, const std::string &name) {
   return text;
 }
 
-// Writes a temporary file, makes the file durable, renames the file, and makes the folder durable. A commit of an array
-// has the same steps.
+// Writes a temporary file, makes it durable, renames it, and makes the folder durable. A commit of an array has the
+// same steps.
 void write_durably(Folder &folder, const std::string &name, const std::string &text) {
   const std::string beside = name + ".tmp";
   folder.remove(beside);

@@ -366,8 +366,8 @@ void Storage::flush(Inode &inode) {
   inode.sizes.clear();
 }
 
-// Simulates a flush that fails: only some sectors reach the device. Afterwards the model treats all sectors as flushed,
-// as real systems do.
+// Simulates a flush that fails. Only some sectors reach the device. Afterwards, the model treats all sectors as
+// flushed, as real systems do.
 void Storage::flush_badly(Inode &inode) {
   inode.durable.resize(inode.seen.size());
   for (const auto &[sector, versions] : inode.dirty)
@@ -411,7 +411,7 @@ void Storage::cut_power() {
     lose(each);
     for (const auto &[name, inode] : each.seen) inodes.insert(inode);
   }
-  std::vector<InodeRef> in_order;  // sorted by name, because addresses differ from run to run
+  std::vector<InodeRef> in_order;  // the order is by name, because addresses differ from run to run
   for (auto &[path, each] : directories_)
     for (const auto &[name, inode] : each.seen)
       if (inodes.erase(inode) > 0) in_order.push_back(inode);

@@ -40,7 +40,7 @@ enum class Mutation {
   flush_of_the_wrong_file,    ///< a flush writes another file of the folder instead of the requested file
   clean_up_without_the_lock,  ///< every process gets every lock, even if another process holds the lock
   overwrite_of_current_slot,  ///< both slots of a tile are the same place in the file
-  record_before_data,         ///< data are flushed only after the record that refers to these data
+  record_before_data,         ///< the record is flushed before the data to which the record refers
 };
 
 /// The faults that may happen in one call of run().
@@ -67,7 +67,8 @@ class Storage {
   Storage(std::uint64_t seed, Mutation mutation) : random(seed), mutation_(mutation) {}
 
   /// Runs one program as a process, or two programs as processes that take turns. Returns when all processes have
-  /// ended. If a process ends with an exception other than Killed, this function throws the first such exception again.
+  /// ended. If a process ends with an exception other than Killed, this function throws that exception. If several
+  /// processes do so, it throws the first of these exceptions.
   void run(const std::vector<std::function<void(Files &)>> &programs, const Weather &weather);
 
   /// Runs a program without faults.

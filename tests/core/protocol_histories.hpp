@@ -31,8 +31,8 @@ struct Wrong {
   std::string what;
 };
 
-/// Runs `live`, and counts the operations of this storage. If `live` throws an exception, the message is stored in
-/// `trouble` of the history.
+/// Runs `live`, and counts the operations on this storage. If `live` throws an exception, the message of the exception
+/// is stored in `trouble` of the history.
 inline History history_of(Storage &storage, const std::function<void()> &live) {
   History history;
   try {

@@ -52,7 +52,8 @@ TEST_P(Protocols, AreRightInEveryHistory) {
   EXPECT_GT(operations, 10 * seeds);
 }
 
-// The same seed must give the same history. Otherwise a history with a mistake cannot be repeated.
+// The same seed must always give the same history. Otherwise, a history in which a mistake was found cannot be
+// repeated.
 TEST_P(Protocols, FollowFromTheSeed) {
   for (const std::uint64_t seed : {3, 17, 40}) {
     const History one = GetParam().live(seed, Mutation::none), other = GetParam().live(seed, Mutation::none);

@@ -1,5 +1,5 @@
-// Defines a store for tests of the pump and of code that uses the pump. The test controls each completion: it can delay
-// the completion, shorten the transfer, or return an error.
+// Defines a store for tests of the pump and of code that uses the pump. The test controls how each transfer completes.
+// It can delay the completion, shorten the transfer, or return an error.
 #pragma once
 
 #include <algorithm>

@@ -73,7 +73,7 @@ TEST(Fingerprint, ChangesWithEveryByteAndLength) {
   const std::uint64_t before = fingerprint(bytes);
   EXPECT_EQ(fingerprint(bytes), before);
   for (std::byte &byte : bytes) {
-    byte = std::byte{128};  // a change of the sign of a number
+    byte = std::byte{128};  // this change flips the sign of a number
     EXPECT_NE(fingerprint(bytes), before);
     byte = std::byte{0};
   }

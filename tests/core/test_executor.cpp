@@ -50,7 +50,7 @@ Grid grid_of(long statics_z) {
 }
 
 // Controls when reads complete. A plane that only a later slab needs arrives after the update of the current slab has
-// begun. Even a plane that is needed now may need several tries.
+// begun. A plane that the current slab needs may also be delayed: its read may need several tries.
 struct Gate {
   const Grid grid;
   std::mt19937 random;

@@ -22,7 +22,8 @@ std::unique_ptr<Store> store_with(const Faults &faults) {
   return open_store("memory", {{"nowhere", true}}, {.direct = true, .depth = 16, .faults = faults});
 }
 
-// Writes `pages` blocks of 4 pages, one after another, and reads them back. Returns the results in order.
+// Writes `pages` blocks of 4 pages, one after another, then reads the blocks. Returns the results of all transfers in
+// order.
 std::vector<std::int64_t> results_of(Store &store, std::byte *data) {
   std::vector<std::int64_t> results;
   for (const bool write : {true, false})

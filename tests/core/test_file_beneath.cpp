@@ -1,6 +1,6 @@
 // These tests check that transfers stay inside a folder with untrusted content. No link, pipe or ".." in the folder may
-// lead a transfer outside. A file can be opened in two ways, and this must hold for both. Either the system opens the
-// whole path in one call, or this library opens one folder of the path after the other.
+// lead a transfer outside. A file can be opened in two ways, and both are tested. Either the system opens the whole
+// path in one call, or this library opens the folders of the path one after another.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>

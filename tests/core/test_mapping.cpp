@@ -1,5 +1,6 @@
-// These tests check mapped files. Placed parts must show the right bytes of the file. Flushed bytes must be in the
-// file. Every instruction that writes cache lines back to memory must leave the content of the lines unchanged.
+// These tests check mapped files. Each mapped part must show the right bytes of the file. Flushed bytes must be in the
+// file. The processor has several instructions that write cache lines back to memory. None of them may change the
+// content of the lines.
 #include <gtest/gtest.h>
 #include <unistd.h>
 

@@ -31,8 +31,8 @@ std::vector<std::byte> part(const std::vector<std::byte> &bytes, std::size_t beg
   return {first, first + static_cast<std::ptrdiff_t>(length)};
 }
 
-// Reads and writes at random places. Each request waits for the last request at the same place. The test compares the
-// result with a plain copy.
+// The test reads and writes at random places. Each request waits for the previous request at the same place. The result
+// must equal that of the same operations on a plain array.
 void move_at_random(ScriptedStore &store, const PumpOptions &options) {
   constexpr std::size_t places = 8, place_bytes = file_bytes / places;
   std::vector<std::byte> expected = store.bytes();
@@ -154,7 +154,7 @@ TEST(Pump, StartsNothingBeforeWhatItMustFollow) {
   const Ticket write = pump.submit(write_of(out, 0));
   store.started(1);
   const Ticket read = pump.submit(read_of(in, 0, write));
-  const Ticket next = pump.submit(write_of(other, 8192));  // does not wait for the read submitted before it
+  const Ticket next = pump.submit(write_of(other, 8192));  // this request does not wait for the read before it
   store.allow(1);
   pump.wait(write);
   store.allow();

@@ -37,7 +37,7 @@ class SlotFileTest : public testing::TestWithParam<SlotFile::Way> {
   std::byte &at(std::size_t number) { return memory_.data()[number * tile + 5]; }
   std::vector<std::byte> values() const { return {memory_.data(), memory_.data() + array}; }
 
-  // Returns the bytes that a reader gets with the checksums and slots of a commit.
+  // Returns the bytes that a reader gets if it uses the checksums and slots of a commit.
   std::vector<std::byte> read(const CommittedTiles &commit) const {
     SlotFile file(path(), array, tile, false, 3);
     const AlignedMemory found(array);

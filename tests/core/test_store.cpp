@@ -1,6 +1,6 @@
-// These tests check that all backends behave in the same way, with the page cache and past it. The faulty store without
-// faults must behave in the same way. A backend that this machine does not support is skipped, and the reason is
-// printed.
+// These tests check that all backends behave in the same way, both with transfers through the page cache and with
+// direct transfers. The faulty store must also behave in this way if it has no faults. A backend that this machine does
+// not support is skipped, and the reason is printed.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -40,7 +40,7 @@ class Contract : public testing::TestWithParam<Case> {
  protected:
   void SetUp() override {
     const auto &[backend, direct, wrapped] = GetParam();
-    static const std::vector<Probe> probes = probe_backends();  // only once, because closing libaio takes a long time
+    static const std::vector<Probe> probes = probe_backends();  // only once, because it takes long to close libaio
     for (const Probe &probe : probes)
       if (probe.name == backend && !probe.reason.empty()) GTEST_SKIP() << backend << ": " << probe.reason;
     for (const char *name : {"a", "b"}) {
@@ -186,7 +186,7 @@ TEST_P(Contract, ReportsEveryTransferOnce) {
 TEST_P(Contract, ReapsNothingWhenNothingIsInFlight) {
   std::array<Completion, 2> completions;
   EXPECT_EQ(store_->reap(completions, false), 0u);
-  // without a transfer in flight, this call must return although it is asked to wait
+  // if no transfer is in flight, this call must return, although it is told to wait
   EXPECT_EQ(store_->reap(completions, true), 0u);
 }
 

@@ -38,7 +38,7 @@ TEST(Team, TheCallerIsMemberZero) {
   EXPECT_EQ(zero, std::this_thread::get_id());
 }
 
-// Members sleep if no job arrives for some time. The next job must wake all members.
+// If no job arrives for some time, the members of the team sleep. The next job must wake all of them.
 TEST(Team, WakesUpAfterAPause) {
   Team team(3);
   for (int round = 0; round < 3; ++round) {
@@ -49,7 +49,7 @@ TEST(Team, WakesUpAfterAPause) {
   }
 }
 
-// The caller sleeps if another member takes a long time. The member that finishes last must wake the caller.
+// If another member takes a long time, the caller sleeps. The member that finishes last must wake the caller.
 TEST(Team, WaitsForASlowMember) {
   Team team(2);
   bool finished = false;
@@ -85,8 +85,8 @@ TEST(Team, TouchesEveryByteAndNoOther) {
 }
 
 #if defined(__SSE__)
-// A library with fast-math options may be loaded in the caller's thread. Such a library changes how this
-// thread computes with subnormal numbers, but it must not change the results of a job.
+// The caller's thread may load a library that was compiled with fast-math options. Such a library changes how this
+// thread computes with subnormal numbers. The results of a job must not change.
 TEST(Team, ComputesWithSubnormalNumbersWhateverTheCallerDoes) {
   const unsigned before = _mm_getcsr();
   _mm_setcsr(before | 0x8040);  // two bits: flush subnormal results to zero, and read subnormal numbers as zero

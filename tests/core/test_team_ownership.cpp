@@ -94,13 +94,14 @@ TEST(Ownership, MemoryIsCutAtHugePagesWithoutGaps) {
       }
       ASSERT_EQ(next, window.data() + window.size());
       const double sum = std::accumulate(threads.begin(), threads.end(), 0.0);
-      // in each slot, both ends of a part may be off by half a huge page
+      // in each slot, both ends of a part may be up to half a huge page from their ideal place
       for (std::size_t i = 0; i < threads.size(); ++i)
         EXPECT_NEAR(bytes[i], static_cast<double>(window.size()) * threads[i] / sum, 9.0 * 2 * mebibyte);
     }
 }
 
-// A row should be in the memory of the node that owns the row. Then threads do not access the memory of another node.
+// Each row should be in the memory of the node that owns the row, so that threads do not access the memory of another
+// node.
 TEST(Ownership, RowsLieInTheMemoryOfTheirOwner) {
   const Window window(grid_of(5000, 8192), rings_of(grid_of(5000, 8192), {5, 3}));
   for (const Counts &threads : all_nodes) {
@@ -145,8 +146,8 @@ TEST(Ownership, EveryByteOfAPlacedWindowIsZeroAndUsable) {
     }
 }
 
-// On several nodes, this test checks that each page is on the node of its owner. On a machine with one node, it always
-// passes.
+// On a machine with several nodes, this test checks that each page is on the node that owns it. On a machine with one
+// node, the test always passes.
 TEST(Ownership, PagesLieOnTheirOwnersNode) {
   ThreadPlacement placement;
   try {
@@ -188,8 +189,8 @@ double time_taken(const std::vector<Tile> &tiles, const std::vector<long> &rows,
   return static_cast<double>(time * item.size()) / static_cast<double>(tiles.size());
 }
 
-// Each node must begin a diagonal of tiles at its own rows. If all diagonals begin at row 0, a node waits at its lower
-// edge until the node below has almost finished.
+// On each diagonal of tiles, each node must begin at its own rows. If all nodes begin at row 0, a node waits at its
+// lower edge until the node below has almost finished.
 TEST(Ownership, NodesDoNotWaitForEachOther) {
   for (const Counts &threads : {Counts{2, 2}, Counts{8, 8}, Counts{4, 4, 4}, Counts(4, 8), Counts(8, 8), Counts{6, 4}})
     for (const long levels : {16, 48, 128}) {

@@ -1,5 +1,6 @@
 // These tests check how a slab is divided into tiles. Every row of every level must be updated exactly once. A tile
-// waits directly for only a few tiles. Through these, it must wait for all tiles whose rows it reads or overwrites.
+// waits directly for only a few other tiles, which wait for further tiles. Together, these waits must cover all tiles
+// whose rows the tile reads or overwrites.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -76,8 +77,8 @@ TEST(Tiles, NeedOnlyEarlierTiles) {
 }
 
 // The update of row y at level t reads the rows y - r .. y + r of level t - 1. It overwrites row y of level t - 2. The
-// last updates that read this row are those that wrote the same rows y - r .. y + r of level t - 1. So one condition is
-// enough for reading and overwriting. Each of these rows of level t - 1 must belong to this tile, or to a tile that is
+// last updates that read this overwritten row wrote the rows y - r .. y + r of level t - 1. So one condition is enough
+// for reading and overwriting. Each of these rows of level t - 1 must belong to this tile, or to a tile that is
 // finished before this tile begins.
 TEST(Tiles, WaitForAllTheyReadAndOverwrite) {
   for (const Cut &cut : all_cuts()) {
@@ -102,12 +103,13 @@ TEST(Tiles, WaitForAllTheyReadAndOverwrite) {
   }
 }
 
-// A diamond waits for at most two tiles, those below it. Therefore many diamonds can be updated at the same time.
+// A diamond waits for at most two tiles, which are the tiles below it. So many diamonds can be updated at the same
+// time.
 TEST(Tiles, DiamondsWaitForTwoAtMost) {
   for (const Tile &tile : diamond_tiles(40, 200, 2, 5, 4)) EXPECT_LE(tile.needs.size(), 2u);
 }
 
-// When a thread takes a tile, the tiles that this tile needs should already be finished.
+// When a thread takes a tile, all tiles for which it must wait should already be finished.
 TEST(Tiles, DiamondsComeLongAfterThoseTheyNeed) {
   for (const unsigned threads : {1u, 2u, 4u, 16u}) {
     const auto tiles = diamond_tiles(30, 4000, 1, 8, threads);
@@ -116,8 +118,8 @@ TEST(Tiles, DiamondsComeLongAfterThoseTheyNeed) {
   }
 }
 
-// Two nodes begin at row 500. One moves to lower rows, and the other moves to higher rows. To avoid waits between the
-// nodes, both must advance at about the same speed.
+// Two nodes begin at row 500. One node continues with lower rows, the other with higher rows. To avoid waits between
+// the nodes, both must advance at about the same speed.
 TEST(Tiles, NeighboursAreEquallyFarFromTheirEdge) {
   const auto tiles = diamond_tiles(30, 1000, 1, 8, 4, {500});
   long low = 0, high = 0, most = 0;

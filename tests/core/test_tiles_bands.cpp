@@ -59,10 +59,10 @@ long owner_of(const std::vector<Tile> &tiles, long level, long zeta) {
   return -1;
 }
 
-// Returns whether every update waits for two kinds of earlier updates: those whose values it reads, and those that read
-// the values it overwrites. The earlier update may be k levels lower. The planes of the two updates are at most one
-// skew apart, so their zetas differ by skew*(k - 1) to skew*(k + 1). Any k is possible, because a copy of a field may
-// be written at every second level, or only once in many stages.
+// Returns true if every update waits for two kinds of earlier updates: the updates whose values it reads, and the
+// updates that read the values that it overwrites. The earlier update may be k levels lower. The distance between the
+// planes of the two updates is at most one skew, so their values of zeta differ by skew*(k - 1) to skew*(k + 1). Any k
+// is possible, because a copy of a field may be written at every second level, or only once in many stages.
 bool waits_for_all(const ChunkCut &cut) {
   const auto before = orders_of(cut.tiles);
   std::vector<std::vector<long>> owners(static_cast<std::size_t>(cut.levels + 1));
@@ -119,7 +119,7 @@ TEST(BandTiles, WaitForNothingInVain) {
   }
 }
 
-// When a thread takes a tile, the tiles that this tile needs should already be finished.
+// When a thread takes a tile, all tiles for which it must wait should already be finished.
 TEST(BandTiles, ComeLongAfterThoseTheyNeed) {
   for (const unsigned threads : {1u, 2u, 4u, 16u}) {
     const auto tiles = band_tiles(8 * 64, 1, 8, Chunks{100, 32, 100}, threads);
@@ -139,8 +139,8 @@ long units_of_time(const std::vector<Tile> &tiles, unsigned threads) {
   return *std::max_element(free_at.begin(), free_at.end());
 }
 
-// Bands exist to keep all threads busy. If the number of bands is at least the number of threads, a thread is idle only
-// at the beginning and at the end.
+// The purpose of bands is to keep all threads busy. If the number of bands is at least the number of threads, a thread
+// is idle only at the beginning and at the end.
 TEST(BandTiles, KeepAllThreadsBusy) {
   for (const unsigned threads : {1u, 2u, 4u, 16u})
     for (const long bands : {1L, 2L, 5L}) {

@@ -1,4 +1,4 @@
-// These tests check trajectories. States must come back in reverse order, also with faulty transfers. A commit must
+// These tests check trajectories. States must come back in reverse order, even if transfers have faults. A commit must
 // survive failures, and damage must be reported.
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -22,7 +22,8 @@
 namespace outcrop {
 namespace {
 
-// The first field goes past the page cache and ends within a page. The second field is small.
+// The transfers of the first field bypass the page cache, and the field ends in the middle of a page. The second field
+// is small.
 const StateLayout layout({{"u", {3, 300, 301}}, {"p", {5}}}, "float64");
 
 class TrajectoryTest : public testing::Test {
@@ -56,7 +57,7 @@ std::vector<std::byte> cells(std::size_t field, unsigned seed) {
 void push(Trajectory &trajectory, unsigned seed) {
   std::vector<std::byte> u = cells(0, seed), p = cells(1, seed);
   trajectory.push(std::array<const std::byte *, 2>{u.data(), p.data()});
-  std::memset(u.data(), 0, u.size());  // the caller may reuse its memory at once
+  std::memset(u.data(), 0, u.size());  // the caller may change its memory at once
 }
 
 void expect_popped(Trajectory &trajectory, std::uint64_t state, unsigned seed) {
@@ -97,7 +98,7 @@ TEST_F(TrajectoryTest, ACommitIsFoundAgainAndPoppedStatesStayUntilTheNext) {
     const auto trajectory = make(8, 3);
     for (unsigned i = 0; i < 6; ++i) push(*trajectory, i);
     trajectory->commit();
-    push(*trajectory, 6);  // lost, because no commit follows
+    push(*trajectory, 6);  // this state is lost, because no commit follows
   }
   {
     const auto trajectory = open();

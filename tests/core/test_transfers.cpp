@@ -52,7 +52,7 @@ std::vector<Rectangle> random_cover(const Grid &grid, std::mt19937 &random) {
     }
     y = y_end;
   }
-  std::shuffle(cover.begin(), cover.end(), random);  // the order is random, because tiles finish in any order
+  std::shuffle(cover.begin(), cover.end(), random);  // the order is random, because tiles may finish in any order
   return cover;
 }
 

@@ -1,8 +1,8 @@
-// These tests check the order of updates. Rows contain a stamp instead of values: the plane, the row and the last level
-// of the row. The kernel computes no values. It checks the stamp of each row that a stencil reads. To write level t,
-// each row that is read must have level t - 1, and the overwritten row must have level t - 2. The overwritten row then
-// gets a new stamp. A wrong order, a wrong address or a missing wait leads to a wrong stamp. The thread sanitizer also
-// reports a missing wait as a data race.
+// These tests check the order of updates. Instead of values, each row contains a stamp: its plane, its number and its
+// last level. The kernel computes no values. It checks the stamp of each row that a stencil reads. When level t is
+// written, each row that is read must have level t - 1, and the overwritten row must have level t - 2. The overwritten
+// row then gets a new stamp. A wrong order, a wrong address or a missing wait leads to a wrong stamp. The thread
+// sanitizer also reports a missing wait as a data race.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -36,7 +36,7 @@ bool is_rim(const Grid &grid, long z, long y) {
 }
 
 void checking_kernel(const outcrop_block *block) {
-  // Unlike other kernels, this kernel gets a pointer as its parameter.
+  // This kernel gets a pointer as its parameter, unlike other kernels.
   Check &check = **static_cast<Check *const *>(block->scalars);
   const Grid &grid = check.grid;
   if (block->planes < 1 || block->planes > check.planes_most || block->y0 >= block->y1 || block->x0 != 0 ||
@@ -120,7 +120,7 @@ void stamp_plane(const Grid &grid, std::byte *plane, long z, std::int32_t level)
 // into this ring.
 void run_case(const Case &c) {
   const Grid grid = grid_of(c);
-  // the minimum number of planes that hold a slab and the planes that the slab reads
+  // the minimum number of slots for a slab and for the planes that the slab reads
   const long planes = std::min(grid.nz, c.slab + c.skew * (c.levels + 1));
   const Window window(grid, two_rings(grid, planes));
   Check check{grid, c.tiling.planes, {}, {}, {}};
@@ -165,7 +165,7 @@ TEST(Traverse, UpdatesInALegalOrder) {
 }
 
 // Threads divide a slab of few rows along zeta into chunks. A chunk has one plane, several planes, or more planes than
-// the slab. A group of planes that one call updates may end inside a chunk.
+// the slab has. One call updates a group of planes, and such a group may end inside a chunk.
 TEST(Traverse, ChunksOfFewRowsKeepTheOrder) {
   const long radii[][3] = {{1, 0, 1}, {2, 1, 2}, {1, 0, 2}, {0, 0, 1}};
   for (const auto &radius : radii)
@@ -189,8 +189,8 @@ TEST(Traverse, ManyThreadsShareManyTiles) {
   for (unsigned threads : {1u, 2u, 4u, 7u}) run_case({30, 120, 1, 1, 1, 12, 11, {3, 16, 2}, threads});
 }
 
-// The threads of a node take the tiles of this node first, and some of these tiles wait for tiles of other nodes. A
-// mistake leads to a wrong order or a deadlock.
+// The threads of a node take the tiles of their own node first. Some of these tiles wait for tiles of other nodes. A
+// mistake here causes a wrong order or a deadlock.
 TEST(Traverse, NodesTakeTheirOwnRowsFirst) {
   for (const auto &node_threads :
        std::vector<std::vector<unsigned>>{{1, 1}, {2, 1}, {1, 3}, {1, 1, 1}, {2, 2, 1, 1}, {1, 1, 1, 1, 1, 1, 1, 1}})
@@ -222,7 +222,8 @@ TEST(Traverse, FewerLevelsThanPrepared) {
   }
 }
 
-// After Ctrl-C, the run must not wait for the end of a slab. Tiles must not wait for tiles that are skipped.
+// After Ctrl-C, the run must not wait until the slab is complete. The remaining tiles are skipped, and no tile may wait
+// for a skipped tile.
 TEST(Traverse, StopsAtOnceWhenCancelled) {
   for (const long chunk : {0, 8}) {
     const Case c{40, 200, 1, 1, 1, 20, 50, {2, 16, 2, chunk}, 3};

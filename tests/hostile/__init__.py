@@ -1,2 +1,2 @@
-"""Hostile tests. They give generated nonsense to every part of Outcrop that reads input, and check how Outcrop
+"""Hostile tests. They give random wrong input to every part of Outcrop that reads input, and check how Outcrop
 reacts."""

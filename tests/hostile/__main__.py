@@ -1,4 +1,4 @@
-"""Test all inputs with generated nonsense, and print the results.
+"""Test all parts that read input with random wrong input, and print the results.
 
     python -m tests.hostile --number 5000 --seed 1       Run 5000 cases of all generators together.
     python -m tests.hostile --only options               Run cases of one generator.

@@ -36,7 +36,7 @@ def make_template(case: Path) -> None:
 
 
 def declared() -> agg.Plan:
-    """Return a plan of aggregation for this process alone."""
+    """Return a plan of aggregation for a program that consists only of this process."""
     return agg.declare(None, [agg.contiguous(0, STEP_BYTES)])
 
 
@@ -54,7 +54,8 @@ def write_nodes() -> None:
 
 
 def recover(make: Callable[..., Any], **options: Any) -> None:
-    """Open the file with a stage, and write one step. On opening, Outcrop first drains the staged steps to the file."""
+    """Open the file with a stage, and write one step. When the file is opened, Outcrop first drains the staged steps to
+    the file."""
     with declared() as plan, make("../staged", plan, stage="../stage", **options) as file:
         file.write([np.full(STEP_BYTES, 9, "u1")])
 

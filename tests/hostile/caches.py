@@ -1,7 +1,7 @@
 """Cases of a cache that other users can write, or that a power cut has damaged. Outcrop must not load kernels from such
 a cache.
 
-A harmful kernel simulates an attack. When it is loaded, it writes to a file of another user.
+A harmful kernel simulates an attack: when a process loads this kernel, the kernel writes to a file of another user.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Cases that call public Python functions, classes and methods with arguments that make no sense.
+"""Cases that call public functions, classes and methods of Python with wrong arguments.
 
-Parameters are read from the signatures, so a new parameter is tested without further work. CALLS has correct arguments
-for each callable. A case replaces one to three of these arguments.
+The names of parameters come from the signatures, so a new parameter is tested without further work. CALLS has correct
+arguments for each callable. A case replaces one to three of these arguments.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .world import SHAPE, SMALL, World
 
 
 class Odd:
-    """An object of a new type. Its methods raise errors or return wrong values."""
+    """An object of a type that Outcrop does not know. Its methods raise errors or return wrong values."""
 
     def __len__(self) -> int:
         return -1
@@ -127,7 +127,7 @@ def declared() -> Any:
 
 
 def run_shortly(**arguments: Any) -> None:
-    """Make a simulation from the arguments. If they are accepted, run it for a few steps."""
+    """Make a simulation from the arguments. If the arguments are accepted, run the simulation for a few steps."""
     sim = oc.Simulation(**arguments)
     if int(np.prod([float(n) for n in sim.shape])) < 10_000:
         for field in sim.stencil.fields:
@@ -295,7 +295,7 @@ def make(rng: random.Random, world: World) -> Case:
 
 
 def nonsense(rng: random.Random, parameter: str, world: World) -> Any:
-    """Return a value that makes no sense for this parameter."""
+    """Return a wrong value for this parameter."""
     if parameter in WORDS and rng.random() < 0.6:
         return rng.choice(WORDS[parameter])
     if parameter in PATHS and rng.random() < 0.8:
@@ -307,8 +307,8 @@ def nonsense(rng: random.Random, parameter: str, world: World) -> Any:
 
 
 def why_wrong(arguments: Arguments, replaced: set[str]) -> str:
-    """Return the reason why the call must be refused, or "" if no reason is found. Only simple reasons are
-    recognised."""
+    """Return the reason why the call must be refused, or "" if no reason is found. The function recognises only simple
+    reasons."""
     for key in replaced:
         value = arguments[key]
         if key in BOOLEANS and isinstance(value, str):
@@ -323,8 +323,7 @@ def why_wrong(arguments: Arguments, replaced: set[str]) -> str:
 
 
 def writable(place: Any, world: World) -> list[str]:
-    """Return the paths that a call with the argument `place` may make. A path that already has content is not one of
-    them."""
+    """Return the paths that a call with the argument `place` may make. Paths that already have content are left out."""
     from .options import inside, is_free
 
     if isinstance(place, bytes):

@@ -14,11 +14,11 @@ DONE, REFUSED = 0, 2
 
 @dataclass
 class Case:
-    """A command line in `words`, or a Python function in `call`. `text` describes the case in one line.
+    """A case runs the command line `words` or the Python function `call`. `text` describes the case in one line.
 
     `may_change` and `outputs` are paths relative to the world's folder. If the case only `reads`, only `outputs` may
-    change. `must_fail` is the reason why the case must be refused, or "" if the case may succeed. A call may raise
-    Outcrop's exceptions, and those in `refusals`.
+    change. `must_fail` is the reason why the case must be refused, or "" if the case may succeed. A call may raise the
+    exceptions of Outcrop, and the exceptions in `refusals`.
     """
 
     text: str
@@ -52,8 +52,8 @@ class Case:
 
 
 def as_command(call: Callable[[], Any], refusals: tuple[type[Exception], ...]) -> int:
-    """Call the function and return an exit code, like a command. If the function raises an allowed exception, print one
-    line of error."""
+    """Call the function and return the exit code that a command has in such a case. If the function raises an allowed
+    exception, print one line with the error."""
     from outcrop.errors import OutcropError
 
     warnings.simplefilter("ignore", RuntimeWarning)

@@ -1,8 +1,8 @@
 """Limits of a process that runs hostile input: memory, file sizes, seconds, and the folders it may change.
 
-The tests find wrong changes because they compare a world of files before and after each case. The jail is an additional
-protection. It uses Landlock, so that a bug in Outcrop cannot damage other files of the user. This matters most if the
-user is root.
+The tests compare a world of files before and after each case, so they find wrong changes. The jail is an additional
+protection: it uses Landlock, so that a bug in Outcrop cannot damage other files of the user. This protection is most
+important if the user is root.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _NO_NEW_PRIVILEGES = 38
 
 def confine(folder: Path) -> bool:
     """Prevent this process and its children from changing files outside `folder`, except devices such as /dev/null.
-    Return whether this protection works. Kernels before 6.2 and rare processors do not support it.
+    Return True if this protection works. Kernels before 6.2 and rare processors do not support it.
     """
     if platform.machine() not in ("x86_64", "aarch64"):
         return False

@@ -1,4 +1,4 @@
-"""Find out whether a case ended correctly, and list the faults otherwise."""
+"""Find the faults of a case. A case that ended correctly has no faults."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ BAD = (
 def faults_of(
     case: Case, ended: Ended, outside: list[str], inside: list[str], left: list[str]
 ) -> dict[str, str]:
-    """Return the faults of a case as a dictionary from a kind in BAD to details. `outside` lists changes of files that
-    the case must not change. `inside` lists all changes if the case must only read. `left` lists files that a failed
-    command has not removed.
+    """Return the faults of a case as a dictionary from kinds in BAD to details. `outside` lists changes of files that
+    the case must not change. If the case must only read, `inside` lists all changes of other files. `left` lists files
+    that a failed command has not removed.
     """
     faults = {}
     if ended.code is None:

@@ -3,8 +3,8 @@ without kills.
 
     python -m tests.hostile.kills --kills 1000 --seed 1
 
-Most kills use SIGKILL, some use SIGTERM or SIGINT. test_kill.py, test_array_kill.py, test_mpi_killed.py and
-core/test_stage_killed.cpp test kills in other ways. `make soak` also runs these other tests.
+Most kills use SIGKILL, some use SIGTERM or SIGINT. The tests test_kill.py, test_array_kill.py, test_mpi_killed.py and
+core/test_stage_killed.cpp kill processes in other ways. `make soak` also runs these tests.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ SECONDS_MOST = 300.0
 
 class Program(ABC):
     """A program that the test kills and starts again. `start` works until all work is done. `check` compares the files
-    with the expected ones.
+    with the expected files.
     """
 
     name: str
@@ -51,15 +51,15 @@ class Program(ABC):
 
     @abstractmethod
     def start(self) -> int:
-        """Start the work or continue it, and return the exit code. The test calls this method in a child process."""
+        """Start or continue the work, and return the exit code. The test calls this method in a child process."""
 
     @abstractmethod
     def check(self) -> str:
-        """Return a text about wrong data that a kill has left, or "" if all data is right."""
+        """Return a text that describes wrong data after a kill, or "" if all data is right."""
 
     @abstractmethod
     def is_over(self) -> bool:
-        """Return whether all work is done. Raises AssertionError if a result is wrong."""
+        """Return True if all work is done. Raises AssertionError if a result is wrong."""
 
     def clear(self) -> None:
         """Remove all files, so that the program starts from the beginning."""
@@ -68,7 +68,7 @@ class Program(ABC):
 
 
 class Run(Program):
-    """A program that advances a run. The step of the run after a kill must be at least the step before the kill."""
+    """A program that advances a run. A kill must not reduce the committed step of the run."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -177,7 +177,7 @@ class Steps(Program):
 
 
 class Staging(Program):
-    """A file that one process writes in staged steps. After each durable step, the program adds a byte to the file
+    """A file that one process writes in staged steps. After each durable step, this process adds a byte to the file
     `told`."""
 
     name = "staging"
@@ -224,8 +224,8 @@ class Staging(Program):
 
 
 class Ranks(Program):
-    """Several ranks of mpirun that write one file. The test kills any of the ranks. Each durable step must be complete
-    afterwards.
+    """A program of several ranks, which write one file. The test kills any of the ranks. Afterwards, each step that was
+    reported as durable must be complete.
     """
 
     name = "aggregation with ranks"
@@ -262,8 +262,8 @@ class Ranks(Program):
 
 
 def step_of(where: Path) -> int | None:
-    """Return the committed step of a run, or None if a field has no values yet. An exception is raised if committed
-    data is not complete.
+    """Return the committed step of a run, or None if a field has no values yet. Raises an exception if committed data
+    is not complete.
     """
     from outcrop.run.places import open_state
 
@@ -305,7 +305,8 @@ def child(act: Callable[[], int], told: Path) -> int:
 
 
 def ended(process: int, seconds: float) -> int | None:
-    """Return the exit code, which is negative for a signal. Return None if the process still runs after `seconds`."""
+    """Return the exit code of the process. If a signal ended the process, the exit code is negative. Return None if the
+    process still runs after `seconds`."""
     end = time.monotonic() + seconds
     while True:
         found, status = os.waitpid(process, os.WNOHANG)
@@ -317,8 +318,8 @@ def ended(process: int, seconds: float) -> int | None:
 
 
 def checked(program: Program, act: Callable[[], int]) -> None:
-    """Run `act` in a child process, so that the threads that `act` starts are not in this process. A process without
-    threads can fork safely. If `act` fails, raise AssertionError with the output of the child.
+    """Run `act` in a child process. The threads that `act` starts are then not in this process, so this process can
+    fork safely. If `act` fails, raise AssertionError with the output of the child.
     """
     told = program.folder.parent / "checked"
     code = ended(child(act, told), SECONDS_MOST)
@@ -327,12 +328,12 @@ def checked(program: Program, act: Callable[[], int]) -> None:
 
 
 def kill_all(program: Program, kills: int, chance: random.Random, counts: Counter[str]) -> None:
-    """Kill the program `kills` times at random instants. Sometimes the program may end without a kill. Raise
+    """Kill the program `kills` times at random instants. Sometimes, do not kill the program, so that it can end. Raise
     AssertionError if data is lost or wrong, or if the program hangs.
     """
     told, answer = program.folder.parent / "told", program.folder.parent / "answer"
     lives = []
-    for _ in range(2):  # the first start also compiles the kernel, so the second one gives the usual time
+    for _ in range(2):  # the first start also compiles the kernel, so the second start takes the usual time
         program.clear()
         begin = time.monotonic()
         assert ended(child(program.start, told), SECONDS_MOST) == 0, f"{program.name}: {told.read_text()[-1500:]}"

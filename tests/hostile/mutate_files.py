@@ -1,5 +1,5 @@
-"""Change one file or folder of a run: its bytes, its length, its kind or its link target. Or change a neighbour in the
-same folder."""
+"""Change one file or folder of a run: its bytes, its length, its kind or its link target. Sometimes change another file
+in the same folder instead."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ def choose(rng: random.Random, found: list[Path]) -> Path:
 
 
 def mutate(rng: random.Random, path: Path, found: list[Path], world: Path) -> tuple[str, bool]:
-    """Change the file or folder `path`, which is one of `found`. Return a description of the change, and whether
-    checksums must detect it."""
+    """Change the file or folder `path`, which is one of `found`. Return a description of the change, and True if
+    checksums must detect the change."""
     plain = path.is_file() and not path.is_symlink()
     if plain and rng.random() < (0.85 if path.name in ("manifest.json", "outcrop-member.json") else 0.7):
         meaning = MEANINGS.get(path.suffix)
@@ -63,8 +63,8 @@ def mutate(rng: random.Random, path: Path, found: list[Path], world: Path) -> tu
 
 
 def mutate_bytes(rng: random.Random, path: Path, found: list[Path]) -> tuple[str, bool]:
-    """Change bytes or the length of a file, and return the same as `mutate`. Bytes that are not zero belong to data, so
-    checksums must detect their change."""
+    """Change bytes or the length of a file. Return a description of the change, and True if checksums must detect the
+    change. Bytes that are not zero belong to data, so checksums must detect a change of these bytes."""
     if path.stat().st_size > READ_BYTES_MOST:
         os.truncate(path, 0)
         return "cut to nothing", False
@@ -122,8 +122,8 @@ def beside(world: Path) -> Path:
 
 
 def mutate_entry(rng: random.Random, path: Path, found: list[Path], world: Path) -> str:
-    """Replace a file or a folder by something of another kind, such as a link or a pipe. Or make such a thing at a path
-    where the program will make a file."""
+    """Replace a file or a folder by something of another kind, such as a link or a pipe. Sometimes, make such a thing
+    at a path where the program will make a file."""
     if rng.random() < 0.3:
         suffix = rng.choice([".tmp", ".tmp", ".new", "~", ".0", ".lock"])
         path = path.with_name(path.name + suffix)
@@ -203,8 +203,8 @@ def mutate_npy(rng: random.Random, path: Path, world: Path) -> str:
 
 
 def other_array(rng: random.Random, array: np.ndarray, world: Path) -> tuple[np.ndarray | None, str]:
-    """Return an array that differs from `array`, and a description of the difference. Sometimes return None instead of
-    an array."""
+    """Return an array that differs from `array`, and a description of the difference. Sometimes, the function returns
+    None instead of an array."""
     kind = rng.randrange(8)
     if kind == 0:
         return None, ""
@@ -230,7 +230,7 @@ def other_array(rng: random.Random, array: np.ndarray, world: Path) -> tuple[np.
 
 
 class Bomb:
-    """An object that overwrites a file when it is unpickled."""
+    """An object that overwrites a file when Python reads this object with pickle."""
 
     def __init__(self, victim: str) -> None:
         self.victim = victim
@@ -268,7 +268,7 @@ def mutate_npz(rng: random.Random, path: Path, world: Path) -> str:
             header = b"{'descr': '<f8', 'fortran_order': False, 'shape': (250000000,), }"
             with archive_file.open(f"{name}.npy", "w", force_zip64=True) as entry:
                 entry.write(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header)
-                for _ in range(128):  # 128 MiB, compressed to a few kilobytes
+                for _ in range(128):  # these 128 MiB are compressed to a few kilobytes
                     entry.write(bytes(1 << 20))
         return f"{name} a compressed bomb"
     return told

@@ -47,8 +47,8 @@ def _places(content: Any) -> list[tuple[Any, Any]]:
 
 
 def _change(rng: random.Random, content: Any, world: Path) -> str:
-    """Change a random place, and return a description. At each level of nesting, all entries are equally likely. If all
-    places in the file were equally likely, most changes would hit long lists."""
+    """Change a random place, and return a description. At each level of nesting, all entries have the same probability.
+    With the same probability for all places in the file, most changes are in long lists."""
     if not isinstance(content, (dict, list)) or not content:
         return "nothing"
     kind = rng.randrange(10)
@@ -94,8 +94,7 @@ def _change(rng: random.Random, content: Any, world: Path) -> str:
 
 
 def _attack(rng: random.Random, content: Any, world: Path) -> str:
-    """Replace a text by a path, or put a path into a new entry of a list. An attacker who knows the format does the
-    same."""
+    """Replace a text by a path, or add a path to a list. An attacker who knows the format can do the same."""
     leaves, lists = _leaves_and_lists(content)
     texts = [leaf for leaf in leaves if isinstance(leaf[1][leaf[2]], str)]
     if lists and rng.random() < 0.4:
@@ -160,8 +159,8 @@ def _structure(rng: random.Random, content: Any, world: Path) -> str:
 
 
 def _one_by_kind(rng: random.Random, found: list[Any]) -> Any:
-    """Choose one of `found`. Places whose names differ only in numbers are one kind. The function first chooses a kind,
-    then a place of this kind.
+    """Return a random place of `found`. Places are of the same kind if their names differ only in numbers. The function
+    first chooses a kind, then a place of this kind.
     """
     kinds: dict[str, list[Any]] = {}
     for one in found:
@@ -172,8 +171,8 @@ def _one_by_kind(rng: random.Random, found: list[Any]) -> Any:
 
 
 def _leaves_and_lists(content: Any) -> tuple[list[tuple[str, Any, Any]], list[tuple[str, list[Any]]]]:
-    """Return two lists: every leaf with its name, container and key, and every list with its name. The parts
-    "consolidated_metadata" are left out, because they repeat other files."""
+    """Return two lists. The first has every leaf with its name, container and key. The second has every list with its
+    name. The parts "consolidated_metadata" are left out, because they repeat the content of other files."""
     leaves: list[tuple[str, Any, Any]] = []
     lists: list[tuple[str, list[Any]]] = []
 
@@ -194,8 +193,8 @@ def _leaves_and_lists(content: Any) -> tuple[list[tuple[str, Any, Any]], list[tu
 
 
 def _other(rng: random.Random, value: Any, world: Path) -> Any:
-    """Return a value that replaces `value`. Usually it has the same type and is out of range. Otherwise it has any
-    type.
+    """Return a value that replaces `value`. Usually, the new value has the same type but is out of range. Sometimes, it
+    has any type.
     """
     if rng.random() < 0.3:
         return values.json_value(rng, world)

@@ -1,4 +1,4 @@
-"""Change the words, numbers or lines of a text file. If the file ends with a checksum, the checksum is usually
+"""Change the words, numbers or lines of a text file. If the file ends with a checksum, this checksum is usually
 updated.
 """
 

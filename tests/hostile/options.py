@@ -1,7 +1,7 @@
-"""Cases of command lines. Every option and argument of every command gets nonsense, alone or together with other
+"""Cases of command lines. Every option and argument of every command gets wrong values, alone or together with other
 options.
 
-Commands and options are read from the program, so a new option is tested without further work.
+The lists of commands and options come from the program, so a new option is tested without further work.
 """
 
 from __future__ import annotations
@@ -104,7 +104,8 @@ NAMES_OF_PLACES = ("WHERE", "FILE", "DIR", "PNG", "INDEX")
 
 @cache
 def commands() -> dict[tuple[str, ...], Any]:
-    """Return every command of the program. The key is the words of the command, such as ("agg", "bench")."""
+    """Return a dictionary with every command of the program. The keys are the words of the commands, such as ("agg",
+    "bench")."""
     from typer.main import get_command
 
     from outcrop.cli.app import app
@@ -123,7 +124,7 @@ def commands() -> dict[tuple[str, ...], Any]:
 
 
 def make(rng: random.Random, world: World) -> Case:
-    """Return a case of one command with one to three changes. A changed option makes no sense or contradicts another
+    """Return a case of one command with one to three changes. A changed option has a wrong value or contradicts another
     option."""
     names = sorted(commands())
     words = rng.choices(names, [SLOW.get(name, 1.0) * (2.5 if name == ("run",) else 1.0) for name in names])[0]
@@ -182,18 +183,18 @@ def is_bytes(word: str) -> bool:
 
 
 def any_text(rng: random.Random) -> str:
-    """Return a random text. It is rarely a valid value."""
+    """Return a random text. Only rarely, the text is a valid value."""
     return values.text(rng) if rng.random() < 0.7 else any_place(rng)
 
 
 def any_place(rng: random.Random) -> str:
-    """Return a random path. Usually it cannot be used."""
+    """Return a random path. Usually, no command can use this path."""
     return rng.choice(PLACES) if rng.random() < 0.9 else os.fsdecode(values.bytes_name(rng))
 
 
 def with_nonsense(rng: random.Random, line: list[str], option: Any) -> list[str]:
-    """Return the line with a nonsense value for this option. Usually the value replaces the values in the line.
-    Otherwise the option occurs twice."""
+    """Return the line with a wrong value for this option. Usually, the new value replaces the values in the line.
+    Sometimes, the option occurs twice."""
     is_argument = option.param_type_name == "argument"
     names = [str(option.metavar or option.name)] if is_argument else [*option.opts, *option.secondary_opts]
     name = rng.choice(names)
@@ -221,7 +222,7 @@ def with_nonsense(rng: random.Random, line: list[str], option: Any) -> list[str]
 
 
 def without(line: list[str], names: list[str]) -> list[str]:
-    """Return the line without one option and without its values. `names` are all names of the option."""
+    """Return the line without one option and without the values of this option. `names` are all names of the option."""
     kept, skipping = [], False
     for word in line:
         if word in names:
@@ -240,8 +241,8 @@ def given(line: list[str], *names: str) -> list[str]:
 
 
 def changes(words: tuple[str, ...], line: list[str], world: World) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the paths that the command may write: first paths of runs, then paths of other files. All are relative to
-    the world's folder."""
+    """Return the paths that the command may write: a tuple with paths of runs, and a tuple with paths of other files.
+    All paths are relative to the world's folder."""
     runs: list[str] = []
     if words == ("resume",):
         runs = ["case/run.oc", "case/run2.oc"]
@@ -287,7 +288,7 @@ def inside(place: str, world: World) -> str | None:
 
 
 def is_free(path: Path) -> bool:
-    """Return whether a run may be made at this path without `--force`."""
+    """Return True if a run may be made at this path without `--force`."""
     try:
         return not os.path.lexists(path) or (path.is_dir() and not os.listdir(path))
     except OSError:
@@ -295,8 +296,8 @@ def is_free(path: Path) -> bool:
 
 
 def why_wrong(words: tuple[str, ...], line: list[str]) -> str:
-    """Return the reason why the command must be refused, or "" if no reason is found. Only simple reasons are
-    recognised."""
+    """Return the reason why the command must be refused, or "" if no reason is found. The function recognises only
+    simple reasons."""
     if "--help" in line or "-h" in line:
         return ""
     for option, names in (("--memory", ["--memory"]), ("-t", ["-t", "--steps"]), ("--threads", ["--threads"])):

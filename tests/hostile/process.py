@@ -1,4 +1,4 @@
-"""Run one case in a process of its own, with limits, and describe how the process ended."""
+"""Run one case in a separate process with limits, and describe how this process ended."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ TERM_SECONDS = 3.0
 
 @dataclass(frozen=True)
 class Ended:
-    """How a case ended. `code` is the exit code. It is negative if a signal ended the process, and None if the process
-    hung.
+    """Describes how a case ended. `code` is the exit code. It is negative if a signal ended the process, and None if
+    the process hung.
     """
 
     code: int | None
@@ -64,15 +64,15 @@ def run_case(act: Callable[[], int], here: Path, folder: Path, stdout: str, seco
         _be_the_case(act, here, texts, stdout, seconds)
     status, peak, hung, heeds = _wait(child, seconds)
     with suppress(OSError):
-        os.killpg(child, signal.SIGKILL)  # ends child processes that still run after the case
+        os.killpg(child, signal.SIGKILL)  # this ends child processes that still run after the case
     out, err = (text.read_bytes()[:200_000].decode(errors="replace") for text in texts)
     code = None if hung else os.waitstatus_to_exitcode(status)
     return Ended(code, heeds, peak, out, err, time.monotonic() - begin)
 
 
 def _wait(child: int, seconds: float) -> tuple[int, int, bool, bool]:
-    """Wait for the child. Return its wait status, its peak memory, whether it hung, and whether SIGTERM ended the hung
-    child."""
+    """Wait for the child. Return its wait status and its peak memory, and two flags: True if the child hung, and True
+    if SIGTERM ended the hung child."""
     begin, pause = time.monotonic(), 0.001
     while True:
         ended, status, usage = os.wait4(child, os.WNOHANG)

@@ -75,12 +75,12 @@ class Result:
 
     @property
     def name(self) -> str:
-        """The name of this case for the option `--case`, which repeats the case."""
+        """The name by which the option `--case` can repeat this case."""
         return f"{self.generator}:{self.seed}:{self.number}"
 
 
 class Session:
-    """A session of tests. It has a folder for all worlds, and a number of workers. `one` and `many` start the
+    """A session of tests, with a folder for all worlds and a number of workers. The methods `one` and `many` start the
     workers."""
 
     def __init__(self, folder: Path | None, keep: bool, workers: int) -> None:
@@ -151,7 +151,7 @@ class Session:
 
 
 def load_everything() -> None:
-    """Import the whole program and look up the commands once, so that forked processes need not repeat this work."""
+    """Import the whole program and find all commands once, so that forked processes need not repeat this work."""
     import outcrop
 
     for name in ("matplotlib.figure", "matplotlib.backends.backend_agg", "zarr", "sympy", "numpy.lib.format",
@@ -162,12 +162,12 @@ def load_everything() -> None:
         if "devito" not in module.name:
             importlib.import_module(module.name)
     app = importlib.import_module("outcrop.cli.app")
-    app.get_command = cache(app.get_command)  # kept, because making this object takes longer than most cases
+    app.get_command = cache(app.get_command)  # this object is kept, because making it takes longer than most cases
 
 
 def warm_up(folder: Path) -> None:
-    """Run some commands, so that the modules that they import stay loaded. Afterwards this process must have only one
-    thread."""
+    """Run some commands. The modules that these commands import then stay loaded. Afterwards, this process must have
+    only one thread."""
     numpy = importlib.import_module("numpy")
     call = importlib.import_module("outcrop.cli.main").call
     numpy.save(folder / "values.npy", numpy.zeros((5, 6)))
@@ -209,8 +209,8 @@ def _be_worker(
 
 
 def try_case(world: World, folder: Path, generator: str, seed: int, number: int, real: bool) -> Result:
-    """Run one case in a forked process. Some cases are repeated in a new process, which must end with the same exit
-    code."""
+    """Run one case in a forked process. For some cases, run the case again in a new process, which must end with the
+    same exit code."""
     rng = random.Random(f"{generator}:{seed}:{number}")
     twice = rng.random() < REAL_SHARE
     state = rng.getstate()
@@ -242,7 +242,8 @@ def _tried(world: World, folder: Path, result: Result, rng: random.Random, real:
 
 
 def holds_run(place: Path) -> bool:
-    """Return whether this path holds a run that can be resumed or replaced. A failed command may leave such a run."""
+    """Return True if this path holds a run that can be resumed or replaced. A failed command may leave such a run
+    behind."""
     return any((place / name).is_file() for name in ("manifest.json", "outcrop-member.json"))
 
 

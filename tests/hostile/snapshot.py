@@ -1,5 +1,5 @@
-"""Describe a tree of files by kinds, modes, sizes, links, contents and times. Two descriptions show what a case has
-changed."""
+"""Describe a tree of files by kinds, modes, sizes, links, contents and times. A comparison of two descriptions shows
+the changes that a case has made."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ CONTENT_BYTES_MOST = 1 << 20
 
 
 def tree_of(root: Path, without: Iterable[str] = ()) -> Tree:
-    """Return a dictionary from the relative path of each entry under `root` to a description. Entries in `without` are
-    left out. The modification times of the folders that contain these entries are left out too.
+    """Return a dictionary from the relative path of each entry under `root` to a description. The entries in `without`
+    are left out. The modification times of the folders that contain these entries are also left out.
     """
     left_out = {os.fsencode(name) for name in without}
     parents = {os.path.dirname(name) for name in left_out}
@@ -54,7 +54,7 @@ def _described(path: bytes, status: os.stat_result, timed: bool) -> tuple[object
 
 
 def _sum(path: bytes) -> int:
-    """Return a checksum of the first MiB of a file. Only files that a case has made are longer."""
+    """Return a checksum of the first MiB of a file. Longer files are files that a case has made."""
     try:
         with open(path, "rb") as file:
             return zlib.crc32(file.read(CONTENT_BYTES_MOST))

@@ -1,4 +1,5 @@
-"""Check that bad input and user errors do no harm. This is a sample of `make hostile`, which tries thousands of cases.
+"""Check that wrong input and user errors do no harm. These tests try a sample of the cases of `make hostile`, which
+tries thousands of them.
 
 OUTCROP_HOSTILE sets the number of cases.
 """
@@ -22,8 +23,8 @@ CASES = int(os.environ.get("OUTCROP_HOSTILE", "500"))
 
 
 def can_be_confined() -> bool:
-    """Return whether the jail works on this machine. A child process tries this, because a process cannot leave the
-    jail again."""
+    """Return True if the jail works on this machine. A child process tries the jail, because a process cannot leave it
+    again."""
     child = os.fork()
     if child == 0:
         os._exit(0 if confine(Path("/tmp")) else 1)
@@ -43,8 +44,8 @@ def test_nothing_but_one_line_comes_of_nonsense(tmp_path: Path) -> None:
 
 
 def test_files_are_sealed_as_records_are() -> None:
-    """Check that `resealed` writes the checksum that Outcrop expects. With a wrong checksum, each changed file is
-    refused, and the tests above test nothing.
+    """Check that `resealed` writes the checksum that Outcrop expects. If this checksum is wrong, each changed file is
+    refused because of the checksum, and the other tests have no effect.
     """
     sealed = resealed({"b": 1, "a": [2], "crc32c": 0})
     assert sealed == {"b": 1, "a": [2], "crc32c": _core.crc32c(b'{"a": [2], "b": 1}')}

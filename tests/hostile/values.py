@@ -32,7 +32,8 @@ def number(rng: random.Random) -> int | float:
 
 
 def text(rng: random.Random) -> str:
-    """Return a text that is empty or long, that has unusual characters, or that has a special meaning elsewhere."""
+    """Return a text that is empty or long, that has unusual characters, or that has a special meaning in another
+    context."""
     if rng.random() < 0.25:
         return str(number(rng))
     return rng.choice(TEXTS)
@@ -54,7 +55,7 @@ def path(rng: random.Random, world: Path) -> str:
         return rng.choice(["fifo", "socket", "loop", "link-to-home", "link-to-file", "no-such", "unreadable"])
     if kind == 4:
         return str(world / rng.choice(["fifo", "socket", "loop", "link-to-home", "link-to-file", "no-such/deeper"]))
-    # Some of NAMES lead outside the world. The jail prevents changes there if Outcrop has a bug.
+    # Some paths in NAMES are outside the world. If Outcrop has a bug, the jail prevents changes at these paths.
     return rng.choice(NAMES)
 
 

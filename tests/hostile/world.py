@@ -1,5 +1,5 @@
-"""A world of files: runs that cases damage, and files that no case may change. A worker runs one case after the other
-in its world.
+"""Make a world of files: runs that cases damage, and files that no case may change. A worker runs one case after
+another in its own world.
 
     world/home, other.oc, further, empty      Files of other users, which no case may change.
     world/fifo, socket, loop, link-to-...     Entries that are neither files nor folders.
@@ -7,8 +7,8 @@ in its world.
     world/case/here                           The working directory of commands.
     templates/NAME/...                        A template, which can be copied to world/case.
 
-Runs store their own absolute paths. So each worker makes its templates at the path where cases use them, and then moves
-them away.
+A run stores its own absolute path. So each worker makes its templates at the path where cases use them, and then moves
+the templates away.
 """
 
 from __future__ import annotations
@@ -58,7 +58,8 @@ class World:
         make_odd_things(self.root, home)
 
     def rebuild_others(self, apart: Callable[[Callable[[], object]], object]) -> None:
-        """Make all files outside the folder `case` again. This is needed after a case has changed them."""
+        """Make all files outside the folder `case` again. This is necessary if a case has changed some of these
+        files."""
         shutil.rmtree(self.root, ignore_errors=True)
         self.root.mkdir(exist_ok=True)
         self._make_others(apart)
@@ -95,7 +96,8 @@ def _make_removable(function: Callable[..., object], path: str, error: object) -
 
 
 def make_odd_things(folder: Path, home: Path) -> None:
-    """Make entries of other kinds, such as pipes and sockets, for cases that expect a file or a folder."""
+    """Make entries that are neither files nor folders, such as pipes and sockets. Cases use them in place of a file or
+    a folder."""
     os.mkfifo(folder / "fifo")
     make_socket(folder / "socket")
     (folder / "loop").symlink_to("loop")
@@ -156,7 +158,7 @@ def make_unfinished(case: Path) -> None:
 
 
 def make_two_axes(case: Path) -> None:
-    """Make a run of two fields on a grid of two axes, with one copy of each field and one given parameter."""
+    """Make a run of two fields on a grid of two axes. The run has one copy of each field and one given parameter."""
     sim = oc.Simulation(
         oc.stencils.gray_scott(ndim=2), (7, 9), directory=case / "run.oc", in_place=True, boundary="periodic", **SMALL
     )
