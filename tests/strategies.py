@@ -21,13 +21,14 @@ SOAK = int(os.environ.get("OUTCROP_SOAK", "1"))
 
 
 def examples(count: int) -> int:
-    """Return the number of examples that a random test tries. This number is `count`, and in `make soak` it is a
-    multiple of `count`."""
+    """Return the number of examples that a random test tries. It is `count`. In `make soak`, it is a multiple of
+    `count`."""
     return count * SOAK
 
 
 def lopsided(name: str, *offsets: tuple[int, int, int]) -> Stencil:
-    """Return a stencil with a different reach along each axis: the mean of the centre and some neighbours."""
+    """Return a stencil that computes the mean of a cell and some neighbours. The radius is different along each
+    axis."""
     u, weight = Field("u"), Parameter("weight", 1 / (1 + len(offsets)))
     return Stencil(name, {u: weight * (u[0, 0, 0] + sum(u[offset] for offset in offsets))})
 
@@ -67,8 +68,8 @@ def make_problem(
 
 @st.composite
 def problems(draw: st.DrawFn, max_radius: int = 3, max_extent: int = 24, max_steps: int = 14) -> Problem:
-    """Draw small problems with unusual shapes. For example, a grid is thinner than the stencil, long, flat, or a single
-    cell."""
+    """Draw small problems with unusual shapes. For example, the grid is thinner than the radius of the stencil, long,
+    flat, or a single cell."""
     radii = draw(st.tuples(*[st.integers(0, max_radius)] * 3))
     shape = draw(st.tuples(*[st.integers(1, max_extent)] * 3))
     return make_problem(shape, radii, draw(st.integers(1, max_steps)), in_place=draw(st.booleans()))

@@ -1,4 +1,4 @@
-"""Check that the memory for snapshots in transfer and for points counts in the budget."""
+"""Check that the budget includes the memory for points and for snapshots that wait to be written."""
 
 import json
 import subprocess
@@ -52,7 +52,7 @@ def test_plans_and_taps_fit_the_budget_together(
 
 @given(st.integers(1, 1 << 30), st.integers(0, 1 << 30))
 def test_staging_stays_between_its_limits(snapshot_bytes: int, spare_bytes: int) -> None:
-    """Checks that the staging memory fits the free memory and is not larger than necessary for a snapshot. Slots are
+    """Checks that the memory for staging fits into the free memory, and is not larger than a snapshot needs. Slots are
     whole pages.
     """
     found = acquisition_memory(AcquisitionDemand(snapshot_bytes), 1, 1, spare_bytes).staging
@@ -73,7 +73,7 @@ def test_peak_memory_with_much_to_add_to_record_and_to_keep(tmp_path: Path) -> N
     """Checks the peak memory of a run whose sources have 160 MB of values. A pass may hold only a few steps of these
     values.
 
-    The kernel measures the peak of a separate process.
+    The run is a separate process, and the operating system measures its peak.
     """
     budget, shape = 16 << 20, (64, 64, 64)
     z, y, x = np.meshgrid(*[np.linspace(5.2, 58.7, n) for n in (16, 16, 16)], indexing="ij")

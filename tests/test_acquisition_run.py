@@ -38,7 +38,8 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 def test_a_run_has_the_oracles_numbers(whole: dict[str, Any], tmp_path: Path) -> None:
     """Checks that field, traces, snapshots and norms equal the oracle's values.
 
-    Points are in metres, and sources are scaled by dt^2 v^2. A source is 0 after its last value.
+    The points are given in metres, and the sources are scaled by dt^2 v^2. After the last value of a source, the source
+    is 0.
     """
     sim = make(tmp_path / "run.oc")
     with Directory.open(tmp_path / "run.oc") as directory:
@@ -71,8 +72,8 @@ def test_a_run_has_the_oracles_numbers(whole: dict[str, Any], tmp_path: Path) ->
 
 
 def test_other_plans_leave_the_same(whole: dict[str, Any], tmp_path: Path) -> None:
-    """Checks that the bits of the results are the same for each budget and number of threads, and for a run in two
-    parts."""
+    """Checks that the results have the same bits for each budget and each number of threads, and also if a run is
+    interrupted and continued."""
     sim = make(tmp_path / "run.oc", memory="4MiB")
     sim.run(23)
     sim.run(STEPS - 23)
@@ -129,7 +130,8 @@ def committed_step(where: Path) -> int:
 
 
 def test_killed_and_resumed_it_leaves_the_same(whole: dict[str, Any], tmp_path: Path) -> None:
-    """Checks a run after SIGKILL: `outcrop resume` completes the run without the script that defined the points."""
+    """Checks that `outcrop resume` completes a run after SIGKILL. The script that has defined the points is not
+    needed."""
     where = tmp_path / "run.oc"
     text = CHILD.format(tests=str(Path(__file__).parent), where=str(where))
     with subprocess.Popen([sys.executable, "-c", text]) as process:
@@ -230,7 +232,7 @@ REFUSALS: list[tuple[dict[str, Any], str]] = [
 @pytest.mark.parametrize(("options", "words"), REFUSALS, ids=[words for _, words in REFUSALS])
 def test_what_cannot_be_is_one_line(options: dict[str, Any], words: str, tmp_path: Path) -> None:
     """Checks that wrong sources, receivers, snapshots and norms give an error of one line. The error names the wrong
-    part and the correct form. No run is made."""
+    value and the correct form. No run is made."""
     with pytest.raises(InputError, match=words) as caught:
         make(tmp_path / "run.oc", **options)
     assert "\n" not in str(caught.value)
@@ -238,7 +240,7 @@ def test_what_cannot_be_is_one_line(options: dict[str, Any], words: str, tmp_pat
 
 
 def test_ctrl_c_leaves_what_is_committed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Checks that after an interruption the traces have exactly the committed steps."""
+    """Checks that, after an interruption, the traces have exactly the committed steps."""
     sim = make(tmp_path / "run.oc")
     original = Recorder.after
 

@@ -1,4 +1,5 @@
-"""Adjoint and tangent stencils: compared with JAX, in exact fractions, by complex steps, and in kernels."""
+"""Check adjoint and tangent stencils. The tests compare them with JAX, compute with exact fractions and with complex
+steps, and run them as kernels."""
 
 from __future__ import annotations
 
@@ -45,8 +46,8 @@ STEPS = 2
 
 
 def users() -> list[Stencil]:
-    """Stencils with what the library has not: signals, two updates of a field, previous values of other fields, uneven
-    coefficients of all kinds, and operations without derivative."""
+    """Return stencils with features that no stencil of the library has. The features are signals, two updates of a
+    field, previous values of other fields, uneven coefficients of all kinds, and operations without a derivative."""
     u, v, k, a, s = Field("u"), Field("v"), Field("k"), Parameter("a", 0.3), Signal("s")
     import sympy
 
@@ -66,13 +67,13 @@ STENCILS = {**{name: library.find_stencil(name) for name in NAMES}, **{one.name:
 
 
 def grid(stencil: Stencil, text: str, spare: int = 3) -> tuple[Boundary, tuple[int, ...]]:
-    """Return a boundary on the axes of the stencil, and the shape of a tiny grid."""
+    """Return a boundary for the axes of the stencil, and the shape of a tiny grid."""
     boundary = boundary_on_grid(as_boundary(text.rpartition(",")[2] if stencil.ndim == 1 else text), stencil.ndim)
     return boundary, tuple(2 * radius + spare if radius else 1 for radius in stencil.radii)
 
 
 def values(stencil: Stencil, shape: tuple[int, ...], seed: int) -> State:
-    """Return values between 1/2 and 1, because an update may divide by densities."""
+    """Return random values between 1/2 and 1. They are not near 0, because an update may divide by densities."""
     rng, state = np.random.default_rng(seed), State()
     for field, storage in zip(stencil.fields, stencil.storage, strict=True):
         state[field.name] = rng.random(shape) / 2 + 0.5
@@ -87,7 +88,8 @@ def static_names(stencil: Stencil) -> list[str]:
 
 
 def all_names(stencil: Stencil) -> list[str]:
-    """Return everything by which there is a gradient."""
+    """Return the names of all static fields, parameters and signals. A gradient exists with respect to each of
+    these."""
     return [*static_names(stencil), *(one.name for one in stencil.parameters), *stencil.signals]
 
 
@@ -99,7 +101,8 @@ def signals_of(stencil: Stencil, seed: int) -> dict[str, list[float]]:
 @pytest.mark.parametrize("text", BOUNDARIES)
 @pytest.mark.parametrize("name", STENCILS)
 def test_the_adjoint_is_that_of_jax(name: str, text: str) -> None:
-    """Compares adjoints and all gradients of two steps with jax.vjp of the same steps, in float64."""
+    """Checks that the adjoints and all gradients of two steps equal the result of jax.vjp for the same steps, in
+    float64."""
     jax = pytest.importorskip("jax")
     jax.config.update("jax_enable_x64", True)
     stencil = STENCILS[name]
@@ -170,8 +173,8 @@ def has_root(stencil: Stencil) -> bool:
 @pytest.mark.parametrize("text", BOUNDARIES)
 @pytest.mark.parametrize("name", [*(one.name for one in users() if not has_root(one)), "acoustic4_2d_sponge", "d2q9"])
 def test_tangent_and_adjoint_agree_in_exact_fractions(name: str, text: str) -> None:
-    """Checks that <tangent of d, a> = <d, adjoint of a> for one step, without any rounding. d changes the state, its
-    previous values, static fields, parameters and signals."""
+    """Checks that <tangent of d, a> = <d, adjoint of a> for one step, in exact fractions. The change d has parts for
+    the state, its previous values, static fields, parameters and signals."""
     stencil = STENCILS[name]
     boundary, shape = grid(stencil, text, spare=2 if stencil.ndim > 1 else 3)
     rng, cells, everything = np.random.default_rng(4), inner(stencil, boundary, shape), (slice(None),) * 3
@@ -207,7 +210,8 @@ def test_tangent_and_adjoint_agree_in_exact_fractions(name: str, text: str) -> N
 
 
 def test_ties_take_the_documented_side() -> None:
-    """Checks the derivatives of Min, Max and Abs where they have none: that of the second operand, and 1."""
+    """Checks the values that are used at points where Min, Max and Abs have no derivative. For Min and Max, it is the
+    derivative of the second operand. For Abs, it is 1."""
     import sympy
 
     u, k = Field("u"), Field("k")
@@ -234,7 +238,8 @@ def test_ties_take_the_documented_side() -> None:
 @settings(max_examples=examples(3), deadline=None)
 @given(data=st.data())
 def test_kernels_of_adjoints_have_the_oracles_bits(name: str, data: st.DataObject) -> None:
-    """Checks that the schemes execute an adjoint as any other stencil, with values of the forward step held fixed."""
+    """Checks that the schemes execute an adjoint stencil like any other stencil. The values of the forward step are
+    static fields."""
     text = data.draw(st.sampled_from(BOUNDARIES))
     forward = STENCILS[name]
     boundary, shape = grid(forward, text, spare=data.draw(st.integers(3, 20)))
@@ -265,7 +270,8 @@ def test_unknown_names_are_refused() -> None:
 
 
 def test_a_linear_equation_needs_no_values_of_the_forward_run() -> None:
-    """Checks that the adjoint state of linear stencils reads no history, and that of a wave equation has its fields."""
+    """Checks that the adjoint of a linear stencil reads no values of the forward run. The adjoint of a wave equation
+    has only the adjoint of u, and the velocity."""
     for name in ("heat7", "acoustic8_sponge", "elastic4", "maxwell_lossy", "advection1"):
         assert not adjoint_of(library.find_stencil(name)).history, name
     wave = adjoint_of(library.find_stencil("acoustic8"))

@@ -35,8 +35,8 @@ def write_target(state: State, number: float) -> None:
 def test_a_commit_that_is_cut_off_anywhere_is_of_all_arrays_or_of_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, event: int
 ) -> None:
-    """Checks a commit that is interrupted after any flush, rename or link. Either all arrays are new, or all are
-    old."""
+    """Checks a commit that is interrupted after any flush, rename or link. Afterwards, either all arrays have the new
+    values, or all arrays have the old values."""
     where = tmp_path / "run.oc"
     simulation, start = make_run(where)
     state, left = state_of(simulation), iter(range(100))
@@ -91,7 +91,7 @@ with state.locked():
 
 
 def test_killed_at_any_moment_all_arrays_are_at_the_same_step(tmp_path: Path) -> None:
-    """Checks that a SIGKILL at any moment leaves all arrays at the same step."""
+    """Checks that all arrays are at the same step after a SIGKILL at any moment."""
     where, chance = tmp_path / "run.oc", random.Random(3)
     _, start = make_run(where)
     step = 0

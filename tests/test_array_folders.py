@@ -40,9 +40,10 @@ def test_verify_tests_every_array_and_names_the_damaged_one(tmp_path: Path) -> N
 
 
 def test_space_is_counted_for_all_arrays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Checks the space that a new run needs: two copies of each array of the state, and one copy of each other array.
+    """Checks how much disk space a new run needs: two copies of each array of the state, and one copy of each other
+    array.
 
-    A run without enough space is refused before it writes anything.
+    If the disk has too little space, the run is refused before it writes anything.
     """
     arrays = arrays_of(waves())
     for in_place, copies in ((False, 7), (True, 4)):
@@ -64,8 +65,8 @@ def test_space_is_counted_for_all_arrays(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_a_run_over_directories_goes_completely_when_it_is_replaced(tmp_path: Path) -> None:
-    """Checks the replacement of a run. The folders of all fields are removed, including fields that are only read.
-    Files of the user are kept.
+    """Checks the replacement of a run. The folders of all fields are removed, including static fields. Files of the
+    user are kept.
     """
     places = [tmp_path / "a", tmp_path / "b"]
     make_run(places)

@@ -52,7 +52,7 @@ def test_killed_at_any_moment_the_last_commit_is_whole(tmp_path: Path) -> None:
     """Checks the array after each kill. The step of the array is the last step that the child reported, or the next
     step.
 
-    Each row holds the values of one step, and no row is newer than the array.
+    Each row has the values of one step, and no row belongs to a later step than the array.
     """
     path, chance = tmp_path / "a", random.Random(int(os.environ.get("OUTCROP_SEED", "7")))
     known = 0
@@ -62,7 +62,7 @@ def test_killed_at_any_moment_the_last_commit_is_whole(tmp_path: Path) -> None:
         child.start()
         told.close()
         if kill % 3 == 0:
-            time.sleep(chance.uniform(0.0, 0.08))  # the child opens the array
+            time.sleep(chance.uniform(0.0, 0.08))  # the child first opens the array
         else:
             assert reading.recv() == known, f"kill {kill}: the child did not go on from the last commit"
             begin = time.perf_counter()

@@ -20,15 +20,15 @@ from outcrop.run.disk.verify import find_damage
 from outcrop.run.places import open_state
 from several_arrays import make_run
 
-pytestmark = pytest.mark.timeout(300)  # stops a test that waits for a pipe
+pytestmark = pytest.mark.timeout(300)  # this limit stops a test that waits for a pipe
 
 
 @pytest.mark.parametrize("error", [0, errno.EPERM])
 def test_a_file_that_another_process_makes_meanwhile_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: int
 ) -> None:
-    """Checks that a file is not overwritten if another process makes it at the same time, on file systems with and
-    without hard links."""
+    """Checks that Outcrop does not overwrite a file that another process makes at the same time. The test covers file
+    systems with and without hard links."""
     path = tmp_path / "x.npy"
 
     class Raced(durable.System):
@@ -86,7 +86,7 @@ NO_DTYPES = (None, 5, (), b"<f4")
     ],
 )
 def test_headers_of_strangers_are_one_line(tmp_path: Path, content: bytes) -> None:
-    """Checks that invalid headers are refused. Lengths, types and shapes are checked before they are used."""
+    """Checks that invalid headers are refused. Outcrop checks lengths, types and shapes before it uses them."""
     path = tmp_path / "x.npy"
     path.write_bytes(content)
     for call in (lambda: oc.open_array(path, access="update"), lambda: oc.array((2, 2), "float32", path=path)):
@@ -159,7 +159,7 @@ def test_an_array_inside_a_run_lies_beside_what_the_run_has(tmp_path: Path) -> N
 
 def test_an_array_is_not_made_whose_record_could_not_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Checks that an array with too many tiles is refused. The record of a commit has an entry for each tile, and
-    Outcrop limits the length of the records that it reads.
+    Outcrop does not read records above a maximum length.
     """
     monkeypatch.setattr(committed, "MAX_RECORD_BYTES", 1 << 14)
     refused = refusal(partial(oc.array, SHAPE, "float32", persist="step", path=tmp_path / "a"), InputError)

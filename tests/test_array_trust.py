@@ -20,7 +20,7 @@ from folders import tree
 from outcrop import durable
 from outcrop.errors import CorruptionError, InputError, OutcropError, StorageError
 
-pytestmark = pytest.mark.timeout(300)  # stops a test that waits for a pipe
+pytestmark = pytest.mark.timeout(300)  # this limit stops a test that waits for a pipe
 
 TILES, EVEN, ODD = "tiles", "commit.0.json", "commit.1.json"
 
@@ -148,7 +148,8 @@ def test_files_that_are_something_else_are_one_line(tmp_path: Path, name: str, w
 
 
 def test_tiles_cut_short_are_found_before_anything_is_changed(tmp_path: Path) -> None:
-    """Checks that a truncated file of tiles is found. The previous commit is opened if none of its tiles is missing."""
+    """Checks that a truncated file of tiles is detected. If all tiles of the previous commit are complete, this commit
+    is opened."""
     path, slots = made(tmp_path / "a", steps=2), 3 << 19
     for count in (2 * slots - 1, slots):
         os.truncate(path / TILES, count)
@@ -199,10 +200,10 @@ def test_tiles_of_another_place_array_or_time_are_found(tmp_path: Path) -> None:
 
 
 def test_a_folder_of_the_version_before_is_read_and_goes_on(tmp_path: Path) -> None:
-    """Checks that an array of the previous version of Outcrop can be read and updated. The old records do not contain
-    the name of the array.
+    """Checks that an array of the previous version of Outcrop can be read and updated. The records of that version do
+    not contain the name of the array.
 
-    The next record contains the name, and both records belong to the same array.
+    The next record contains the name. Outcrop must accept both records as records of the same array.
     """
     path = made(tmp_path / "a", steps=2)
     (path / f"{EVEN}.tmp").unlink(missing_ok=True)
@@ -231,7 +232,7 @@ def test_reading_writes_nothing(tmp_path: Path) -> None:
 
 
 def test_a_file_of_the_user_that_is_called_tiles_is_left_alone(tmp_path: Path) -> None:
-    """Checks that a user's file named `tiles` is kept. A file `tiles` that has a second name (a hard link) is not
+    """Checks that a user's file named `tiles` is kept. If a file `tiles` has a second name (a hard link), it is not
     changed either, because it may belong to a copy of the array.
     """
     path = tmp_path / "a"
@@ -264,7 +265,7 @@ def test_an_array_that_was_begun_and_killed_begins_anew(tmp_path: Path) -> None:
 
 
 def test_an_array_that_cannot_be_made_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Checks that a failed creation leaves no files and no folders."""
+    """Checks that no file and no folder remains if an array cannot be made."""
 
     class Full(durable.System):
         @staticmethod

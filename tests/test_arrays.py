@@ -41,8 +41,8 @@ def test_every_array_is_assigned_read_and_shown_by_zarr_and_xarray(tmp_path: Pat
 
 
 def test_files_are_listed_array_by_array(tmp_path: Path) -> None:
-    """Checks which files the engine gets. For each array of the state, it gets the files of two copies. For each other
-    array, it gets the files of one copy.
+    """Checks which files the engine gets. For each array of the state, the engine gets the files of two copies. For
+    each other array, it gets the files of one copy.
     """
     state = state_of(make_run([tmp_path / "a", tmp_path / "b"])[0])
     shards = state.layout.shards
@@ -56,7 +56,8 @@ def test_files_are_listed_array_by_array(tmp_path: Path) -> None:
 
 
 def test_arrays_may_come_in_any_order_and_cost_no_generation(tmp_path: Path) -> None:
-    """Checks that first values may be assigned in any order. No array is copied, and the generation stays 0."""
+    """Checks that the first values of the arrays may be assigned in any order. No array is copied, and the generation
+    is still 0."""
     where = tmp_path / "run.oc"
     simulation = make_simulation(where)
     start = {name: values(seed) for seed, name in enumerate(["m", "v", "u.previous", "u"])}
@@ -70,7 +71,7 @@ def test_arrays_may_come_in_any_order_and_cost_no_generation(tmp_path: Path) -> 
 
 
 def test_arrays_without_values_say_so_and_look_like_zeros_to_zarr(tmp_path: Path) -> None:
-    """Checks the error for an array without values. Such an array has no checksums, and `verify` must not report
+    """Checks the error for an array without values. Such an array has no checksums. `verify` must not report this as
     damage.
     """
     where = tmp_path / "run.oc"
@@ -149,7 +150,7 @@ def test_what_is_only_read_can_change_until_the_first_step(tmp_path: Path) -> No
 
 def test_values_of_what_is_only_read_that_fail_are_missing_and_not_half_there(tmp_path: Path) -> None:
     where = tmp_path / "run.oc"
-    simulation, start = make_run([where, tmp_path / "beside"])  # so that planes come in several groups
+    simulation, start = make_run([where, tmp_path / "beside"])  # with this limit, planes come in several groups
     with pytest.raises(ZeroDivisionError):
         simulation["m"] = lambda z0, z1: np.ones((z1 - z0, 5, 4)) if z0 < 3 else 1 / 0
     again = oc.open(where)

@@ -1,5 +1,5 @@
-"""Check grids of one and two axes, boundaries by axis, and coordinates. A run stores and shows all of these as the user
-wrote them.
+"""Check grids of one and two axes, boundaries by axis, and coordinates. A run stores and shows all of these in the form
+in which the user gave them.
 """
 
 import os
@@ -184,7 +184,7 @@ def test_sides_of_an_axis_there_is_not_are_refused(tmp_path: Path) -> None:
     ],
 )
 def test_sides_that_cannot_be_are_refused(given: object, words: str) -> None:
-    """Checks that each wrong boundary gives a clear error. No part of the text is ignored."""
+    """Checks that each wrong boundary gives a clear error. Outcrop must not ignore any part of the text."""
     with pytest.raises(InputError, match=words):
         as_boundary(given)
     assert as_boundary("x = periodic, z = fixed : mirror") == as_boundary("x=periodic,z=fixed:mirror")

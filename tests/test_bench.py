@@ -1,7 +1,7 @@
 """Check the benchmark that fills the table of the README. The benchmark must run, and the report must be correct.
 
-The benchmark makes missing directories, and removes these directories at the end. Only the file with the figures
-remains.
+The benchmark makes directories that are missing. At the end, it removes these directories, and only the file with the
+figures remains.
 """
 
 import json
@@ -70,8 +70,8 @@ def test_unknown_bench_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_small_stencil_bench_compares_like_with_like(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Checks that figures count whole steps, even if a step has several stages. Each stencil has a row, and its bytes
-    equal the prediction.
+    """Checks that figures count whole steps, even if a step has several stages. The table has a row for each stencil,
+    and the measured bytes equal the prediction.
     """
     target, names = tmp_path / "figures.json", ["heat2", "maxwell", "d2q9"]
     where = str(tmp_path / "new" / "below")

@@ -62,8 +62,8 @@ def test_small_bench_measures_everything(tmp_path: Path, capsys: pytest.CaptureF
 
 
 def test_more_cores_than_large_requests_fit_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Checks a machine with many cores. Each thread needs a separate part of the file. So fewer threads make the large
-    requests than the small requests.
+    """Checks a machine with many cores. Each thread needs a separate part of the file. So fewer threads are used for
+    large requests than for small requests.
     """
     monkeypatch.setattr(io.discover, "available_cores", lambda: 300)
     code, file = bench(tmp_path, "--only", "sizes")
@@ -88,7 +88,7 @@ def test_the_picture_says_where_memory_was_not_limited(tmp_path: Path, monkeypat
 
 
 def words_of(figure: Figure) -> Iterator[str]:
-    """Yield the words of the legends and of the labels of the x axes."""
+    """Yield the words in the legends, and the words in the labels of the x axes."""
     for axes in figure.axes:
         yield axes.get_xlabel()
         legend = axes.get_legend()
@@ -135,7 +135,8 @@ def test_a_device_is_written_where_that_is_meant(tmp_path: Path, monkeypatch: py
 def test_a_device_that_holds_something_is_not_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Checks that a device in use, or with a file system or a run, is refused in one line before any file is made."""
+    """Checks that a device is refused if it is in use or holds a file system or a run. The error has one line, and no
+    file is made."""
     take_images_for_devices(monkeypatch.setattr)
     swap, run, taken, small = (make_image(tmp_path / f"{name}.img") for name in ("swap", "run", "taken", "small"))
     put(swap, 4096 - 10, b"SWAPSPACE2")
@@ -166,7 +167,7 @@ def test_a_device_that_holds_something_is_not_written(
 def test_what_cannot_be_is_refused_in_one_line(
     words: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Checks that wrong options are refused in one line before any file is made."""
+    """Checks that wrong options are refused with an error of one line, and that no file is made."""
     assert bench(tmp_path, *(word.replace("DEVICE", str(tmp_path)) for word in words))[0] == 2
     output = capsys.readouterr()
     assert message in output.err and output.err.count("\n") == 1 and output.out == ""

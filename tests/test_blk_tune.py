@@ -41,8 +41,8 @@ def test_the_table_is_the_paper_s() -> None:
 
 @each_problem
 def test_blk_tune_gives_table_2(row: Published) -> None:
-    """Checks the number of passes, the division into blocks and the number of blocks. They equal those in the paper.
-    The size of the largest block agrees within 1 %."""
+    """Checks that the number of passes, the division into blocks and the number of blocks equal the figures in the
+    paper. The size of the largest block differs by less than 1 %."""
     found = blk_tune(table2_problem(row), MACHINE.usable_bytes)
     assert (found.passes, found.blocks, found.blocks_in_all) == (row.passes, row.blocks, row.blocks_in_all)
     assert (found.bx, found.by, found.bz, found.bt) == (row.bx, row.by, row.bz, row.bt)
@@ -52,8 +52,8 @@ def test_blk_tune_gives_table_2(row: Published) -> None:
 @each_problem
 @pytest.mark.parametrize("gib", [117, 120, 124])
 def test_the_table_does_not_hang_on_the_assumed_share_of_memory(row: Published, gib: int) -> None:
-    """Checks that the blocks do not depend on the assumed share of the memory. Each size from the largest block to 97 %
-    of the machine gives the same blocks."""
+    """Checks that the blocks do not depend on the assumed share of the memory. Each amount of memory gives the same
+    blocks, from the size of the largest block to 97 % of the machine's memory."""
     found = blk_tune(table2_problem(row), gib * GIB)
     assert (found.blocks, found.bt) == (row.blocks, row.bt)
 
@@ -95,7 +95,7 @@ def test_traffic_is_that_of_the_formulas(row: Published) -> None:
     for name in ("aio", "aio3y", "aio5y"):
         assert 0.88 < found[name].formula_gib / row.estimate_gib[name] < 1, name
         assert 0.75 < found[name].plan_gib / row.estimate_gib[name] < 1, name
-    # the number of planes that all blocks touch together, divided by the number of planes of the grid
+    # sum of the numbers of planes that the blocks touch, divided by the number of planes of the grid
     planes = row.blocks[2] * (row.bz + row.bt + 2) / row.shape[0]
     whole_blocks = planes / (1 + row.bt / row.bz)
     for name in ("aio", "aio3y"):
@@ -104,8 +104,8 @@ def test_traffic_is_that_of_the_formulas(row: Published) -> None:
 
 @each_problem
 def test_schemes_rank_as_the_paper_ranks_them(row: Published) -> None:
-    """Checks the order of the traffic: aio moves the most, then aio3y, aio5y and the wavefronts. The floor is the
-    lowest.
+    """Checks the order of the traffic. aio moves the most bytes, then aio3y, then aio5y, then the wavefronts. The floor
+    has the lowest number.
     """
     found = moved(row)
     order = ["aio", "aio3y", "aio5y", "wavefront k=1", "wavefront best k", "floor"]

@@ -127,7 +127,7 @@ REFUSALS = {
 def test_bad_input_is_one_line_and_changes_nothing(
     words: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Checks that wrong input is refused. Each message names the wrong value and the correct form. No file is created
+    """Checks that wrong input is refused. Each message gives the wrong value and the correct form. No file is created
     or changed."""
     before = tree(tmp_path)
     assert call(words) == 2

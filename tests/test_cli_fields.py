@@ -106,7 +106,8 @@ def test_the_grid_has_the_size_of_any_file(tmp_path: Path) -> None:
 
 
 def test_each_field_s_file_is_fitted_to_the_grid() -> None:
-    """Checks that the files of several fields may have other sizes and fewer axes than the grid."""
+    """Checks that the files with values of fields may have sizes that differ from the grid, and fewer axes than the
+    grid."""
     section = np.arange(20.0).reshape(4, 5)
     np.save("section.npy", section)
     shape, sources = initial_values(["u=model.npy", "m=section.npy@resample:xz"], "4 5 6", waves())

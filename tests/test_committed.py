@@ -95,7 +95,7 @@ def test_writes_only_what_changed(tmp_path: Path) -> None:
 
 
 def test_an_exception_leaves_the_last_commit(tmp_path: Path) -> None:
-    """Checks that after an exception the array still has its last commit. Later changes are dropped."""
+    """Checks that, after an exception, the array still has the values of its last commit. Later changes are lost."""
     with pytest.raises(ZeroDivisionError), oc.array(SHAPE, persist="step", path=tmp_path / "a") as array:
         array[...] = 1
         array.step()
@@ -106,7 +106,8 @@ def test_an_exception_leaves_the_last_commit(tmp_path: Path) -> None:
 
 
 def test_read_arrays_have_one_slot_until_they_are_updated(tmp_path: Path) -> None:
-    """Checks that a read-only array has one slot for each tile, and gets a second slot when it is opened for updates.
+    """Checks that a read-only array has one slot for each tile. When the array is opened for updates, each tile gets a
+    second slot.
     """
     path = tmp_path / "a"
     with oc.array(SHAPE, "float32", access="read", persist="end", path=path) as array:
@@ -124,7 +125,7 @@ def test_read_arrays_have_one_slot_until_they_are_updated(tmp_path: Path) -> Non
 def test_a_flipped_byte_is_found_and_the_commit_before_opened(tmp_path: Path, access: str) -> None:
     """Checks that a flipped byte anywhere in the last commit is found, and that the previous commit is opened instead.
 
-    A warning gives the place of the damage. New commits follow the commit that was opened.
+    A warning gives the place of the damage. The next commit continues from the commit that was opened.
     """
     path = tmp_path / "a"
     made(path)
@@ -193,7 +194,8 @@ def test_one_process_at_a_time_changes_it(tmp_path: Path) -> None:
 
 
 def test_an_array_that_is_let_go_unclosed_says_what_is_lost(tmp_path: Path) -> None:
-    """Checks that an array that is deleted without `close` gives a warning about lost changes, and can be opened again.
+    """Checks an array object that is deleted without `close`. A warning says that changes are lost. The array can be
+    opened again.
 
     A user who runs a notebook cell twice deletes an array in this way. Committed changes are not lost.
     """
@@ -296,4 +298,4 @@ def test_opening_what_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="an array without any commit yet"):
         oc.open_array(tmp_path / "a")
     with oc.array((2, 2), persist="end", path=tmp_path / "a"):
-        pass  # now another array may be made here
+        pass  # after this, another array may be made here

@@ -1,4 +1,5 @@
-"""A deterministic simulator of storage, and random histories that test the transaction protocols on it.
+"""A deterministic simulator of storage, and random histories that test the transaction protocols on the simulated
+storage.
 
     files      Simulates files and folders, and the parts of them that a disk keeps when power fails.
     system     Simulates the system calls of `outcrop.durable.SYSTEM` on these files. Processes take turns.

@@ -1,5 +1,5 @@
-"""Histories of committed arrays. Processes make, change, commit and read an array. Some processes are killed, and
-sometimes the power fails. Later processes open the array again.
+"""Random histories of committed arrays. Processes make, change, commit and read an array. Some processes are killed,
+and sometimes the power fails. Later processes open the array again.
 
 After each part of a history, the array must equal the last commit that has returned, or a commit that has begun since
 then. The same rules as in run_histories.py apply.
@@ -38,7 +38,8 @@ TILE_BYTES = 4096
 
 @dataclass(frozen=True)
 class Content:
-    """The content of an array. All bytes of a tile have the same value, so one number for each tile is enough."""
+    """The content of an array. In these histories, all bytes of a tile have the same value, so one number describes a
+    tile."""
 
     tiles: tuple[int, ...]
     generation: int = 0
@@ -127,7 +128,7 @@ class SimulatedSlotFile:
         self._last, self._seen = (list(self._next[0]), list(self._next[1])), self._noticed
 
     def free_slot(self, slot: int) -> int:
-        """Return the slot for the next version of a tile. `slot` holds its current version."""
+        """Return the slot for the next version of a tile. `slot` holds the current version of the tile."""
         return 1 - slot
 
     def flush(self) -> None:
@@ -154,7 +155,7 @@ class ArrayHistory:
     def run(self) -> ArrayHistory:
         """Run all parts of the history, and return this object."""
         with simulated(self.system, self.random), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about damaged commits; the opened content is checked anyway
+            warnings.simplefilter("ignore")  # warnings about damaged commits; the test checks the opened content anyway
             self.system.mkdir("/simulated")
             self.system.fsync(self.system.open("/", os.O_RDONLY))
             for _ in range(self.random.choice([1, 2, 3, 4])):
@@ -183,7 +184,7 @@ class ArrayHistory:
         self.expected.settle(self._look(), self.system.crashed)
 
     def _is_disturbed(self) -> bool:
-        """Return whether a system call has failed in this part because of a simulated fault."""
+        """Return True if a simulated fault has caused a system call to fail in this part."""
         return self.chance.count["fault"] > self.faults
 
     def _numbered(self, number: int, one: Callable[[int], None]) -> Callable[[], None]:
@@ -217,7 +218,7 @@ class ArrayHistory:
         self.is_begun = True
         if now not in self.expected.seen:
             assert self._is_disturbed(), f"a process sees {now}"
-            return  # the last commit was unreadable, so the commit before it was opened with a warning
+            return  # the last commit could not be read, so the commit before it was opened, with a warning
         for _ in range(self.random.choice([1, 2, 4])):
             tiles = list(now.tiles)
             for tile in {self.random.randrange(len(tiles)) for _ in tiles}:

@@ -1,8 +1,8 @@
-"""Choose when a process is killed, when power fails, when a call fails, and which process runs. All choices follow from
+"""Choose which process runs, and when a process is killed, the power fails, or a call fails. All choices follow from
 one seed.
 
-Processes are threads, and only one of them runs at a time. Another thread continues only at system calls that the seed
-selects, so a seed always gives the same history.
+Processes are threads, and only one of them runs at a time. Another thread can continue only at certain system calls.
+The seed selects these calls, so the same seed always gives the same history.
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ CALLS_MOST = 100_000
 
 
 class Killed(BaseException):
-    """The exception that ends the code of a killed process. All system calls of this process raise it."""
+    """The exception that ends the code of a killed process. After the kill, all system calls of this process raise this
+    exception."""
 
 
 class Process:
     """A process that runs a function. `result` is the result of the function, and `error` is the exception that the
-    function raised. Both are None while the process runs, and after a kill.
+    function raised. Both are None while the process runs and after it was killed.
     """
 
     def __init__(self, name: str, function: Callable[[], Any], exit: Callable[[Process], None]) -> None:
@@ -56,12 +57,12 @@ class Chance:
         self.count = {"kill": 0, "crash": 0, "fault": 0, "switch": 0}
 
     def rates(self, kills: float = 0.0, crashes: float = 0.0, faults: float = 0.0, switches: float = 0.0) -> None:
-        """Set the rates that apply from now on."""
+        """Set the rates of events for all later system calls."""
         self.kills, self.crashes, self.faults, self.switches = kills, crashes, faults, switches
 
     def next(self, calls: int) -> tuple[int, str]:
-        """Draw the next event. Return the number of the system call in which it happens, and its kind. `calls` is the
-        number of calls so far."""
+        """Draw the next event. Return the number of the system call in which the event happens, and the kind of the
+        event. `calls` is the number of system calls so far."""
         rates = (("kill", self.kills), ("crash", self.crashes), ("fault", self.faults), ("switch", self.switches))
         when = [(calls + 1 + int(self.random.expovariate(rate)), what) for what, rate in rates if rate]
         return min(when, default=(1 << 60, ""))

@@ -20,7 +20,7 @@ PAGE_BYTES, SECTOR_BYTES = 4096, 512
 
 
 class Inode:
-    """A file, folder or link. `names` is the number of folder entries that lead to it."""
+    """A file, folder or link. `names` is the number of entries in folders that lead to this object."""
 
     kind = 0
 
@@ -29,8 +29,8 @@ class Inode:
 
 
 class File(Inode):
-    """A regular file. `versions` has the versions of each page since the last fsync, except the newest one, oldest
-    first. `lost` has the versions of pages that a failed fsync has marked as written.
+    """A regular file. `versions` has the versions of each page since the last fsync, with the oldest version first. The
+    newest version is not in this list. `lost` has the versions of pages that a failed fsync has marked as written.
     """
 
     kind = stat.S_IFREG
@@ -73,7 +73,7 @@ class File(Inode):
         self.sizes.clear()
 
     def fail_to_flush(self, random: Random) -> None:
-        """Simulate an fsync that fails. Some pages were not written, but from now on the system treats them as
+        """Simulate an fsync that fails. Some pages are not written, but from now on, the system treats these pages as
         written."""
         for page in [page for page in self.versions if random.random() < 0.5]:
             self.lost[page] = self.versions.pop(page)
@@ -111,8 +111,8 @@ class Link(Inode):
 
 
 class Folder(Inode):
-    """A folder. Processes see `entries`. `kept` has the entries at the last fsync, or is None if nothing has changed
-    since then. `changes` has the changes since the last fsync.
+    """A folder. Processes see `entries`. `kept` has the entries at the time of the last fsync. It is None if nothing
+    has changed since that time. `changes` has the changes since the last fsync.
     """
 
     kind = stat.S_IFDIR
@@ -126,7 +126,7 @@ class Folder(Inode):
         self.is_removed = False
 
     def flush(self) -> None:
-        """Flush the folder as fsync does. A rename between two folders becomes durable in both."""
+        """Flush the folder as fsync does. A rename between two folders becomes durable in both folders."""
         for change in self.changes:
             change.become_kept(self)
         self.kept, self.changes = None, []
@@ -147,8 +147,8 @@ class Change:
         _enter(((folder.entries, name, inode) for folder, name, inode in entries), count=True)
 
     def become_kept(self, flushed: Folder | None = None) -> None:
-        """Make the change durable in all its folders except `flushed`. The caller makes the whole folder `flushed`
-        durable."""
+        """Make the change durable in all folders that it affects, except `flushed`. The caller makes the whole folder
+        `flushed` durable."""
         _enter((folder.kept, name, inode) for folder, name, inode in self.entries if folder is not flushed)
         for folder in {id(folder): folder for folder, _, _ in self.entries if folder is not flushed}.values():
             folder.changes.remove(self)
@@ -204,7 +204,7 @@ def lose_power(root: Folder, random: Random) -> None:
 
 
 def _pick(random: Random, versions: list, kept: float):
-    """Return the newest version with probability `kept`, otherwise an earlier version."""
+    """With probability `kept`, return the newest version. Otherwise, return an earlier version."""
     if random.random() < kept:
         return versions[-1]
     return random.choice(versions) if kept else versions[0]

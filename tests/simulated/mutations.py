@@ -1,4 +1,4 @@
-"""Bugs that tests put into the protocols on purpose. The histories must find each of these bugs.
+"""Bugs that tests put into the protocols on purpose. A search through random histories must find each of these bugs.
 
 Each bug is a context manager. Inside the context, `Directory` or the code of runs or arrays is changed.
 """
@@ -37,7 +37,7 @@ def no_flush_before_rename() -> Iterator[None]:
 
 @contextlib.contextmanager
 def flush_of_the_wrong_file() -> Iterator[None]:
-    """After rows are appended to records, flush the folder instead of the file."""
+    """After rows are appended to a file of records, flush the folder instead of the file."""
 
     def write(self: Directory, name: str, offset: int, content: Any) -> None:
         with self.opened(name, os.O_RDWR) as handle:
@@ -50,7 +50,7 @@ def flush_of_the_wrong_file() -> Iterator[None]:
 
 @contextlib.contextmanager
 def cleanup_without_the_lock() -> Iterator[None]:
-    """Let a start that is refused remove files that belong to another process."""
+    """If the start of a run is refused, let it remove files that belong to another process."""
     held = creation.hold_directories
 
     @contextlib.contextmanager
@@ -84,7 +84,7 @@ def overwrite_of_the_current_turn() -> Iterator[None]:
 
 @contextlib.contextmanager
 def record_before_data() -> Iterator[None]:
-    """Flush planes only after the manifest of the new generation is written."""
+    """Write the manifest of the new generation before the planes are flushed."""
     late: dict[int, list[tuple[str, int]]] = {}
     target_planes, store = State.target_planes, State._store
 
@@ -121,7 +121,7 @@ def tiles_flushed_by_another_file() -> Iterator[None]:
 
 @contextlib.contextmanager
 def array_cleaned_without_the_lock() -> Iterator[None]:
-    """Let a process that cannot lock an array remove the files of another process."""
+    """If a process cannot lock an array, let it remove the files of another process."""
     hold = Directory.hold
 
     def careless(self: Directory, shared: bool = False) -> int:
@@ -144,7 +144,7 @@ def overwrite_of_the_current_slot() -> Iterator[None]:
 
 @contextlib.contextmanager
 def record_before_tiles() -> Iterator[None]:
-    """Flush tiles only after the record of the new commit is written."""
+    """Write the record of the new commit before the tiles are flushed."""
     flush, accept = SimulatedSlotFile.flush, SimulatedSlotFile.accept
 
     def accepted(self: SimulatedSlotFile) -> None:

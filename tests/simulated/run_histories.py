@@ -1,10 +1,10 @@
-"""Histories of runs. Processes start a run, advance it, assign values and read. Some processes are killed, and
-sometimes the power fails. Later processes continue the run.
+"""Random histories of runs. Processes start a run, advance the run, assign values and read values. Some processes are
+killed, and sometimes the power fails. Later processes continue the run.
 
 After each part of a history, the run on disk must equal the last state whose commit has returned, or a state that a
 process began to commit later. After a power cut, a state whose commit has not returned may exist or not.
 
-All planes, rows and snapshots must be those of the same state.
+All planes, rows and snapshots must belong to the same state.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ class RunHistory:
             self._check_ends(functions, processes, found, starts)
 
     def _is_disturbed(self) -> bool:
-        """Return whether a system call has failed in this part because of a simulated fault."""
+        """Return True if a simulated fault has caused a system call to fail in this part."""
         return self.chance.count["fault"] > self.faults
 
     def _numbered(self, number: int, one: Callable[[int], None]) -> Callable[[], None]:
@@ -159,7 +159,7 @@ class RunHistory:
             if error is None:
                 continue
             fine = isinstance(error, InputError) and ("in use" in str(error) or "--force" in str(error))
-            fine = fine or (self.in_place and "the state was lost" in str(error))  # because a process was killed
+            fine = fine or (self.in_place and "the state was lost" in str(error))  # after a kill in a pass in place
             fine = fine or (is_disturbed and isinstance(error, OutcropError | OSError))
             if starts and len(functions) > 1:  # a new start may remove the run while other processes read it
                 fine = fine or isinstance(error, InputError | StorageError)
@@ -202,7 +202,7 @@ class RunHistory:
                     self.expected.begin(number, ABSENT)
                     self._assign(number, state, self._some_names())
             except OutcropError:
-                if state is None or not state.has_values:  # otherwise only links to the values are missing
+                if state is None or not state.has_values:  # in all other cases, only links to the values are missing
                     self.expected.withdraw(number, ABSENT)
                 raise
             self._advance(number, state)
@@ -267,7 +267,7 @@ class RunHistory:
             self.expected.announce(number, one)
 
     def _ways(self, now: Content, names: list[str], state_names: list[str], value: int) -> list[Content]:
-        """Return the contents that the run may have while a process assigns arrays, in the order in which they
+        """Return the contents that the run may have while a process assigns arrays. They are in the order in which they
         appear."""
         if now.phase == NEW:
             return [now.with_arrays(names, value, phase="ready")]
@@ -373,7 +373,7 @@ class RunHistory:
                     raise
 
     def _find(self, manifest: Manifest) -> Content:
-        """Return the allowed content that belongs to a manifest."""
+        """Return the content that the run must have according to its manifest."""
         names = tuple(sorted(manifest.filled))
         for one in self.expected.seen:
             if (one.identity, one.phase, one.step, one.generation, tuple(name for name, _ in one.arrays)) == (

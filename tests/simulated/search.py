@@ -1,4 +1,4 @@
-"""Run many histories, one after the other. If a history fails, show how to repeat it."""
+"""Run many histories, one after another. If a history fails, show how to repeat it."""
 
 from __future__ import annotations
 

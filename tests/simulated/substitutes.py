@@ -1,4 +1,5 @@
-"""Substitutes for C++ code. With these, stores and snapshots of the engine also use the simulated system."""
+"""Substitutes for C++ code. With these substitutes, stores and snapshots of the engine also use the simulated
+system."""
 
 from __future__ import annotations
 

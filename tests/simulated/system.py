@@ -1,4 +1,4 @@
-"""Simulate the system calls of `outcrop.durable.SYSTEM` and a disk. Processes can be killed, and the power can fail.
+"""Simulate a disk and the system calls of `outcrop.durable.SYSTEM`. Processes can be killed, and the power can fail.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ class Opened:
 
 
 class SimulatedSystem:
-    """One machine with one file system. `trace` is None, or a list to which each call adds a line. Calls outside `run`
-    have no random events: they only prepare or examine the disk.
+    """One machine with one file system. `trace` is None, or a list to which each call adds a line. Calls outside the
+    method `run` have no random events, because they only prepare or examine the disk.
     """
 
     def __init__(self, chance: Chance, trace: list[str] | None = None) -> None:
@@ -99,8 +99,8 @@ class SimulatedSystem:
             number = errno.ENOSPC if needs_room and self._random.random() < 0.5 else errno.EIO
             if name in ("write", "read") and self._random.random() < 0.5:
                 self._next, self._what = self.calls + 1, ""
-                return  # `_some` makes the call incomplete instead
-            self.chance.faults = 0.0  # no further fault until rates are set again
+                return  # instead of an error, `_some` makes the call incomplete
+            self.chance.faults = 0.0  # no other fault happens until the rates are set again
             self._look_ahead()
             self.chance.count[what] += 1
             self._note(name, arguments, f"{os.strerror(number)} in ")
@@ -113,7 +113,7 @@ class SimulatedSystem:
         if not what:
             return
         if what in ("kill", "crash") and self._random.random() < 0.3 and not self._after_rename:
-            self._after_rename = what  # delay the event until shortly after the next rename
+            self._after_rename = what  # the event happens shortly after the next rename
             return
         self.chance.count[what] += 1
         if what == "switch":

@@ -44,8 +44,8 @@ def test_a_bug_in_the_protocol_of_arrays_is_found(mutation: Mutation) -> None:
 
 
 def test_a_seed_always_gives_the_same_history() -> None:
-    """Check that a history is the same in each process. The order of sets differs from process to process, and must not
-    affect a history. Otherwise a failure cannot be repeated.
+    """Check that a seed gives the same history in each process. The order of the elements of a set differs from process
+    to process, but it must not affect a history. Otherwise, a failure cannot be repeated.
     """
     digests = {
         subprocess.run(
