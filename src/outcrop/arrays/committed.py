@@ -93,13 +93,12 @@ class Committed(ArrayStorage):
                 self._folder = Directory.open(path.absolute())
                 undo.callback(self.close)
                 reads_only = self._hold(spec.access)
-                # If the constructor fails, new folders that are empty are removed. The folder is still locked at that
-                # time.
+                # If the constructor fails, new folders that are empty are removed while the folder is still locked.
                 undo.callback(remove_made, made)
                 records, problems = self._look(spec)
                 if not reads_only:
-                    # An earlier process may have been killed after it renamed a record and before it flushed the
-                    # folder.
+                    # If a process was killed between renaming a record and flushing the folder, the new record may not
+                    # be durable yet. Therefore the folder is flushed again.
                     self._folder.flush()
                 if not records:
                     undo.callback(_remove_files, self._folder)

@@ -187,7 +187,7 @@ class Stencil:
 
     @cached_property
     def radii(self) -> tuple[int, int, int]:
-        """The largest offset of any stage along z, y and x. A fixed rim has this thickness."""
+        """Three numbers: the largest offset of all stages along z, y and x. A fixed rim has this thickness."""
         every = [self.min_radii, *(stage.radii for stage in self.stages)]
         return tuple(max(radii[axis] for radii in every) for axis in range(3))  # type: ignore[return-value]
 

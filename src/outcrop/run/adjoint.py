@@ -4,8 +4,8 @@ step.
     forward run    state 0 ──► step 1 ──► ... ──► step N        sources are added, receivers record after each step
     adjoint run    adjoint 0 ◄── step N ◄── ... ◄── adjoint N   residuals are added, sources record before each step
 
-The adjoint run begins with adjoint N. It is the sum of two parts: the given derivative by the last state, and the
-residuals of step N. Each adjoint step goes back by one step of the forward run. Then it adds the residuals of the
+The adjoint run begins with adjoint N. Adjoint N is the sum of two parts: the given derivative by the last state, and
+the residuals of step N. Each adjoint step goes back by one step of the forward run. Then it adds the residuals of the
 forward step that it has reached. Before each adjoint step, the adjoint is read at the cells of each source. This value
 is the gradient by the value of the source in the forward step.
 

@@ -76,7 +76,7 @@ class Snapshots:
     """Keeps the values of `fields` after steps 0, every, 2 * every, ... The results are `sim.snapshots[field]` and the
     Zarr group snapshots.zarr.
 
-    Without `fields`, all updated fields are kept. Step 0 means the initial values, which the first pass keeps. With
+    Without `fields`, all updated fields are kept. Step 0 means the initial values, which the first pass stores. With
     `initial=False`, the initial values are not kept. `box` is a slice, in cells, for each axis. Without `box`, the
     whole grid is kept. `time_units` are the units of the coordinate `time`, such as "s". This coordinate exists when
     the stencil has a parameter dt.

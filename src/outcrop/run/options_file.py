@@ -130,7 +130,7 @@ def write_options(options: RunOptions, name: str | Path) -> None:
 
 
 def _plain(name: str, value: Any) -> Any:
-    """Return `value` as a value that TOML can express. Raises InputError if this is impossible."""
+    """Convert `value` to a value that TOML can express. Raises InputError if TOML cannot express it."""
     if isinstance(value, (str, bool, int, float)):
         return value
     if isinstance(value, Path):

@@ -333,8 +333,8 @@ def _product(product: sympy.Expr) -> sympy.Expr:
 
 
 def _cancels(factor: sympy.Expr, term: sympy.Expr) -> bool:
-    """Return True if a base occurs in the numerator of one expression and in the denominator of the other
-    expression."""
+    """Return True if the numerator of one expression and the denominator of the other expression have a common
+    factor."""
     powers = term.as_powers_dict()
     return any(
         not base.is_Number and exponent.could_extract_minus_sign() != powers[base].could_extract_minus_sign()

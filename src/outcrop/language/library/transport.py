@@ -40,11 +40,11 @@ def heat(ndim: int = 3, order: int = 2, *, equal_spacing: bool = True) -> Stenci
     `order` 2, 4, ... 16.
 
     The update is u' = u + dt kappa (sum over the axes of the second differences). This is forward Euler, of first order
-    in time and of `order` in space. Field: u (any unit, say K). Parameters: kappa (m^2/s), dt (s), h (m), or dz, dy, dx
-    without `equal_spacing`. The stencil is stable for dt kappa ndim s / h^2 <= 2. Here s is the largest symbol of the
-    second difference: 4, 16/3, 6.04, 6.50, ... 7.43 for order 2, 4, 6, 8, ... 16. For order 2 in 3-D, the limit is dt
-    <= h^2 / (6 kappa). Source: R. Courant, K. Friedrichs, H. Lewy, Math. Ann. 100, 32, 1928; weights: B. Fornberg,
-    Math. Comp. 51, 699, 1988.
+    in time and of `order` in space. Field: u (any unit, for example K). Parameters: kappa (m^2/s), dt (s), h (m), or
+    dz, dy, dx without `equal_spacing`. The stencil is stable for dt kappa ndim s / h^2 <= 2. Here s is the largest
+    symbol of the second difference: 4, 16/3, 6.04, 6.50, ... 7.43 for order 2, 4, 6, 8, ... 16. For order 2 in 3-D, the
+    limit is dt <= h^2 / (6 kappa). Source: R. Courant, K. Friedrichs, H. Lewy, Math. Ann. 100, 32, 1928; weights: B.
+    Fornberg, Math. Comp. 51, 699, 1988.
 
     The update adds differences to the centre, so a constant state stays constant to the last bit.
     """

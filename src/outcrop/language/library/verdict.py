@@ -103,8 +103,8 @@ def _shortened(step: float, limit: Limit) -> str:
 
 
 def weights(stencil: Stencil, values: Mapping[str, float]) -> dict[tuple[int, int, int], float] | None:
-    """Return the weight of each neighbour. Return None if the update is not a linear combination with fixed weights and
-    without a constant.
+    """Return the weight of each neighbour. The update must be a linear combination with fixed weights and without a
+    constant. For other updates, return None.
     """
     if len(stencil.fields) > 1 or len(stencil.stages) > 1 or stencil.signals:
         return None

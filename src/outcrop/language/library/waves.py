@@ -30,12 +30,12 @@ def acoustic(ndim: int = 3, order: int = 8, *, sponge: bool = False, equal_spaci
 
         u' = u_previous + (2 (u - u_previous) + dt^2 v^2 lap u) / (1 + damp dt/2)
 
-    Fields: u (any unit, say Pa), the read-only v (m/s), and with `sponge` the read-only damp (1/s, made by the function
-    `sponge`). Devito's damping field is damp / v^2. Parameters: dt (s), h (m), or dz, dy, dx without `equal_spacing`.
-    The stencil is stable for dt v <= 2 h / sqrt(ndim s). Here s is 4, 16/3, 6.04, 6.50, ... 7.43 for order 2, 4, 6, 8,
-    ... 16. Damping does not lower this limit. Source: M. A. Dablain, Geophysics 51, 54, 1986. The sponge is from C.
-    Cerjan et al., Geophysics 50, 705, 1985. The damping term in the equation is from J. Sochacki et al., Geophysics 52,
-    60, 1987.
+    Fields: u (any unit, for example Pa), the read-only v (m/s), and with `sponge` the read-only damp (1/s, made by the
+    function `sponge`). Devito's damping field is damp / v^2. Parameters: dt (s), h (m), or dz, dy, dx without
+    `equal_spacing`. The stencil is stable for dt v <= 2 h / sqrt(ndim s). Here s is 4, 16/3, 6.04, 6.50, ... 7.43 for
+    order 2, 4, 6, 8, ... 16. Damping does not lower this limit. Source: M. A. Dablain, Geophysics 51, 54, 1986. The
+    sponge is from C. Cerjan et al., Geophysics 50, 705, 1985. The damping term in the equation is from J. Sochacki et
+    al., Geophysics 52, 60, 1987.
     """
     require("acoustic", "ndim", ndim, (1, 2, 3))
     require("acoustic", "order", order, range(2, 17, 2))

@@ -159,8 +159,8 @@ class RunFolder(RunStorage):
             raise InputError(f"{self.path} was moved or deleted; open the run where it is now")
         if not shared:
             try:
-                # An earlier process may have been killed after it renamed the manifest and before it flushed the
-                # directory.
+                # If a process was killed between renaming the manifest and flushing the directory, the new manifest may
+                # not be durable yet. Therefore the directory is flushed again.
                 self._directory.flush()
             except OSError as error:
                 release(handles)
@@ -176,7 +176,7 @@ class RunFolder(RunStorage):
 
     def scratch(self, manifest: Manifest, count: int) -> AbstractContextManager[Sequence[ShardFile]]:
         for name in self._directory.names():
-            if name.startswith(SCRATCH):  # left by a process that was killed
+            if name.startswith(SCRATCH):  # a killed process has left this file
                 self._directory.remove(name)
         return scratch_in(self._directory, count)
 
