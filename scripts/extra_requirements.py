@@ -1,7 +1,7 @@
 """Print the requirements of one optional extra of pyproject.toml. For example, `extra_requirements.py lint` prints the
 requirements of the extra `lint`.
 
-With this list, `make` installs tools without installing Outcrop. Therefore `make lint` does not compile the extension.
+`make` uses this list to install tools without installing Outcrop. Therefore `make lint` does not compile the extension.
 """
 
 import sys
