@@ -54,8 +54,8 @@ def test_published_table() -> None:
 
 
 def test_the_least_of_the_table_is_chosen() -> None:
-    """Check that rank 1 and HBM are chosen, because they have the lowest cost. The parts of this cost add up to the
-    predicted time.
+    """Check that rank 1 and the tier HBM are chosen. This choice has the lowest cost, and the parts of the cost add up
+    to the predicted time.
     """
     placement = place(machine(), BYTES, 1, OPTIONS)
     (choice,) = placement.choices

@@ -287,8 +287,8 @@ def test_bad_input_is_one_line(
 def test_the_environment_holds_in_simulations_too(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Check that environment variables are used if no option is given. A wrong variable raises an error before anything
-    is printed.
+    """Check that environment variables are used if no option is given. If a variable is wrong, an error is raised
+    before anything is printed.
     """
     tiers = tmp_path / "tiers.toml"
     tiers.write_text(TIERS)

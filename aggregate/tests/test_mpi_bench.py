@@ -240,7 +240,7 @@ def test_workloads_have_the_names_of_simulations() -> None:
 
 
 def test_numbers_of_ranks() -> None:
-    """Check that a list of numbers of ranks is separated by commas. The default list has three numbers."""
+    """Check that the numbers of ranks in a list are separated by commas. The default list has three numbers."""
     assert ranks_of("2,16") == (2, 16) and ranks_of(None) == (4, 8, 16)
 
 

@@ -40,7 +40,7 @@ class AlignedMemory {
                                 : mmap(nullptr, asked, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (start == MAP_FAILED)
       throw InputError("cannot take " + std::to_string(size) + " bytes of memory: " + std::strerror(ENOMEM));
-    // Return the pages before the first 2 MiB boundary and the pages after the end to the system.
+    // Unmap the pages before the first 2 MiB boundary, and the pages after the end.
     const auto address = reinterpret_cast<std::uintptr_t>(start);
     const std::size_t before = round_up(address, huge_bytes) - address;
     data_ = static_cast<std::byte *>(start) + before;

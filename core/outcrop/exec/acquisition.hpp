@@ -151,7 +151,7 @@ class Samples {
 
 class Acquisition {
  public:
-  /// Prepares a pass of `steps` steps. Adds the number of bytes that snapshots write to `bytes_snapshots`. All
+  /// Prepares a pass of `steps` steps. Increases `bytes_snapshots` by the number of bytes that snapshots write. All
   /// arguments except the requests must outlive this object. Throws StorageError.
   Acquisition(const Grid &grid, const Window &window, const Fields &fields, const Stages &stages,
               AcquisitionRequests requests, long steps, std::atomic<std::uint64_t> &bytes_snapshots);

@@ -36,7 +36,7 @@ namespace outcrop {
 // The actions of a plan. plan/actions.py has the same list and explains each action in detail. plan/validate.py proves
 // that a list of actions is legal before the executor gets the list.
 
-/// Starts a block. The actions that follow apply to this block. Slots hold the cells `frame` of their planes, and plane
+/// Starts a block. The actions that follow apply to this block. A slot holds the cells `frame` of its plane, and plane
 /// z is in slot (z + shift) mod ring. The block computes the checksums of the cells `own`.
 struct BlockAction {
   Rectangle frame;
@@ -69,7 +69,7 @@ struct CopyAction {
   Rectangle cells, own;
 };
 
-/// Updates levels 1 .. levels of the slab zeta0 <= zeta < zeta1. Only cells inside `region` are updated.
+/// Updates the levels 1 to `levels` of the slab zeta0 <= zeta < zeta1. Only cells inside `region` are updated.
 struct UpdateAction {
   long zeta0, zeta1, levels;
   UpdateRegion region;

@@ -48,7 +48,7 @@ class ExactSum {
 
   void add(double value);
 
-  /// Adds `count` <= `at_once` numbers, and sets the numbers in `values` to zero.
+  /// Adds `count` numbers, at most `at_once`. Sets the numbers in `values` to zero.
   void add(double *values, std::size_t count);
   void add(const ExactSum &other);
 

@@ -41,8 +41,9 @@ class UpdateMeter {
   UpdateMeter(const Grid &grid, Stages stages, ThreadPlacement placement, std::size_t rings, long ring_planes);
 
   /// Updates `repeats` slabs of `slab_planes` planes and `levels` levels. Before the measurement, one more slab is
-  /// updated to warm up the caches. Returns the cell updates per second of each slab. The slots of the block hold
-  /// `frame`, and the block updates `region`. Throws InputError if the slabs need more memory than the window has.
+  /// updated to warm up the caches. Returns the cell updates per second of each slab. Each slot holds the cells `frame`
+  /// of a plane, and only the cells `region` are updated. Throws InputError if the slabs need more memory than the
+  /// window has.
   std::vector<double> measure(const Tiling &tiling, long levels, long slab_planes, const Rectangle &frame,
                               const UpdateRegion &region, int repeats);
 

@@ -103,10 +103,10 @@ inline std::array<Rectangle, 2> unfolded(const Grid &grid, const Rectangle &fold
 }
 
 struct Field {
-  bool read_only = false;  ///< no stage updates this field
+  bool read_only = false;  ///< true if no stage updates this field
   bool two_copies = false;
-  bool has_previous = false;  ///< both copies are arrays on disk
-  bool flips = false;         ///< after each step, the other copy holds the newest value
+  bool has_previous = false;  ///< true if both copies are arrays on disk
+  bool flips = false;         ///< true if, after each step, the other copy holds the newest value
 };
 
 /// A value of a field. Each value has a ring in memory and an array on disk.

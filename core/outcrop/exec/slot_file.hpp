@@ -11,8 +11,8 @@
 // call write_changed() again.
 //
 // If the file allows direct I/O, tiles are written past the page cache, directly from the memory of the array. Several
-// tiles are written at the same time. If the file is in persistent memory, tiles are copied to it, and their cache
-// lines are written back.
+// tiles are written at the same time. If the file is in persistent memory, tiles are copied to the file, and the cache
+// lines of the copies are written back.
 #pragma once
 
 #include <cstddef>

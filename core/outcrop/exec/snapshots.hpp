@@ -60,7 +60,7 @@ struct StagingSizes {
   std::size_t slots = 64, slot_bytes = 256 << 10;
 };
 
-/// The bytes begin <= i < end of a file.
+/// A range of bytes of a file: all bytes i with begin <= i < end.
 struct ByteRange {
   std::uint64_t begin = 0, end = 0;
 };
@@ -151,8 +151,8 @@ struct Snapshot {
 /// Writes the snapshots of a pass. All arguments must outlive this object.
 class Snapshots {
  public:
-  /// Opens the files with the backend of this name. Adds the number of bytes that are written to `bytes`. Throws
-  /// StorageError.
+  /// Opens the files with the backend of this name. Increases `bytes` by the number of bytes that snapshots write.
+  /// Throws StorageError.
   Snapshots(const Grid &grid, const Window &window, const Fields &fields, std::vector<Snapshot> snapshots,
             const std::string &backend, StagingSizes sizes, std::atomic<std::uint64_t> &bytes);
 

@@ -3,7 +3,7 @@
 // zeta.
 //
 // Diamonds (after Bondhugula and Malas): the tiles of row q have their centres at level q*D. The centres are 2*r*D rows
-// apart, and odd rows of tiles are shifted by r*D. A tile has the rows |y - centre| < r*(D - |level - q*D|).
+// apart, and odd rows of tiles are shifted by r*D. A tile has the rows with |y - centre| < r*(D - |level - q*D|).
 //
 //     level
 //      2D   |\    /\    /\    /|     q = 2     a tile needs only the two tiles below that touch it.
@@ -66,10 +66,10 @@ struct Tile {
   std::vector<std::size_t> needs{};  ///< the tiles that must be finished before this one
 };
 
-/// Returns diamonds for levels 1 .. levels over `rows` rows. In the result, a tile comes after the tiles that it needs.
-/// `diamond` is D >= 1. An update depends on values up to `skew` rows away at the level below. `threads` is the number
-/// of threads that share the tiles between two edges. `begin` has the rows at which diagonals begin: at least one row,
-/// in ascending order.
+/// Returns diamonds for the levels 1 to `levels` and for `rows` rows. In the result, a tile comes after the tiles that
+/// it needs. `diamond` is D >= 1. An update reads values of the level below that are up to `skew` rows away. `threads`
+/// is the number of threads that share the tiles between two edges. `begin` has the rows at which diagonals begin: at
+/// least one row, in ascending order.
 std::vector<Tile> diamond_tiles(long levels, long rows, long skew, long diamond, unsigned threads,
                                 const std::vector<long> &begin = {0});
 
@@ -84,8 +84,8 @@ struct Chunks {
 /// after the tiles that it needs.
 std::vector<Tile> band_tiles(long levels, long rows, long height, const Chunks &chunks, unsigned threads);
 
-/// Returns tiles that have one level and all `rows` rows of a chunk. An update depends on values up to `skew` planes
-/// away at the level below.
+/// Returns tiles that have one level and all `rows` rows of a chunk. An update reads values of the level below that are
+/// up to `skew` planes away.
 std::vector<Tile> chunk_sweep_tiles(long levels, long rows, long skew, const Chunks &chunks);
 
 /// Returns tiles that have one level and `rows_per_block` rows.

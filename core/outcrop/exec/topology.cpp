@@ -104,8 +104,8 @@ void list_processors(NumaNode &node, hwloc_topology_t topology, hwloc_const_bitm
 }
 
 // Returns the memory of all nodes. Memory that is near to only a few processors comes before memory that is near to
-// many. If the same processors have several kinds of memory, ordinary memory comes first, because the system gives it
-// the lowest number.
+// many processors. If the same processors have several kinds of memory, ordinary memory comes first, because the system
+// gives it the lowest number.
 std::vector<hwloc_obj_t> memory_from_near_to_far(hwloc_topology_t topology) {
   std::vector<hwloc_obj_t> memory;
   hwloc_obj_t next = nullptr;

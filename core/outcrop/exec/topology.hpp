@@ -76,8 +76,8 @@ std::vector<MemoryNode> memory_nodes(const std::string &description = "");
 /// or HWLOC_XMLFILE is set.
 bool is_this_system();
 
-/// Returns a topology described in hwloc's notation, for tests. `allowed` is a list of processors ("0-3,8"), or empty
-/// for all processors. Throws InputError if hwloc does not understand the description.
+/// For tests: returns the topology that a text in hwloc's notation describes. `allowed` is a list of processors
+/// ("0-3,8"), or empty for all processors. Throws InputError if hwloc does not understand the description.
 Topology synthetic_topology(const std::string &description, const std::string &allowed = "");
 
 /// Binds the calling thread to a processor until the destructor runs. Does nothing if no processor is given, or if the
@@ -131,7 +131,7 @@ struct ThreadPlacement {
 /// Returns a placement on one node, where the system may run each thread on any processor.
 ThreadPlacement unbound(unsigned threads);
 
-/// Distributes `threads` >= 1 threads over all nodes of a topology. Does not bind the threads.
+/// Distributes `threads` threads, at least one, over all nodes of a topology. Does not bind the threads.
 ThreadPlacement spread(const Topology &topology, unsigned threads);
 
 /// Places `threads` threads on this system, or on the topology `synthetic` if `synthetic` is not empty. Throws

@@ -1,27 +1,27 @@
 // Transfers planes between files and rings. The classes of this file determine the place of planes on disk, the order
 // of transfers, and the checksums.
 //
-// Transfers keeps a state for each slot. The transfers of a slot form a chain: each transfer starts after the transfer
-// before it. So when the last transfer of the chain is complete, all of them are complete. One block may write a plane
-// to disk, and another block may read the plane back. If every plane has its own slot, both transfers use the same
-// slot. So the chain also keeps these two transfers in order. Blocks that shift their planes read only fringes of each
-// other. A fringe is read only after it has been written.
+// The class Transfers keeps a state for each slot. The transfers of a slot form a chain: each transfer starts after the
+// transfer before it. So when the last transfer of the chain is complete, all of them are complete. One block may write
+// a plane to disk, and another block may read the plane back. If every plane has its own slot, both transfers use the
+// same slot. So the chain also keeps these two transfers in order. Blocks that shift their planes read only fringes of
+// each other. A fringe is read only after it has been written.
 //
 // An array of fringes stores, plane by plane, some rows of each ring of the updated fields:
 //
 //     | plane 0: ring a | ring b | ... | plane 1: ring a | ...        each ring has fringe_rows rows
 //
-// PlaneSums computes the checksums of planes in parts, while the rows are in a cache. The update of level 1 reads rows
-// whose bytes came from the disk. The update of the last level writes rows whose bytes go to the disk. At the time of
-// these updates, the rows are in the caches nearest to the core. So a checksum takes only a third of the time that it
-// takes if the rows are in memory. CRCs are linear. To get the CRC of a plane, the CRC of each part is shifted by the
-// bytes that follow the part. The CRC of the plane is the exclusive or of the shifted CRCs. So the checksums of the
-// parts may be added in any order and by any thread:
+// The class PlaneSums computes the checksums of planes in parts, while the rows are in a cache. The update of level 1
+// reads rows whose bytes came from the disk. The update of the last level writes rows whose bytes go to the disk. At
+// the time of these updates, the rows are in the caches nearest to the core. So a checksum takes only a third of the
+// time that it takes if the rows are in memory. CRCs are linear. To get the CRC of a plane, the CRC of each part is
+// shifted by the bytes that follow the part. The CRC of the plane is the exclusive or of the shifted CRCs. So the
+// checksums of the parts may be added in any order and by any thread:
 //
 //     |..part a..|....part b....|..part c..|        CRC = CRC(a) * x^(8|bc|) + CRC(b) * x^(8|c|) + CRC(c)
 //
-// Checks compares the computed checksums and seals of planes with the checksums and seals that were stored behind the
-// planes. Checks also stores checksums and seals behind the planes that are written to disk.
+// The class Checks compares the computed checksums and seals of planes with the checksums and seals that were stored
+// behind the planes. It also stores checksums and seals behind the planes that are written to disk.
 #pragma once
 
 #include <atomic>
@@ -195,7 +195,8 @@ class Checks {
   /// compared only once. Returns the damaged plane, if any.
   std::optional<Wrong> wrong(long z);
 
-  /// Writes checksum and seal behind plane z in its slot. Does nothing if some cells have not been added yet.
+  /// Writes the checksum and the seal behind plane z in the slot of the plane. Does nothing if some cells have not been
+  /// added yet.
   void finish_record(const ArrayRing &target, long z) const;
 
  private:

@@ -29,7 +29,7 @@ struct FileSpec {
   bool writable = false;
   std::uint64_t begin = 0;
   std::uint64_t size = 0;  ///< 0 means the whole file
-  bool scratch = false;    ///< never flushed, because the content of the file is not needed after the run
+  bool scratch = false;    ///< true: never flushed, because the content is not needed after the run
   bool direct = true;      ///< true: transfers may bypass the page cache
   int folder = -1;         ///< if not -1, the path is relative to this open folder and must not lead outside
   std::string label = "";  ///< names the file in messages instead of the path

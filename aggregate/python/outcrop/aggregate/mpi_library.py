@@ -219,7 +219,7 @@ class Launcher:
 
 def find_launcher() -> Launcher:
     """Return the launcher of mpi4py's MPI. Raises InputError if mpi4py or the launcher is missing."""
-    library = loaded_library(import_mpi(initialize=False))  # without MPI_Init, because only the version is read
+    library = loaded_library(import_mpi(initialize=False))  # MPI_Init is not needed to read the version
     wanted = OPEN_MPI if "Open MPI" in library.text else MPICH
     prefix = library.path.parent.parent / "bin"
     path = os.pathsep.join([str(prefix), sysconfig.get_path("scripts"), os.environ.get("PATH", "")])

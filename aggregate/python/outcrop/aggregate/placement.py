@@ -145,7 +145,7 @@ def place_best(
     machine: Machine, tallies: Tallies, domains: int, options: PlacementOptions, *, try_both: bool = True
 ) -> Placement:
     """Compare placements with `domains` domains, and with fewer domains, and return the fastest. To get fewer domains,
-    2, 4, 8, ... neighbouring domains are joined into one domain.
+    the function joins groups of 2, 4, 8, ... neighbouring domains. Each group becomes one domain.
 
     If `try_both` is true, also compares two ways to send: all ranks of a node send one message together, or each rank
     sends its own messages. Raises InputError if no tier has room for the buffers.

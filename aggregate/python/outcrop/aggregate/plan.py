@@ -4,7 +4,7 @@ aggregate.
     declare ──► Ranks ──► settings that all ranks agree on ──► nodes.known_machine ──► the core's plan
                                   an error at one rank is raised on all ranks
 
-Settings come from arguments, MPI info hints and the environment. The core has the table of all settings, in
+Settings come from arguments, MPI info hints and the environment. The table of all settings is in the core, in
 placement/settings.
 """
 

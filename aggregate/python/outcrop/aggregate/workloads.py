@@ -186,8 +186,8 @@ def tally(pattern: Pattern, domains: int) -> tuple[Tallies, int]:
 
 
 def _within(place: int, block: NDArray[np.intp], length: int) -> tuple[Counts, NDArray[np.bool_]]:
-    """Return, for each rank, the length of the part of its range before `place`, and whether `place` is inside the
-    range. Along the axis, each rank has a range of `length` cells.
+    """Return two values for each rank: how many cells of the rank's range are before `place`, and whether `place` is
+    inside the range. Along the axis, each rank has a range of `length` cells.
     """
     begin = block * length
     counts: Counts = np.clip(place - begin, 0, length)
