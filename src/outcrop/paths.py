@@ -93,7 +93,7 @@ def require_output(path: Path, name: str) -> None:
 
     These files are accepted: a regular file, a new file in a directory that exists or can be made, /dev/null, a
     terminal, and a pipe. This process must already have the pipe open, as for /dev/stdout or a shell's >(command).
-    Other pipes might have no reader, and writing to other devices might do harm.
+    Other pipes may have no reader, and writing to other devices can destroy data.
     """
     try:
         found = os.stat(path)

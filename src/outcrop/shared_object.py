@@ -49,8 +49,8 @@ def shared_object(kind: str, content: Sequence[str], build: Callable[[Path], Non
 
 def load_library(path: Path) -> ctypes.CDLL:
     """Load a file that `shared_object` has returned to this process or to another process of this user. The file is
-    checked first, and exactly the checked file is loaded. Raises InputError if the file is damaged or missing, if other
-    users may write it, and if the system cannot load it."""
+    checked first. No other file can be loaded in place of the checked file. Raises InputError if the file is damaged or
+    missing, if other users may write it, and if the system cannot load it."""
     with open_folder(path.parent.name, path.parents[2], make=False) as folder:
         if folder.read(path.name, MAX_BYTES) is None:
             raise InputError(f"{path} is damaged, or other users may write it: remove it, and try again")
@@ -66,7 +66,7 @@ def load_library(path: Path) -> ctypes.CDLL:
 
 
 def _keep(folder: CacheFolder, name: str, build: Callable[[Path], None]) -> None:
-    """Build in a temporary folder, then write the result into the cache with its seal."""
+    """Build a shared object in a temporary folder. Then write the shared object into the cache with its seal."""
     try:
         with tempfile.TemporaryDirectory(prefix="outcrop-build-") as scratch:
             os.chmod(scratch, 0o700)

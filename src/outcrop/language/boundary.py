@@ -1,7 +1,7 @@
 """Boundaries define the values beyond the sides of the grid.
 
 `fixed`      A rim as thick as the stencil's radius keeps its initial values.
-`mirror`     All cells are updated. Cell -1-k beyond a side has the value of cell k. So the gradient there is 0.
+`mirror`     All cells are updated. Cell -1-k beyond a side has the value of cell k. The gradient at the side is 0.
 `periodic`   All cells are updated. Beyond a side, the grid continues with the cells at the opposite side.
 """
 

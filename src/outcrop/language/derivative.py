@@ -65,7 +65,8 @@ class Tape:
         return operation.operands[0] if isinstance(operation, Apply) and operation.operator == "neg" else None
 
     def _exact(self, operator: Callable[[Fraction, Fraction], Fraction], a: int, b: int) -> int | None:
-        """Combine two constants if a float holds the exact result."""
+        """Return the position of the operator's result for two constants. Return None if a or b is not a constant, or
+        if no float holds the exact result."""
         first, second = self._value(a), self._value(b)
         if first is None or second is None:
             return None

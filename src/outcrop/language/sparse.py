@@ -178,7 +178,8 @@ def linear(
 
 
 def spread(cells: NDArray[np.int64]) -> Cells:
-    """Extend cells of shape (..., axes) to (..., 3) for z, y and x. Missing axes are 0."""
+    """Return cells of shape (..., axes) as an array of shape (..., 3) for z, y and x. Positions along missing axes are
+    0."""
     full = np.zeros((*cells.shape[:-1], 3), np.int64)
     full[..., PLACES[cells.shape[-1]]] = cells
     return full

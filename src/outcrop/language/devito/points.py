@@ -179,7 +179,8 @@ class Points:
 
 
 def _lowered(where: str, expression: Any, target: Any) -> Any:
-    """Evaluate an expression and its derivatives at the position of `target`."""
+    """Return the lowered form of an expression that is evaluated at the position of `target`. Derivatives in the
+    expression are evaluated, too. Raises InputError if Devito cannot evaluate the expression."""
     try:
         at = expression._eval_at(target).evaluate if hasattr(expression, "_eval_at") else expression
         return lower_exprs(at)
