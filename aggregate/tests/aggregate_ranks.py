@@ -98,7 +98,7 @@ def wrong_extents(folder: Path) -> None:
 
 
 def wrong_arrays(folder: Path) -> None:
-    """Pass an array that is too short to one rank. Check that no rank writes, that all ranks get the error, and that
+    """Give one rank an array that is too short. Check that no rank writes, that all ranks get the error, and that
     the next step works.
     """
     plan = agg.declare(WORLD, {"u": agg.contiguous(800 * RANK, 800)}, target=folder)
@@ -140,8 +140,8 @@ def own_error(folder: Path) -> None:
             file.write([values])
     except ValueError as error:
         print(f"left by {error!r}", flush=True)
-        # After the exception, mpi4py ends all ranks. Output that the launcher has not read before this end may be lost,
-        # so wait.
+        # After the exception, mpi4py ends all ranks. The launcher may then lose output that it has not read yet. So
+        # wait first.
         time.sleep(SECONDS_TO_BE_HEARD)
         raise
 

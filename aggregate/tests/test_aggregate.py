@@ -22,8 +22,8 @@ GIB = 2**30
 
 @pytest.mark.parametrize("seed", range(12))
 def test_files_are_what_numpy_would_write(tmp_path: Path, seed: int) -> None:
-    """Write runs, records and subarrays with small buffers, at a base that is not 0. Read them back into other arrays
-    and compare.
+    """Write runs, records and subarrays with small buffers, at a base that is not 0. Read the values back into other
+    arrays, and compare the arrays.
     """
     mine = pattern(seed, 1)[0]
     plan = agg.declare(None, [one.extents for one in mine], target=tmp_path, buffer=4096, buffers=2 + seed % 3)
@@ -159,8 +159,8 @@ def test_extents_say_what_they_are() -> None:
 
 
 def test_overlaps_are_refused_but_for_reading(tmp_path: Path) -> None:
-    """Check that the error for overlapping extents names the byte. A plan for reading may contain overlaps, but such a
-    plan cannot write.
+    """Check that the error for overlapping extents names a byte that two extents contain. A plan for reading may
+    contain overlaps, but such a plan cannot write.
     """
     twice = [agg.contiguous(0, 100), agg.contiguous(99, 10)]
     with pytest.raises(InputError, match=r"overlap at byte 99 .* rank 0"):
@@ -368,8 +368,8 @@ def test_plans_for_reading_are_made_by_settings_too(tmp_path: Path, monkeypatch:
 
 
 def test_files_of_nodes_are_merged(tmp_path: Path) -> None:
-    """Merge the files of all nodes by the function and by the command. The merged file has every byte, and the command
-    prints the number of bytes.
+    """Merge the files of all nodes by the function merge() and by the command `outcrop agg merge`. The merged file has
+    every byte, and the command prints the number of bytes.
     """
     plan, values = one_array(tmp_path)
     with agg.create(tmp_path / "file", plan, node_files=True) as file:

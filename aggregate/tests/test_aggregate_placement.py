@@ -142,7 +142,7 @@ def test_distances_of_the_wrong_length_are_refused() -> None:
 
 
 def test_errors_of_distances_come_out() -> None:
-    """Check that an exception of a provider of distances reaches the caller."""
+    """Check that the caller gets an exception that occurs in a provider of distances."""
 
     class Broken:
         def row(self, node: int) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""These tests compare simulated patterns with lists of the rank of each byte. They also check the table and the
+"""These tests compare simulated patterns with lists that give the rank of each byte. They also check the table and the
 command.
 """
 
@@ -55,8 +55,8 @@ write_latency = 1e-4
 
 
 def owners_of_s3d(pattern: S3d) -> np.ndarray:
-    """Return the rank of each byte of the file. To find the ranks, store in each cell of a grid the number of the
-    cell's rank.
+    """Return the rank of each byte of the file. To find the ranks, the function fills a grid. Each cell gets the number
+    of the rank that has the cell.
     """
     along, cells = pattern.ranks_along, pattern.cells
     grid = np.empty([a * c for a, c in zip(along, cells, strict=True)], np.int64)

@@ -122,7 +122,9 @@ def read_when_free(program: str, environment: dict[str, str], *files: str) -> st
 
 
 def test_a_rank_that_is_killed_loses_no_step_that_was_staged(prefix: Path, tmp_path: Path) -> None:
-    """Kill one rank by kill -9. All ranks must end. The next run must find every step whose write had returned."""
+    """Kill one rank by kill -9. All ranks must end. The next run must find every step whose write had returned before
+    the kill.
+    """
     program = str(tmp_path / "staged_program")
     succeed(compiler(), *WARNINGS, str(PROGRAMS / "staged_program.c"), *flags_of(prefix), "-o", program)
     environment = {

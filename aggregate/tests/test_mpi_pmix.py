@@ -1,4 +1,5 @@
-"""These tests check that Outcrop reads answers of PMIx as the headers of PMIx define them, and reports missing answers.
+"""These tests check that Outcrop reads answers of PMIx correctly, and that it reports missing answers. The headers of
+PMIx define the format of the answers.
 """
 
 from __future__ import annotations

@@ -71,8 +71,8 @@ StreamLoop find_stream_loop(const std::string &name);
 class MemoryMeter {
  public:
   /// Allocates three arrays of `array_bytes` each, which should be at least four times the last-level cache. If `nodes`
-  /// is not empty, these nodes take turns in providing the pages. Otherwise a page comes from the node of the thread
-  /// that first touches the page. Throws InputError if the system refuses.
+  /// is not empty, the pages come from these nodes alternately. Otherwise a page comes from the node of the thread that
+  /// first touches the page. Throws InputError if the system refuses.
   MemoryMeter(ThreadPlacement placement, std::size_t array_bytes, const std::vector<unsigned> &nodes);
 
   /// Runs the loop "read" (the sum of a), "write" (a = s) or a loop of STREAM on all threads. Returns the bytes per

@@ -22,8 +22,8 @@
 //
 // A page belongs to one node, and the pages of the window are huge (2 MiB). So parts begin at multiples of 2 MiB, and a
 // part loses or gains up to 1 MiB at each edge. Small pages avoid this difference, but make every access slower. If the
-// parts are smaller than a huge page, pages come from all nodes in turn. In this case, nodes own tiles, but no parts of
-// the memory.
+// parts are smaller than a huge page, pages come alternately from all nodes. In this case, nodes own tiles, but no
+// parts of the memory.
 #pragma once
 
 #include <atomic>

@@ -95,9 +95,9 @@ class BoundThread {
   hwloc_bitmap_s *former_ = nullptr;  // the processors to which the thread was bound before
 };
 
-/// Sets the nodes for pages that are not resident yet. Several nodes take turns in providing the pages. A single node
-/// provides the pages while it has free pages, and then other nodes provide them. Returns false if the system refuses,
-/// as containers often do.
+/// Sets the nodes for pages that are not resident yet. If several nodes are given, the pages come from these nodes
+/// alternately. If one node is given, the pages come from this node while it has free pages, and then from other nodes.
+/// Returns false if the system refuses, as containers often do.
 bool bind_memory(std::byte *data, std::size_t size, const std::vector<unsigned> &nodes);
 
 enum class Bind : unsigned char {

@@ -32,7 +32,7 @@ struct Tiling {
   long diamond = 0;      ///< D of the diamonds; bands have 2 D levels; 0 means plain sweeps
   long sweep_rows = 16;  ///< number of rows in a block of a plain sweep
   long planes = 2;       ///< number of planes that a kernel call updates, 1 .. max_planes
-  /// number of zetas in a chunk, for bands and sweeps over few rows; 0: the slab is divided along y
+  /// values of zeta in a chunk, for bands and sweeps over few rows; 0: the slab is divided along y
   long chunk = 0;
   static constexpr long max_planes = 4;
 };

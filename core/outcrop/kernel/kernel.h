@@ -25,7 +25,7 @@
  * A kernel may read memory before the first cell and behind the last cell of a plane: up to 64 bytes for each unit of
  * the radius in x, rounded up to whole vectors. The window keeps this memory readable.
  *
- * A kernel never allocates, locks or fails.
+ * A kernel never allocates memory, never takes a lock, and never fails.
  */
 #ifndef OUTCROP_KERNEL_H
 #define OUTCROP_KERNEL_H
