@@ -70,8 +70,8 @@ def is_there(path: str | os.PathLike[str]) -> bool:
 
 
 def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
-    """Open a regular file for reading. Raises InputError if `path` is not a regular file. This never waits, not even
-    for a pipe."""
+    """Open a regular file for reading. Raises InputError if `path` is not a regular file. This function never waits,
+    not even for a pipe."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except (OSError, ValueError) as error:

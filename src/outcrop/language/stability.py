@@ -13,7 +13,8 @@ The linear part of a program gives the weight of each load in each result:
     result = constant + sum of slope * load
 
 A linear update consists only of its linear part. Other updates are linearised at a uniform state, which has one value
-for each field. Their slopes are the derivatives at this state. A result that depends on an unknown value is NaN.
+for each field. The slopes of such an update are its derivatives at this state. A result that depends on an unknown
+value is NaN.
 """
 
 from __future__ import annotations

@@ -80,7 +80,7 @@ def _path(file: ShardFile) -> str:
 
 def _opened(file: ShardFile) -> int:
     """Open a shard for reading and return its descriptor. Raises StorageError if the path is not a regular file. This
-    never waits, not even for a pipe."""
+    function never waits, not even for a pipe."""
     if isinstance(file, FileBeneath):
         return _core.open_beneath(*file)
     descriptor = os.open(_path(file), os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)

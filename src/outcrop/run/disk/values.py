@@ -9,8 +9,8 @@ This table shows how new values are assigned to an array:
     array only read         before the first step: written again,       written in place
                             and without values in the meantime
 
-Therefore an array has complete values as long as the manifest lists the array in `filled`. Indexing reads only the
-selected planes.
+An array has complete values as long as the manifest lists the array in `filled`. Indexing reads only the selected
+planes.
 """
 
 from __future__ import annotations

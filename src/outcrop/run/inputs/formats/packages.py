@@ -77,8 +77,8 @@ def open_netcdf(path: Path, variable: str, cache_bytes: int) -> InputArray:
 
 @contextmanager
 def _deletions_are_silent() -> Iterator[None]:
-    """Suppress tracebacks of errors in destructors. If h5netcdf cannot open a file, it prints such a traceback when its
-    object for the file is deleted."""
+    """Suppress tracebacks of errors in destructors. If h5netcdf cannot open a file, such a traceback is printed when
+    Python deletes the object for this file."""
     hook, sys.unraisablehook = sys.unraisablehook, lambda unraisable: None
     try:
         yield
