@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import resource
 import shutil
 import time
 from collections.abc import Callable
@@ -297,6 +298,18 @@ def test_no_room_is_refused_with_the_number_that_fits(tmp_path: Path) -> None:
         oc.Trajectory(tmp_path / "a", SHAPES, states=1000, limit=5)
     with pytest.raises(BudgetError, match="of memory are free"):
         oc.Trajectory(tmp_path / "a", {"u": (1 << 40,)}, states=3)
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_disk_that_refuses_a_file_leaves_nothing(tmp_path: Path) -> None:
+    """Checks that new files and directories are removed if the system refuses to allocate a file."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, before[1]))
+    try:
+        with pytest.raises(StorageError, match=r"allocate failed: .*u/c\.0\.0.*: File too large"):
+            oc.Trajectory(tmp_path / "new" / "a", {"p": 7, "u": 1 << 20}, states=3, overflow=[tmp_path / "b"])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert os.listdir(tmp_path) == []
 
 

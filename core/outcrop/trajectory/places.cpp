@@ -131,6 +131,12 @@ std::filesystem::path nearest_existing(std::filesystem::path path) {
   return path;
 }
 
+void require_empty(const std::string &path) {
+  std::error_code error;
+  if (!std::filesystem::is_empty(path, error))
+    throw InputError("directory " + path + " is not empty; give a new one, or open the trajectory in it");
+}
+
 // Checks a directory without changing anything. Returns the absolute path.
 std::string checked(const std::string &given) {
   const bool printable = std::ranges::all_of(given, [](char c) { return static_cast<unsigned char>(c) >= 0x20; });
@@ -144,8 +150,7 @@ std::string checked(const std::string &given) {
     throw InputError("directory " + given + " cannot be made: " + existing.string() + " is a file");
   if (access(existing.c_str(), W_OK | X_OK) != 0)
     throw InputError("directory " + given + " cannot be written: no permission in " + existing.string());
-  if (existing == path && !std::filesystem::is_empty(path, error))
-    throw InputError("directory " + given + " is not empty; give a new one, or open the trajectory in it");
+  if (existing == path) require_empty(path.string());
   return path.string();
 }
 
@@ -237,8 +242,10 @@ Places Places::create(const StateLayout &layout, std::uint64_t states, std::uint
     for (const Room &one : found) {
       const std::vector<std::filesystem::path> more = make_directory(one.path);
       made.insert(made.begin(), more.begin(), more.end());
-      places.folders_.push_back({one.path, open_folder(one.path), {}, false});
-      lock(places.folders_.back().handle.get(), one.path);
+      Descriptor folder = open_folder(one.path);
+      lock(folder.get(), one.path);
+      require_empty(one.path);  // another process may have made a trajectory since the check
+      places.folders_.push_back({one.path, std::move(folder), {}, false});
     }
     places.make_files();
     places.commit({});
