@@ -38,7 +38,7 @@ def first_step_is_whole(folder: Path) -> None:
 @pytest.mark.parametrize("whom", ["aggregator", "other"])
 def test_a_killed_rank_ends_all_others(tmp_path: Path, whom: str, on_node: int) -> None:
     """Kill a rank. The other ranks must end, either by an error that names the killed rank, or because mpirun ends
-    them. In one case, all ranks are on the same node. In the other cases, they are on several nodes.
+    them. In some cases, all ranks are on the same node. In the other cases, they are on several nodes.
     """
     kill_one(tmp_path, whom, RANKS_ON_NODE=str(on_node))
     first_step_is_whole(tmp_path)
