@@ -105,8 +105,8 @@ def measure(
     """Return all outcomes of each variant. In a child process, print the outcome of the child's variant and return
     None.
 
-    `prepare` makes the files that the variants share. Their folder is a new folder inside the given directory, and is
-    removed at the end. If `prepare` changes options, all variants get the changed options.
+    `prepare` makes the files that the variants share. The files are in a new folder inside the given directory. This
+    folder is removed at the end. If `prepare` changes options, all variants get the changed options.
     """
     if given.variant is not None:
         try:

@@ -1,4 +1,4 @@
-"""Run a command under several builds of MPI, each in an environment of its own.
+"""Run a command under several builds of MPI. Each build has its own environment.
 
     mpi_builds.py install [BUILD ...]            Install these builds, or all builds, unless they are installed.
     mpi_builds.py run BUILD|all RANKS COMMAND    Run COMMAND on RANKS ranks, with one build after the other.
@@ -31,8 +31,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = Path(os.environ.get("OUTCROP_MPI_BUILDS") or ROOT / "build" / "mpi")
 
-# The flags allow more ranks than cores. They also allow the user root, because programs in containers usually run as
-# root.
+# The flags allow more ranks than cores. The flags also allow the user root, because programs in containers usually run
+# as root.
 OPEN_MPI_FLAGS = ("--oversubscribe", "--bind-to", "none", *(("--allow-run-as-root",) if os.geteuid() == 0 else ()))
 
 
@@ -57,8 +57,8 @@ class Build:
         return self.home / ".installed"
 
     def where(self, program: str) -> str:
-        """Return the path of a program of this build. It is in the environment of the build, or in /usr/bin if system
-        packages install the build."""
+        """Return the path of a program of this build. The program is in the environment of the build, or in /usr/bin if
+        system packages install the build."""
         return str(self.home / "bin" / program) if not self.debian_packages else f"/usr/bin/{program}"
 
     @property
