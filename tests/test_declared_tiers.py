@@ -26,7 +26,7 @@ flush_latency = 0
 
 
 def test_what_is_declared_is_what_the_tier_has(tmp_path: Path) -> None:
-    """Checks that a tier has its declared values. The bytes of files that already exist count in a quota.
+    """Checks that a tier has its declared values. Files that already exist count against a quota.
 
     Values that are not declared come from the file system or from a measurement.
     """
@@ -44,7 +44,8 @@ def test_what_is_declared_is_what_the_tier_has(tmp_path: Path) -> None:
 
 
 def test_a_directory_that_is_elsewhere_is_no_error(tmp_path: Path) -> None:
-    """Checks that a declared directory may be missing, because one file is used on all machines of a cluster."""
+    """Checks that a declared directory may be missing, because all machines of a cluster may use the same file of
+    tiers."""
     (tier,) = parse_tiers(f'[scratch]\ndirectory = "{tmp_path}/none"\ncapacity = "1GiB"', "tiers.toml")
     assert (tier.capacity_bytes, tier.free_bytes) == (0, 0)
     assert "no such directory" in tier.note
@@ -103,7 +104,7 @@ def test_where_the_file_is_looked_for(tmp_path: Path, monkeypatch: pytest.Monkey
     """Checks which file of tiers is used: first the file that the option names, then the file of the environment
     variable, then the user's own file.
 
-    If one of the first two is given, this file must exist.
+    If the option or the environment variable names a file, this file must exist.
     """
     monkeypatch.delenv("OUTCROP_TIERS", raising=False)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
@@ -145,8 +146,8 @@ NO_FILES: dict[str, tuple[Callable[[Path], object], str]] = {
 def test_what_is_no_file_of_tiers_is_one_line(
     make: Callable[[Path], object], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Checks that a path is refused if it is not a small text file. The path may come from an option, from the
-    environment variable or from the user's folder. Files without an end, such as /dev/zero, are not read.
+    """Checks that a path is refused if it does not lead to a small text file. The path may come from an option, from
+    the environment variable or from the user's folder. Outcrop does not read files without an end, such as /dev/zero.
     """
     path = tmp_path / "outcrop" / "tiers.toml"
     path.parent.mkdir()
@@ -190,7 +191,7 @@ def test_a_quota_holds_for_paths(scratch: Path) -> None:
 
 def test_stream_is_measured_where_it_was_asked_for(scratch: Path) -> None:
     """Checks that a benchmark runs in the directory that the user names, and respects the quota of this directory.
-    Declared tiers that are missing on this machine do not matter.
+    Declared tiers that are missing on this machine have no effect.
     """
     tier = find_tier(scratch / "inner", None)
     assert (tier.name, tier.directory) == ("scratch", scratch / "inner")

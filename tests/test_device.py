@@ -1,7 +1,7 @@
 """Check runs on block devices: their bits, their bytes, their locks, and their state after a kill.
 
-The tests in test_device*.py use plain files as images of devices, and `is_block_device` accepts these files. Exclusive
-opening and sector sizes need a real device, so test_raw_device.py tests them.
+The tests in test_device*.py use plain files as images of devices, and `is_block_device` accepts these files. Only real
+devices have sector sizes and can be opened exclusively, so test_raw_device.py tests these two properties.
 """
 
 import multiprocessing
@@ -35,8 +35,8 @@ KILLS = int(os.environ.get("OUTCROP_KILLS", "20"))
 
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_a_run_on_devices_has_the_bits_and_bytes_of_one_in_directories(tmp_path: Path, count: int) -> None:
-    """Checks that a run on devices stores the same bytes as a run in directories, after a header. So a shard that is
-    copied from a device into a file is a valid Zarr shard.
+    """Checks that a run on devices stores a header, and after it the same bytes as a run in directories. So a shard
+    that is copied from a device into a file is a valid Zarr shard.
     """
     devices = [make_image(tmp_path / f"{index}.img") for index in range(count)]
     folders = [tmp_path / f"{index}.oc" for index in range(count)]
@@ -96,8 +96,8 @@ def test_regions_are_apart_aligned_and_behind_the_header(devices: int, in_place:
 @pytest.mark.parametrize("count", [1, 2])
 @pytest.mark.parametrize("in_place", [False, True])
 def test_all_arrays_of_a_run_live_on_devices(tmp_path: Path, count: int, in_place: bool) -> None:
-    """Checks that a device holds all arrays, including previous values and fields that are only read. One commit covers
-    all arrays.
+    """Checks that a device holds all arrays, including previous values and read-only fields. One commit covers all
+    arrays.
     """
     u, m = oc.Field("u"), oc.Field("m")
     update = 2 * u[0, 0, 0] - u.previous[0, 0, 0] + m[0, 0, 0]
@@ -145,8 +145,8 @@ def test_a_start_that_is_refused_leaves_no_run(tmp_path: Path) -> None:
 
 
 def test_a_run_replaced_meanwhile_is_not_written(tmp_path: Path) -> None:
-    """Checks that a process cannot write planes or a manifest to a device after another run has replaced its run
-    there."""
+    """Checks that a process cannot write planes or a manifest to a device if another run has replaced the run of this
+    process on the device."""
     device = make_image(tmp_path / "a.img")
     old = create(device)
     old.commit(0)

@@ -18,8 +18,8 @@ pytestmark = pytest.mark.usefixtures("images")
 
 
 def test_a_run_on_which_something_else_was_put_is_not_written(tmp_path: Path) -> None:
-    """Checks that Outcrop does not continue a run if metadata of another program has appeared on its device. Such
-    metadata may lie behind the first sector, for example the metadata of md."""
+    """Checks that Outcrop does not continue a run if another program has written its metadata to the device of the run.
+    Such metadata may be after the first sector, as the metadata of md is."""
     device = make_image(tmp_path / "a.img")
     state = create(device)
     state.commit(0)
@@ -97,8 +97,8 @@ def test_devices_need_the_flag_and_the_flag_needs_devices(tmp_path: Path) -> Non
 
 
 def test_what_needs_files_of_its_own_is_refused(tmp_path: Path) -> None:
-    """Checks that a run on a device needs a folder for records if the run has snapshots. Without a folder, nothing is
-    written to the device.
+    """Checks that a run on a device needs a folder for its records if the run has snapshots. Without such a folder, the
+    run is refused, and nothing is written to the device.
     """
     device = make_image(tmp_path / "a.img")
     before = device.read_bytes()

@@ -48,8 +48,8 @@ def test_info_says_where_records_are(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 @pytest.mark.parametrize("owner", [Recorder, Device])
 def test_a_pass_cut_off_is_done_again(owner: type, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Checks that a pass is repeated if it fails before its commit. If a failure comes after the commit and before the
-    list of snapshots is written, the list is repaired when the run is opened.
+    """Checks that a pass is repeated if it fails before its commit. A failure may also happen between the commit and
+    the write of the list of snapshots. In this case, the list is repaired when the run is opened again.
     """
     name = "after" if owner is Recorder else "tidy"
     sim, original, calls = on_device(tmp_path), getattr(owner, name), []
@@ -88,8 +88,8 @@ def test_the_folder_belongs_to_its_run(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_cannot_be_is_refused_and_nothing_changes(tmp_path: Path) -> None:
-    """Checks that an unsuitable folder of records is refused: a file, a folder with other content, or a folder of
-    another run. A folder is also refused if the run has no records.
+    """Checks that a wrong folder of records is refused: a file, a folder with other content, or a folder of another
+    run. If the run has no records, any folder of records is refused.
     """
     device = make_image(tmp_path / "a.img")
     before = device.read_bytes()
@@ -111,7 +111,7 @@ def test_a_folder_that_cannot_be_is_refused_and_nothing_changes(tmp_path: Path) 
 
 
 def test_a_start_that_fails_leaves_no_folder(tmp_path: Path) -> None:
-    """Checks that a new run is removed, together with its folder of records, if its initial values cannot be read."""
+    """Checks that a new run and its folder of records are removed if the initial values of the run cannot be read."""
     sim = oc.Simulation(
         oc.stencils.heat(), (20, 20, 20), directory=make_image(tmp_path / "a.img"), memory="1MiB", raw_device=True,
         records=tmp_path / "new" / "records", snapshots=oc.Snapshots(2),

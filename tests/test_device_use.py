@@ -1,5 +1,5 @@
-"""Check the messages that say what uses a device. The kernel lists the uses of a device in /sys and /proc. The tests
-write such files.
+"""Check the messages that say who or what uses a device. The operating system lists the uses of a device in files in
+/sys and /proc. The tests write such files.
 """
 
 from pathlib import Path
@@ -44,8 +44,7 @@ def test_who_uses_a_disk_or_its_partitions_is_named(
 
 
 def test_a_device_of_which_nothing_says_who_uses_it_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Checks that a device is refused if /sys does not exist, because a loop device that is in use then looks
-    unused."""
+    """Checks that a device is refused if /sys does not exist. Without /sys, a loop device in use looks unused."""
     monkeypatch.setattr(device_use, "SYS", tmp_path / "sys")
     monkeypatch.setattr(device_use, "_number", lambda path: "7:0")
     with pytest.raises(InputError, match=r"may be in use.*is not mounted"):

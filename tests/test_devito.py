@@ -112,8 +112,8 @@ def test_maxwell(dtype: Any) -> None:
 
 @BOTH
 def test_equations_happen_in_the_order_given(dtype: Any) -> None:
-    """Checks several stages: later equations read u(t + dt), u(t) and u(t - dt). One field has an `Inc` and a second
-    `Eq`."""
+    """Checks a program of several stages, in which later equations read u(t + dt), u(t) and u(t - dt). One field has an
+    `Inc` and a second `Eq`."""
     grid = make_grid((14, 17), dtype, 1.0)
     u = dv.TimeFunction(name="u", grid=grid, space_order=2, time_order=2)
     a, b, c = (dv.TimeFunction(name=name, grid=grid, space_order=2) for name in "abc")
@@ -172,7 +172,7 @@ def random_program(rng: np.random.Generator, grid: Any) -> list[Any]:
 
 
 def test_random_programs() -> None:
-    """Checks random programs. Each program is refused or gives the same numbers as Devito."""
+    """Checks that each random program either is refused or gives the same numbers as Devito."""
     accepted, wanted = 0, examples(4)
     for seed in range(10 * wanted):
         if accepted == wanted:
@@ -181,7 +181,7 @@ def test_random_programs() -> None:
         try:
             from_devito(equations, dt=0.1)
         except InputError as error:
-            assert "(t" in str(error) or ".forward" in str(error), error  # only times or the order may be refused
+            assert "(t" in str(error) or ".forward" in str(error), error  # allowed reasons: times and order
             continue
         check(equations, 0.1, 6, np.float64)
         accepted += 1
@@ -201,8 +201,8 @@ def test_one_dimension_with_roots_and_powers() -> None:
 
 
 def test_a_halo_that_is_not_zero_is_kept() -> None:
-    """Checks that the values that the user puts into the halo become the rim of Outcrop's arrays, for fields and
-    coefficients."""
+    """Checks fields and coefficients for which the user has put values into the halo. These values become the rim of
+    Outcrop's arrays."""
     grid = make_grid((12, 15), np.float64, 1.0)
     u = dv.TimeFunction(name="u", grid=grid, space_order=4)
     k = dv.Function(name="k", grid=grid, space_order=2)
@@ -217,7 +217,8 @@ def test_a_halo_that_is_not_zero_is_kept() -> None:
 
 
 def test_points_with_weights_of_their_own() -> None:
-    """Checks PrecomputedSparseTimeFunction: points use the cells and the coefficients that the user gives."""
+    """Checks that the points of a PrecomputedSparseTimeFunction use the cells and the coefficients that the user
+    gives."""
     grid, steps = make_grid((12, 15), np.float64, 1.0), 9
     u = dv.TimeFunction(name="u", grid=grid, space_order=4, time_order=2)
     coefficients = np.random.default_rng(3).random((2, 2, 4))
@@ -245,7 +246,7 @@ def test_nothing_of_the_grids_size_is_allocated() -> None:
 
 
 def test_solutions_are_multiplied_out_where_that_cancels() -> None:
-    """Checks that the result of `solve` becomes 2 u - u.previous + ... Factors dt**2 must not remain, because they
+    """Checks that the result of `solve` becomes 2 u - u.previous + ... No factor dt**2 may remain, because such factors
     cancel only up to rounding."""
     grid = make_grid((9, 9), np.float32, 1.0)
     u = dv.TimeFunction(name="u", grid=grid, space_order=2, time_order=2)
@@ -273,7 +274,8 @@ def test_boundaries_of_ours_instead_of_a_halo() -> None:
 
 
 def test_traces_are_put_where_devito_puts_them() -> None:
-    """Checks that traces are put into rec.data where Devito puts them. Too few rows in rec.data give an error."""
+    """Checks that traces are in the rows of rec.data in which Devito puts them. If rec.data has too few rows, an error
+    is raised."""
     grid = make_grid((8, 9), np.float32, 1.0)
     u = dv.TimeFunction(name="u", grid=grid, space_order=2, time_order=2)
     seen = receivers("rec", grid, 3, [[1.0, 6.0]])

@@ -155,8 +155,8 @@ def test_time_steps_are_positive_numbers(dt: Any) -> None:
 
 
 def test_points_outside_the_grid_are_named() -> None:
-    """Checks that a receiver outside the grid is refused, and that the error names its coordinates. This also holds for
-    a staggered field."""
+    """Checks that a receiver outside the grid is refused, and that the error gives the coordinates of the receiver. The
+    test also covers a staggered field."""
     s = make_script()
     s.rec.coordinates.data[1] = [4.0, 11.5]
     with pytest.raises(

@@ -1,5 +1,5 @@
-"""Check scripts of Devito in which three lines are changed. Out of core, they must give the same numbers as Devito in
-memory."""
+"""Check scripts of Devito in which three lines are changed, so that the scripts run out of core. The results must equal
+those of Devito in memory."""
 
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,8 @@ STEPS = 40
 
 
 def heat_script(dtype: Any) -> tuple[list[Any], Any, Any, float]:
-    """Return a heat script of order 4, with random initial values and a coefficient that varies from cell to cell."""
+    """Return a script of the heat equation of order 4, with random initial values and a coefficient that varies from
+    cell to cell."""
     grid = make_grid((40, 24, 22), dtype)
     u = dv.TimeFunction(name="u", grid=grid, space_order=4)
     a = dv.Function(name="a", grid=grid)
@@ -26,7 +27,8 @@ def heat_script(dtype: Any) -> tuple[list[Any], Any, Any, float]:
 
 
 def acoustic_script(dtype: Any) -> tuple[list[Any], Any, Any, float]:
-    """Return a wave script of order 8 with receivers and two sources, one between cells and one on a cell."""
+    """Return a script of the wave equation of order 8. It has receivers, one source between cells, and one source on a
+    cell."""
     grid = make_grid((36, 26, 24), dtype)
     u = dv.TimeFunction(name="u", grid=grid, space_order=8, time_order=2)
     m = dv.Function(name="m", grid=grid)
@@ -78,7 +80,8 @@ def test_out_of_core_has_devitos_numbers(name: str, dtype: Any, tmp_path: Path) 
 
 
 def elastic_script(dtype: Any) -> tuple[list[Any], list[Any], list[Any], float]:
-    """Return an elastic script on a staggered grid, whose receivers record sums of values before and after a step."""
+    """Return a script of the elastic wave equation on a staggered grid. The receivers record sums of values before and
+    after a step."""
     grid, nt = make_grid((30, 15, 14), dtype), STEPS + 1
     v = dv.VectorTimeFunction(name="v", grid=grid, space_order=4, time_order=1)
     tau = dv.TensorTimeFunction(name="tau", grid=grid, space_order=4, time_order=1)
@@ -117,8 +120,8 @@ def maxwell_script(dtype: Any) -> tuple[list[Any], list[Any], list[Any], float]:
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("script", [elastic_script, maxwell_script])
 def test_staggered_systems_have_devitos_numbers(script: Any, dtype: Any, tmp_path: Path) -> None:
-    """Checks each component and the sums of receivers in a run out of core. The stencil has two stages of many
-    fields."""
+    """Checks each component of the fields, and the recorded sums, in a run out of core. The stencil has two stages of
+    many fields."""
     equations, fields, receivers, dt = script(dtype)
     dv.Operator(equations, opt="noop").apply(dt=dt, time_m=0, time_M=STEPS - 1)
     want = {one.name: np.array(one.data[STEPS % 2]) for one in fields}
@@ -214,8 +217,8 @@ CHANGES = ["src.data", "src.coordinates.data", "rec.coordinates.data", "c.data",
 @pytest.mark.parametrize("changed", CHANGES)
 def test_what_was_taken_may_not_change(changed: str, tmp_path: Path) -> None:
     """Checks that a change of a source or coefficient after `oc.Simulation(...)` is refused, and that the error names
-    the changed object. Without this error, a wavelet that is set too late silently has no effect. A change of the
-    receivers' data is allowed."""
+    the changed object. Without this error, a wavelet that is set too late has no effect, and the user does not notice
+    this. A change of the data of receivers is allowed."""
     grid = make_grid((20, 12, 12), np.float32)
     u = dv.TimeFunction(name="u", grid=grid, space_order=2)
     c = dv.Constant(name="c", value=1.0)

@@ -48,8 +48,8 @@ def test_examples_show_what_is_printed(example: Any) -> None:
 
 
 def test_an_example_that_shows_something_else_is_found(tmp_path: Path) -> None:
-    """Checks that the comparison detects a wrong figure and an additional line. It must ignore paths, and figures that
-    depend on the machine.
+    """Checks that the comparison of outputs detects a wrong figure and an additional line. The comparison must ignore
+    paths, and figures that depend on the machine.
     """
     right = next(one for one in EXAMPLES if one.page.name == "errors.md")
     assert OUTPUTS["differences"](right._replace(shown=[right.shown[0].replace("1620", "1621")]))
@@ -113,7 +113,7 @@ def test_every_figure_of_a_report_is_explained() -> None:
 
 
 def test_the_page_of_options_is_what_the_options_say() -> None:
-    """Checks that the page of options is the one that `scripts/options_page.py` writes."""
+    """Checks that the page of options equals the page that `scripts/options_page.py` writes."""
     script = runpy.run_path(str(ROOT / "scripts" / "options_page.py"))
     assert script["PAGE"].read_text() == script["page"](), "run scripts/options_page.py"
 

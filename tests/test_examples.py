@@ -20,7 +20,8 @@ EXAMPLES = Path(__file__).parent.parent / "examples"
 
 
 def load(name: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """Run the definitions of the script `name`, and return them by name. The script can import the other examples."""
+    """Execute the definitions in the script `name`, and return a dictionary with them. The script can import the other
+    examples."""
     monkeypatch.syspath_prepend(str(EXAMPLES))
     return runpy.run_path(str(EXAMPLES / f"{name}.py"))
 
@@ -83,8 +84,8 @@ def test_spots_grow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pyt
 def test_second_order_carries_better(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Checks that both schemes conserve the sum over one turn around the box, and that Lax-Wendroff has the smaller
-    error.
+    """Checks that both schemes conserve the sum of all values while the pulse travels once around the box. Lax-Wendroff
+    must have the smaller error.
     """
     text = printed("advection", tmp_path, monkeypatch, capsys, "--size", 64, "--steps", 128)
     upwind, lax = numbers(r"mean error ([\d.]+)", text)
@@ -113,7 +114,8 @@ def test_sharpened_slice_is_numpys(
 def test_light_keeps_its_energy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Checks that the energy of the pulse is the same before and after the glass."""
+    """Checks that the energy of the pulse is the same before the pulse enters the glass and after it has left the
+    glass."""
     text = printed("maxwell", tmp_path, monkeypatch, capsys, "--size", 160, "--steps", 160)
     assert abs(numbers(r"changed by (\S+) of", text)[0]) < 1e-5
 
@@ -129,7 +131,7 @@ def test_elastic_fronts_are_where_theory_has_them(
 def test_fluid_keeps_its_mass_and_viscosity(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Checks that vortices decay with the viscosity that belongs to tau, and that mass is conserved."""
+    """Checks that vortices decay at the rate that follows from tau, and that mass is conserved."""
     text = printed("lattice_boltzmann", tmp_path, monkeypatch, capsys, "--size", 64, "--steps", 200)
     assert abs(numbers(r"theory \S+ \((\S+)%\)", text)[0]) < 0.5
     assert abs(numbers(r"mass changed by (\S+) of", text)[0]) < 1e-5
@@ -227,7 +229,7 @@ def test_stream_function_goes_until_it_changes_little(
 def test_nonsense_on_tiers_is_refused(
     name: str, option: str, value: str, right: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Checks that a wrong option is refused before any file is made. The error says the correct form."""
+    """Checks that a wrong option is refused before any file is made. The error gives the correct form."""
     with pytest.raises(SystemExit) as ended:
         load(name, monkeypatch)["main"]([option, value])
     assert ended.value.code == 2 and right in capsys.readouterr().err

@@ -1,4 +1,5 @@
-"""Check that the executor gives the oracle's bits for each plan, grid, tiling, thread count, backend and window size.
+"""Check that the executor gives the oracle's bits for each plan, grid, tiling, number of threads, backend and window
+size.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ MACHINES = ["numa:2 core:4 pu:1", "numa:4 core:1 pu:2", "numa:3 core:2 pu:1", "p
 def runs(draw: st.DrawFn) -> tuple[Stencil, Problem, Plan]:
     """Draw a stencil of the library or of a user on a small grid of irregular shape, with any legal plan."""
     stencil = draw(st.sampled_from(sorted({**PLAIN, **USERS}.items())))[1]()
-    few_rows = st.integers(1, 3)  # grids of two axes have one row per plane
+    few_rows = st.integers(1, 3)  # on a grid of two axes, a plane has one row
     shape = draw(st.tuples(st.integers(1, 30), few_rows | st.integers(1, 24), st.integers(1, 90)))
     layout = make_layout(shape, draw(st.sampled_from(["float32", "float64"])), draw(st.none() | st.integers(1, 5)))
     problem = as_problem(stencil, layout, draw(st.integers(1, 12)), FIXED, in_place=draw(st.booleans()))
@@ -66,8 +67,8 @@ def test_executor_gives_the_oracles_bits(
 def test_several_nodes_give_the_oracles_bits(
     run: tuple[Stencil, Problem, Plan], threads: int, topology: str, seed: int
 ) -> None:
-    """Checks that the bits are the same on several NUMA nodes. Each node has its own rows and tiles. The nodes are
-    simulated, and threads are not bound to these nodes.
+    """Checks that the bits are the same on several NUMA nodes, which have their own rows and tiles. The nodes are
+    simulated, and threads are not bound to them.
     """
     stencil, problem, plan = run
     initial = np.random.default_rng(seed).random(problem.shape).astype(problem.dtype)
@@ -106,7 +107,8 @@ def linked_runs(draw: st.DrawFn) -> tuple[Stencil, Problem, Sizes]:
 def test_blocks_that_follow_each_other_give_the_oracles_bits(
     run: tuple[Stencil, Problem, Sizes], threads: int, backend: str, seed: int
 ) -> None:
-    """Checks the bits if the first planes of a block are read while the previous block is still being computed."""
+    """Checks that the bits are correct if the first planes of a block are read while the previous block is still being
+    computed."""
     stencil, problem, sizes = run
     plan = build(problem, SCHEMES["wavefront"], sizes, MACHINE, assumed_rate)
     validate(plan)
@@ -135,8 +137,8 @@ def test_a_flipped_bit_is_named(tmp_path: Path) -> None:
 
 
 def test_no_flipped_bit_goes_unnoticed_in_blocks(tmp_path: Path) -> None:
-    """Checks that a flipped bit in any stored byte of a pass in blocks stops the run. This includes temporary files of
-    the pass. Only a flipped bit of padding may stay undetected, because padding does not change the result."""
+    """Checks that a flipped bit in any stored byte of a pass in blocks stops the run. This is also true for temporary
+    files of the pass. Only a flipped bit in padding may stay undetected, because padding does not change the result."""
     stencil, problem, _ = small_run()
     plan = build(problem, SCHEMES["wavefront"], Sizes(4, 3, 2, block_y=12), MACHINE, assumed_rate)
     assert plan.fringe_rows > 0

@@ -33,8 +33,8 @@ from strategies import examples
 def test_plans_of_several_fields_are_legal_and_mean_the_oracles_steps(
     run: tuple[Stencil, Boundary, Plan], seed: int
 ) -> None:
-    """Checks plans for several fields, stages and boundaries. The plans are validated without data, and NumPy executes
-    them.
+    """Checks plans for several fields, stages and boundaries. Each plan must be legal, and its execution by NumPy must
+    give the right values.
     """
     stencil, boundary, plan = run
     problem = plan.problem
@@ -76,8 +76,8 @@ def test_executor_gives_the_oracles_bits_of_several_fields(
 def test_rings_one_plane_smaller_are_rejected_or_mean_the_same(
     run: tuple[Stencil, Boundary, Plan], seed: int, data: st.DataObject
 ) -> None:
-    """Checks the validator with a ring that is one plane smaller. If the validator accepts such a plan, the plan must
-    still give the oracle's values. The validator may accept it, because some passes leave a slot unused."""
+    """Checks plans in which a ring has one plane less than planned. The validator may accept such a plan, because some
+    passes leave a slot unused. If it accepts the plan, the result must still equal that of the oracle."""
     stencil, boundary, plan = run
     problem, planes = plan.problem, list(plan.window.ring_planes)
     several = [ring for ring, copies in enumerate(plan.window.copies) if copies and planes[ring] > 1]

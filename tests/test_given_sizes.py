@@ -1,4 +1,5 @@
-"""Check sizes that users choose. A plan uses exactly these sizes, or a one-line error says why this is impossible."""
+"""Check sizes that users give. A plan must have exactly these sizes. If this is impossible, an error of one line must
+give the reason."""
 
 from __future__ import annotations
 
@@ -63,8 +64,8 @@ def as_planned(sizes: Sizes) -> dict[str, int]:
 @settings(max_examples=examples(60))
 @given(requests(), st.integers(0, 40))
 def test_plans_keep_to_the_sizes_given(request: tuple[Problem, str, GivenSizes], extra_planes: int) -> None:
-    """Checks that a legal plan with all given sizes exists for the minimum budget and each larger one. Only the number
-    of steps of a pass may be smaller than given, if the run has fewer steps."""
+    """Checks that a legal plan with all given sizes exists for the minimum budget and for each larger budget. Only the
+    number of steps of a pass may be smaller than the given number, and only if the run has fewer steps."""
     problem, name, sizes = request
     budget = smallest_budget_bytes(problem, name, sizes) + extra_planes * problem.record_bytes
     choice = choose(problem, MACHINE, budget, name, assumed_rate, sizes)
@@ -79,7 +80,8 @@ def test_plans_keep_to_the_sizes_given(request: tuple[Problem, str, GivenSizes],
 def test_equal_blocks_are_taken_only_where_they_fit(scheme: str) -> None:
     """Checks that equal blocks are used only if they fit the budget.
 
-    For example, 16 planes in blocks of 9 and 7 need a window of 14 planes. Two blocks of 8 need a window of 15 planes.
+    For example, a grid of 16 planes can be divided into blocks of 9 and 7 planes. These blocks need a window of 14
+    planes. Two blocks of 8 planes need a window of 15 planes.
     """
     problem, sizes = make_problem((16, 1, 1), (0, 0, 0), 7), GivenSizes(bx=1)
     smallest = smallest_budget_bytes(problem, scheme, sizes)
@@ -100,7 +102,7 @@ def test_one_byte_less_is_refused_with_what_works(request: tuple[Problem, str, G
 
 
 def test_sizes_that_are_not_given_are_still_chosen() -> None:
-    """Checks that the tuner still chooses the sizes that are not given: the candidates differ in these sizes."""
+    """Checks that the tuner chooses all sizes that are not given. The candidates must differ in these sizes."""
     problem = make_problem((400, 128, 128), (1, 1, 1), 60)
     choice = choose(problem, MACHINE, 4 << 20, "wavefront", assumed_rate, GivenSizes(by=32))
     assert len({(one.sizes.levels, one.sizes.slab) for one in choice.considered}) > 2
@@ -150,7 +152,7 @@ def test_sizes_that_cannot_be_are_one_line(
 
 def test_rows_of_a_block_are_those_direct_transfers_can_begin_at(tmp_path: Path) -> None:
     """Checks that a block must begin at a row that is aligned for direct transfers. The error names the nearest valid
-    sizes. With rows of 1536 bytes, only each eighth row begins at a multiple of 4096 bytes.
+    sizes. In this test, a row has 1536 bytes, so only each eighth row begins at a multiple of 4096 bytes.
     """
     shape = (20, 128, 384)
     with pytest.raises(InputError, match=r"by 20 must be a multiple of 8 rows.*16 or 24"):
@@ -160,7 +162,8 @@ def test_rows_of_a_block_are_those_direct_transfers_can_begin_at(tmp_path: Path)
 
 @pytest.mark.parametrize("name", ["b", "levels"])
 def test_unknown_sizes_are_named(name: str, tmp_path: Path) -> None:
-    """Checks that an unknown size is refused with the list of known sizes, and that a size must be a whole number."""
+    """Checks that the name of an unknown size is refused with the list of known names, and that a size must be a whole
+    number."""
     with pytest.raises(InputError, match=f"'{name}'.*bt, bx, by, bz, slab, diamond"):
         oc.Simulation("heat7", (9, 9, 9), directory=tmp_path / "run.oc", sizes={name: 3})
     with pytest.raises(InputError, match=r"bt 2\.5.*whole number"):
@@ -177,8 +180,8 @@ GIVEN = {
 
 @pytest.mark.parametrize("scheme", sorted(GIVEN))
 def test_runs_with_given_sizes_have_the_same_bits(scheme: str, tmp_path: Path) -> None:
-    """Checks that given sizes do not change the bits. The manifest stores the sizes, and the run uses them again after
-    it is opened.
+    """Checks that given sizes do not change the bits. The manifest stores the sizes, so the run uses the same sizes
+    when it is opened again.
     """
     shape, where = (40, 48, 80), tmp_path / "run.oc"
     start = np.random.default_rng(3).random(shape, dtype="float32")

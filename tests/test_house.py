@@ -18,7 +18,8 @@ AGGREGATE = ROOT / "aggregate" / "core" / "outcrop" / "aggregate"
 TESTS = [ROOT / "tests", ROOT / "aggregate" / "tests"]
 LINES_MOST = 600
 
-# Folder -> the folders of the package that it may import from, besides itself. A single module counts as a folder.
+# A dictionary from each folder to the folders of the package from which it may import. A folder may always import from
+# itself. A single module counts as a folder.
 PYTHON_ARROWS = {
     "axes": set(),
     "errors": set(),
@@ -42,14 +43,14 @@ PYTHON_ARROWS = {
     "_core": set(),
     "_aggregate": set(),
 }
-# Each folder of src/outcrop/run, with the folders and modules of run that it may import from.
+# A dictionary from each folder of src/outcrop/run to the folders and modules of run from which it may import.
 RUN_ARROWS = {
     "disk": {"user_values"},
     "device": {"disk"},
     "acquisition": {"user_values", "options", "disk"},
     "inputs": {"user_values", "disk"},
 }
-# All parts of the core include the header of the kernel's C signature. This header includes nothing.
+# All parts of the core include the header with the C signature of kernels. This header includes nothing.
 CPP_ARROWS = {
     "base": set(),
     "kernel": set(),
@@ -59,7 +60,7 @@ CPP_ARROWS = {
     "aggregate": {"base", "storage"},
     "bindings": {"base", "storage", "exec", "trajectory", "kernel"},
 }
-# Folders of aggregate/core/outcrop/aggregate. "" stands for the public classes, which may use all folders.
+# The folders of aggregate/core/outcrop/aggregate. "" means the public classes, which may use all folders.
 AGGREGATE_ARROWS = {
     "transport": set(),
     "text": set(),
@@ -86,7 +87,7 @@ def cpp_files() -> list[Path]:
 
 
 def text_files() -> list[Path]:
-    """Return each file of the project that people write by hand."""
+    """Return each file of the project that is written by hand."""
     others = [ROOT / "Makefile", ROOT / "pyproject.toml", *ROOT.glob("*.md")]
     others += [ROOT / "CMakeLists.txt", ROOT / "aggregate" / "CMakeLists.txt"]
     for folder in ("tests", "aggregate", "benchmarks", "examples", "docs", "scripts"):
@@ -130,7 +131,7 @@ def test_python_folders_use_only_what_they_may(path: Path) -> None:
         used = folder_of(module)
         is_compiled = used in {"_core", "_aggregate"}
         if not (PACKAGE / used).is_dir() and not (PACKAGE / f"{used}.py").exists() and not is_compiled:
-            used = ""  # the package exports this name itself
+            used = ""  # the package itself exports this name
         assert used == own or used in PYTHON_ARROWS[own], f"{relative} must not import {module}"
 
 
@@ -140,7 +141,8 @@ def test_python_folders_use_only_what_they_may(path: Path) -> None:
     ids=lambda path: str(path.relative_to(PACKAGE)),
 )
 def test_folders_of_run_use_only_what_they_may(path: Path) -> None:
-    """Checks imports inside `run`: the storage of a run imports neither devices nor acquisition."""
+    """Checks the imports inside the folder `run`. For example, the storage of a run must import neither devices nor
+    acquisition."""
     own = path.relative_to(PACKAGE / "run").parts[0]
     for module in imported_modules(path):
         if module.startswith("outcrop.run"):
@@ -168,7 +170,7 @@ def statements_on_import(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
 
 
 def needed_on_import(source: str, modules: set[str]) -> set[str]:
-    """Return the elements of `modules` that Python must import before it can import a module with this source."""
+    """Return those of `modules` that Python must import before it can import a module with this source."""
     found: set[str] = set()
     for node in statements_on_import(ast.parse(source).body):
         if isinstance(node, ast.Import):
@@ -205,7 +207,8 @@ def test_modules_do_not_need_each_other_to_be_imported() -> None:
     ],
 )
 def test_imports_that_count_are_told_from_those_that_do_not(source: str, needs: set[str]) -> None:
-    """Checks that `needed_on_import` finds imports. If it finds nothing, the test above always passes."""
+    """Checks that `needed_on_import` finds imports. If this function finds nothing, the test for cycles always
+    passes."""
     assert needed_on_import(source, {"outcrop", "outcrop.a", "outcrop.c"}) == needs
 
 
@@ -258,7 +261,8 @@ def test_planning_and_language_know_no_files_or_threads(path: Path) -> None:
     ],
 )
 def test_what_is_not_pure_is_found(source: str, found: set[str]) -> None:
-    """Checks that `impure` finds imports and calls. If it finds nothing, the test above always passes."""
+    """Checks that `impure` finds imports and calls. If this function finds nothing, the test for files, threads and
+    clocks always passes."""
     assert impure(source) == found
 
 
@@ -420,11 +424,11 @@ CHECKS = ("pytest.raises", "pytest.fail", "pytest.warns", "np.testing.", "valida
 
 
 def idle_tests(sources: Mapping[str, str]) -> list[str]:
-    """Return the tests that compare nothing, neither directly nor through a function that they call.
+    """Return the tests that compare nothing, neither directly nor in a function that they call.
 
     `sources` maps the name of each module to its source. Only functions in these modules are followed."""
     functions: dict[tuple[str, str], ast.FunctionDef] = {}
-    places: dict[tuple[str, str], tuple[str, str]] = {}  # module and name -> where the name is defined
+    places: dict[tuple[str, str], tuple[str, str]] = {}  # (module, name) -> its place
     for module, source in sources.items():
         for node in ast.walk(ast.parse(source)):
             if isinstance(node, ast.FunctionDef):
@@ -450,7 +454,7 @@ def idle_tests(sources: Mapping[str, str]) -> list[str]:
 
 
 def test_every_test_compares_something() -> None:
-    """Checks that each test compares something. A test that only calls functions fails only by accident."""
+    """Checks that each test compares something. A test that only calls functions can hardly fail."""
     files = {}
     for path in files_of_tests():
         (folder,) = set(TESTS) & set(path.parents)
@@ -472,7 +476,8 @@ def test_every_test_compares_something() -> None:
     ],
 )
 def test_tests_that_compare_nothing_are_found(body: str, is_idle: bool) -> None:
-    """Checks that `idle_tests` finds tests that compare nothing. If it finds none, the test above always passes."""
+    """Checks that `idle_tests` finds tests that compare nothing. If this function finds nothing, the test that uses it
+    always passes."""
     modules = {
         "test_a": f"from helpers import other as run, same_for\ndef same():\n    assert 1\ndef test_it():\n    {body}",
         "helpers": "def same():\n    assert run()\ndef same_for(one):\n    same()\ndef other(): pass",

@@ -1,5 +1,5 @@
-"""Check initial values. The bits do not depend on how many planes are read at a time, and wrong values give a clear
-error.
+"""Check initial values. The bits do not depend on the number of planes that are read at a time, and wrong values give a
+clear error.
 """
 
 from collections.abc import Callable
@@ -44,8 +44,8 @@ def collect(source: InputArray, group: int) -> np.ndarray:
 
 @pytest.mark.parametrize("text", ["zeros", "gaussian", "random:7", "random"])
 def test_built_in_values_do_not_depend_on_the_grouping_of_planes(text: str) -> None:
-    """Checks that initial values do not depend on how many planes are read at a time. In a run, this number follows
-    from the size of a plane and from the shards.
+    """Checks that initial values do not depend on the number of planes that are read at a time. In a run, this number
+    follows from the size of a plane and from the shards.
     """
     source = parse_source(text, SHAPE)
     whole = collect(source, SHAPE[0])
@@ -77,7 +77,8 @@ def test_npy_of_every_real_dtype_and_order(tmp_path: Path, dtype: str, order: st
 @pytest.mark.parametrize("chunks", [(1, 6, 5), (4, 3, 2), (11, 6, 5), (100, 100, 100)])
 @pytest.mark.parametrize("zarr_format", [2, 3])
 def test_zarr_of_any_chunks(tmp_path: Path, chunks: tuple[int, int, int], zarr_format: int) -> None:
-    """Checks that each plane gets the right values if a chunk covers several planes and is decoded only once."""
+    """Checks a file whose chunks cover several planes. Each plane must get the right values, although each chunk is
+    decoded only once."""
     values = np.arange(330, dtype="int16").reshape(SHAPE)
     path = tmp_path / "a.zarr"
     zarr.create_array(path, data=values, chunks=tuple(map(min, chunks, SHAPE)), zarr_format=zarr_format)  # type: ignore[arg-type]
@@ -150,7 +151,7 @@ def test_what_cannot_be_assigned_is_refused(values: object, words: str) -> None:
 
 @pytest.mark.parametrize("text", ["1500", "-2.5e3", "+.5", "0.", "1e-3"])
 def test_a_number_fills_the_grid(text: str) -> None:
-    """Checks that a number fills the grid, and that a text that only begins like a number is refused."""
+    """Checks that a number gives all cells this value. A text that only begins with a number must be refused."""
     assert (collect(parse_source(text, SHAPE), 4) == float(text)).all()
     with pytest.raises(InputError, match="neither a file"):
         parse_source(text.replace(".", "") + "x", SHAPE)
@@ -198,8 +199,8 @@ def test_files_that_are_no_arrays_are_refused(tmp_path: Path, save: Callable[[Pa
 
 
 def test_values_that_are_not_finite_are_found_and_named() -> None:
-    """Checks that infinite values are detected. Some values become infinite only when they are converted to the dtype
-    of the run.
+    """Checks that infinite values are detected. This includes values that become infinite only when they are converted
+    to the dtype of the run.
     """
     for bad, dtype in [(np.nan, "float64"), (-np.inf, "float64"), (1e300, "float32")]:
         values = np.ones(SHAPE)
@@ -219,8 +220,8 @@ def test_a_function_of_the_wrong_shape_is_refused() -> None:
 @pytest.mark.parametrize("shard_planes", [1, 4, 11])
 @pytest.mark.parametrize("shape", [SHAPE, (11, 1, 1), (11, 300, 600)])
 def test_planes_come_back_as_they_were_written(tmp_path: Path, shard_planes: int, shape: tuple[int, int, int]) -> None:
-    """Checks writing and reading across the borders of shards and of groups of planes. A plane may be smaller or larger
-    than the maximum size of a group.
+    """Checks writes and reads that cross the borders of shards and of groups of planes. A plane may be smaller or
+    larger than the maximum size of a group.
     """
     values = np.random.default_rng(1).random(shape, dtype=np.float32)
     state = make_state(tmp_path / "run.oc", shard_planes, shape)

@@ -1,5 +1,5 @@
-"""Check values from files. Each format gives the array that was written, with its axes in the right order, and needs
-little memory."""
+"""Check values from files. For each format, the reader must return the array that was written, with the axes in the
+right order, and must need little memory."""
 
 import lzma
 import subprocess
@@ -32,8 +32,8 @@ from saves import (
 def test_every_format_gives_back_what_was_written(
     tmp_path: Path, save: Callable[[Path, np.ndarray], str], array: np.ndarray
 ) -> None:
-    """Checks grids of one to three axes that are read in groups of any number of planes. The cache may be much smaller
-    than the file."""
+    """Checks files with one to three axes. They are read in groups of any number of planes. The cache may be much
+    smaller than the file."""
     text = save(tmp_path, array)
     for group, cache_bytes in [(1, 300), (3, 1 << 20), (11, 1)]:
         source = parse_source(text, array.shape, cache_bytes)
@@ -44,8 +44,8 @@ def test_every_format_gives_back_what_was_written(
 
 @pytest.mark.parametrize("save", SAVES, ids=lambda save: save.__name__)
 def test_a_file_cut_short_is_refused(tmp_path: Path, save: Callable[[Path, np.ndarray], str]) -> None:
-    """Checks that a truncated file gives a one-line error when the file is opened or read. It must never give wrong
-    values."""
+    """Checks that a truncated file gives a one-line error when the file is opened or read. The reader must never return
+    wrong values."""
     text = save(tmp_path, np.random.default_rng(1).random((64, 32, 32)).astype("float32"))
     path = next(path for path in tmp_path.iterdir())
     if path.is_dir():
@@ -58,7 +58,7 @@ def test_a_file_cut_short_is_refused(tmp_path: Path, save: Callable[[Path, np.nd
 
 
 def test_a_compressed_file_with_too_few_cells_is_refused(tmp_path: Path) -> None:
-    """Checks the error for a compressed file that is complete, but whose content is shorter than its header says."""
+    """Checks the error for a complete compressed file whose content is shorter than the header of the content says."""
     np.save(tmp_path / "a.npy", VOLUME)
     (tmp_path / "a.npy.xz").write_bytes(lzma.compress((tmp_path / "a.npy").read_bytes()[:-4]))
     with pytest.raises(InputError, match=r"a\.npy\.xz is cut short"):
@@ -67,8 +67,7 @@ def test_a_compressed_file_with_too_few_cells_is_refused(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("save", [save_xz, save_npz])
 def test_a_flipped_bit_in_a_compressed_file_is_found(tmp_path: Path, save: Callable[[Path, np.ndarray], str]) -> None:
-    """Checks that all checksums of a compressed file are compared, including a checksum that comes after the last
-    cell."""
+    """Checks that all checksums of a compressed file are compared, including the checksum after the last cell."""
     text = save(tmp_path, VOLUME)
     path = next(tmp_path.iterdir())
     content = bytearray(path.read_bytes())
@@ -93,8 +92,8 @@ def test_netcdf_values_are_scaled_and_groups_are_found(tmp_path: Path) -> None:
 
 
 def test_classic_netcdf(tmp_path: Path) -> None:
-    """Checks the classic format of NetCDF, which stores no checksum and no length of the file. A truncated file must
-    not give zeros."""
+    """Checks the classic format of NetCDF, which stores neither a checksum nor the length of the file. A truncated file
+    must give an error, not zeros."""
     pytest.importorskip("scipy")
     xarray = pytest.importorskip("xarray")
     path = tmp_path / "a.nc"
@@ -120,7 +119,8 @@ def test_segy_volumes_sorted_by_crosslines_are_put_in_order(tmp_path: Path) -> N
 
 
 def test_segy_with_several_offsets_is_refused(tmp_path: Path) -> None:
-    """Checks that a SEG-Y file with several offsets is refused, because unstacked traces are not a model."""
+    """Checks that a SEG-Y file with several offsets is refused. Such a file has traces that are not stacked, so it is
+    not a model."""
     segyio = pytest.importorskip("segyio")
     segyio.tools.from_array4D(str(tmp_path / "a.sgy"), np.ones((3, 4, 2, 8), "f4"))
     with pytest.raises(InputError, match="2 offsets at each place"):
@@ -159,7 +159,7 @@ def test_files_are_never_whole_in_memory(
 ) -> None:
     """Checks that a reader needs less memory than half the size of its file, for each layout of planes in the file.
 
-    The kernel measures the memory of a separate process.
+    The reader runs in a separate process, and the operating system measures its memory.
     """
     text = save(tmp_path, np.zeros((384, 256, 256), "f4"))
     done = subprocess.run([sys.executable, "-c", PEAK_OF, text + suffix, *packages], capture_output=True, text=True)

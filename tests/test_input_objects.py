@@ -64,7 +64,7 @@ def test_dask_arrays_are_computed_piece_by_piece() -> None:
 
 
 def test_dask_arrays_of_unknown_size_are_refused() -> None:
-    """Checks that an array whose size is unknown before its computation is refused."""
+    """Checks that an array is refused if its size is unknown before it is computed."""
     dask_array = pytest.importorskip("dask.array")
     lazy = dask_array.from_array(VOLUME, chunks=4)
     with pytest.raises(InputError, match="at least 1 are needed"):
@@ -72,8 +72,8 @@ def test_dask_arrays_of_unknown_size_are_refused() -> None:
 
 
 def test_functions_on_grids_of_fewer_axes() -> None:
-    """Checks functions that give values on grids of one and two axes. On two axes, a function is called for a range of
-    rows, on one axis for a range of cells."""
+    """Checks functions that give values on grids of one and two axes. On a grid of two axes, a function is called for
+    ranges of rows. On a grid of one axis, it is called for ranges of cells."""
     for array in (SECTION, VOLUME[0, 0]):
         source = make_source(lambda a, b, array=array: array[a:b], array.shape)
         assert np.array_equal(collect(source), array)

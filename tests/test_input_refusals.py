@@ -119,8 +119,8 @@ def test_h5netcdf_without_h5py_is_named(tmp_path: Path, monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize("array", [SECTION, VOLUME[0, 0]], ids=["2-D", "1-D"])
 def test_a_file_of_fewer_axes_alone_is_no_grid(tmp_path: Path, array: np.ndarray) -> None:
-    """Checks that a section of two axes is refused for a stencil of three axes. It must not become a grid of one row.
-    The user must give `-n` or `@resample`.
+    """Checks that values with two axes are refused for a stencil of three axes if the user gives neither `-n` nor
+    `@resample`. Such values must not become a grid of one row.
     """
     text, stencil = save_npy(tmp_path, array), find_stencil("heat7")
     with pytest.raises(InputError, match=rf"{array.shape[-1]},?\); heat7.*three axes.*-n NX NY NZ, and write FILE@res"):
@@ -137,8 +137,8 @@ def test_a_file_of_fewer_axes_alone_is_no_grid(tmp_path: Path, array: np.ndarray
 def test_files_of_zarr_are_regular_and_no_larger_than_the_array_says(
     tmp_path: Path, name: str, change: str, words: str
 ) -> None:
-    """Checks that a pipe and an oversized file in a Zarr array are refused. Otherwise the reader waits for the pipe, or
-    reads a sparse file of 1 TB into memory.
+    """Checks that a pipe and an oversized file in a Zarr array are refused. Without this check, the reader waits for
+    the pipe, or reads a sparse file of 1 TB into memory.
     """
     text = save_zarr(tmp_path, VOLUME)
     file = Path(text, name)

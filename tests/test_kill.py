@@ -1,7 +1,7 @@
 """Check that SIGKILL at any moment loses no data. A run that is resumed has the same bits as a run without kills.
 
-Child processes are forked from a server that has imported all modules. Therefore most kills hit the critical work:
-creating the directory, writing planes, flushing, renaming the manifest. OUTCROP_KILLS sets the number of kills.
+Child processes are forked from a server that has already imported all modules. So most kills happen during the critical
+work: creating the directory, writing planes, flushing, renaming the manifest. OUTCROP_KILLS sets the number of kills.
 """
 
 import multiprocessing
@@ -21,7 +21,7 @@ from outcrop.run.places import open_state
 KILLS = int(os.environ.get("OUTCROP_KILLS", "60"))
 SHAPE = (61, 70, 83)
 STEPS = 96
-MEMORY = 1 << 20  # a fifth of both arrays, so that the run has many passes and many kills hit a commit
+MEMORY = 1 << 20  # a fifth of both arrays: the run has many passes, so many kills happen in a commit
 
 SPAWN = multiprocessing.get_context("forkserver")
 SPAWN.set_forkserver_preload(["numpy", "outcrop.run.simulation", "outcrop.language.library", "test_kill"])
@@ -37,7 +37,7 @@ def run_from_start(where: Path) -> None:
     simulation = oc.Simulation(
         oc.stencils.heat(ndim=3), shape=SHAPE, dtype="float32", directory=where, memory=MEMORY, force=True
     )
-    simulation.prepare(STEPS)  # before the values are assigned, as on the command line
+    simulation.prepare(STEPS)  # as on the command line, this happens before the values are assigned
     simulation["u"] = initial_values()
     simulation.run(steps=STEPS, progress="none")
 

@@ -1,4 +1,4 @@
-"""Check the benchmark `ladder`. Each of its columns gives the oracle's bits within its memory limit, and the report is
+"""Check the benchmark `ladder`. Each column gives the oracle's bits and keeps to its memory limit, and the report is
 correct."""
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ MAY_LOCK = os.geteuid() == 0 or LOCKABLE_BYTES == resource.RLIM_INFINITY or LOCK
 
 
 def right_digest(shape: tuple[int, int, int], steps: int) -> int:
-    """Return the checksum of the oracle's result for the benchmark's initial values."""
+    """Return the checksum of the grid that the oracle computes from the initial values of the benchmark."""
     initial = smooth_planes(0, shape[0], shape)
     after = advance(find_stencil("heat7"), initial, {}, steps)
     return _core.crc32c(np.ascontiguousarray(after).view(np.uint8).reshape(-1))
@@ -78,8 +78,8 @@ def test_every_column_gives_the_oracles_bits(
 
 
 def test_small_ladder_measures_every_column(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Checks that each bar of the ladder has a figure or a reason why the figure is missing. The bits are the oracle's,
-    and no files remain."""
+    """Checks that each bar of the ladder has a figure, or a text that says why the figure is missing. The results have
+    the bits of the oracle, and no files remain."""
     figures_file, picture = tmp_path / "figures.json", tmp_path / "picture.png"
     where = str(tmp_path / "new" / "below")
     arguments = ["bench", "ladder", "--small", "-d", where, "--json", str(figures_file), "--png", str(picture)]
@@ -133,8 +133,8 @@ def test_small_ladder_measures_every_column(tmp_path: Path, capsys: pytest.Captu
 def test_what_cannot_be_is_refused_in_one_line(
     arguments: list[str], named: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Checks that options that do not apply are refused, because ignoring such an option wastes an hour of
-    measurements.
+    """Checks that options that do not apply are refused. If such an option is ignored, the user notices this only after
+    an hour of measurements.
     """
     assert call(["bench", *arguments, "--small", "-d", str(tmp_path)]) == 2
     said = capsys.readouterr().err
@@ -172,7 +172,7 @@ def test_scaled_and_unlimited_bars_say_so() -> None:
 
 
 def can_limit() -> bool:
-    """Return whether this machine allows the limits of memory that control groups set."""
+    """Return True if this process may limit memory by control groups on this machine."""
     return memory.run_limited(["-c", "pass"], 100 * MIB).is_limited
 
 
@@ -192,14 +192,14 @@ def test_a_memory_group_limits_and_goes() -> None:
 
 @pytest.mark.parametrize(("number", "swap_limit"), [(1, str(60 * MIB)), (2, "0")])
 def test_both_versions_of_groups_forbid_swap(tmp_path: Path, number: int, swap_limit: str) -> None:
-    """Checks that both versions of control groups can forbid swap, and that a folder that is not a control group gives
-    an error."""
+    """Checks that swap can be forbidden with both versions of control groups. A folder that is not a control group
+    gives an error."""
     group = memory.Group(tmp_path, memory.GROUP_FILES[number])
     with pytest.raises(FileNotFoundError):
         group.limit(60 * MIB, may_swap=False)
     limit, swap = tmp_path / group.files.limit, tmp_path / group.files.swap_limit
     limit.touch()
-    group.limit(60 * MIB, may_swap=False)  # as on a kernel that does not count swap
+    group.limit(60 * MIB, may_swap=False)  # some kernels do not count swap and lack this file
     assert limit.read_text() == str(60 * MIB) and not swap.exists()
     swap.write_text("max")
     group.limit(60 * MIB, may_swap=True)

@@ -1,5 +1,5 @@
-"""Check equations of users. An equation becomes the intended stencil, a manifest preserves the stencil, and each
-mistake gives an error of one line.
+"""Check equations of users. An equation becomes the intended stencil, a manifest stores the stencil without changes,
+and each mistake gives an error of one line.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def test_radii_are_read_off_the_equation() -> None:
 
 @pytest.mark.parametrize("name", sorted(STENCILS))
 def test_a_stencil_survives_the_manifest(name: str) -> None:
-    """Checks that a stencil does not change if it is converted to JSON and back. Therefore `resume` does not need the
+    """Checks that a stencil does not change if it is converted to JSON and back. This is why `resume` does not need the
     user's script.
     """
     stencil = STENCILS[name]()
@@ -80,7 +80,7 @@ def test_a_program_that_is_none_is_refused(row: list[Any]) -> None:
 
 
 def doubled(times: int) -> sympy.Expr:
-    """Return a small expression whose expanded form is huge."""
+    """Return a small expression that becomes very long when it is expanded."""
     term = CENTRE
     for _ in range(times):
         term = (term + 1) * (term + 2)
@@ -165,8 +165,8 @@ def test_a_mistake_ends_in_one_line_that_names_it(mistake: str) -> None:
 
 
 def test_equal_names_in_two_stencils_keep_their_own_defaults() -> None:
-    """Checks that parameters of two stencils keep their own defaults even if their names are equal. SymPy's cache may
-    confuse equal objects.
+    """Checks two stencils whose parameters have the same name but different defaults. Each stencil must keep its own
+    default, although the cache of SymPy may confuse equal objects.
     """
     first = Stencil("first", {U: Parameter("c", 0.4) * CENTRE})
     other = Stencil("other", {U: Parameter("c", 0.25) * CENTRE})
@@ -196,8 +196,8 @@ def test_stability_is_reported_not_refused() -> None:
 
 
 def test_a_kernel_is_compiled_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Checks that a kernel is compiled only once. An equal kernel is later loaded from the file, without the
-    compiler."""
+    """Checks that a kernel is compiled only once. Later, the file of this kernel is loaded for each equal kernel,
+    without a call of the compiler."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     stencil = find_stencil("heat7")
     first = compiling.compile_kernel(stencil, "float32", "plain")
@@ -237,7 +237,7 @@ def test_no_compiler_is_reported_with_the_remedy(tmp_path: Path, monkeypatch: py
 
 @pytest.mark.parametrize("isa", ["avx1024", "neon"])
 def test_vectors_this_machine_lacks_are_refused(isa: str) -> None:
-    """Checks that vector instructions that this machine does not have are refused."""
+    """Checks that a request for vector instructions is refused if this machine does not have them."""
     if isa in compiling.available_isas():
         pytest.skip(f"this machine has {isa}")
     with pytest.raises(InputError, match="not available here"):
@@ -254,7 +254,8 @@ def test_text_in_an_equation_cannot_break_out_of_the_comment(tmp_path: Path, mon
 
 
 def test_terms_with_one_coefficient_are_multiplied_once() -> None:
-    """Checks that an expanded difference formula needs one product for each coefficient, not one for each neighbour."""
+    """Checks an expanded difference formula. The kernel needs one product for each coefficient, not one product for
+    each neighbour."""
     c = Parameter("c", 0.5)
     stencil = Stencil("mean", {U: c * U[0, 0, 1] + c * U[0, 0, -1] - c * U[0, 1, 0] + CENTRE / 3 - U[1, 0, 0] / 3})
     operators = [row[0] for row in stencil.stages[0].program.to_json()["operations"]]
@@ -262,7 +263,7 @@ def test_terms_with_one_coefficient_are_multiplied_once() -> None:
 
 
 def test_what_depends_on_no_cell_is_no_vector_operation() -> None:
-    """Checks that a value that is equal for all cells is computed once per call, not once per cell."""
+    """Checks that the kernel computes a value that is equal for all cells once per call, and not once per cell."""
     h, dt = Parameter("h", 2.0), Parameter("dt", 0.1)
     program = Stencil("s", {U: CENTRE + dt / h**2 * (U[0, 0, 1] - CENTRE)}).stages[0].program
     pairs = zip(program.operations, program.uniform, strict=True)

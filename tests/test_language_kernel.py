@@ -44,7 +44,7 @@ SPECIAL: dict[str, Any] = {
 
 
 def grid(shape: tuple[int, int, int], dtype: str, seed: int) -> NDArray[np.floating]:
-    """Return values of many magnitudes and both signs, so that different orders of a sum give different rounding."""
+    """Return values of many magnitudes and both signs. With such values, a sum in another order gives other bits."""
     rng = np.random.default_rng(seed)
     return (rng.standard_normal(shape) * 10.0 ** rng.integers(-3, 4, shape)).astype(dtype)
 
@@ -105,8 +105,8 @@ leaves = st.one_of(
 
 
 def join(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-    """Draw expressions that combine the given ones. No divisor is near zero, because a division by zero may give NaN,
-    and the bits of NaN may differ.
+    """Draw expressions that combine the given expressions. No divisor is near zero, because a division by zero may give
+    NaN, and different NaNs may have different bits.
     """
     return st.one_of(
         st.lists(inner, min_size=2, max_size=6).map(lambda terms: sum(terms, sympy.S.Zero)),
@@ -141,7 +141,7 @@ def test_random_kernels_equal_the_oracle(
 @pytest.mark.parametrize("isa", available_isas())
 def test_products_and_sums_are_not_fused(isa: str) -> None:
     """Checks that the compiler does not fuse a product and a sum into one operation. A fused operation does not round
-    the product, so its result has other bits.
+    the product, so the result has other bits.
     """
     stencil = Stencil("fuse", {U: CENTRE * U[0, 0, 1] + U[0, 1, 0]})
     a = np.float32(1 + 2**-12)

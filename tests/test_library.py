@@ -35,7 +35,8 @@ NAMES = [
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_name_finds_the_stencil_of_that_name(name: str) -> None:
-    """Checks that each name finds the stencil with this name, and that the stencil has the axes that the name says."""
+    """Checks that a search for each name finds the stencil with this name. The stencil must have the axes that its name
+    says."""
     stencil = library.find_stencil(name)
     assert stencil.name == name
     axes = [axis for axis, radius in zip("zyx", stencil.radii, strict=True) if radius]
@@ -48,7 +49,8 @@ def test_a_name_finds_the_stencil_of_that_name(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_a_rim_is_kept_and_all_inside_moves(name: str, dtype: str) -> None:
-    """Checks the fixed boundary of each stencil: read-only fields and rims keep their bits, all other cells change."""
+    """Checks the boundary `fixed` of each stencil. Read-only fields and rims keep their bits, and all other cells
+    change."""
     stencil = library.find_stencil(name)
     shape = tuple(2 * radius + 3 if radius else 1 for radius in stencil.radii)
     rng = np.random.default_rng(2)
@@ -76,7 +78,7 @@ def test_the_help_of_the_command_line_names_stencils_that_there_are() -> None:
 
 
 def test_a_family_alone_has_its_defaults() -> None:
-    """Checks that a name without order and axes gives the stencil that the Python function makes by default."""
+    """Checks that a name without an order and without axes gives the default stencil of the Python function."""
     assert {name: make().name for name, make in library.STENCILS.items() if make().name != name} == {
         "heat": "heat2",
         "acoustic": "acoustic8",
@@ -137,7 +139,7 @@ def cell_operations(name: str) -> dict[str, int]:
 @pytest.mark.parametrize(
     ("name", "mul", "add", "div"),
     [
-        ("heat8", 5, 28, 0),  # one product for each distance and one for 6 u
+        ("heat8", 5, 28, 0),  # one product for each distance, and one product for 6 u
         ("acoustic8", 9, 26, 0),  # products for the centre, 4 distances, 2 u, v v, and two scale factors
         ("elastic4", 58, 88, 0),
         ("maxwell", 9, 27, 3),
@@ -148,8 +150,8 @@ def cell_operations(name: str) -> dict[str, int]:
     ],
 )
 def test_kernels_cost_no_more_operations_than_they_should(name: str, mul: int, add: int, div: int) -> None:
-    """Checks that kernels do not need more operations than the given numbers. Expressions must keep the form in which
-    directions and species share common terms.
+    """Checks that kernels do not need more operations than the given numbers. For this, expressions must keep their
+    form, in which directions and species share common terms.
     """
     counts = cell_operations(name)
     assert counts["mul"] <= mul
@@ -242,7 +244,8 @@ def test_a_sponge_is_made_plane_by_plane() -> None:
 
 
 def test_a_sponge_has_the_axes_of_the_grid() -> None:
-    """Checks a sponge on one and two axes. On two axes, the letters y and z both mean the first axis."""
+    """Checks a sponge on grids of one and two axes. On a grid of two axes, the letters y and z both mean the first
+    axis."""
     make = partial(library.sponge, width=8, velocity=2000, spacing=10)
     by_y, by_z = (make((30, 26), sides=(f"{name}0", "x1"))(0, 30) for name in "yz")
     assert (by_y == by_z).all()
@@ -277,7 +280,7 @@ FIND = "import json, sys; from outcrop.language.library import find_stencil\n" \
 
 
 def test_a_stencil_that_is_known_needs_no_sympy(tmp_path: Path) -> None:
-    """Checks that a stencil in the user's cache is found without SymPy, which takes long to import.
+    """Checks that Outcrop finds a stencil in the user's cache without SymPy, because the import of SymPy takes long.
 
     A damaged description in the cache is replaced.
     """
@@ -318,8 +321,8 @@ NO_STEP_IS_TOO_LARGE = {"heat7", "heat13", "box27", "stream_function", "sharpen"
 
 @pytest.mark.parametrize("name", library.FAMILIES)
 def test_no_part_of_a_family_is_forgotten(name: str) -> None:
-    """Checks that each family of stencils has a limit of its step and a stencil in the tests. The messages tell the
-    author of a new family what is missing."""
+    """Checks that each family of stencils has a formula for the limit of its step, and a stencil in the tests. The
+    messages of this test tell the author of a new family what is missing."""
     assert any(re.fullmatch(rf"{name}\d*(_\w+)?", one) for one in NAMES), f"{name}: add a stencil to NAMES above"
     stencil = library.FAMILIES[name].make()
     if name not in NO_STEP_IS_TOO_LARGE:
@@ -342,8 +345,8 @@ def test_every_function_that_makes_a_stencil_is_public() -> None:
 
 
 def test_the_manual_has_every_family_and_tells_the_truth() -> None:
-    """Checks that the page docs/reference/stencils.md has each family in its table, and that the message on the page is
-    the one that Outcrop prints."""
+    """Checks that the table in docs/reference/stencils.md has each family, and that the message on this page is the
+    message that Outcrop prints."""
     page = (Path(__file__).parent.parent / "docs" / "reference" / "stencils.md").read_text()
     table = page[: page.index("## Names and options")]
     for name in library.FAMILIES:

@@ -43,13 +43,14 @@ def shapes(stencil: Stencil) -> st.SearchStrategy[tuple[int, int, int]]:
 
 
 def safe_state(stencil: Stencil, shape: tuple[int, int, int], dtype: str, seed: int) -> dict[str, Cells]:
-    """Return values between 1/2 and 1, because an update may divide by densities and permittivities."""
+    """Return random values between 1/2 and 1. They are not near 0, because an update may divide by densities and
+    permittivities."""
     state = random_state(stencil, shape, dtype, seed)
     return {name: (values + 1) / 2 for name, values in state.items()}
 
 
 def one_axis(text: str, stencil: Stencil) -> str:
-    """Return the part of a boundary that applies to a stencil of fewer axes."""
+    """Return the parts of a boundary that belong to the axes of the stencil."""
     return text.rpartition(",")[2] if stencil.ndim == 1 else text
 
 
