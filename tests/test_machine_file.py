@@ -1,5 +1,5 @@
-"""Check plans for other machines. A machine file is read exactly as it is written, or refused in one line. The plan
-does not depend on the machine that runs the tests."""
+"""Check plans for other machines. Each value of a machine file is used exactly as it is written, or the file is refused
+in one line. The plan does not depend on the machine that runs the tests."""
 
 import json
 import os
@@ -48,8 +48,8 @@ def in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_every_figure_is_read_as_it_is_written() -> None:
-    """Checks the forms of figures: binary and decimal sizes, percentages of the memory, bandwidths as texts and
-    numbers.
+    """Checks the forms in which a machine file can give figures: binary and decimal sizes, percentages of the memory,
+    bandwidths as texts and as numbers.
     """
     found = parse_machine(GOOD, "folder/mine.toml")
     assert (found.name, found.cores) == ("mine", 4)
@@ -129,7 +129,7 @@ BAD = {
 
 @pytest.mark.parametrize(("text", "message"), BAD.values(), ids=BAD.keys())
 def test_impossible_machines_are_one_line(text: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """Checks that a wrong machine file is refused. The error names the file, the key, its value and the correct
+    """Checks that a wrong machine file is refused. The error names the file, the key, the wrong value and the correct
     form."""
     Path("bad.toml").write_text(text)
     assert call([*PLAN, "--machine", "bad.toml"]) == 2
@@ -175,8 +175,8 @@ ARGUMENTS = {
 def test_arguments_that_cannot_be_are_one_line(
     words: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Checks that missing machine files are refused in one line. Options that apply only to this machine are refused
-    too. Nothing else is printed."""
+    """Checks that a missing machine file is refused with one line. Options that apply only to this machine are refused
+    in the same way. The command prints nothing else."""
     Path("folder").mkdir()
     Path("picture.toml").write_bytes(b"\xff\xfe\x00")
     Path("mine.toml").write_text(GOOD)
@@ -196,7 +196,7 @@ def test_nothing_of_this_machine_is_needed(
 ) -> None:
     """Checks that a plan for another machine compiles no kernel and reads no property of this machine.
 
-    Only the requested files are made.
+    The command makes only the files that the options name.
     """
 
     def forbidden(*_: object, **__: object) -> None:
@@ -232,7 +232,8 @@ def test_shipped_machines_load_by_name_and_by_path() -> None:
 
 
 def test_what_a_plan_may_take_unless_told() -> None:
-    """Checks the budget: `--memory` if given, else the usable memory of the file, else the default budget."""
+    """Checks which budget a plan has. It is `--memory` if this option is given, otherwise the usable memory that the
+    file declares, otherwise the default budget."""
     declared, silent = parse_machine(GOOD, "mine"), parse_machine(changed('usable = "50%"', ""), "mine")
     options = RunOptions("heat7", (2048, 2048, 2048), steps=10)
     assert plan_elsewhere(declared, options).budget_bytes == 4 << 30
@@ -242,8 +243,8 @@ def test_what_a_plan_may_take_unless_told() -> None:
 
 
 def test_rates_follow_cores_and_memory() -> None:
-    """Checks the predicted speeds. Half the threads update half as fast, and the bandwidth of memory limits plain
-    sweeps. Faster storage never makes a plan slower.
+    """Checks the predicted speeds. Half the number of threads has half the update rate, and the bandwidth of memory
+    limits plain sweeps. Faster storage never makes a plan slower.
     """
     declared = parse_machine(GOOD.replace("20GB/s", "12GB/s"), "mine")
     problem = make_problem((512, 512, 512), (1, 1, 1), 8)

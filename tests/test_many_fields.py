@@ -1,5 +1,5 @@
-"""Check runs with more fields than a cache set has lines. The rings of these fields begin at different places in a
-page, to avoid conflicts in the cache.
+"""Check runs in which the number of fields is larger than the number of lines of a cache set. The rings of these fields
+begin at different places in a page, to avoid conflicts in the cache.
 """
 
 from pathlib import Path

@@ -42,8 +42,8 @@ def test_drivers_words_decide() -> None:
 
 @needs_hwloc
 def test_firmware_decides_where_drivers_are_silent() -> None:
-    """Checks nodes without a name from a driver. Memory that is faster than ordinary memory is HBM, and slower memory
-    is CXL. The figures come from the firmware.
+    """Checks nodes to which no driver has given a name. Memory that is faster than ordinary memory is HBM, and slower
+    memory is CXL. The firmware gives the speeds.
     """
     found = tiers_of(
         machine(
@@ -64,8 +64,8 @@ def test_firmware_decides_where_drivers_are_silent() -> None:
 
 @needs_hwloc
 def test_measuring_decides_where_all_are_silent() -> None:
-    """Checks a memory about which neither driver nor firmware says anything. A measurement decides its kind. Its name
-    stays the same.
+    """Checks a memory about which neither the driver nor the firmware has information. A measurement decides its kind,
+    but the name of its tier stays the same.
     """
     dram, other = tiers_of(machine(Node(64 * GIB), Node(16 * GIB)))
     assert (dram.name, other.name, other.kind) == ("dram", "node1", "cxl")
@@ -87,15 +87,15 @@ def test_measuring_decides_where_all_are_silent() -> None:
     ],
 )
 def test_ordinary_memory_of_all_processors_is_one_tier(topology: str, expected: dict[str, tuple[int, ...]]) -> None:
-    """Checks that the first memories of all sockets together are one tier, DRAM. A second memory of a socket is a
-    separate tier, and so is memory that several sockets share.
+    """Checks that the first memories of all sockets together are one tier, DRAM. The second memory of a socket is a
+    separate tier. Memory that several sockets share is also a separate tier.
     """
     assert {tier.name: tier.nodes for tier in tiers_of(topology)} == expected
 
 
 @needs_hwloc
 def test_limits_hold_for_memory_tiers() -> None:
-    """Checks that a control group of 8 GiB limits a tier of 64 GiB."""
+    """Checks that a tier of 64 GiB has only 8 GiB if a control group limits the memory to 8 GiB."""
     (dram,) = tiers_of(machine(Node(64 * GIB)), limit_bytes=8 * GIB)
     assert (dram.capacity_bytes, dram.free_bytes) == (8 * GIB, 8 * GIB)
 
@@ -109,7 +109,8 @@ def test_what_hwloc_does_not_understand_is_refused() -> None:
 
 @needs_hwloc
 def test_memory_of_another_machine_is_only_planned_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Checks that a simulated machine does not get figures of this machine, even if the names are equal.
+    """Checks that a tier of a simulated machine does not get figures of this machine, even if a tier of this machine
+    has the same name.
 
     No array can be placed on the simulated machine.
     """
@@ -140,19 +141,20 @@ MEMINFO = "MemTotal: 25165824 kB\nMemFree: 20971520 kB\nMemAvailable: 16777216 k
 
 
 def node_file(total_gib: object, free_gib: int) -> str:
-    """Return the text of sysfs about the memory of a node."""
+    """Return the text with which sysfs describes the memory of a node."""
     total = total_gib * GIB // KIB if isinstance(total_gib, int) else total_gib
     return f"Node 0 MemTotal: {total} kB\nNode 0 MemFree: {free_gib * GIB // KIB} kB\nNode 0 Active(file): 0 kB\n"
 
 
 def told(*sizes_gib: float) -> list[MemoryNode]:
-    """Return nodes with these sizes, as hwloc reports nodes."""
+    """Return nodes with these sizes, in the form in which hwloc reports nodes."""
     return [MemoryNode(number, int(size * GIB), "", 1, 0.0, 0.0, 0.0) for number, size in enumerate(sizes_gib)]
 
 
 MACHINES: dict[str, tuple[list[MemoryNode], str, dict[int, str], str, tuple[float, float]]] = {
-    # Input: sizes from hwloc, /proc/meminfo, meminfo of each node, has_memory. Result: capacity and free bytes of DRAM
-    # in GiB.
+    # The first four values are the input: the nodes from hwloc, the text of /proc/meminfo, the file meminfo of each
+    # node, and the file has_memory. The last value is the expected result: the capacity of DRAM and the free part of
+    # it, in GiB.
     "one node that says half": (told(13), MEMINFO, {0: node_file(13, 2)}, "0", (24, 16)),
     "one node that says more": (told(100), MEMINFO, {0: node_file(100, 90)}, "0", (24, 16)),
     "one node that says nothing": (told(0), MEMINFO, {}, "", (24, 16)),
@@ -173,8 +175,8 @@ MACHINES: dict[str, tuple[list[MemoryNode], str, dict[int, str], str, tuple[floa
 
 @pytest.mark.parametrize("name", MACHINES)
 def test_memory_is_what_can_be_true(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Checks where the size of the memory comes from. With one node, it comes from /proc/meminfo, otherwise from the
-    sizes of the nodes. If the sizes of the nodes are impossible, it also comes from /proc/meminfo.
+    """Checks where the size of the memory comes from. If the machine has one node, or if the sizes of the nodes are
+    impossible, it comes from /proc/meminfo. Otherwise, it is the sum of the sizes of the nodes.
     """
     nodes, meminfo, files, has_memory, expected = MACHINES[name]
     for path, text in {
@@ -201,7 +203,7 @@ ODD = ("", "\n\n", "nonsense", "MemTotal:", "MemTotal: kB\nMemAvailable: x kB", 
 def test_odd_files_of_the_system_are_not_told(
     text: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Checks that malformed files in /proc and /sys cause no traceback. Other figures of the system are used instead.
+    """Checks that malformed files in /proc and /sys cause no traceback. Outcrop then uses other figures of the system.
     """
     names = ("meminfo", "cpuinfo", "own", "group/memory.max", "group/memory.stat", "group/memory.current",
              "cpu0/cache/index0/level", "cpu0/cache/index0/size", "node0/meminfo", "has_memory")  # fmt: skip

@@ -1,5 +1,5 @@
-"""Check which mounts become tiers. Only mounts that hold files become tiers. Each device is one tier, and the tier has
-the right kind."""
+"""Check which mounts become tiers. Only mounts that can hold files of users become tiers. Each device is one tier, and
+the tier has the right kind."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -91,8 +91,8 @@ def test_kinds_of_disks(machine: Machine) -> None:
 
 
 def test_what_holds_no_files_of_anybody_is_no_tier(machine: Machine) -> None:
-    """Checks that mounts without user files become no tiers: pseudo file systems, tmpfs of the system, read-only
-    images.
+    """Checks that mounts without files of users do not become tiers. Examples are pseudo file systems, tmpfs of the
+    system, and read-only images.
 
     Names may contain spaces.
     """
@@ -133,7 +133,8 @@ def test_an_overlay_of_something_unseen_is_a_tier(machine: Machine) -> None:
 
 
 def test_no_system_that_tells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Checks a machine without /proc. No mounts are found there, but the device of a path still has a number."""
+    """Checks a machine without /proc. On such a machine, no mounts are found, but the device of a path still has a
+    number."""
     monkeypatch.setattr(mounts, "PROC", tmp_path / "none")
     assert mounts.all_mounts() == []
     device = f"device {tmp_path.stat().st_dev}"
@@ -142,8 +143,9 @@ def test_no_system_that_tells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_figures_keep_their_names(machine: Machine) -> None:
-    """Checks the key of cached figures, so that figures of earlier versions are found. The key has the source, the
-    place and the type of the mount. If a path has several mounts, the last one counts."""
+    """Checks the key of cached figures. The key must not change, so that Outcrop finds figures that earlier versions
+    have stored. It has the source, the place and the type of the mount. If a path has several mounts, the last one
+    counts."""
     found = machine(
         "20 1 98:0 / / rw - ext4 /dev/root rw\n21 20 98:1 / @/net\\040here rw - ext4 /dev/hidden rw\n"
         "22 20 98:2 / @/net\\040here rw - xfs /dev/sdb1 rw\n"
@@ -163,7 +165,8 @@ def test_directories_are_found_where_one_may_write(tmp_path: Path) -> None:
 
 
 def test_mounts_that_nobody_may_look_at_are_left_out(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Checks that inaccessible mounts are left out, for example those of other containers or of lost servers."""
+    """Checks that mounts are left out if they cannot be accessed, for example the mounts of other containers or of
+    servers that do not answer."""
     every = machine(
         "20 1 8:0 / @/ rw - ext4 /dev/sda rw\n"
         "21 20 0:40 / @/home rw - overlay overlay rw,lowerdir=/x,upperdir=@/etc/secret,workdir=/y\n"
@@ -182,7 +185,8 @@ def test_mounts_that_nobody_may_look_at_are_left_out(machine: Machine, monkeypat
 
 
 def test_a_mount_without_a_source_is_read(machine: Machine) -> None:
-    """Checks that a mount without a source is read correctly. The kernel writes an empty word for the source."""
+    """Checks that a mount without a source is read correctly. The operating system writes an empty word as its
+    source."""
     (mount,) = machine("20 1 0:50 / @/dev/shm rw - tmpfs  rw,size=10k\n")
     assert (mount.type, mount.source) == ("tmpfs", "") and "size=10k" in mount.options and mounts.kind_of(mount)
 
@@ -200,8 +204,8 @@ def test_what_comes_from_a_server_is_of_the_network(machine: Machine) -> None:
 
 
 def test_subvolumes_share_one_file_system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Checks that subvolumes of btrfs share one tier. Each subvolume has its own device number, but all their mounts
-    have the same number.
+    """Checks that all subvolumes of btrfs belong to one tier. Files of different subvolumes have different device
+    numbers, but the mounts of all subvolumes have the same number.
     """
     other = Path("/dev/shm")
     if not other.is_dir() or other.stat().st_dev == tmp_path.stat().st_dev:
@@ -221,6 +225,6 @@ def test_subvolumes_share_one_file_system(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_names_of_tiers_are_unique(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Checks that tiers get unique names, so that an array is never placed on the wrong device."""
+    """Checks that each tier gets a unique name, so that an array is never placed on the wrong device."""
     machine("20 1 98:0 / @/home rw - ext4 /dev/a/data rw\n21 1 98:1 / @/scratch rw - ext4 /dev/b/data rw\n")
     assert [tier.name for tier in storage_tiers()][:2] == ["data", "data-2"]

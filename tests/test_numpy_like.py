@@ -1,4 +1,4 @@
-"""Check that arrays on tiers behave like NumPy arrays on each tier."""
+"""Check that arrays behave like NumPy arrays on each tier."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ SHM = Path("/dev/shm")
 
 @pytest.fixture(params=PLACES)
 def array(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[oc.Array]:
-    """Yield the same array of 3 x 4 x 5 values on each kind of tier. The disk tier is the disk of the tests."""
+    """Yield the same array of 3 x 4 x 5 values on each kind of tier. The tier for disks is the disk that holds the
+    files of the tests."""
     shape, place = (3, 4, 5), request.param
     if place == "tmpfs" and not SHM.is_mount():
         pytest.skip("no tmpfs here")
@@ -44,7 +45,7 @@ def disk_of(folder: Path) -> str:
 
 
 def plain(array: oc.Array) -> np.ndarray:
-    """Return an equal array that NumPy alone has made."""
+    """Return an equal array that only NumPy has made."""
     return np.arange(60, dtype="float32").reshape(3, 4, 5)
 
 
@@ -73,8 +74,8 @@ def test_behaves_as_the_plain_array(array: oc.Array) -> None:
 
 
 def test_changes_in_place(array: oc.Array) -> None:
-    """Checks that in-place operators, `out` arguments and views change the array itself, and that operations return the
-    same object."""
+    """Checks that in-place operators, `out` arguments and views change the array itself. Such operations must return
+    the same object."""
     before = array
     array += 1
     array[1] *= 2
@@ -96,7 +97,7 @@ def test_changes_in_place(array: oc.Array) -> None:
 @given(data=st.data())
 @settings(max_examples=60)
 def test_any_index_and_dtype(data: st.DataObject) -> None:
-    """Checks that reading and writing with any index gives the same result as NumPy, for each dtype."""
+    """Checks that reads and writes with any index give the same result as in NumPy, for each dtype."""
     dtype = data.draw(npst.scalar_dtypes().filter(lambda one: one.kind in "biufc"))
     shape = data.draw(npst.array_shapes(max_dims=4, max_side=6))
     expected = data.draw(npst.arrays(dtype, shape))
@@ -123,7 +124,7 @@ def test_views_outlive_the_array(array: oc.Array) -> None:
 
 
 def test_arrays_only_read_take_values_once(tmp_path: Path) -> None:
-    """Checks that a read-only array can be filled once. The array refuses writes after its first step."""
+    """Checks that a read-only array can be filled once. After its first step, the array refuses writes."""
     for words in ({}, {"path": tmp_path / "a.npy"}, {"path": tmp_path / "a", "persist": "end"}):
         array = oc.array((4, 4), "int32", access="read", **words)
         array[...] = 7
@@ -142,7 +143,8 @@ def test_arrays_only_read_take_values_once(tmp_path: Path) -> None:
 
 
 def test_npy_files_are_numpys_own(tmp_path: Path) -> None:
-    """Checks that NumPy opens the files of arrays, and that arrays open NumPy's files in C order."""
+    """Checks that NumPy can open the files of arrays. Outcrop can open files of NumPy as arrays if their values are in
+    C order."""
     path = tmp_path / "new" / "a.npy"  # the directory is made too
     with oc.array((5, 7), "complex64", path=path) as array:
         array[...] = np.arange(35).reshape(5, 7) * 1j
@@ -159,8 +161,8 @@ def test_npy_files_are_numpys_own(tmp_path: Path) -> None:
 
 
 def test_says_what_makes_it_durable(tmp_path: Path) -> None:
-    """Checks which flush primitive an array reports: MAP_SYNC only if the kernel has granted it, and "none" for
-    memory."""
+    """Checks which flush primitive an array reports. It reports MAP_SYNC only if the operating system has granted it,
+    and "none" for memory."""
     with oc.array(10, tier="dram") as memory, oc.array(10, path=tmp_path / "a.npy") as mapped:
         assert memory.primitive == "none" and memory.flush().bytes_written == 0
         if mapped.tier.kind not in ("dax", "tmpfs"):
@@ -171,8 +173,8 @@ def test_says_what_makes_it_durable(tmp_path: Path) -> None:
 
 
 def test_attributes_are_those_of_the_values() -> None:
-    """Checks that setting `real`, `imag` and `flat` changes values. Setting shape or dtype is refused with an
-    explanation.
+    """Checks that an assignment to `real`, `imag` or `flat` changes values. An assignment to `shape` or `dtype` is
+    refused, and the message gives the reason.
     """
     with oc.array((2, 3), "complex128", tier="dram") as array:
         array.real = 3
@@ -187,8 +189,8 @@ def test_attributes_are_those_of_the_values() -> None:
 
 
 def test_files_beside_are_left_alone(tmp_path: Path) -> None:
-    """Checks that the user's files beside an array are kept, whatever names these files have. An array that cannot be
-    made leaves no file."""
+    """Checks that the user's files next to an array are kept, even if they have unusual names. If an array cannot be
+    made, no file remains."""
     mine = tmp_path / "a.npy.tmp"
     mine.write_text("of mine")
     oc.array(3, path=tmp_path / "a.npy").close()

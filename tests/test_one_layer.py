@@ -33,7 +33,7 @@ FOR_ALL = sorted((name, make) for name, make in {**PLAIN, **USERS}.items() if ma
 
 @st.composite
 def plans(draw: st.DrawFn, problem: Problem | None = None) -> Plan:
-    """Draw a plan with any sizes, with or without padding. The problem is the given one, or any problem."""
+    """Draw a plan with any sizes, with or without padding. If no problem is given, the plan is for any problem."""
     problem = one_layer.in_memory(problem or draw(problems()), draw(st.booleans()))
     return one_layer.make_plan(problem, draw(sizes_for(problem)), MACHINE, assumed_rate)
 
@@ -64,7 +64,7 @@ def test_a_dropped_or_late_update_is_rejected(plan: Plan, data: st.DataObject) -
     rest = one.actions[:index] + one.actions[index + 1 :]
     with pytest.raises(IllegalPlan):
         validate_one_layer(plan.problem, replace(one, actions=rest), plan.window)
-    if one.levels > 1 and index + 1 < len(one.actions):  # only the last block is not needed later
+    if one.levels > 1 and index + 1 < len(one.actions):  # no later update needs the last block
         with pytest.raises(IllegalPlan):
             late = replace(one, actions=(*rest, one.actions[index]))
             validate_one_layer(plan.problem, late, plan.window)
@@ -86,7 +86,7 @@ def test_rehearsal_gives_the_oracles_bits(run: tuple[Stencil, Plan], seed: int) 
 def test_runs_give_the_oracles_bits(run: tuple[Stencil, Plan], in_a_file: bool, threads: int, seed: int) -> None:
     """Checks that runs in one layer give the oracle's bits, with or without padding, in plain memory or in a file.
 
-    If the window is in a file, this file contains the result at the end."""
+    If the window is a mapped file, this file contains the result at the end."""
     stencil, plan = run
     problem = plan.problem
     initial = np.random.default_rng(seed).random(problem.shape).astype(problem.dtype)
@@ -109,9 +109,10 @@ def test_runs_give_the_oracles_bits(run: tuple[Stencil, Plan], in_a_file: bool, 
 
 
 def test_padding_keeps_rows_and_planes_apart() -> None:
-    """Checks column 6 of the ladder: the strides of padded arrays are odd numbers of cache lines and of pages.
+    """Checks the padding in column 6 of the ladder. The distance between rows is an odd number of cache lines. The
+    distance between planes is an odd number of pages and a few cache lines.
 
-    Without padding, no byte lies between rows or planes."""
+    Without padding, there are no bytes between rows or between planes."""
     for nx in (1, 16, 512, 1024, 1000):
         problem = make_problem((4, 64, nx), (1, 1, 1), 2)
         plain, padded = (one_layer.in_memory(problem, flag) for flag in (False, True))
@@ -121,7 +122,8 @@ def test_padding_keeps_rows_and_planes_apart() -> None:
 
 
 def test_too_little_memory_is_refused() -> None:
-    """Checks that an array smaller than the window is refused, so that no memory behind it is overwritten."""
+    """Checks that an array smaller than the window is refused. Otherwise, the memory after this array is
+    overwritten."""
     problem = one_layer.in_memory(make_problem((9, 9, 9), (1, 1, 1), 2), False)
     plan = one_layer.make_plan(problem, Sizes(2, 9, 2), MACHINE, assumed_rate)
     with pytest.raises(InputError, match="less than the window takes"):

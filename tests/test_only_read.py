@@ -1,5 +1,5 @@
-"""Check where the fields that are only read are kept: in memory or on disk. The chosen place is the best one, and users
-see the reason."""
+"""Check where a run keeps its static fields: in memory or on disk. The chosen place must be the best one, and users
+must see the reason."""
 
 import json
 import re
@@ -45,14 +45,14 @@ def problem_of(stencil: str, steps: int = 100) -> Problem:
 
 
 def planned(problem: Problem, share: float, on: Machine, scheme: str = "auto") -> TunedPlan:
-    """Return the plan for a budget. `share` gives its place between the minimum budget (0) and the largest useful
-    budget (1)."""
+    """Return the plan for a budget between the minimum budget (`share` = 0) and the largest useful budget (`share` =
+    1)."""
     low, high = smallest_budget_bytes(problem, scheme), largest_useful_bytes(problem)
     return choose(problem, on, int(low + share * (high - low)), scheme, assumed_rate)
 
 
 def only(scheme: Scheme, keeps: bool) -> Scheme:
-    """Return the scheme with only one place for fields that are only read: memory if `keeps` is true, otherwise the
+    """Return a copy of the scheme that has only one place for static fields: memory if `keeps` is true, otherwise the
     disk."""
 
     def candidates(problem: Problem, budget_bytes: int, given: GivenSizes = FREE) -> Iterable[Sizes]:
@@ -62,8 +62,8 @@ def only(scheme: Scheme, keeps: bool) -> Scheme:
 
 
 def why(problem: Problem, choice: TunedPlan, on: Machine) -> str:
-    """Return the reason that users see for the place of the fields that are only read. It must be the same for all
-    these fields."""
+    """Return the reason that users see for the place of the static fields. The reason must be the same for all static
+    fields."""
     may_stay = any(SCHEMES[one.scheme].keeps_statics for one in choice.considered)
     rows = only_read.explained(choice.plan, choice.considered, on, may_stay)
     assert len(rows) == problem.statics
@@ -75,8 +75,8 @@ def why(problem: Problem, choice: TunedPlan, on: Machine) -> str:
 @pytest.mark.parametrize("on", [SLOW, LATE, FAST], ids=["slow", "late", "fast"])
 @pytest.mark.parametrize("stencil", ["acoustic4_sponge", "maxwell"])
 def test_no_other_place_is_better(stencil: str, on: Machine) -> None:
-    """Checks that the other place does not make the run faster by more than the tolerance. If memory has room for the
-    fields, the tuner must predict the costs of both places."""
+    """Checks the chosen place of the static fields. With the other place, the run must not be faster by more than the
+    tolerance. If memory has room for the fields, the tuner must predict the costs of both places."""
     problem = problem_of(stencil)
     places = set()
     for share in SHARES[:-1]:
@@ -89,13 +89,13 @@ def test_no_other_place_is_better(stencil: str, on: Machine) -> None:
             if found is not None:
                 assert choice.plan.predicted.seconds <= only_read.EQUALLY_FAST * found.plan.predicted.seconds * 1.0001
                 assert any(one.sizes.keeps_statics == keeps for one in choice.considered)
-    hides_all = on is FAST and stencil == "acoustic4_sponge"  # memory is no better for any budget
+    hides_all = on is FAST and stencil == "acoustic4_sponge"  # for no budget, memory is better than the disk
     assert places == ({False} if hides_all else {False, True}), "these budgets show both"
 
 
 def test_what_costs_nothing_is_the_slowest_place() -> None:
-    """Checks that the fields stay on disk if their transfers do not delay the run. If they delay the run, the disk is
-    used only if memory has no room, or if memory makes the run longer.
+    """Checks that static fields stay on disk if their transfers do not delay the run. If the transfers delay the run,
+    the disk is used in two cases: if memory has no room, and if the run is longer with the fields in memory.
     """
     problem = problem_of("acoustic4_sponge")
     for on in (SLOW, LATE):
@@ -105,13 +105,13 @@ def test_what_costs_nothing_is_the_slowest_place() -> None:
         assert re.fullmatch(r"the slowest that costs nothing: disk makes the run \d\.\d+ s longer", large)
         assert whole == "all of the grid is in memory"
     assert why(problem, planned(problem, 0.95, FAST), FAST) == "the slowest, hidden behind the computing"
-    once = problem_of("acoustic4_sponge", steps=20)  # one pass reads every field anyway
+    once = problem_of("acoustic4_sponge", steps=20)  # a run of one pass reads every field only once
     assert why(once, planned(once, 0.95, SLOW), SLOW) == "the slowest, hidden behind the computing"
 
 
 def test_what_is_told_is_what_the_plan_does() -> None:
-    """Checks the reported bytes and seconds. The bytes are those that the fields take in memory. The seconds are those
-    of reading the fields once, or once in each pass.
+    """Checks the reported figures of static fields. The bytes are the memory that the fields take. The seconds are the
+    time to read the fields once, or once in each pass.
     """
     problem = problem_of("acoustic4_sponge")
     for share in SHARES:
@@ -129,7 +129,7 @@ def test_what_is_told_is_what_the_plan_does() -> None:
 
 
 def test_a_scheme_that_keeps_nothing_says_so() -> None:
-    """Checks the reason for a scheme that cannot keep fields in memory. The reason names the scheme and does not say
+    """Checks the reason if the scheme cannot keep static fields in memory. The reason names the scheme and does not say
     that memory is too small."""
     problem = problem_of("acoustic4")
     for share in SHARES[:2]:
@@ -148,7 +148,7 @@ def test_there_is_nothing_to_place_where_all_is_updated() -> None:
 
 
 def test_memory_too_small_for_them_is_not_tried() -> None:
-    """Checks that fields are considered for memory only if they fit there."""
+    """Checks that the planner considers memory for static fields only if they fit into memory."""
     problem = problem_of("acoustic4_sponge")
     needed = 2 * problem.grid_bytes
     assert only_read.possible(problem, needed - 1) == (False,)
@@ -156,7 +156,7 @@ def test_memory_too_small_for_them_is_not_tried() -> None:
 
 
 def test_users_see_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Checks that `--explain` and the JSON show the place of the fields, in the same words as `oc.place`."""
+    """Checks that `--explain` and the JSON show the place of static fields, in the same words as `oc.place`."""
     words = ["plan", "acoustic4_sponge", "-n", "60", "40", "90", "-t", "40", "--memory", "1MiB", "--machine", "crest10"]
     assert call([*words, "--explain", "--json", str(tmp_path / "plan.json")]) == 0
     lines = capsys.readouterr().out.splitlines()

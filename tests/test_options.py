@@ -1,5 +1,5 @@
-"""Check the options of a run. An option has the same meaning as a keyword, on the command line, in a file and in an
-existing run."""
+"""Check the options of a run. An option has the same meaning as a keyword in Python, on the command line, in a file of
+options, and in an existing run."""
 
 import inspect
 import json
@@ -49,7 +49,8 @@ def run_by_keywords(where: str) -> np.ndarray:
 
 
 def test_a_file_is_the_same_run_as_words_and_keywords() -> None:
-    """Checks that a file, the command line and keywords give the same bits. The command line overrides the file."""
+    """Checks that options in a file, on the command line and as keywords give the same bits. An option on the command
+    line replaces the option in the file."""
     Path("heat.toml").write_text(HEAT)
     assert call(["run", "heat.toml", "--quiet"]) == 0
     words = ["-n", "10", "8", "6", "-t", "3", "--init", "random:3", "--param", "c0=0.4", "--param", "c1=0.1"]
@@ -146,8 +147,8 @@ def test_points_and_values_come_from_files_too() -> None:
 def test_what_a_file_cannot_say_is_one_line_and_makes_nothing(
     old: str, new: str, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Checks that a wrong file of options is refused. The error names the file and the key, or the option to use
-    instead. Nothing is made."""
+    """Checks that a wrong file of options is refused. The error names the file and the key, or the option that the user
+    should use. No run is made."""
     assert old in HEAT
     Path("heat.toml").write_text(HEAT.replace(old, new))
     assert call(["run", "heat.toml"]) == 2
@@ -209,8 +210,8 @@ def test_each_option_is_told_everywhere(capsys: pytest.CaptureFixture[str]) -> N
 
 
 def test_a_run_that_is_opened_goes_on_without_being_told_how_far() -> None:
-    """Checks how many steps `run()` computes: the number in the options, or the steps that are missing. If neither is
-    known, the error asks for a number.
+    """Checks how many steps `run()` computes without an argument. It is the number in the options, or the number of
+    steps that an interrupted run has not computed. If neither is known, the error asks for a number.
     """
     sim = oc.Simulation("heat7", (6, 8, 10), directory="run.oc", steps=3, init=1.0, memory="16MiB")
     assert sim.run().step == 3
@@ -222,7 +223,8 @@ def test_a_run_that_is_opened_goes_on_without_being_told_how_far() -> None:
 
 
 def test_options_can_be_one_object() -> None:
-    """Checks that `Simulation(options)` equals `Simulation(**options)`, and that an unknown keyword is named."""
+    """Checks that `Simulation(options)` is equivalent to `Simulation(**options)`, and that the error for an unknown
+    keyword names this keyword."""
     options = oc.RunOptions("heat7", (6, 8, 10), directory="run.oc", memory="16MiB")
     assert oc.Simulation(options).shape == (6, 8, 10)
     with pytest.raises(TypeError, match=r"Simulation\(\) got an unexpected keyword argument 'memmory'"):
@@ -230,7 +232,8 @@ def test_options_can_be_one_object() -> None:
 
 
 def test_values_of_init_yield_to_those_that_are_assigned() -> None:
-    """Checks that a later assignment replaces the values of `init`, and that files of `init` give the grid its shape.
+    """Checks that a later assignment replaces the values of the option `init`, and that the grid gets its shape from
+    the files in `init`.
     """
     np.save("start.npy", np.full((6, 8, 10), 2.0))
     sim = oc.Simulation("heat7", directory="run.oc", init="start.npy", memory="16MiB")

@@ -68,7 +68,8 @@ def test_a_grid_thinner_than_the_stencil_does_not_change() -> None:
 
 
 def test_parameters_are_rounded_to_the_dtype_before_use() -> None:
-    """Checks that parameters are rounded to the dtype of the run, so that a float32 run uses no double precision."""
+    """Checks that parameters are rounded to the dtype of the run, so that a run in float32 computes nothing in
+    float64."""
     u, k = Field("u"), Parameter("k", 0.1)
     stencil = Stencil("scale", {u: k * u[0, 0, 0]})
     ones = np.full((1, 1, 3), 3.0, np.float32)
@@ -78,7 +79,7 @@ def test_parameters_are_rounded_to_the_dtype_before_use() -> None:
 
 
 def test_the_input_is_left_alone() -> None:
-    """Checks that the oracle returns a new array and does not change its input. This also holds for zero steps."""
+    """Checks that the oracle returns a new array and does not change its input, even for zero steps."""
     u = np.random.default_rng(4).random((4, 4, 4))
     copy = u.copy()
     for steps in (0, 1, 2):

@@ -1,4 +1,4 @@
-"""Check how a run stops. It must not hang, lose committed steps, or continue in the background."""
+"""Check how a run stops. The run must not hang, lose committed steps, or continue in the background."""
 
 import os
 import signal
@@ -27,8 +27,8 @@ WAIT_SECONDS = 20.0  # much longer than any test here
 
 
 class FakeEngine:
-    """A substitute for the engine. Its passes end when the test says so, or when they are cancelled, like passes of the
-    executor."""
+    """A substitute for the engine. Its passes end when the test tells them to end. Like passes of the executor, they
+    also end when they are cancelled."""
 
     def __init__(self) -> None:
         self.begun, self.may_end, self.cancelled = threading.Event(), threading.Event(), threading.Event()
@@ -83,8 +83,8 @@ def interrupt_when(event: threading.Event) -> None:
 
 
 class Said(StringIO):
-    """A stream that records the text that a user sees on the terminal. The event is set when the answer to the first
-    Ctrl-C is printed."""
+    """A stream that records the text for the terminal. It sets the event when the answer to the first Ctrl-C is
+    printed."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         super().__init__()
@@ -117,7 +117,7 @@ def test_ctrl_c_cancels_and_keeps_the_last_commit(tmp_path: Path) -> None:
 
 def test_ctrl_c_in_place_lets_the_pass_end_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Checks Ctrl-C during a run in place. The current pass is completed, because a cancelled pass destroys the run.
-    The first Ctrl-C only prevents the next pass, and a message says so.
+    The first Ctrl-C only prevents the next pass, and a message tells the user about this.
     """
     runner, engine, state = make_runner(tmp_path, in_place=True)
     said = Said(monkeypatch)
@@ -137,7 +137,8 @@ def test_ctrl_c_in_place_lets_the_pass_end_first(tmp_path: Path, monkeypatch: py
 
 
 def test_ctrl_c_twice_in_place_gives_the_run_up_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Checks that a second Ctrl-C stops a run in place at once. The message says that the run is lost."""
+    """Checks that a second Ctrl-C stops a run in place immediately. The message says that the state of the run is
+    lost."""
     runner, engine, _ = make_runner(tmp_path, in_place=True)
     said = Said(monkeypatch)
 

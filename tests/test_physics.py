@@ -13,8 +13,8 @@ from outcrop.language.stencil import PREVIOUS
 
 
 def symbol(order: int, phase: float) -> float:
-    """Return the factor by which the negative second difference multiplies a wave. `phase` is the phase of the wave per
-    cell, and the spacing is 1."""
+    """Return the factor by which the negative second difference multiplies a wave. `phase` is the change of the wave's
+    phase per cell, and the spacing is 1."""
     centre, *around = (float(w) for w in second_derivative(order))
     return -(centre + 2 * sum(w * np.cos(k * phase) for k, w in enumerate(around, 1)))
 
@@ -48,7 +48,7 @@ def test_heat_converges_with_its_order_in_space(order: int) -> None:
 
 @pytest.mark.parametrize("order", [2, 4, 8])
 def test_a_standing_sound_wave_converges_with_its_order(order: int) -> None:
-    """Checks the order of accuracy of the wave equation. The phase error falls as h^order if dt shrinks as
+    """Checks the order of accuracy of the wave equation. The phase error must fall as h^order if dt is proportional to
     h^(order/2)."""
     stencil, speed, length = library.acoustic(1, order), 1500.0, 1000.0
 
@@ -77,8 +77,8 @@ def test_sound_oscillates_at_its_discrete_frequency(ndim: int) -> None:
 
 
 def test_a_sponge_absorbs() -> None:
-    """Checks absorbing sides with a wavelet whose length is half the width of the layer. About 1 % of the wavelet
-    returns from the layer. Without a sponge, all of it returns.
+    """Checks absorbing sides with a wavelet whose length is half the width of the layer. About 1 % of the wavelet comes
+    back from the layer. Without a sponge, the whole wavelet comes back.
     """
     stencil, shape, speed, width, wavelength = library.acoustic(1, 8, sponge=True), (1, 1, 200), 2000.0, 40, 20
     x = along(shape)
@@ -88,7 +88,7 @@ def test_a_sponge_absorbs() -> None:
         return (1 - 2 * square) * np.exp(-square)
 
     damp = library.sponge(shape, width, velocity=speed, spacing=10.0, sides=("x1",), dtype="float64")(0, 1)
-    # The wavelet moves right by 0.4 cells per step, into the layer and back.
+    # The wavelet moves to the right by 0.4 cells per step, into the layer, and then back.
     state = {"u": ricker(130), "u" + PREVIOUS: ricker(129.6), "v": np.full(shape, speed), "damp": damp}
     values, steps = {"dt": 2e-3, "h": 10.0}, 320
     quiet = run(stencil, state, steps, values, "fixed")["u"]
@@ -128,8 +128,8 @@ def test_elastic_waves_have_the_speeds_of_p_and_s(ndim: int, velocity: str, axis
 
 @pytest.mark.parametrize("ndim", [2, 3])
 def test_elastic_energy_is_conserved_in_any_medium(ndim: int) -> None:
-    """Checks that the sum of kinetic and strain energy is constant. This is only true if the differences, and the means
-    of b and mu, are right.
+    """Checks that the sum of kinetic and strain energy is constant. The sum is constant only if the differences, and
+    the means of b and mu, are right.
     """
     stencil = library.elastic(ndim, 4)
     shape, rng = (8, 8, 9) if ndim == 3 else (8, 1, 9), np.random.default_rng(2)
@@ -147,8 +147,8 @@ def test_elastic_energy_is_conserved_in_any_medium(ndim: int) -> None:
         return values
 
     def energy(before: State, after: State) -> float:
-        """Return the total energy. The energy of the stresses belongs to one time. The energy of the velocities uses
-        the values half a step before and half a step after this time."""
+        """Return the total energy. The energy of the stresses is taken at one time. The energy of the velocities is
+        computed from the velocities half a step before and half a step after this time."""
         lam, mu, b = before["lam"], before["mu"], before["b"]
         total = sum((before[f"v{a}"] * after[f"v{a}"] / ahead(b, a)).sum() for a in axes)
         trace = sum(before[f"t{a}{a}"] for a in axes)
@@ -166,8 +166,8 @@ def test_elastic_energy_is_conserved_in_any_medium(ndim: int) -> None:
 
 @pytest.mark.parametrize("name", ["maxwell", "maxwell_2d", "maxwell_2d_te", "maxwell_1d"])
 def test_electromagnetic_energy_is_conserved_in_any_medium(name: str) -> None:
-    """Checks that Yee's scheme conserves the sum of eps E^2 + H1 H2 up to rounding. H1 is H half a step before E, and
-    H2 is H half a step after E.
+    """Checks that Yee's scheme conserves the sum of eps E^2 + H1 H2 up to rounding. H1 is the value of H half a step
+    before E, and H2 is the value of H half a step after E.
     """
     stencil = library.find_stencil(name)
     shape = {3: (6, 7, 8), 2: (9, 1, 8), 1: (1, 1, 20)}[stencil.ndim]
@@ -197,8 +197,8 @@ WAVES = [("maxwell_1d_vacuum", "ez", "hy", -1, "x"), ("maxwell_2d", "ez", "hy", 
 
 @pytest.mark.parametrize(("name", "e", "h", "sign", "axis"), WAVES)
 def test_light_moves_one_cell_per_step_at_the_limit(name: str, e: str, h: str, sign: int, axis: str) -> None:
-    """Checks signs and components of Maxwell's equations. With c dt = h the scheme is exact along an axis, so each
-    pulse keeps its form."""
+    """Checks signs and components of Maxwell's equations. If c dt = h, the scheme is exact along an axis, so each pulse
+    keeps its form."""
     stencil, cells = library.find_stencil(name), 12
     place = "zyx".index(axis)
     shape: tuple[int, ...] = tuple(cells if one == place else 1 for one in range(3))
@@ -206,7 +206,7 @@ def test_light_moves_one_cell_per_step_at_the_limit(name: str, e: str, h: str, s
     if "eps" in state:
         state["eps"] += 1
     state[e] = np.random.default_rng(6).random(shape)
-    state[h] = sign * state[e]  # H is half a cell ahead and half a step earlier; so the pulse moves ahead
+    state[h] = sign * state[e]  # H is half a cell ahead and half a step earlier, so the pulse moves ahead
     values = {"c": 1.0, "dt": 0.5, "h": 0.5}
     state[h] = np.roll(state[h], -1, place)
     after = run(stencil, state, 5, values)
@@ -285,8 +285,8 @@ def test_gray_scott_without_diffusion_is_the_reaction() -> None:
 
 
 def fluid(ndim: int, flow: dict[str, np.ndarray], shape: tuple[int, int, int]) -> State:
-    """Return the fields of the equilibrium at density 1, of second order in the velocity. From each field, its value in
-    a fluid at rest is subtracted. `flow` has the velocities by axis."""
+    """Return the fields of the equilibrium at density 1, of second order in the velocity. Each field is the difference
+    from its value in a fluid at rest. `flow` is a dictionary from axes to velocities."""
     axes = "zyx" if ndim == 3 else "yx"
     u = np.stack([np.broadcast_to(flow.get(axis, 0.0), shape) for axis in axes])
     state = {}
@@ -319,8 +319,8 @@ def test_fluids_conserve_mass_and_momentum(ndim: int) -> None:
 
 @pytest.mark.parametrize("ndim", [2, 3])
 def test_a_uniform_flow_is_an_equilibrium(ndim: int) -> None:
-    """Checks the equilibrium of each direction. A uniform flow that is parallel to no axis stays constant up to
-    rounding."""
+    """Checks the equilibrium of each direction. A uniform flow must stay constant up to rounding, even if it is not
+    parallel to an axis."""
     stencil = library.lattice_boltzmann(ndim)
     flow = {"x": np.array(0.05), "y": np.array(-0.03), "z": np.array(0.02)}
     state = fluid(ndim, flow, grid_of(stencil, 4))

@@ -1,5 +1,5 @@
-"""Check the planner of placements: its results against a search of all placements, its limits of memory, and its
-explanations."""
+"""Check the planner of placements. Its results are compared with a search of all placements. Its limits of memory and
+its explanations are also tested."""
 
 from __future__ import annotations
 
@@ -48,7 +48,8 @@ def demands(draw: st.DrawFn) -> list[Demand]:
 )
 @settings(max_examples=300)
 def test_no_other_placement_is_better(wanted: list[Demand], free: tuple[int, ...], computing: float) -> None:
-    """Checks that the search finds the best placement. If any placement fits, the search finds one."""
+    """Checks that the search finds the best placement. If the places have room for all demands, the search must find a
+    placement."""
     room = dict(zip(PLACES, free, strict=True))
     legal = [chosen for chosen in product(*(one.choices for one in wanted)) if fits(chosen, room)]
     found = assign(wanted, room, computing)
@@ -101,8 +102,8 @@ def where(placement: oc.Placement) -> dict[str, str]:
 
 
 def test_what_is_read_goes_where_it_costs_nothing(machine: list[Tier]) -> None:
-    """Checks a read of 2 GiB from disk, which takes 1 s. While the program computes for 1.5 s, the read causes no
-    delay. If the program computes for only 0.5 s, the read causes a delay."""
+    """Checks a read of 2 GiB from disk, which takes 1 s. If the program computes for 1.5 s at the same time, the read
+    causes no delay. If the program computes for only 0.5 s, the read causes a delay."""
     arrays = {"image": gib(2, access="read"), "result": gib(2)}
     hidden, exposed = oc.place(arrays, 1.5, tiers=machine), oc.place(arrays, 0.5, tiers=machine)
     assert where(hidden) == {"image": "disk", "result": "hbm"} and hidden.seconds_per_step == 1.5
@@ -113,7 +114,8 @@ def test_what_is_read_goes_where_it_costs_nothing(machine: list[Tier]) -> None:
 
 
 def test_what_is_updated_goes_to_the_fastest_with_room(machine: list[Tier]) -> None:
-    """Checks that updated arrays get the fastest tier with room. The array with the most transfers chooses first."""
+    """Checks that updated arrays get the fastest tier that has room. The array with the largest transfers comes
+    first."""
     arrays = {"busy": gib(2, bytes_written_per_step=8 * GIB), "calm": gib(2), "large": gib(20)}
     found = oc.place(arrays, 1000.0, tiers=machine)
     assert where(found) == {"busy": "hbm", "calm": "dram", "large": "disk"}
@@ -121,7 +123,7 @@ def test_what_is_updated_goes_to_the_fastest_with_room(machine: list[Tier]) -> N
 
 
 def test_capacities_are_kept(machine: list[Tier]) -> None:
-    """Checks that arrays never take more of a tier than the given capacity."""
+    """Checks that the arrays on a tier never take more than the given capacity of this tier."""
     found = oc.place({"a": gib(1), "b": gib(1)}, tiers=machine, capacities={"hbm": "1GiB", "dram": "512MiB"})
     assert sorted(where(found).values()) == ["disk", "hbm"]
     with pytest.raises(InputError, match="capacities: there is no tier 'hmb'; there are hbm, dram, disk"):
@@ -129,8 +131,8 @@ def test_capacities_are_kept(machine: list[Tier]) -> None:
 
 
 def test_what_is_committed_goes_where_it_lasts(machine: list[Tier]) -> None:
-    """Checks arrays with commits. Their bytes include two slots and the working copy, and commits cost time. A working
-    copy in DRAM takes memory of DRAM.
+    """Checks the planned costs of arrays with commits. The bytes of such an array include two slots and the working
+    copy, and its commits take time. A working copy in DRAM takes memory of DRAM.
     """
     found = oc.place({"a": gib(1, persist=4), "b": gib(1, persist=4, working="dram")}, tiers=machine)
     assert where(found) == {"a": "disk", "b": "disk"}
@@ -187,8 +189,8 @@ def test_planning_makes_nothing(machine: list[Tier]) -> None:
 
 
 def test_two_arrays_do_not_share_a_path(machine: list[Tier]) -> None:
-    """Checks that two arrays with the same path are refused. Otherwise the second array is opened as a continuation of
-    the first.
+    """Checks that two arrays with the same path are refused. Without this error, the second array continues the first
+    one.
     """
     path = machine[2].where + "/same"
     with pytest.raises(InputError, match="is the path of a, too"):
@@ -224,8 +226,8 @@ def test_unmeasured_tiers_are_not_chosen(machine: list[Tier]) -> None:
 
 
 def test_room_that_tiers_share_is_given_once(machine: list[Tier]) -> None:
-    """Checks that memory and disk space that two tiers share are counted only once. tmpfs shares memory with DRAM, and
-    a directory with a quota shares a disk with other directories.
+    """Checks that memory and disk space that two tiers share are counted only once. For example, tmpfs shares memory
+    with DRAM, and a directory with a quota shares a disk with other directories.
     """
     _, _, disk = machine
     tiers = [
@@ -251,8 +253,8 @@ def test_memory_files_are_taken_where_there_is_nothing_else(machine: list[Tier])
 
 
 def test_memory_that_was_given_is_given_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Checks that the memory of an array is counted as used before its pages are written. At this time, the system
-    still reports these pages as free.
+    """Checks that the memory of an array counts as used even before its pages are written, when the system still
+    reports these pages as free.
     """
     if not untouched_bytes(_core.aligned_array(1 << 20)):
         pytest.skip("the system does not say which pages have been touched")

@@ -58,7 +58,7 @@ def test_too_small_a_budget_names_one_that_works(problem: Problem) -> None:
 
 
 def test_memory_for_the_whole_grid_gives_one_slab() -> None:
-    """Checks that a grid that fits memory is planned like any other grid, with one slab."""
+    """Checks that a grid that fits into memory has the same kind of plan as any other grid, with one slab."""
     problem = make_problem((50, 40, 30), (1, 1, 1), 20)
     plan = make_plan(problem, MACHINE, Window((50, 50, 0), problem.record_bytes).bytes, "auto", assumed_rate)
     assert len(plan.passes) == 1
@@ -71,7 +71,7 @@ def test_memory_for_the_whole_grid_is_never_slower_than_less(
     shape: tuple[int, int, int], bytes_per_second: float
 ) -> None:
     """Checks that a plan with memory for the whole grid is never slower than a plan with less memory. If transfers take
-    long, even a grid in memory is divided into slabs, so that updates overlap with transfers.
+    long, even a grid that fits into memory is divided into slabs, so that transfers take place during updates.
     """
     problem = make_problem(shape, (1, 1 if shape[1] > 1 else 0, 1), 128)
     machine = replace(MACHINE, device=StorageRates(*(bytes_per_second,) * 3, 0.001, "declared"))
@@ -92,7 +92,7 @@ def test_memory_for_the_whole_grid_is_never_slower_than_less(
 def test_memory_for_the_whole_grid_gives_few_candidates_of_whole_planes(problem: Problem, extra_planes: int) -> None:
     """Checks that the tuner considers few candidates if memory has room for the whole grid, and that no window is
     larger than the whole grid."""
-    # with such large records, slabs of one plane are tried too
+    # with such large records, the tuner also tries slabs of one plane
     problem = replace(problem, record_bytes=problem.record_bytes + (16 << 20))
     whole = whole_window(problem)
     every = list(SCHEMES["wavefront"].candidates(problem, whole.bytes + extra_planes * problem.record_bytes))
@@ -102,15 +102,15 @@ def test_memory_for_the_whole_grid_gives_few_candidates_of_whole_planes(problem:
 
 
 def test_unknown_scheme_is_named() -> None:
-    """Checks the message for a misspelt --scheme."""
+    """Checks that the error for a misspelt name of a scheme lists the known names."""
     with pytest.raises(InputError, match="wavefront"):
         make_plan(make_problem((9, 9, 9), (1, 1, 1), 2), MACHINE, 1 << 30, "wavfront", assumed_rate)
 
 
 @st.composite
 def streaming_plans(draw: st.DrawFn) -> Plan:
-    """Draw plans of whole planes in which no action is superfluous. For this, the grid has cells inside the rim in
-    x."""
+    """Draw plans of whole planes in which every action is necessary. For this purpose, the grid has cells inside the
+    rim in x."""
     problem = draw(problems().filter(lambda problem: problem.shape[2] > 2 * problem.radii[2]))
     sizes = replace(draw(sizes_for(problem)), block_y=0)
     return build(problem, SCHEMES[draw(st.sampled_from(["wavefront", "naive"]))], sizes, MACHINE, assumed_rate)
@@ -118,7 +118,7 @@ def streaming_plans(draw: st.DrawFn) -> Plan:
 
 @st.composite
 def roomy_plans(draw: st.DrawFn) -> Plan:
-    """Draw plans in blocks that are wider than their fringe, in which no action is superfluous.
+    """Draw plans with blocks that are wider than their fringe. Every action of such a plan is necessary.
 
     The stencil has the same radius along all axes."""
     radius, levels = draw(st.integers(1, 2)), draw(st.integers(1, 5))
@@ -136,7 +136,8 @@ def roomy_plans(draw: st.DrawFn) -> Plan:
 def test_a_dropped_action_is_rejected(plan: Plan, data: st.DataObject) -> None:
     """Checks that the validator rejects a plan without one of its actions."""
     one = data.draw(st.sampled_from(plan.passes))
-    # The first Block is never dropped. A plan without it begins with a frame of whole planes, and may be legal.
+    # The first Block is never removed. A plan without this action begins with a frame of whole planes, and may be
+    # legal.
     index = data.draw(st.integers(isinstance(one.actions[0], Block), len(one.actions) - 1))
     rejected(plan, replace(one, actions=one.actions[:index] + one.actions[index + 1 :]))
 
@@ -157,8 +158,8 @@ def test_blocks_of_rows_that_begin_within_a_page_are_legal(
 
 @given(streaming_plans() | roomy_plans(), st.data())
 def test_a_shrunk_action_is_rejected(plan: Plan, data: st.DataObject) -> None:
-    """Checks that the validator rejects a plan if an action has one plane or one row less. This holds because schemes
-    transfer no superfluous rows.
+    """Checks that the validator rejects a plan if an action has one plane or one row less. The plan is rejected because
+    schemes transfer no unnecessary rows.
     """
     one = data.draw(st.sampled_from(plan.passes))
     ranged = [index for index, action in enumerate(one.actions) if not isinstance(action, Commit | Block)]
@@ -240,7 +241,7 @@ def touches(problem: Problem, later: Update, earlier: Update) -> bool:
     for zeta in range(later.zeta0, later.zeta1):
         for level in range(2, later.levels + 1):
             z = zeta - problem.skew_z * (level - 1)
-            needed = z + problem.skew_z * (level - 2)  # the same plane, one level lower
+            needed = z + problem.skew_z * (level - 2)  # `earlier` updates the same plane at the level below
             if problem.first_plane <= z < problem.end_plane and earlier.zeta0 <= needed < earlier.zeta1:
                 return True
     return False

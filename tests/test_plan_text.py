@@ -1,4 +1,4 @@
-"""Check the texts of plans, reports and progress for several fields and stages. They must count steps and arrays
+"""Check the texts of plans, reports and progress for several fields and stages. These texts must count steps and arrays
 correctly."""
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def test_a_plan_says_what_a_run_will_have(
 
 
 def test_a_plan_in_place_has_one_copy_of_the_state(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Checks that a field that is only read has one copy, in a run in place and in other runs."""
+    """Checks that a static field has one copy on disk, both in a run in place and in any other run."""
     words = ["maxwell_2d", "-n", "40", "60", "-t", "2", "-d", str(tmp_path / "run.oc"), "--memory", "4MiB"]
     assert "(4 arrays)" in plan_text(*words, "--in-place", capsys=capsys)
 
@@ -60,7 +60,8 @@ def test_a_plan_in_place_has_one_copy_of_the_state(tmp_path: Path, capsys: pytes
 def test_figures_that_are_assumed_are_said_to_be(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Checks that plan, report and JSON give a reason for each assumed speed, and no reason for a measured one."""
+    """Checks that the plan, the report and the JSON give a reason for each assumed speed, and no reason for a measured
+    speed."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     where, file = str(tmp_path / "run.oc"), tmp_path / "figures.json"
     words = ["heat7", "-n", "32", "32", "32", "-t", "4", "-d", where, "--memory", "4MiB", "--json", str(file)]
@@ -115,7 +116,7 @@ float32 = 1e9
     ("stencil", "size", "memory", "is_advised"),
     [
         ("acoustic8", [300, 60, 50], "3MiB", True),
-        ("acoustic8", [60, 50, 300], "3MiB", False),  # the longest axis is already the streaming axis
+        ("acoustic8", [60, 50, 300], "3MiB", False),  # here, the longest axis is already the streaming axis
         ("acoustic8", [300, 60, 50], "1GiB", False),  # the grid fits the memory
         ("heat2_2d", [8000, 1000], "500KiB", True),
     ],
@@ -123,8 +124,8 @@ float32 = 1e9
 def test_a_plan_advises_to_stream_the_longest_axis(
     stencil: str, size: list[int], memory: str, is_advised: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Checks that the plan advises the user to stream along the longest axis if this saves much time. The plan of the
-    advised sizes must predict the promised time.
+    """Checks that the text of a plan advises the user to stream along the longest axis if this saves much time. The
+    plan for the advised sizes must predict the time that the advice promises.
     """
     (tmp_path / "slow.toml").write_text(SLOW_DISK)
     words = ["-t", "20", "--machine", str(tmp_path / "slow.toml"), "--memory", memory]
