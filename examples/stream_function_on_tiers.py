@@ -9,7 +9,7 @@ contains DIRECTORY. Arrays are made there and removed at the end. The printed ta
 
     both arrays in DRAM    No array is on the tier.
     no persistence         Both arrays are mapped files on the tier. They are never flushed.
-    partial persistence    One array is on the tier and is committed every `--every` steps. The other is in DRAM.
+    partial persistence    One array is on the tier and is committed every `--every` steps. The other array is in DRAM.
     full persistence       Both arrays are on the tier. Each step commits the array that the step has written.
     out of core            The engine computes, and commits after each pass.
 

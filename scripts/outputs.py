@@ -160,9 +160,9 @@ def differences(example: Example) -> list[str]:
     """Compare an example with the output of its command. Return an empty list if all lines are right, otherwise a
     description of the difference.
 
-    If the output differs between machines, the comparison uses `form`. The first lines must agree, and each further
-    line on the page must agree with any line of the output. The first word of a line may name a tier that this machine
-    does not have. Therefore a line is not compared if no line of the output begins with the same word.
+    If the output differs between machines, the comparison uses `form`. The first lines of both must agree. Each further
+    line on the page must agree with at least one line of the output. The first word of a line may name a tier that this
+    machine does not have. Therefore a line is not compared if no line of the output begins with the same word.
     """
     lines = printed(example)
     if not example.of_one_machine:
