@@ -33,7 +33,8 @@ def layered(values: Sequence[float], interface: int, shape: tuple[int, int]) -> 
 
 
 def front(wave: np.ndarray, along: np.ndarray, expected: float) -> float:
-    """Return the position, in cells, where the wave is strongest. Only positions within 10 % of `expected` count."""
+    """Return the position, in cells, where the wave is strongest. The search covers only positions within 10 % of
+    `expected`."""
     near = abs(along - expected) < 0.1 * expected
     return float(along[near][abs(wave[near]).argmax()])
 

@@ -136,8 +136,8 @@ def draw_seismogram(sim: oc.Simulation, survey: Survey, path: Path) -> None:
 
 
 def draw_snapshots(sim: oc.Simulation, survey: Survey, path: Path) -> None:
-    """Draw the section through the shot at several times. Each picture shows the wave in front of the velocities of the
-    model."""
+    """Draw the vertical section through the shot at several times. Each picture shows the wave in front of the
+    velocities of the model."""
     views, h = sim.snapshots["u"], survey.spacing
     velocity = sim["v"][:, round(survey.shot[1] / h)].T / 1000
     figure, panels = plt.subplots(PANELS // 2, 2, figsize=(13, 6.2), layout="constrained", sharex=True, sharey=True)
