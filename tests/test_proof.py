@@ -1,5 +1,5 @@
-"""Check the proof of plans, which uses intervals of cells. For legal and for damaged plans, the proof must give the
-same verdict as the symbolic run, which goes cell by cell.
+"""Check the proof of plans, which uses ranges of cells. The symbolic run is a second proof, cell by cell. For legal and
+for damaged plans, both proofs must have the same result.
 """
 
 from __future__ import annotations
@@ -69,7 +69,8 @@ def short_plans(draw: st.DrawFn) -> Plan:
 
 @st.composite
 def long_plans(draw: st.DrawFn) -> Plan:
-    """Draw plans of one or several fields on many planes in thin slabs. Most slabs repeat earlier slabs."""
+    """Draw plans of one or several fields, for many planes in thin slabs. The actions of most slabs repeat those of
+    earlier slabs."""
     radii = draw(st.tuples(st.integers(0, 2), st.integers(0, 2), st.integers(0, 1)))
     shape = draw(st.tuples(st.integers(20, 45), st.sampled_from([1, 3, 9, 12]), st.integers(1, 6)))
     problem = make_problem(shape, radii, draw(st.integers(1, 5)), in_place=draw(st.booleans()))
@@ -100,7 +101,8 @@ def test_verdicts_are_those_of_the_run_cell_by_cell(plan: Plan, seed: int) -> No
 @settings(max_examples=examples(30), deadline=None)
 @given(long_plans(), st.integers(0, 2**32 - 1))
 def test_verdicts_on_what_repeats_are_those_of_the_run_cell_by_cell(plan: Plan, seed: int) -> None:
-    """Checks the shortcut for slabs that repeat. The proof must also find damage in the periods that it skips."""
+    """Checks plans in which most slabs repeat, so that the proof skips periods. The proof must also find damage in
+    skipped periods."""
     compare(plan, seed, turns=5)
 
 
@@ -118,7 +120,7 @@ def test_verdicts_on_arrays_in_memory_are_those_of_the_run_cell_by_cell(plain: P
 
 
 def compare(plan: Plan, seed: int, turns: int) -> None:
-    """Compare the verdicts of the proof and the symbolic run on one pass of a plan. The pass is unchanged, has less
+    """Compare the results of the proof and of the symbolic run for one pass of a plan. The pass is unchanged, has less
     memory, or is damaged."""
     rng, one = random.Random(seed), random.Random(seed).choice(plan.passes)
     first, second, static = (max(1, planes - rng.randint(0, 2)) for planes in plan.window.ring_planes)
@@ -153,7 +155,7 @@ def same_verdict(one: Pass, *ways: Callable[[Pass], None]) -> None:
 
 
 def damage(rng: random.Random, one: Pass) -> Pass:
-    """Return a pass in which one action is dropped, moved, swapped, repeated or changed."""
+    """Return a damaged copy of a pass. One action is removed, moved, swapped, repeated or changed."""
     actions = list(one.actions)
     index, other = rng.randrange(len(actions)), rng.randrange(len(actions))
     action = actions[index]
@@ -172,7 +174,8 @@ def damage(rng: random.Random, one: Pass) -> Pass:
 
 
 def changed(rng: random.Random, action: Action) -> Action:
-    """Return a changed action. One of its numbers, or one edge of its area, differs by one or two."""
+    """Return a changed copy of an action. One of its numbers, or one edge of its area, differs by one or two from the
+    original."""
     step = rng.choice([-2, -1, 1, 2])
     values = [(one.name, getattr(action, one.name)) for one in fields(action)]
     values = [(name, value) for name, value in values if isinstance(value, int | Rectangle)]
@@ -186,8 +189,8 @@ def changed(rng: random.Random, action: Action) -> Action:
 
 
 def test_later_passes_find_what_is_only_read_in_memory() -> None:
-    """Checks plans that keep read-only fields in memory. A pass that does not read these fields is legal only after a
-    pass that has read them.
+    """Checks plans that keep static fields in memory. A pass that does not read these fields is legal only if an
+    earlier pass has read them.
     """
     some, updates = KINDS["second order in time"]
     problem = replace(make_problem((40, 9, 5), (1, 1, 1), 6), fields=some, updates=updates)
@@ -204,7 +207,8 @@ def test_later_passes_find_what_is_only_read_in_memory() -> None:
 
 
 def large_plan() -> Plan:
-    """Return a plan for a grid of 4096 x 2048 x 2048 cells in 2 GiB, with sizes like those that the tuner chooses."""
+    """Return a plan for a grid of 4096 x 2048 x 2048 cells in 2 GiB. The sizes are similar to those that the tuner
+    chooses."""
     problem = make_problem((2048, 2048, 4096), (1, 1, 1), 128)
     sizes = Sizes(levels=64, slab=71, diamond=8, block_y=248)
     plan = build(problem, SCHEMES["wavefront"], sizes, MACHINE, assumed_rate)
@@ -214,13 +218,13 @@ def large_plan() -> Plan:
 
 def test_large_plans_are_proved() -> None:
     """Checks that a large plan can be proved. The time of the proof does not depend on the number of cells. The
-    symbolic run takes hours for this plan."""
+    symbolic run of this plan takes hours."""
     validate(large_plan(), budget_bytes=2 << 30)
 
 
 @pytest.mark.parametrize("place", [0.1, 0.5, 0.9])
 def test_one_action_in_the_middle_of_a_large_plan_is_missed(place: float) -> None:
-    """Checks that the proof of a large plan finds a missing action at any place."""
+    """Checks that the proof of a large plan finds a missing action, wherever the action is missing."""
     plan = large_plan()
     one = plan.passes[0]
     first = int(place * len(one.actions))
@@ -264,7 +268,8 @@ def begun(tmp_path: Path) -> Path:
 
 @pytest.fixture(params=sorted(DAMAGES))
 def faulty_planner(begun: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the planner damage each new plan in the middle of its first pass. The run `begun` is made before this."""
+    """Let the planner damage each new plan in the middle of its first pass. The run `begun` is made with an undamaged
+    plan."""
     right = engine.choose
 
     def choose(*arguments: object, **more: object) -> TunedPlan:
@@ -311,8 +316,8 @@ def test_a_run_that_goes_on_refuses_an_illegal_plan(begun: Path) -> None:
 def test_plan_says_that_it_was_proved(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Checks that `plan --check` prints one line with the seconds of the proof, and writes these seconds to the JSON.
-    Without `--check`, neither appears.
+    """Checks that `plan --check` prints one line with the seconds that the proof took, and writes these seconds to the
+    JSON. Without `--check`, the output and the JSON do not have these seconds.
     """
     monkeypatch.chdir(tmp_path)
     words = ["plan", "heat7", "-n", "12", "12", "60", "-t", "9", "-d", "run.oc", "--json", "plan.json"]

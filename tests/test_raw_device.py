@@ -1,4 +1,4 @@
-"""Check runs on real block devices. These tests cover behaviour that only the kernel shows.
+"""Check runs on real block devices. These tests cover behaviour that cannot be simulated with files.
 
 The tests use loop devices of their own sparse files, and no other device. Without loop devices the tests are skipped.
 """
@@ -40,13 +40,14 @@ def must(*words: str | Path) -> str:
 
 
 def refused(done: subprocess.CompletedProcess[str]) -> str:
-    """Assert that a command was refused with a message of one line, and return this line."""
+    """Assert that a command was refused with an error of one line. Return this line."""
     assert done.returncode == 2 and done.stdout == "" and done.stderr.count("\n") == 1, (done.stdout, done.stderr)
     return done.stderr
 
 
 class Loop:
-    """The loop devices of a test. A call makes a loop device from a new file of 64 MiB or from a given file."""
+    """The loop devices of a test. A call of this object makes a loop device from a new file of 64 MiB or from a given
+    file."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.made = folder, dict[Path, Path]()
@@ -69,7 +70,7 @@ class Loop:
         """Release the device and keep its file."""
         call("blockdev", "--setrw", device)  # this device name may be used again, for writing
         must("losetup", "--detach", device)
-        return self.made.pop(device)  # now another process may own the device with this name
+        return self.made.pop(device)  # from now on, the device with this name may belong to another process
 
 
 @pytest.fixture
@@ -82,7 +83,7 @@ def loop(tmp_path: Path) -> Iterator[Loop]:
 
 @pytest.fixture(scope="module")
 def expected(tmp_path_factory: pytest.TempPathFactory) -> np.ndarray:
-    """Return the final bits of the same run in a directory."""
+    """Return the final values of the same run in a directory."""
     where = tmp_path_factory.mktemp("expected") / "run.oc"
     assert outcrop(*RUN, "-t", "60", "-d", where).returncode == 0
     return oc.open(where)["u"][:]
@@ -118,7 +119,8 @@ def test_sectors_and_backends_make_no_difference(loop: Loop, expected: np.ndarra
 
 
 def test_a_killed_run_goes_on_to_the_same_bits(loop: Loop, tmp_path: Path) -> None:
-    """Checks that the kernel releases the device of a killed process, and that committed steps are kept."""
+    """Checks that the operating system releases the device of a killed process, and that committed steps are not
+    lost."""
     device, where, chance = loop(), tmp_path / "run.oc", random.Random(4)
     steps, killed_inside = 3000, 0
     script = f"import sys, outcrop as oc; s = oc.open(sys.argv[1]); left = {steps} - s.step; s.prepare(left); "
@@ -152,8 +154,8 @@ def test_damage_is_found_where_it_is(loop: Loop) -> None:
 
 
 def test_bench_io_writes_a_device_that_holds_nothing_and_no_other(loop: Loop, tmp_path: Path) -> None:
-    """Checks that other programs recognise no content on a device after the benchmark has written to it. A device with
-    a run is refused.
+    """Checks that other programs find no known content on a device after the benchmark has written to the device. A
+    device that holds a run is refused.
     """
     device, bench = loop(), ["bench", "io", "--small", "--only", "raw", "-d", tmp_path, "--raw-device"]
     done = outcrop(*bench, device, "--write-device")
@@ -190,8 +192,8 @@ def test_a_file_system_is_kept_and_a_mounted_one_even_from_force(loop: Loop, tmp
 
 
 def test_a_device_that_someone_holds_is_refused(loop: Loop) -> None:
-    """Checks that a device in use is refused. Another program has opened it exclusively, as a mount does, or the device
-    is behind one or two loop devices.
+    """Checks that a device in use is refused. In some cases, another program has opened the device exclusively, as a
+    mount does. In other cases, one or two loop devices use the device.
     """
     device = loop()
     run = [*RUN, "-t", "1", "-d", device, "--raw-device", "--force"]

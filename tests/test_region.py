@@ -14,7 +14,8 @@ from outcrop.run.disk.planes import DeviceRange, FileBeneath, ShardFile, place_o
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Iterator[int]:
-    """Yield a descriptor of tmp_path/run, which contains u/0. A file `outside` lies beside this folder."""
+    """Yield a descriptor of the folder tmp_path/run, which contains the file u/0. The file tmp_path/outside is not in
+    this folder."""
     (tmp_path / "run" / "u").mkdir(parents=True)
     (tmp_path / "run" / "u" / "0").write_bytes(bytes(range(200)))
     (tmp_path / "outside").write_bytes(b"not yours")
@@ -24,7 +25,8 @@ def folder(tmp_path: Path) -> Iterator[int]:
 
 
 def test_each_kind_of_shard_gives_its_bytes(tmp_path: Path, folder: int) -> None:
-    """Checks that offsets count from the start of a region, and that a read at the end returns fewer bytes."""
+    """Checks that offsets count from the start of a region. A read across the end of the file must return fewer
+    bytes."""
     path = str(tmp_path / "run" / "u" / "0")
     (tmp_path / "link").symlink_to(path)
     kinds: list[ShardFile] = [path, DeviceRange(path, 100, 50), FileBeneath(folder, "u/0", "run.oc/u/0")]
@@ -50,7 +52,8 @@ def test_what_leads_outside_or_is_no_file_is_refused(tmp_path: Path, folder: int
 
 
 def test_a_path_that_is_no_regular_file_is_not_read(tmp_path: Path) -> None:
-    """Checks that a read by path also requires a regular file. The index of a shard can be read in this way."""
+    """Checks that a file that is read by its path must also be a regular file. Outcrop reads the index of a shard in
+    this way."""
     os.mkfifo(tmp_path / "pipe")
     for path in (tmp_path / "pipe", tmp_path, Path("/dev/zero")):
         with pytest.raises(StorageError, match="not a regular file"):
@@ -58,8 +61,8 @@ def test_a_path_that_is_no_regular_file_is_not_read(tmp_path: Path) -> None:
 
 
 def test_a_store_shows_labels_and_needs_no_descriptor_later(tmp_path: Path, folder: int) -> None:
-    """Checks that a store keeps its files open after the descriptor of the run directory is closed. In its list of
-    paths, the store shows the labels of the files.
+    """Checks that a store keeps its files open after the descriptor of the run directory is closed. The list of paths
+    of the store has the labels of the files.
     """
     again = os.dup(folder)
     store = _core.Store([FileBeneath(again, "u/0", "run.oc/u/0"), str(tmp_path / "outside")], writable=True)

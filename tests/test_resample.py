@@ -1,5 +1,5 @@
-"""Check resampling. It must be accurate and read few planes. The bits must not depend on how many planes are computed
-at a time."""
+"""Check resampling. It must be accurate and must read few planes. The bits must not depend on the number of planes that
+are computed at a time."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -34,8 +34,8 @@ def values_of(shape: tuple[int, ...], dtype: str = "float64") -> np.ndarray:
 def test_planes_do_not_depend_on_their_grouping(
     shape: tuple[int, int, int], target: tuple[int, int, int], group: int, dtype: str
 ) -> None:
-    """Checks that the bits do not depend on how many planes are computed at a time. In a run, this number follows from
-    the size of a plane and from the shards.
+    """Checks that the bits do not depend on the number of planes that are computed at a time. In a run, this number
+    follows from the size of a plane and from the shards.
     """
     values = (values_of(shape) * 100).astype(dtype)
     whole = collect(oc.resample(values, target))
@@ -49,8 +49,8 @@ def test_planes_do_not_depend_on_their_grouping(
 def test_linear_functions_are_exact(
     shape: tuple[int, int, int], target: tuple[int, int, int], slopes: tuple[int, int, int]
 ) -> None:
-    """Checks that linear functions are resampled exactly up to rounding. The first and last samples of both grids
-    coincide. An axis with one sample gives a constant.
+    """Checks that linear functions are resampled exactly up to rounding. The first and the last sample of both grids
+    are at the same places. An axis with one sample gives a constant.
     """
 
     def plane(points: tuple[int, int, int]) -> np.ndarray:
@@ -65,8 +65,8 @@ def test_linear_functions_are_exact(
 def test_values_stay_within_their_neighbours_and_constants_stay(
     shape: tuple[int, int, int], target: tuple[int, int, int], values: st.DataObject
 ) -> None:
-    """Checks that results stay between the smallest and the largest sample. A velocity above the maximum of the model
-    may make a stable time step unstable.
+    """Checks that results stay between the smallest and the largest sample. Otherwise, a velocity above the maximum of
+    the model may make a stable time step unstable.
     """
     floats = st.floats(np.float32(-1e30), np.float32(1e30), width=32)
     array = values.draw(arrays("float32", shape, elements=floats))
@@ -77,7 +77,8 @@ def test_values_stay_within_their_neighbours_and_constants_stay(
 
 
 def test_rounding_does_not_lead_beyond_a_sample() -> None:
-    """Checks the rounding of results just before a sample. In floating-point numbers, a + (b - a) may differ from b."""
+    """Checks the rounding of results at places just before a sample. In floating-point numbers, a + (b - a) may differ
+    from b."""
     pairs = np.random.default_rng(0).uniform(-1, 1, (1000, 2)).astype("float32") * np.float32([9, 0.1])
     result = collect(oc.resample(pairs, (1000, 2), spacing=1, new_spacing=(1, 0.99999999)))[:, 1]
     assert (result <= pairs.max(axis=1)).all() and (result >= pairs.min(axis=1)).all()
@@ -85,8 +86,8 @@ def test_rounding_does_not_lead_beyond_a_sample() -> None:
 
 @given(shape=st.tuples(*[st.integers(2, 5)] * 3), finer=st.tuples(*[st.integers(1, 4)] * 3))
 def test_samples_that_coincide_are_kept_bit_for_bit(shape: tuple[int, int, int], finer: tuple[int, int, int]) -> None:
-    """Checks that a result at the place of a sample has the bits of the sample, even beside NaN and infinity. If a
-    refined grid is coarsened again, the result equals the input.
+    """Checks that a result at the place of a sample has the bits of the sample, even beside NaN and infinity. If a grid
+    is refined and then coarsened again, the result equals the input.
     """
     values = values_of(shape)
     values[-1, -1, -1] = np.nan
@@ -108,8 +109,8 @@ def test_results_equal_plain_interpolation_axis_by_axis(target: tuple[int, int, 
 
 
 def test_large_planes_are_interpolated_in_blocks_of_rows() -> None:
-    """Checks large planes, which are computed in blocks of rows. The rows on both sides of a border between blocks must
-    be right, for finer and coarser grids."""
+    """Checks large planes, which are computed in blocks of rows. The rows next to a border between blocks must be
+    right, for finer and for coarser grids."""
     rows = np.arange(1500.0)[:, None] + np.arange(700.0) / 1024
     for shape in [(1, 2999, 1399), (1, 500, 234)]:
         result = collect(oc.resample(rows[None], shape))
@@ -132,8 +133,8 @@ def test_only_planes_that_are_needed_are_read_and_each_once(count: int, expected
 
 
 def test_distances_between_samples() -> None:
-    """Checks the places of samples if spacings are given. The places are computed in decimal, so 0.1 fits into 1
-    exactly ten times."""
+    """Checks the places of samples if spacings are given. The places are computed with decimal numbers, so a length of
+    1 has exactly ten spacings of 0.1."""
     line = np.arange(11.0) ** 2
     fine = collect(oc.resample(line, (101,), spacing=1, new_spacing=0.1))
     assert fine.shape == (101,) and np.array_equal(fine[::10], line)
@@ -146,7 +147,7 @@ def test_distances_between_samples() -> None:
 
 @pytest.mark.parametrize("axis", "zyx")
 def test_sections_are_extruded_along_every_axis(axis: str) -> None:
-    """Checks sections that are extruded along each axis. The axes of the section become the other two axes of the grid,
+    """Checks sections that are repeated along each axis. The axes of the section become the other two axes of the grid,
     in the order z, y, x or in the given order."""
     section = values_of((3, 4), "float32")
     place, others = "zyx".index(axis), "zyx".replace(axis, "")
@@ -165,7 +166,7 @@ def test_sections_are_extruded_along_every_axis(axis: str) -> None:
 
 
 def test_whole_numbers_stay_what_they_are_when_nothing_is_interpolated() -> None:
-    """Checks that large whole numbers keep their values if they are only repeated. They must not be converted to
+    """Checks that large whole numbers keep their values if they are only repeated. Outcrop must not convert them to
     floating-point numbers."""
     section = np.array([[2**62 + 1, 5]])
     result = collect(oc.extrude(section, "z", 2))
@@ -175,8 +176,8 @@ def test_whole_numbers_stay_what_they_are_when_nothing_is_interpolated() -> None
 @pytest.mark.parametrize("axes", ["zyx", "zxy", "yzx", "yxz", "xzy", "xyz"])
 @pytest.mark.parametrize("cache_bytes", [0, 150, 1 << 20])
 def test_axes_in_any_order(axes: str, cache_bytes: int) -> None:
-    """Checks any order of axes. In some orders, each plane of the result needs all stored planes, and the cache holds
-    only a few of them."""
+    """Checks files with any order of axes. For some orders, each plane of the result needs all stored planes, but the
+    cache holds only a few of these planes."""
     values = values_of((3, 4, 5))
     by_name = [values.shape[axes.index(letter)] for letter in "zyx"]
     for array in (values, from_array("a source", values)):
@@ -295,7 +296,8 @@ def test_what_cannot_be_resampled_is_refused(arguments: dict[str, object], words
     ],
 )
 def test_what_cannot_be_extruded_is_refused(section: np.ndarray, axis: str, axes: str, words: str) -> None:
-    """Checks that a volume cannot be extruded, and that a section cannot have the axis along which it is repeated."""
+    """Checks that a volume cannot be repeated along an axis, and that a section must not have the axis along which it
+    is repeated."""
     with pytest.raises(InputError, match=words):
         oc.extrude(section, axis, 3, axes=axes)
 
@@ -312,7 +314,7 @@ def test_what_cannot_be_extruded_is_refused(section: np.ndarray, axis: str, axes
 def test_texts_that_cannot_be_fitted_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, shape: tuple[int, int, int] | None, words: str
 ) -> None:
-    """Checks that a wrong shape is an error without @resample, and that the message mentions @resample."""
+    """Checks that a wrong shape is an error if @resample is not given, and that the message mentions @resample."""
     monkeypatch.chdir(tmp_path)
     np.save("a.npy", values_of((3, 4)))
     with pytest.raises(InputError, match=words):

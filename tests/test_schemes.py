@@ -1,5 +1,4 @@
-"""Check the traffic of the schemes in the literature. Plans move the number of bytes that the published formulas
-give."""
+"""Check the traffic of published schemes. Plans move the number of bytes that the published formulas give."""
 
 from __future__ import annotations
 
@@ -28,8 +27,8 @@ def words(plan: Plan) -> float:
 
 
 def overlap(block: int, extent: int) -> float:
-    """Return the relative overlap r bt / b of the blocks. The first block has no neighbour below it and does not
-    count."""
+    """Return the relative overlap r bt / b of the blocks. The first block is left out, because it has no neighbour
+    below it."""
     blocks = -(-(extent - 2) // block)
     return LEVELS / block * (blocks - 1) / blocks
 
@@ -50,14 +49,14 @@ def test_plans_move_what_the_formulas_say(scheme: str) -> None:
 
 
 def test_each_variant_moves_less_than_the_one_before() -> None:
-    """Checks the order of the traffic: 5y moves less than 3y, and 3y moves less than full."""
+    """Checks that the variant 5y moves fewer bytes than 3y, and that 3y moves fewer bytes than full."""
     assert words(large_plan("skewed-5y")) < words(large_plan("skewed-3y")) < words(large_plan("skewed-full"))
 
 
 @pytest.mark.parametrize("scheme", sorted(SCHEMES))
 def test_ranking_formulas_are_close_to_the_plans(scheme: str) -> None:
-    """Checks the formulas that the tuner uses to rank sizes. They differ by at most 10 % from the bytes and updates of
-    the plan."""
+    """Checks the formulas that the tuner uses to rank sizes. Their results differ by at most 10 % from the bytes and
+    updates of the plan."""
     plan = large_plan(scheme)
     volume = SCHEMES[scheme].volume(LARGE, plan.sizes)
     assert volume.bytes_read == pytest.approx(plan.predicted.bytes_read, rel=0.1)

@@ -31,7 +31,7 @@ WHOLE = "is damaged: it is whole, but is not what was last written there: .*"
 
 
 def make_wave() -> Stencil:
-    """Return a stencil with a field u that needs previous values, and a field m that is only read."""
+    """Return a stencil with a field u, which needs previous values, and a static field m."""
     u, m = Field("u"), Field("m")
     return Stencil("wave", {u: m[0, 0, 0] * (u[1, 0, 0] + u[-1, 0, 0]) / 2 - u.previous[0, 0, 0] / 2})
 
@@ -59,7 +59,7 @@ class Run(FileRun):
 
 
 def record(files: list[Path], z: int, content: bytes | None = None) -> bytes:
-    """Return the record of plane z. If `content` is given, it then replaces the record in the file."""
+    """Return the record of plane z. If `content` is given, replace the record in the file by it."""
     shard, offset = LAYOUT.locate(z)
     with files[shard].open("r+b") as file:
         file.seek(offset)
@@ -71,8 +71,7 @@ def record(files: list[Path], z: int, content: bytes | None = None) -> bytes:
 
 
 def test_a_seal_is_what_the_documents_say() -> None:
-    """Checks that a seal follows its definition in the documents. With this definition, other programs can compute
-    seals."""
+    """Checks that a seal follows its definition in the documents, so that other programs can compute seals."""
     expected = _core.crc32c(struct.pack("<QI", 2**40 + 5, 0xDEADBEEF), 0xFFFFFFFE)
     assert _core.plane_seal(2**40 + 5, 0xDEADBEEF, 0xFFFFFFFE) == expected
 
@@ -80,7 +79,8 @@ def test_a_seal_is_what_the_documents_say() -> None:
 @pytest.mark.parametrize("block_y", [0, 12])
 @pytest.mark.parametrize("periodic", [False, True])
 def test_planes_get_the_seals_of_their_pass(tmp_path: Path, block_y: int, periodic: bool) -> None:
-    """Checks that a seal contains the number of the plane in its array, not its position on a folded axis."""
+    """Checks that a seal contains the number of the plane in its array. On a periodic axis, this number differs from
+    the position in the order of planes."""
     run = Run(tmp_path, block_y, periodic)
     run.run()
     right = advance_fields(run.stencil, run.state, {}, 2, boundary=run.boundary)
@@ -96,7 +96,7 @@ def swap_planes(run: Run) -> list[Path]:
 
 
 def swap_arrays(run: Run) -> list[Path]:
-    """Put a plane of u into u.previous, and return the damaged files."""
+    """Copy a plane of u to u.previous, and return the damaged files."""
     record(run.turns[0][1], 5, record(run.turns[0][0], 5))
     return run.turns[0][1]
 
@@ -115,8 +115,8 @@ def lose_a_write(run: Run) -> list[Path]:
 def test_whole_planes_of_another_place_or_writing_are_found(
     tmp_path: Path, harm: Callable[[Run], list[Path]], block_y: int
 ) -> None:
-    """Checks that passes and reads detect planes that belong to another place or another assignment. A pass without
-    checksums does not detect such planes.
+    """Checks that passes and reads detect planes that belong to another place or another assignment. A pass that checks
+    no checksums does not detect such planes.
     """
     run = Run(tmp_path, block_y)
     files = harm(run)
@@ -151,8 +151,8 @@ def test_every_array_that_is_read_is_compared(tmp_path: Path, field: str) -> Non
 
 @pytest.mark.parametrize("place", [0, 4])
 def test_a_flipped_bit_of_the_tail_is_named_for_what_it_is(tmp_path: Path, place: int) -> None:
-    """Checks the errors for a flipped bit behind a plane. If the bit is in the checksum, the error is a mismatch. If
-    the bit is in the seal, the error says that the plane may belong to another place.
+    """Checks the errors for a flipped bit in the record after the plane. If the bit is in the checksum, the error is a
+    mismatch. If the bit is in the seal, the error says that the plane may belong to another place.
     """
     run = Run(tmp_path)
     u = run.turns[0][0]
@@ -170,8 +170,8 @@ def test_a_flipped_bit_of_the_tail_is_named_for_what_it_is(tmp_path: Path, place
 
 
 def test_planes_are_filled_with_the_seals_that_passes_expect(tmp_path: Path) -> None:
-    """Checks that `Planes` writes the seals that passes expect. Planes are written in groups that cross shards, or one
-    by one."""
+    """Checks that `Planes` writes the seals that passes expect. Planes are written one by one, or in groups that cross
+    the borders of shards."""
     run = Run(tmp_path)
     for name, files, seed in zip(NAMES, run.turns[0], run.seeds.sources, strict=True):
         for file in files:

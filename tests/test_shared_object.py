@@ -37,8 +37,8 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture(scope="session")
 def object_file(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Path]:
-    """Return a function that takes a number. It compiles code whose function `answer` returns this number, and returns
-    the path of the file."""
+    """Return a function that takes a number. This function compiles code in which a function `answer` returns the
+    number, and returns the path of the compiled file."""
 
     def make(number: int) -> Path:
         folder = tmp_path_factory.mktemp("code")
@@ -63,8 +63,8 @@ class Builds:
 
 
 def answer_of(path: Path) -> int:
-    """Return what the function `answer` in a compiled file returns. A new process loads the file, because a process
-    loads each file only once.
+    """Call the function `answer` in a compiled file, and return its result. A new process loads the file, because a
+    process loads each file only once.
     """
     script = "import sys; from pathlib import Path; from outcrop.shared_object import load_library\n"
     script += "print(load_library(Path(sys.argv[1])).answer())"
@@ -78,13 +78,14 @@ def mode_of(path: Path) -> int:
 
 
 def write_anew(path: Path, content: bytes) -> None:
-    """Replace the file by a new one with this content. The old file is not overwritten, because it may be mapped."""
+    """Replace the file by a new file with this content. The function does not overwrite the old file, because this file
+    may be mapped."""
     path.unlink()
     path.write_bytes(content)
 
 
 def changed(content: bytes, place: int) -> bytes:
-    """Return the content with one changed byte."""
+    """Return a copy of the content with one changed byte."""
     return content[:place] + bytes([content[place] ^ ONE_BYTE]) + content[place:][1:]
 
 
@@ -124,7 +125,8 @@ DAMAGE: dict[str, Callable[[Path], object]] = {
 def test_damaged_code_is_compiled_again(
     damage: Callable[[Path], object], home: Path, object_file: Callable[[int], Path]
 ) -> None:
-    """Checks that damaged code, or code that other users can write, is compiled again and never loaded."""
+    """Checks a cache with damaged code, or with code that other users can write. Outcrop must compile the code again
+    and must never load the cached file."""
     build = Builds(object_file(1))
     path = shared_object("kernels", ["a"], build)
     assert path.parent == home / "outcrop" / "kernels"
@@ -138,8 +140,8 @@ def test_damaged_code_is_compiled_again(
 
 
 def test_sound_code_of_another_name_is_not_loaded(home: Path, object_file: Callable[[int], Path]) -> None:
-    """Checks that a file is refused if it has replaced another file. The seal covers the name and the kind of the
-    file."""
+    """Checks that a file of the cache is refused if it has replaced another file of the cache. This is possible because
+    the seal covers the name and the kind of the file."""
     one, two = (shared_object("kernels", [str(number)], Builds(object_file(number))) for number in (1, 2))
     other = shared_object("transports", ["1"], Builds(object_file(2)))
     assert one != two and other.name == one.name
@@ -186,8 +188,8 @@ def test_folders_are_private_whatever_the_umask(mask: int, home: Path, object_fi
 
 
 def test_open_folders_are_closed_to_others(home: Path, object_file: Callable[[int], Path]) -> None:
-    """Checks that cache folders of earlier versions, which other users can write, become private. Then no other user
-    can put code there."""
+    """Checks that folders of the cache that earlier versions have made become private. Other users can write to such
+    folders before, but not afterwards."""
     (home / "outcrop" / "kernels").mkdir(parents=True)
     for folder in (home / "outcrop", home / "outcrop" / "kernels"):
         folder.chmod(0o777)
@@ -196,7 +198,7 @@ def test_open_folders_are_closed_to_others(home: Path, object_file: Callable[[in
 
 
 def test_folders_that_stay_open_are_refused(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Checks that a folder whose mode cannot be changed is refused, as on a file system without modes."""
+    """Checks that a folder is refused if its mode cannot be changed, for example on a file system without modes."""
     (home / "outcrop").mkdir(parents=True)
     (home / "outcrop").chmod(0o770)
     monkeypatch.setattr(os, "fchmod", lambda *_: None)
@@ -307,8 +309,8 @@ def test_a_wrong_compiler_is_one_line(command: str, message: str, home: Path, mo
 
 
 def test_a_wrapper_that_changes_is_another_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Checks that a changed script that calls a compiler counts as a new compiler, although the version text is the
-    same. A changed environment variable of compilers also counts as a new compiler.
+    """Checks a script that calls a compiler. If the script changes, it counts as a new compiler, although the version
+    text is the same. A changed environment variable of compilers also counts as a new compiler.
     """
     wrapper, found = tmp_path / "wrapper", []
     for text in ("#!/bin/sh\necho version 1\n", "#!/bin/sh\n# -g\necho version 1\n"):
@@ -327,7 +329,7 @@ DEVICE = StorageRates(1e9, 2e9, 1.5e9, 0.0, "measured")
 
 
 def test_figures_are_kept(home: Path) -> None:
-    """Checks that the newest figures of each name are stored without rounding."""
+    """Checks that the newest figures of each name are stored, and that they are not rounded."""
     for number in range(4):
         cache.keep("devices.json", f"disk {number % 3}", replace(DEVICE, seconds_flush=float(number)))
     found = cache.load("devices.json", StorageRates)

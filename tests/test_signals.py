@@ -14,7 +14,7 @@ from several_arrays import after, contents, make_run, make_simulation, same
 
 
 def test_signals_are_kept_bit_for_bit(tmp_path: Path) -> None:
-    """Checks that the manifest stores the exact bits of a signal in base64, because decimal digits may change the
+    """Checks that the manifest stores the exact bits of a signal in base64. A text with decimal digits may change the
     bits."""
     where, wavelet = tmp_path / "run.oc", np.random.default_rng(1).standard_normal(200) * 1e-30
     make_simulation(where, signals={"w": wavelet.tolist()}).assign({"u": 1})
@@ -24,7 +24,7 @@ def test_signals_are_kept_bit_for_bit(tmp_path: Path) -> None:
 
 def test_signals_given_later_are_used_and_kept(tmp_path: Path) -> None:
     """Checks that a run uses and stores new signals that are given later. The first value of a signal belongs to the
-    first step of the run. A later process that does not give the signals also computes the oracle's values.
+    first step of the run. A later process that does not give the signals must also compute the oracle's values.
     """
     where, longer = tmp_path / "run.oc", np.random.default_rng(2).standard_normal(9)
     simulation, start = make_run(where, signals={"w": np.ones(2)})
@@ -55,8 +55,8 @@ def test_signals_that_cannot_be_are_refused(tmp_path: Path, signals: dict[str, o
 
 
 def test_signals_that_are_too_short_are_refused_before_anything_changes(tmp_path: Path) -> None:
-    """Checks that the first value of a signal belongs to the first step of the run, and not to the first step of the
-    call. A signal that is too short is refused."""
+    """Checks that the first value of a signal belongs to the first step of the run, even if a later call of `run`
+    computes further steps. A signal that is too short is refused."""
     where = tmp_path / "run.oc"
     simulation, _ = make_run(where, signals={"w": np.ones(10)})
     simulation.run(4, progress="none")

@@ -44,7 +44,8 @@ def test_the_result_is_the_oracle_s_over_several_runs_and_openings(tmp_path: Pat
 
 
 def test_parameters_and_the_user_s_own_stencil_are_kept(tmp_path: Path) -> None:
-    """Checks that a run stores its parameters and its stencil. It can be continued without the script that made it."""
+    """Checks that a run stores its parameters and its stencil. The run can be continued without the script that has
+    made it."""
     u, k = oc.Field("u"), oc.Parameter("k", 0.1)
     mine = oc.Stencil("drift", {u: u[0, 0, 0] + k * (u[0, 0, -2] - u[0, 0, 0])})
     simulation = oc.Simulation(mine, SHAPE, "float64", tmp_path / "run.oc", memory="1MiB", params={"k": 0.3})
@@ -117,8 +118,8 @@ def test_what_another_process_overwrites_meanwhile_is_read_again(
         for z in range(z0, z1):
             if z == 10 and next(calls) == 0:
                 monkeypatch.setattr(Planes, "groups", groups)
-                other["u"] = 1  # writes the copy that is not being read
-                other["u"] = 2  # writes the copy that is being read
+                other["u"] = 1  # this assignment writes the copy that is not being read
+                other["u"] = 2  # this assignment writes the copy that is being read
                 monkeypatch.setattr(Planes, "groups", interrupted)
             yield from groups(self, z, z + 1)
 

@@ -27,7 +27,7 @@ def test_snapshots_are_handed_over_as_they_are_committed(tmp_path: Path) -> None
 
     def look(step: int, kept: Any) -> None:
         seen.append((step, float(kept["u"].sum())))
-        assert len(sim.snapshots["u"]) > step // 7  # the snapshot is committed already
+        assert len(sim.snapshots["u"]) > step // 7  # at this time, the snapshot is already committed
         if step == 21:
             raise RuntimeError("enough")
 
@@ -70,9 +70,9 @@ def test_snapshots_committed_but_not_shown_yet_are_shown_by_repair(tmp_path: Pat
 
 @pytest.mark.skipif(not (find_spec("zarr") and find_spec("xarray")), reason="needs zarr and xarray")
 def test_several_boxes_are_groups_of_their_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Checks two boxes of snapshots with different steps. Each box has the same bits as in a run with this box only.
-    Python and xarray find a box by its name. Old metadata, as after a power cut, does not change the result. The
-    callback gets all boxes of one step together."""
+    """Checks two boxes of snapshots with different steps. Each box has the same bits as in a run that has only this
+    box. Python and xarray find a box by its name. If the metadata is old, as after a power cut, the result does not
+    change. One call of the callback gets all boxes of a step."""
     import xarray
 
     boxes = [oc.Snapshots(7, box=BOX, time_units="s"), oc.Snapshots(5, box=(slice(3, 4),) * 3, name="spot")]
@@ -115,15 +115,15 @@ def test_several_boxes_are_groups_of_their_own(tmp_path: Path, capsys: pytest.Ca
     ],
 )
 def test_names_that_cannot_be_are_refused(names: tuple[str, str], words: str, tmp_path: Path) -> None:
-    """Checks that a name of snapshots is refused if it is not valid, or if two groups of snapshots have the same name.
-    No run is made."""
+    """Checks that wrong names of snapshots are refused: a name that is not valid, or the same name for two groups of
+    snapshots. No run is made."""
     with pytest.raises(InputError, match=words):
         make(tmp_path / "run.oc", snapshots=[oc.Snapshots(5, name=name) for name in names])
     assert not (tmp_path / "run.oc").exists()
 
 
 def test_a_movie_begins_with_the_initial_values(tmp_path: Path) -> None:
-    """Checks that snapshot k belongs to step k * `every`. Snapshot 0 has the values that were assigned last before the
+    """Checks that snapshot k belongs to step k * `every`. Snapshot 0 has the last values that were assigned before the
     first step.
     """
     sim = oc.Simulation(
@@ -143,7 +143,7 @@ def test_a_movie_begins_with_the_initial_values(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not (find_spec("zarr") and find_spec("xarray")), reason="needs zarr and xarray")
 def test_xarray_shows_snapshots_with_coordinates(tmp_path: Path) -> None:
-    """Checks what xarray shows: named dimensions, and coordinates in metres, steps and seconds. Snapshots can be opened
+    """Checks that xarray shows named dimensions, and coordinates in metres, steps and seconds. Snapshots can be opened
     before the first step and during the run.
     """
     import xarray

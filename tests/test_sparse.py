@@ -18,7 +18,7 @@ DOUBLE = Stencil("double", {U: 2 * U[0, 0, 0]})
 
 
 def one_cell(*cells: tuple[int, int, int]) -> np.ndarray:
-    """Return the array of cells for points that lie exactly on one cell each."""
+    """Return the array of cells for points. Each point lies exactly on one cell."""
     return np.array([[cell] for cell in cells])
 
 
@@ -57,7 +57,8 @@ def test_points_outside_are_named_with_the_grid(bad: list[float]) -> None:
 
 
 def test_coordinates_rounded_to_float32_are_still_inside() -> None:
-    """Checks that a point on the first or last cell is inside the grid, even if its coordinate is rounded."""
+    """Checks that a point on the first or the last cell counts as inside the grid, even if its coordinate is
+    rounded."""
     last = np.float32(0.1) * np.float32(999)
     cells, weights = linear("rec", np.array([[last], [-1e-7]]), (1000,), (0.1,), (0.0,))
     assert (cells[0, :, 2] <= 999).all()
@@ -66,8 +67,9 @@ def test_coordinates_rounded_to_float32_are_still_inside() -> None:
 
 
 def test_sources_are_added_one_after_the_other_and_rounded_once() -> None:
-    """Checks the bits of sources. Source values are added after all stages of a step, one point after another and one
-    corner after another. Each product is computed in float64, and each sum in the dtype of the field."""
+    """Checks the bits of sources. The values of sources are added after all stages of a step, one point after another.
+    For each point, they are added to one corner after another. Each product is computed in float64, and each sum in the
+    dtype of the field."""
     cells = np.array([[(0, 0, 1), (0, 0, 2)], [(0, 0, 1), (0, 0, 0)]])
     weights = np.array([[0.1, 0.7], [1e-8, 0.3]])
     values = np.array([[1.0, 3.0], [5.0, 7.0]])
@@ -84,8 +86,8 @@ def test_sources_are_added_one_after_the_other_and_rounded_once() -> None:
 
 
 def test_receivers_see_the_field_before_or_after_a_step() -> None:
-    """Checks whether receivers read before or after a step, and that samplings with the same name are added in
-    float64."""
+    """Checks that each receiver reads at the right time, before or after a step. Samplings with the same name are added
+    in float64."""
     here, values = one_cell((0, 0, 1)), np.array([[10.0], [20.0]])
     samplings = [
         Sampling("before", "u", here, np.ones((1, 1)), before=True),
@@ -103,8 +105,8 @@ def test_receivers_see_the_field_before_or_after_a_step() -> None:
 
 
 def test_a_scale_asks_only_for_the_cells_it_needs() -> None:
-    """Checks that the factor of a source, such as dt**2/m, is computed in float64 at each corner. Only the necessary
-    cells are read."""
+    """Checks that the factor of a source, such as dt**2/m, is computed in float64 at each corner of a point. Only the
+    necessary cells are read."""
     dt, m = Parameter("dt", 0.5), Field("m")
     program = Stencil("factor", {U: dt**2 / (m[0, 0, 0] + m[0, 0, 1])}).stages[0].program
     cells = np.array([[(0, 0, 0), (0, 0, 1)]])

@@ -1,5 +1,5 @@
-"""Check the stability limit. Values grow without bound only above the limit. The analysis finds the limit of each
-linear stencil, and messages give a stable step.
+"""Check the stability limit. Values must grow without bound only above the limit. The analysis must find the limit of
+each linear stencil, and messages must give a stable step.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ def largest_after(stencil: Stencil, dt: float, known: Mapping[str, float]) -> fl
 
 @pytest.mark.parametrize("name", sorted(LINEAR))
 def test_a_step_below_the_limit_is_bounded_and_one_above_grows(name: str) -> None:
-    """Checks the limit of the step from both sides. With 99.9 % of the limit, values stay bounded. With 105 % of the
-    limit, they grow without bound.
+    """Checks the limit of the step from both sides. With a step of 99.9 % of the limit, values stay bounded. With a
+    step of 105 % of the limit, values grow without bound.
     """
     stencil, known = library.find_stencil(name), LINEAR[name]
     limit = library.stable_limit(stencil, {}, [known])
@@ -104,8 +104,8 @@ def test_growth_is_the_spectral_radius_of_the_whole_step(name: str, known: Mappi
 
 
 def test_an_unstable_step_is_told_with_the_largest_stable_one() -> None:
-    """Checks that the message gives a stable value of the parameter. For most parameters it is a maximum, for some a
-    minimum."""
+    """Checks that the message gives a stable value of the parameter. For most parameters, this value is a maximum. For
+    some, it is a minimum."""
     acoustic = library.acoustic()
     assert library.stability(acoustic, {}, [{"v": 4500}]) is None
     text = library.stability(acoustic, {"dt": 0.002}, [{"v": 1500}, {"v": 4500}]) or ""
@@ -121,8 +121,8 @@ def test_an_unstable_step_is_told_with_the_largest_stable_one() -> None:
 
 
 def test_what_cannot_be_said_is_not_said() -> None:
-    """Checks that the analysis says nothing if it cannot know the answer: for unknown velocities, signals as
-    coefficients, and nonlinear stencils."""
+    """Checks that the analysis gives no limit if it cannot know the limit: for unknown velocities, for signals as
+    coefficients, and for nonlinear stencils."""
     u = Field("u")
     assert growth(library.acoustic(), {}) is None
     assert library.stability(library.acoustic(), {"dt": 10}) is None
@@ -138,7 +138,8 @@ def test_what_cannot_be_said_is_not_said() -> None:
 
 @pytest.mark.parametrize("state", [0.7, -0.4])
 def test_slopes_are_derivatives(state: float) -> None:
-    """Checks the derivative of each operator near a state against the difference of two values."""
+    """Checks the derivative of each operator near a state. The derivative is compared with the difference of two
+    values."""
     u, v = Field("u"), Field("v")
     one, other = u[0], v[0]
     terms = [one**3, one * other, other / (one + 3), sympy.sqrt(one**2 + other), abs(one) * other, -one / other]
@@ -155,7 +156,7 @@ def test_slopes_are_derivatives(state: float) -> None:
 
 
 def test_any_step_may_be_stable() -> None:
-    """Checks that the limit is infinite if every step is stable. It must not be the last number that the search
+    """Checks that the limit is infinite if every step is stable. The limit must not be the last number that the search
     tries."""
     still = {"vx": 0.0, "vy": 0.0, "vz": 0.0}
     assert largest_step(library.advection(), still) == math.inf
@@ -163,7 +164,7 @@ def test_any_step_may_be_stable() -> None:
 
 def test_extremes_keep_cells_together() -> None:
     """Checks that the limit is computed for cells that exist in the model. The lowest density and the highest stiffness
-    may belong to different cells. A combination of these values gives a wrong limit."""
+    may belong to different cells. A limit that is computed from both values together is wrong."""
     stencil = library.elastic(ndim=2)
     found = library.extremes_of(stencil)
     assert isinstance(found, Extremes)

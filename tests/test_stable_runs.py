@@ -1,5 +1,5 @@
-"""Check that an unstable run is refused. The decision depends on the values of the model, wherever these values come
-from."""
+"""Check that an unstable run is refused. This depends on the values of the model. The source of these values does not
+matter."""
 
 from pathlib import Path
 
@@ -36,7 +36,7 @@ def test_a_model_too_fast_for_the_step_is_refused_and_nothing_is_left(together: 
 
 
 def test_fields_judged_together_are_not_refused_for_cells_that_are_not_there(tmp_path: Path) -> None:
-    """Checks that stability is judged for each cell with the values of all fields in this cell. The largest values of
+    """Checks that the limit of each cell is computed from the values of all fields in this cell. The largest values of
     two fields may be in different cells.
     """
     u, a, b = oc.Field("u"), oc.Field("a"), oc.Field("b")
@@ -57,8 +57,8 @@ def test_fields_judged_together_are_not_refused_for_cells_that_are_not_there(tmp
 
 @pytest.mark.parametrize("wrong", [np.nan, np.inf, -np.inf])
 def test_a_model_with_a_hole_is_refused(wrong: float, tmp_path: Path) -> None:
-    """Checks that a model with an infinite value or NaN is refused, because this value spreads over the grid. In a
-    field that no later step reads, such a value is allowed.
+    """Checks that a model with an infinite value or NaN is refused, because this value spreads over the grid. If no
+    later step reads the field, such a value is allowed.
     """
     model = np.array(velocity())
     model[20, 10, 10] = wrong
@@ -75,9 +75,8 @@ def test_a_model_with_a_hole_is_refused(wrong: float, tmp_path: Path) -> None:
 
 
 def test_coordinates_do_not_hide_another_spacing(tmp_path: Path) -> None:
-    """Checks that the spacing of the coordinates must equal the spacing h in the equation. A spacing that differs from
-    the default of h is refused unless the user also gives h. In a user's own stencil, a parameter named h may mean
-    anything."""
+    """Checks that the spacing of the coordinates must equal the spacing h in the equation. If the user does not give h,
+    the spacing must equal the default of h. In a user's own stencil, a parameter named h may have any meaning."""
 
     def make(stencil: oc.Stencil, **options: object) -> oc.Simulation:
         return oc.Simulation(stencil, (20, 30), directory=tmp_path / "run.oc", memory="1MiB", **options)  # type: ignore[arg-type]
@@ -99,7 +98,7 @@ def test_coordinates_do_not_hide_another_spacing(tmp_path: Path) -> None:
 
 def test_what_divides_by_zero_is_refused(tmp_path: Path) -> None:
     """Checks that a spacing or a permittivity of 0 is refused, because an update divides by this number. A time step of
-    0 is refused too.
+    0 is also refused.
     """
     where = {"directory": tmp_path / "run.oc", "memory": "1MiB"}
     with pytest.raises(InputError, match=r"heat2 divides by zero where h = 0; .*--unstable"):

@@ -1,4 +1,4 @@
-"""Check the state of a run on disk. It is created completely or not at all, and each commit is atomic."""
+"""Check the state of a run on disk. A state is created completely or not at all, and each commit is atomic."""
 
 import errno
 import fcntl
@@ -75,7 +75,8 @@ def test_a_commit_that_cannot_be_written_changes_nothing(tmp_path: Path, monkeyp
 
 
 def test_a_commit_flushes_before_and_after_its_rename(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Checks the order of flushes and renames in a commit. With another order, a power cut may leave an empty manifest.
+    """Checks the order of flushes and renames in a commit. If the order is wrong, the manifest may be empty after a
+    power cut.
     """
     where = tmp_path / "run.oc"
     state = create_state([where], make_manifest(where))
@@ -99,7 +100,7 @@ def test_in_place_says_that_an_interrupted_pass_lost_the_state(tmp_path: Path) -
     where = tmp_path / "run.oc"
     state = create_state([where], make_manifest(where, in_place=True))
     assert not (where / ".u.1").exists()
-    state.begin_writing()  # before the first commit, no state exists that can be lost
+    state.begin_writing()  # before the first commit, the run has no state that can be lost
     state.commit(0)
     state.begin_writing()
     assert open_state(where).manifest.step == 0
@@ -174,7 +175,7 @@ def test_what_is_not_a_run_is_never_replaced(tmp_path: Path) -> None:
 
 
 def test_a_member_of_another_run_is_not_taken(tmp_path: Path) -> None:
-    """Checks that two runs cannot use the same directory, because each of them overwrites the shards of the other."""
+    """Checks that two runs cannot use the same directory. Otherwise, each run overwrites the shards of the other."""
     first, second, shared = (tmp_path / name for name in ("first", "second", "shared"))
     create_state([first, shared], make_manifest(first, shared)).commit(0)
     before = everything_below(tmp_path)
@@ -242,7 +243,7 @@ def test_one_process_at_a_time_changes_a_run(tmp_path: Path) -> None:
             create_state([where], make_manifest(where, identity="2"), force=True)
         assert open_state(where).manifest.identity == "1", "looking at a run that is being run is allowed"
         holder.communicate(b"\n")
-    with state.locked(), state.locked():  # the same process may nest locks
+    with state.locked(), state.locked():  # the same process may take the lock again
         handle = os.open(where, os.O_RDONLY)
         with pytest.raises(BlockingIOError):
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -250,8 +251,8 @@ def test_one_process_at_a_time_changes_a_run(tmp_path: Path) -> None:
 
 
 def test_taking_the_lock_sees_what_another_process_committed(tmp_path: Path) -> None:
-    """Checks that a process reads the manifest again when it takes the lock. Otherwise it may write a generation that
-    another process has already committed.
+    """Checks that a process reads the manifest again when it takes the lock. Otherwise, this process may write a
+    generation that another process has already committed.
     """
     where = tmp_path / "run.oc"
     state = create_state([where], make_manifest(where))

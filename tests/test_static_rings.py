@@ -1,4 +1,4 @@
-"""Check the rings of fields that are only read. These rings have exactly the number of planes that updates need."""
+"""Check the rings of static fields. These rings have exactly the number of planes that updates need."""
 
 from dataclasses import replace
 from itertools import pairwise
@@ -23,8 +23,8 @@ from strategies import MACHINE, assumed_rate
 
 
 def make_stencil(radius: int, beside: int, second_order: bool) -> Stencil:
-    """Return a stencil with a field u, and a field m that is only read. An update reads u at a distance of `radius`
-    planes and one row, and m at a distance of `beside` planes.
+    """Return a stencil with a field u and a static field m. An update reads u at a distance of `radius` planes and one
+    row, and m at a distance of `beside` planes.
     """
     u, m = Field("u"), Field("m")
     update = m[beside, 0, 0] * (u[radius, 1, 0] + u[-radius, -1, 0]) / 2
@@ -42,7 +42,7 @@ def problem_of(stencil: Stencil, shape: tuple[int, int, int], boundary: Boundary
 def test_rings_of_what_is_only_read_are_as_small_as_they_can_be(
     radius: int, beside: int, levels: int, boundary: Boundary, second_order: bool
 ) -> None:
-    """Checks that a plan with these rings is legal, and that a plan with one plane less is not."""
+    """Checks that a plan with these rings is legal. If a ring has one plane less, the plan must not be legal."""
     problem = problem_of(make_stencil(radius, beside, second_order), (60, 8, 8), boundary)
     plan = build(problem, SCHEMES["wavefront"], Sizes(levels, 3, 2), MACHINE, assumed_rate)
     validate(plan)
@@ -71,8 +71,8 @@ def test_they_hold_what_updates_and_checksums_need(tmp_path: Path, levels: int, 
 
 @pytest.mark.parametrize(("radius", "beside"), [(1, 0), (2, 0), (2, 2)])
 def test_only_the_first_slab_waits_where_the_device_is_fast_enough(radius: int, beside: int) -> None:
-    """Checks the order of reads. The reads of the state come before the reads of the fields that are only read. If each
-    update takes three times as long as the reads for one slab, updates in the middle of a pass do not wait.
+    """Checks the order of reads. The reads of the state must come before the reads of the static fields. In this test,
+    each update takes three times the time of the reads for one slab. So updates in the middle of a pass must not wait.
     tests/core/test_executor.cpp checks the same for the executor."""
     problem = problem_of(make_stencil(radius, beside, True), (120, 8, 8))
     plan = build(problem, SCHEMES["wavefront"], Sizes(6, 12, 2), MACHINE, assumed_rate)

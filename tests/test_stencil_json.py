@@ -1,5 +1,5 @@
-"""Check the stencil in the manifest of an untrusted user. Outcrop reads the stencil correctly or refuses it in one
-line."""
+"""Check that Outcrop can read a manifest that an untrusted user has written. Outcrop must read the stencil correctly or
+refuse it in one line."""
 
 from __future__ import annotations
 
@@ -82,8 +82,8 @@ def mutated(data: Any, rng: random.Random, times: int = 1) -> Any:
 
 
 def refused(data: Any) -> Stencil | None:
-    """Return the stencil that the data describe, or None if they are refused with a correct message. Any other
-    exception fails the test."""
+    """Return the stencil that the data describe. Return None if the data are refused with a correct message. With any
+    other exception, the test fails."""
     try:
         return Stencil.from_json(data)
     except InputError as error:
@@ -92,7 +92,7 @@ def refused(data: Any) -> Stencil | None:
 
 
 def accepted(count: int, seed: int) -> list[Stencil]:
-    """Make `count` mutations of stencils, and return the stencils that are accepted."""
+    """Make `count` random changes of stencils, and return the changed stencils that are accepted."""
     rng = random.Random(seed)
     found = []
     for number in range(count):
@@ -104,8 +104,8 @@ def accepted(count: int, seed: int) -> list[Stencil]:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_whatever_a_manifest_says_is_a_stencil_or_refused(seed: int) -> None:
-    """Checks that each mutation is refused in one line, or gives a stencil that survives JSON and can be written as C
-    code.
+    """Checks that each random change either is refused in one line, or gives a valid stencil. A valid stencil can be
+    converted to JSON and back without changes, and can be written as C code.
     """
     kept = accepted(examples(500), seed)
     assert len(kept) > 25, "some mutations are harmless"
@@ -115,7 +115,7 @@ def test_whatever_a_manifest_says_is_a_stencil_or_refused(seed: int) -> None:
 
 
 def test_every_node_replaced_by_every_nonsense() -> None:
-    """Checks that a value of any type at any place gives a stencil or an InputError."""
+    """Checks that a value of any type at any place of the JSON gives either a stencil or an InputError."""
     data = Stencil("small", {U: 2 * U[0, 0, 0] + Parameter("k", 0.5) * V[0, 1, 0] + W}).to_json()
     for path in places(data):
         for value in NONSENSE:
@@ -140,7 +140,7 @@ for number, line in enumerate(sys.stdin):
 
 
 def test_what_is_accepted_computes_what_the_oracle_does_and_stays_inside() -> None:
-    """Checks that accepted mutations give the oracle's values and access only their own memory. A sample of accepted
+    """Checks that accepted stencils give the oracle's values and access only their own memory. A sample of these
     stencils is compiled and run in a separate process, with forbidden pages around all planes."""
     different = {stencil.digest(): stencil for stencil in accepted(400, 10)}
     chosen = list(different.values())[: examples(24)]
@@ -152,8 +152,8 @@ def test_what_is_accepted_computes_what_the_oracle_does_and_stays_inside() -> No
 
 @pytest.mark.parametrize("boundary", ["fixed", "mirror", "periodic"])
 def test_c_does_not_know_what_things_are_called(boundary: str) -> None:
-    """Checks that stencils that differ only in names and texts give the same C code. So no name of a user gets into the
-    code.
+    """Checks that stencils that differ only in names and texts give the same C code. This shows that the code contains
+    no name that a user has chosen.
     """
     data = MIXED.to_json()
     renamed = {**data, "name": "*/ #error", "equation": "\\", "fields": ["x", "s", "b"], "parameters": [["q0", 1.0]]}
@@ -232,8 +232,8 @@ def test_the_largest_offset_stays_within_the_guards_of_the_window() -> None:
 
 
 def test_the_factor_of_a_source_is_one_or_refused() -> None:
-    """Checks that a mutated factor of a source is valid or refused, because Outcrop evaluates the factor when a run is
-    opened."""
+    """Checks random changes of the factor of a source. Each changed factor must be valid or be refused, because Outcrop
+    evaluates the factor when a run is opened."""
     program = Stencil("f", {U: Parameter("dt", 0.5) ** 2 / V[0, 0, 0]}).stages[0].program
     scale = SourceFactor(program, ("u", "v"), (0.5,))
     data = json.loads(json.dumps(scale.to_json()))
@@ -265,7 +265,8 @@ TEXTS = [
 
 @pytest.mark.parametrize("value", [*TEXTS, *NONSENSE, {"x": range(10**12)}, {"x": [[]]}, {5: "fixed"}, {"x": None}])
 def test_a_boundary_is_one_or_refused(value: Any) -> None:
-    """Checks that any value is refused as a boundary, or gives a boundary whose text can be read again."""
+    """Checks boundaries with any value. The value must be refused, or must give a boundary whose text can be read
+    again."""
     try:
         boundary = as_boundary(value)
     except InputError as error:

@@ -1,5 +1,5 @@
-"""Check the Python interface of the storage. It makes no hidden copies, and all its errors are exceptions of the
-package.
+"""Check the Python interface of the storage. The interface makes no hidden copies, and all its errors are exceptions of
+the package.
 
 The tests in tests/core check the properties of each backend.
 """
@@ -52,8 +52,8 @@ def test_round_trip(path: str, backend: str) -> None:
 
 
 def test_any_dtype_and_any_shape_but_never_a_copy(path: str) -> None:
-    """Checks that an array is refused if the storage must copy it first. Values that are read into a copy do not reach
-    the array of the caller."""
+    """Checks that an array is refused if the storage can only use a copy of it. Values that are read into a copy do not
+    get into the array of the caller."""
     store = _core.Store([path], writable=True)
     source = np.arange(PAGE, dtype=np.float64).reshape(4, -1)
     store.write_from(0, 0, source)
@@ -70,8 +70,8 @@ def test_any_dtype_and_any_shape_but_never_a_copy(path: str) -> None:
 
 
 def test_the_index_at_an_odd_end(tmp_path: Path) -> None:
-    """Checks the index at the end of a shard. Its length is not a multiple of a page, but it must be readable also in
-    files with direct transfers."""
+    """Checks the index at the end of a shard. The length of the index is not a multiple of a page. Nevertheless, files
+    that are open for direct transfers must allow a read of the index."""
     name, size = str(tmp_path / "shard"), 3 * PAGE + 16 * 3 + 4
     _core.create_file(name, size)
     store = _core.Store([name], writable=True)
@@ -136,7 +136,8 @@ def test_faults_arrive(path: str) -> None:
 
 @pytest.mark.parametrize("backend", USABLE)
 def test_a_store_may_be_used_by_one_thread_after_another(path: str, backend: str) -> None:
-    """Checks that several threads can use a store one after another. Each new thread needs its own io_uring rings."""
+    """Checks that several threads can use a store one after another. For each new thread, the store needs new rings of
+    io_uring."""
     store = _core.Store([path], backend, writable=True)
     failures: list[BaseException] = []
 
@@ -149,7 +150,7 @@ def test_a_store_may_be_used_by_one_thread_after_another(path: str, backend: str
         except BaseException as error:
             failures.append(error)
 
-    for seed in range(4):  # a new thread may get the identity of a thread that has ended
+    for seed in range(4):  # a new thread may get the number of a thread that has ended
         thread = threading.Thread(target=use, args=(seed,))
         thread.start()
         thread.join()

@@ -1,4 +1,5 @@
-"""Check `outcrop bench stream`. Each rank reports its measurements, and the computed values are those of STREAM."""
+"""Check `outcrop bench stream`. Each rank must report its measurements, and the computed values must be those of
+STREAM."""
 
 import json
 import subprocess
@@ -43,8 +44,8 @@ def test_small_stream_bench_measures_every_mode(tmp_path: Path, capsys: pytest.C
 
 
 def test_bandwidths_are_bytes_over_seconds() -> None:
-    """Checks the bandwidth of a node with two ranks. It is the bytes of both ranks, divided by the time from the first
-    start to the last end."""
+    """Checks the bandwidth of a node with two ranks. This bandwidth is the number of bytes of both ranks, divided by
+    the time from the first start to the last end."""
     times = {loop.name: [LoopTime(10.0, 1.0, 1.0), LoopTime(20.0, 2.0, 2.0)] for loop in LOOPS}
     later = {name: [replace(one, begin=one.begin + 2) for one in of] for name, of in times.items()}
     ranks = [
@@ -62,8 +63,8 @@ def test_bandwidths_are_bytes_over_seconds() -> None:
 
 
 def test_values_follow_the_loops() -> None:
-    """Checks the expected values after one repeat of all loops: `a` becomes 15 times as large. The benchmark compares
-    all elements with these values."""
+    """Checks the values that the benchmark expects after one repeat of all loops. For example, `a` is multiplied by 15.
+    The benchmark compares all elements with the expected values."""
     values = {"a": 2.0, "b": 2.0, "c": 0.0, "": 0.0}
     for loop in LOOPS:
         values[loop.result] = loop.value(values[loop.first], values[loop.second])
@@ -101,7 +102,7 @@ def test_arrays_without_room_are_refused_before_they_are_made(
 
 
 def test_a_tier_goes_by_its_kind_too(tmp_path: Path) -> None:
-    """Checks that a tier can be selected by its kind, unless several tiers have this kind."""
+    """Checks that a tier can be selected by its kind. If several tiers have this kind, the selection is refused."""
     tier = find_tier(tmp_path, None)
     others = [one for one in find_tiers((tmp_path,)) if one.kind == tier.kind and one.name != tier.name]
     if others:
@@ -112,8 +113,8 @@ def test_a_tier_goes_by_its_kind_too(tmp_path: Path) -> None:
 
 
 def test_threads_that_the_system_does_not_give_are_one_line(tmp_path: Path) -> None:
-    """Checks that too many threads give a one-line error, and that the threads that were already started end. The test
-    limits the address space, so that the system cannot start so many threads.
+    """Checks that too many threads give an error of one line, and that all threads that have already started end. The
+    test limits the address space, so that the system cannot start all threads.
     """
     program = (
         "import resource, sys; resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30)); "
@@ -154,7 +155,8 @@ def test_trouble_of_a_rank_ends_all(tmp_path: Path) -> None:
 def test_ranks_of_another_mpi_are_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Checks that the mpirun of another MPI than that of mpi4py is refused. Otherwise each rank sees only itself."""
+    """Checks that mpirun is refused if it belongs to another MPI library than mpi4py does. Otherwise, each rank acts as
+    if it were the only rank."""
     world = SimpleNamespace(Get_rank=lambda: 0, Get_size=lambda: 1)
     world.Split_type = lambda kind: world
     mpi = SimpleNamespace(
@@ -174,7 +176,8 @@ def test_ranks_of_another_mpi_are_refused(
 def test_ranks_without_mpi4py_are_told_what_to_install(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Checks that mpirun without mpi4py is refused. Otherwise each process measures only itself."""
+    """Checks that mpirun is refused if mpi4py is missing. Otherwise, each process acts as if it were the only
+    process."""
     monkeypatch.setenv(LAUNCHERS[0], "2")
     monkeypatch.setitem(sys.modules, "mpi4py", None)
     assert call(["bench", "stream", "--small", "-d", str(tmp_path)]) == 2

@@ -1,5 +1,5 @@
-"""Check `outcrop tiers`. The command measures each tier of this machine once, stores the figures, and removes its
-files.
+"""Check `outcrop tiers`. The command measures each tier of this machine once, stores the figures, and removes the files
+of the measurement.
 """
 
 import json
@@ -68,7 +68,8 @@ def test_every_tier_is_measured_once(folder: Path, capsys: pytest.CaptureFixture
 
 
 def test_unasked_nothing_is_measured(folder: Path) -> None:
-    """Checks that `find_tiers` measures nothing by default, because planning calls it often and must not write."""
+    """Checks that `find_tiers` measures nothing by default. Planning calls this function often, and planning must not
+    write files."""
     found = find_tiers([folder])
     assert {tier.origin for tier in found} <= {"not measured", "firmware"}
     assert len({tier.name for tier in found}) == len(found)
@@ -76,9 +77,10 @@ def test_unasked_nothing_is_measured(folder: Path) -> None:
 
 
 def test_memory_is_what_proc_says() -> None:
-    """Checks that memory is not larger than the kernel's figure or the limit of the control group.
+    """Checks that the size of the memory is not larger than the figure of the operating system or the limit of the
+    control group.
 
-    On a machine with one NUMA node, the memory is exactly the kernel's figure.
+    On a machine with one NUMA node, the size is exactly the smaller of the two.
     """
     memory = [tier for tier in find_tiers() if tier.is_memory]
     for tier in memory:
@@ -103,8 +105,8 @@ def test_a_declared_tier_takes_measured_figures_where_it_has_none(folder: Path) 
 
 
 def test_what_cannot_be_measured_says_why(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Checks that a tier without room or permission has a note instead of figures. Other tiers still have their
-    figures."""
+    """Checks a tier without room and a tier without write permission. Each of them has a note instead of figures. Other
+    tiers still have their figures."""
     monkeypatch.setattr(measure, "MIN_SCRATCH_BYTES", 1 << 60)
     found = find_tiers([folder], measure=True)
     (storage,) = (tier for tier in found if not tier.is_memory)
@@ -168,7 +170,7 @@ def test_an_impossible_directory_is_refused(tmp_path: Path) -> None:
 
 
 def test_files_have_a_tier_where_the_kernel_lists_no_mount(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Checks that the file system at / is a tier if the kernel does not list it, as in a chroot."""
+    """Checks that the file system at / is a tier even if the operating system does not list it, as in a chroot."""
     monkeypatch.setattr(storage_tiers, "all_mounts", lambda: [])
     (root,) = storage_tiers.storage_tiers()
     assert root.kind == "disk" and root.persistence is Persistence.PERMANENT

@@ -1,4 +1,4 @@
-"""Check how slabs are cut into tiles for the cache. All threads must be busy even on grids with few rows, and plans
+"""Check how slabs are divided into tiles for the cache. All threads must be busy even on grids with few rows, and plans
 must show the tiles.
 """
 
@@ -35,8 +35,8 @@ def every_tiling(problem: Problem, sizes: Sizes, threads: int, scheme: str = "wa
 def test_threads_share_the_planes_of_grids_of_one_row(
     threads: int, radius: int, planes: int, levels: int, slab: int, scheme: str
 ) -> None:
-    """Checks the tiles of grids of two axes. All threads get chunks. If a pass has enough levels, the slab also has
-    bands. Plain sweeps have no bands.
+    """Checks the tiles of grids of two axes. Each thread gets chunks. If a pass has enough levels, the slab is also
+    divided into bands. In plain sweeps, it is not divided into bands.
     """
     problem, sizes = make_problem((planes, 1, 4000), (radius, 0, radius), levels), Sizes(levels, slab, 0)
     found = every_tiling(problem, sizes, threads, scheme)

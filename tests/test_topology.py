@@ -44,8 +44,8 @@ def test_threads_are_spread_over_nodes(machine: str, threads: int, expected: lis
 
 
 def test_words_for_a_layout() -> None:
-    """Checks the text that describes a layout of threads. The text mentions nodes only if there are several, and it
-    mentions threads that are not placed.
+    """Checks the text that describes a layout of threads. The text mentions nodes only if threads are on several nodes.
+    It also mentions threads that are not placed.
     """
     assert str(discover.ThreadLayout((16,))) == "16 threads"
     assert str(discover.ThreadLayout((8, 8))) == "16 threads on 2 NUMA nodes"
@@ -66,7 +66,7 @@ def test_words_for_a_layout() -> None:
 def test_threads_on_one_node_of_several_are_told(
     threads_on_nodes: tuple[int, ...], bind: str, nodes: int, is_told: bool
 ) -> None:
-    """Checks the text for a machine whose nodes are treated as one node. The text tells the user about this, unless
+    """Checks the text for a machine whose nodes are treated as one node. The text must say so. It must not say so if
     `bind="none"` is set or only one thread is used.
     """
     layout = discover.layout_of(threads_on_nodes, bind, nodes, "the obstacle")
@@ -78,7 +78,7 @@ def test_threads_on_one_node_of_several_are_told(
     ("text", "nodes"), [("0-1,4\n", 3), ("0\n", 1), ("1,3\n", 2), ("", 1), ("2-1", 1), ("many", 1), (None, 1)]
 )
 def test_nodes_are_counted_without_hwloc(tmp_path: Path, text: str | None, nodes: int) -> None:
-    """Checks that nodes are counted in a list of Linux. If this list cannot be read, the number is 1."""
+    """Checks that the number of nodes comes from a list of Linux. If this list cannot be read, the number is 1."""
     if text is not None:
         (tmp_path / "has_cpu").write_text(text)
     assert discover.nodes_with_processors(tmp_path / "has_cpu") == nodes
@@ -105,8 +105,8 @@ sys.exit(call(sys.argv[1:]))
 @pytest.mark.skipif(os.uname().machine not in ("x86_64", "aarch64"), reason="system calls have other numbers here")
 @pytest.mark.skipif(available_cores() < 2, reason="one processor cannot be on two nodes")
 def test_a_refusal_to_bind_is_said(tmp_path: Path) -> None:
-    """Checks a container that forbids the binding of threads. On several nodes, the text then has a note. If the user
-    has requested binding, an error is raised.
+    """Checks a container that forbids the binding of threads. If the machine has several nodes, the text of the plan
+    contains a note that threads are not bound. If the user has requested bound threads, an error is raised.
     """
     first, second, *_ = sorted(os.sched_getaffinity(0))
     two_nodes = {"HWLOC_SYNTHETIC": f"numa:2 core:1 pu:1(indexes={first},{second})", "HWLOC_THISSYSTEM": "1"}

@@ -1,6 +1,7 @@
 """Check `oc.Trajectory`: states come back in reverse order, commits survive kills, and wrong input is refused.
 
-A list of NumPy arrays is the model. The core has tests of its own, with faulty transfers (tests/core).
+The tests compare a trajectory with a list of NumPy arrays. The tests in tests/core check trajectories with faulty
+transfers.
 """
 
 from __future__ import annotations
@@ -38,13 +39,13 @@ BLOCKS = 2 * 4096
 
 
 def state_of(number: int, shapes: Any = SHAPES, dtype: str = "float32") -> dict[str, Any]:
-    """Return the state that a number stands for."""
+    """Return the state with this number. The number is the seed of its random values."""
     noise = np.random.default_rng(number)
     return {name: noise.random(shape).astype(dtype) for name, shape in shapes.items()}
 
 
 def same(state: Any, number: int, shapes: Any = SHAPES) -> bool:
-    """Return True if a state has the values that a number stands for."""
+    """Return True if a state has the values of the state with this number."""
     expected = state_of(number, shapes)
     return list(state) == list(expected) and all(np.array_equal(state[name], expected[name]) for name in expected)
 
@@ -64,7 +65,8 @@ STEPS = st.lists(
 def test_any_sequence_of_calls_does_what_lists_do(
     steps: list[tuple[str, int]], in_memory: int, in_first: int, buffers: int
 ) -> None:
-    """Checks states, refusals, and what is found again after a trajectory is closed, with states on all tiers."""
+    """Checks random sequences of calls, with states on all tiers. The states and the refused calls must be those of a
+    list. After the trajectory is closed, the committed states must be found again."""
     most = 8
     with TemporaryDirectory() as folder:
         where = Path(folder)
@@ -110,8 +112,8 @@ def test_any_sequence_of_calls_does_what_lists_do(
 
 
 def test_popped_arrays_and_pushed_arrays_belong_to_the_caller(tmp_path: Path) -> None:
-    """Checks that a pushed array may change at once, that a popped one stays the same until the next pop and after
-    `close`, and that `into` gets a copy."""
+    """Checks that a pushed array may be changed immediately after the push. A popped array stays the same until the
+    next pop, and also after `close`. `into` gets a copy."""
     history = oc.Trajectory(tmp_path / "a", SHAPES, "float32", states=6, memory=2 * BLOCKS)
     mine = state_of(0)
     for number in range(6):
@@ -165,7 +167,7 @@ def test_xarray_shows_the_committed_states(tmp_path: Path) -> None:
 
 
 def push_and_pop_for_ever(folder: Path, seed: int, told: Connection) -> None:
-    """Push, pop and commit in an endless loop. Before and after each commit, the parent gets the list of states."""
+    """Push, pop and commit in an endless loop. Send the list of states to the parent before and after each commit."""
     chance = random.Random(seed)
     history = oc.Trajectory.open(folder / "a")
     present = [int(history[k]["p"][0]) for k in range(len(history))]
@@ -189,7 +191,8 @@ def push_and_pop_for_ever(folder: Path, seed: int, told: Connection) -> None:
 
 
 def test_killed_at_any_moment_the_last_commit_is_whole_and_in_order(tmp_path: Path) -> None:
-    """Checks the states after each kill. They are those of the last commit that was announced, or of the next."""
+    """Checks the states after each kill. The states must be those of the last commit that the child has reported, or of
+    the next commit."""
     path, chance = tmp_path / "a", random.Random(int(os.environ.get("OUTCROP_SEED", "7")))
     shapes = {"u": (2, 70, 70), "p": (9,)}
     stored = 81920 + 4096
@@ -239,7 +242,7 @@ def committed(tmp_path: Path) -> Path:
 
 
 def test_damage_is_found_and_names_its_place(committed: Path) -> None:
-    """Checks a changed byte, a short file and a missing file of the newest state."""
+    """Checks that damage is detected in the newest state: a changed byte, a short file, or a missing file."""
     file = committed.parent / "b" / "u" / "c.2.0.0.0"
     whole = file.read_bytes()
     file.write_bytes(bytes([whole[0] ^ 1]) + whole[1:])
@@ -257,7 +260,8 @@ def test_damage_is_found_and_names_its_place(committed: Path) -> None:
 
 
 def test_a_directory_from_a_stranger_leads_nowhere_else(committed: Path, tmp_path: Path) -> None:
-    """Checks links, a further directory of another trajectory, and a damaged manifest."""
+    """Checks that Outcrop refuses a directory with a link, with a further directory of another trajectory, or with a
+    damaged manifest."""
     secret = tmp_path / "secret"
     secret.write_bytes((committed / "u" / "c.1.0.0.0").read_bytes())
     (committed / "u" / "c.1.0.0.0").unlink()
@@ -283,14 +287,14 @@ def test_a_directory_from_a_stranger_leads_nowhere_else(committed: Path, tmp_pat
 
 
 def test_only_one_process_uses_a_trajectory(committed: Path) -> None:
-    """Checks that a second object is refused until the first is closed."""
+    """Checks that a trajectory cannot be opened again until the first object for this trajectory is closed."""
     with oc.Trajectory.open(committed), pytest.raises(InputError, match="in use"):
         oc.Trajectory.open(committed)
     oc.Trajectory.open(committed).close()
 
 
 def test_no_room_is_refused_with_the_number_that_fits(tmp_path: Path) -> None:
-    """Checks that limits are added up, and that nothing is made."""
+    """Checks that the error gives the number of states for which all tiers together have room. No file is made."""
     for tiers, fit in (({"limit": 2 * BLOCKS}, 2), ({"limit": 2 * BLOCKS, "memory": BLOCKS}, 3)):
         with pytest.raises(InputError, match=f"no room for 9 states .*{fit + 3} fit.*2 in .*3 in .*/b"):
             oc.Trajectory(tmp_path / "a", SHAPES, states=9, overflow={tmp_path / "b": 3 * BLOCKS}, **tiers)
@@ -314,7 +318,8 @@ def test_a_disk_that_refuses_a_file_leaves_nothing(tmp_path: Path) -> None:
 
 
 def test_states_in_memory_without_files_cannot_be_committed(tmp_path: Path) -> None:
-    """Checks that `can_commit` says so, that `commit` is refused, and that pops still work."""
+    """Checks a trajectory whose files have no room for all states. `can_commit` is false, `commit` is refused, and
+    states can still be popped."""
     with oc.Trajectory(tmp_path / "a", SHAPES, "float32", states=4, memory=2 * BLOCKS, limit=3 * BLOCKS) as history:
         assert not history.can_commit
         for number in range(4):
@@ -356,14 +361,15 @@ BAD: list[tuple[Callable[[Path], object], str]] = [
 def test_bad_input_is_refused_in_one_line_and_makes_nothing(
     call: Callable[[Path], object], text: str, tmp_path: Path
 ) -> None:
-    """Checks the message, and that no file is left."""
+    """Checks that each wrong argument gives the right message, and that no file remains."""
     with pytest.raises(InputError, match=text) as raised:
         call(tmp_path)
     assert "\n" not in str(raised.value) and os.listdir(tmp_path) == []
 
 
 def test_bad_states_are_refused(tmp_path: Path) -> None:
-    """Checks missing fields, shapes and dtypes, and numbers of states that do not exist."""
+    """Checks that states with missing fields, wrong shapes or wrong dtypes are refused. Numbers of states that do not
+    exist are also refused."""
     with oc.Trajectory(tmp_path / "a", SHAPES, "float32", states=3) as history:
         good = state_of(1)
         for bad in (None, {"u": good["u"]}, {**good, "w": good["p"]}, {**good, "p": good["p"][:3]},
@@ -382,7 +388,7 @@ def test_bad_states_are_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("io", [name for name, reason in _core.probe().items() if not reason][:3])
 def test_every_interface_keeps_the_states(io: str, tmp_path: Path) -> None:
-    """Checks larger states, whose transfers bypass the page cache, with each interface of storage."""
+    """Checks that each interface of the storage keeps large states. Transfers of such states bypass the page cache."""
     shapes = {"u": (5, 300, 301), "p": (999, 7)}
     with oc.Trajectory(tmp_path / "a", shapes, "float32", states=6, io=io, buffers=2) as history:
         for number in range(6):

@@ -62,7 +62,8 @@ def take_the_other_turn(where: Path) -> None:
 
 
 def lose_a_write(where: Path) -> None:
-    """Put back the values that a plane had two generations earlier, as if the later write was lost."""
+    """Replace the newest values of a plane by the values of two generations earlier, as if the last write to this plane
+    was lost."""
     current = os.readlink(where / "u")
     size = record_bytes(where)
     older = (where / (current[:-1] + str(1 - int(current[-1]))) / "c/0/0/0").read_bytes()
@@ -116,8 +117,8 @@ def test_verify_finds_what_is_not_what_was_written(damage: Callable[[Path], None
 
 @pytest.mark.parametrize("damage", [*PLANES, *RECORDS], ids=lambda damage: damage.__name__)
 def test_resume_does_not_go_on_from_what_is_damaged(damage: Callable[[Path], None], tmp_path: Path) -> None:
-    """Checks that a run does not continue from damaged planes, records, points or values. The damage is detected before
-    the run continues or during a pass.
+    """Checks that a run with damaged planes, records, points or values does not continue. The damage is detected before
+    the first pass or during a pass.
     """
     where = tmp_path / "run.oc"
     make_run(where)
@@ -129,8 +130,8 @@ def test_resume_does_not_go_on_from_what_is_damaged(damage: Callable[[Path], Non
 
 
 def test_repair_mends_links_and_keeps_damaged_records(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Checks that `--repair` writes links and metadata again, and accepts traces as they are. It does not change
-    damaged planes.
+    """Checks that `--repair` writes links and metadata again, and accepts damaged traces. It does not change damaged
+    planes.
     """
     where = tmp_path / "run.oc"
     make_run(where)
@@ -221,8 +222,8 @@ def test_nothing_is_written_through_links(name: str, tmp_path: Path) -> None:
 
 
 def test_a_copy_of_a_run_cannot_overwrite_further_directories(tmp_path: Path) -> None:
-    """Checks that a copy of a run cannot write to the further directories of the original run while the original
-    exists. A run that was moved keeps its further directories.
+    """Checks that a copy of a run cannot write to the further directories of the original run while the original run
+    exists. If a run is moved, it can still use its further directories.
     """
     first, second, copy = (tmp_path / name for name in ("run.oc", "further", "copy.oc"))
     make_run(first, second)
@@ -238,8 +239,8 @@ def test_a_copy_of_a_run_cannot_overwrite_further_directories(tmp_path: Path) ->
 
 @pytest.mark.parametrize("is_moved", [False, True])
 def test_a_directory_that_goes_during_a_run_is_noticed(is_moved: bool, tmp_path: Path) -> None:
-    """Checks that a run whose directory was moved or deleted fails at its next commit. The error does not claim a step
-    that was not committed.
+    """Checks that a run fails at its next commit if its directory was moved or deleted. The error must not name a step
+    as committed that was not committed.
     """
     where = tmp_path / "run.oc"
     oc.Simulation("heat7", SHAPE, directory=where, memory="1MiB", sizes={"bt": 1})["u"] = 1.0

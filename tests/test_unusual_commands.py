@@ -1,6 +1,5 @@
-"""Check unusual uses of the command line: wrong options, files of other kinds, and readers that close their pipe. A
-command that is refused prints one line and has exit code 2. A run is completed even if no program reads its output any
-more.
+"""Check unusual uses of the command line: wrong options, special files, and readers that close their pipe. A refused
+command prints one line and has exit code 2. A run is completed even if no program reads its output any more.
 """
 
 import contextlib
@@ -54,7 +53,7 @@ def refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
 
 
 def changed(option: str, value: str) -> list[str]:
-    """Return RUN with one option replaced or added."""
+    """Return a copy of RUN in which one option is replaced or added."""
     words = list(RUN)
     if option in words:
         place = words.index(option)
@@ -133,14 +132,16 @@ def shell(text: str) -> tuple[int, str]:
 
 
 def test_commands_end_by_sigpipe_when_their_reader_goes() -> None:
-    """Checks that commands end silently by SIGPIPE when their reader closes the pipe, as other programs do."""
+    """Checks that a command ends by SIGPIPE, without a message, when its reader closes the pipe. Other programs do the
+    same."""
     assert call([*RUN, "--quiet"]) == 0
     for words in (["info", "run.oc"], ["verify", "run.oc"], ["--help"], ["run", "--help"], ["plan", *RUN[1:]]):
         assert piped(words, os.close) == (-signal.SIGPIPE, ""), words
 
 
 def test_a_run_goes_on_when_nobody_reads() -> None:
-    """Checks that a run is completed when its reader closes the pipe. The exit code is 0, and output is dropped."""
+    """Checks that a run is completed even if its reader closes the pipe. The exit code is 0, and the remaining output
+    is lost."""
     assert piped(RUN, os.close) == (0, "")
     assert oc.open("run.oc").step == 4
     assert piped(["resume", "run.oc", "-t", "3"], os.close) == (0, "")
@@ -151,8 +152,8 @@ def test_a_run_goes_on_when_nobody_reads() -> None:
 
 @pytest.mark.parametrize("closing", [">&-", "2>&-", ">&- 2>&- <&-", "2>&1 | true; exit ${PIPESTATUS[0]}"])
 def test_closed_descriptors_lose_no_run(closing: str) -> None:
-    """Checks runs whose standard descriptors are closed. Data files may then get the numbers of these descriptors.
-    Messages must not be written to these files.
+    """Checks runs that start without open standard descriptors. The data files of such a run may get the numbers of
+    these descriptors. Messages must not be written to the data files.
     """
     code, errors = shell(f"$outcrop $run {closing}")
     assert (code, errors) == (0, "")
@@ -173,7 +174,7 @@ def test_a_run_on_a_terminal_that_goes_away_is_complete() -> None:
 
 
 class Full(io.StringIO):
-    """A log on a full disk."""
+    """A stream to a full disk: each write fails."""
 
     def write(self, text: str) -> int:
         raise OSError(28, "No space left on device")
@@ -194,7 +195,8 @@ def test_lines_of_progress_are_dropped_when_they_cannot_be_written(monkeypatch: 
 
 
 def test_a_full_disk_is_said_once_the_run_is_complete(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Checks that a full disk for standard output or for the report is reported after the run is complete."""
+    """Checks that an error is reported if standard output or the report is on a full disk. The run must be complete
+    before this error."""
     code, errors = shell("$outcrop $run > /dev/full")
     assert code == 2
     assert errors == "outcrop: standard output: No space left on device; the run itself is complete, at step 4\n"
@@ -227,7 +229,7 @@ def test_reports_go_where_shells_send_them(capfd: pytest.CaptureFixture[str]) ->
     assert (code, json.loads(out)["step"]) == (0, 4)
     assert shell("set -o pipefail; $outcrop $run --force --quiet --json >(cat > kept.json); sleep 0.1; wait")[0] == 0
     lines = threading.Event()
-    for _ in range(100):  # the other process of the shell may still be writing
+    for _ in range(100):  # the process that the shell has started may still be writing
         if Path("kept.json").exists() and Path("kept.json").read_text().endswith("}\n"):
             lines.set()
             break

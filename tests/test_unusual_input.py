@@ -1,6 +1,6 @@
-"""Check unusual values in Python: each gives an InputError of one line, and no file is made.
+"""Check unusual values in Python. Each of them gives an InputError of one line, and no file is made.
 
-Outcrop reads only regular files and detects damaged files. Sizes are checked before loops and allocations.
+Outcrop must read only regular files, and must detect damaged files. It must check sizes before loops and allocations.
 """
 
 import os
@@ -49,7 +49,7 @@ def in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def refused(call: Callable[[], object]) -> str:
-    """Run `call`, which must be refused with one line, and return this line. The call must not create any file."""
+    """Run `call`, which must raise an error of one line. Return this line. The call must not create any file."""
     before = sorted(os.listdir())
     with pytest.raises(InputError) as raised:
         call()
@@ -197,7 +197,7 @@ def test_arrays_on_tiers_refuse_what_cannot_be(name: str) -> None:
 
 
 def test_sweeps_refuse_arrays_that_share_memory() -> None:
-    """Checks that two arrays that share memory are refused. Otherwise a step reads values that it has just
+    """Checks that two arrays that share memory are refused. Otherwise, a step reads values that it has just
     overwritten."""
     stencil, array = oc.stencils.heat(ndim=2), oc.array((20, 32), "float64", tier="dram")
     lower, upper = array.values[:18], array.values[2:]
@@ -237,8 +237,8 @@ SAVES = (save_npy, save_fortran, save_npz, save_xz, save_fortran_gz, save_netcdf
 
 @pytest.mark.parametrize("save", SAVES, ids=lambda save: save.__name__)
 def test_damaged_files_are_values_or_refused(tmp_path: Path, save: Callable[[Path, np.ndarray], str]) -> None:
-    """Checks files with flipped bits, replaced bytes and missing ends, mostly in headers. Only an InputError is
-    allowed.
+    """Checks files with flipped bits, replaced bytes and missing ends, mostly in headers. The only allowed exception is
+    InputError.
     """
     text, refusals = save(tmp_path, VOLUME), 0
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
@@ -253,7 +253,7 @@ def test_damaged_files_are_values_or_refused(tmp_path: Path, save: Callable[[Pat
         path.write_bytes(damaged[: chance.choice((len(damaged), len(damaged), chance.randrange(len(damaged))))])
         try:
             source = open_file(text, 1 << 20)
-            if source.shape == VOLUME.shape:  # as a run reads them
+            if source.shape == VOLUME.shape:  # a run reads values in the same way
                 collect(source)
         except InputError as error:
             assert len(str(error).splitlines()) == 1

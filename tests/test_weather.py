@@ -1,7 +1,7 @@
 """Check runs with full disks, failing devices and changed bytes. Such runs end with a clear error and never with wrong
 bits.
 
-The storage simulates failing devices. The full disk is a real one if the system allows the test to mount it.
+The tests simulate failing devices. The full disk is a real file system if the system allows the test to mount one.
 """
 
 import subprocess
@@ -23,7 +23,7 @@ SHAPE = (40, 33, 50)
 MEMORY = 256 << 10
 STEPS = 24
 
-# The original class. Tests replace `_core.Store` by a class with faults.
+# The original class. Tests replace `_core.Store` by a class that simulates faults.
 STORE = _core.Store
 
 
@@ -92,7 +92,7 @@ def test_a_failing_device_stops_the_run_and_loses_nothing(
 
 
 def test_a_failed_pass_in_place_says_that_the_state_is_lost(storage_with: Callable[..., None], tmp_path: Path) -> None:
-    """Checks that a failed pass in place marks the state as lost. The array then holds a mixture of steps."""
+    """Checks that the state counts as lost after a failed pass in place. The array then holds a mixture of steps."""
     where = tmp_path / "run.oc"
     simulation = make_run(where, in_place=True)
     storage_with(error_at=60)
@@ -124,7 +124,7 @@ def test_a_bit_flipped_on_the_way_is_found(storage_with: Callable[..., None], tm
 
 
 def flip_byte(simulation: oc.Simulation, plane: int) -> None:
-    """Change one byte of a plane of the committed array, as a failing medium does."""
+    """Change one byte of a plane of the committed array, as a failing disk may do."""
     state = open_state(simulation.directory)
     shard, offset = state.layout.locate(plane)
     with open(str(state.current_files_of("u")[shard]), "r+b") as file:
@@ -166,7 +166,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     if mounted.returncode != 0:
         pytest.skip("may not mount a small file system here")
     yield where
-    # lazy, because a caught error may still keep files of the run open
+    # a lazy unmount, because a caught error may still keep files of the run open
     subprocess.run(["umount", "--lazy", str(where)], check=True)
 
 
@@ -183,7 +183,7 @@ def test_a_disk_that_is_too_small_is_refused_before_the_first_byte(
 
 
 def test_a_disk_that_others_fill_meanwhile_does_not_stop_a_run(small_disk: Path) -> None:
-    """Checks that a run needs no further space after its files are allocated, except for one page per commit."""
+    """Checks that a run needs no more disk space after its files are allocated, except for one page per commit."""
     where = small_disk / "run.oc"
     simulation = oc.Simulation(
         oc.stencils.heat(ndim=3), shape=(32, 32, 32), dtype="float32", directory=where, memory="512KiB"

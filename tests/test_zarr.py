@@ -25,8 +25,8 @@ def make_run(places: list[Path], shape: tuple[int, int, int], dtype: str = "floa
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("shape", SHAPES)
 def test_zarr_reads_the_same_bits(tmp_path: Path, shape: tuple[int, int, int], dtype: str) -> None:
-    """Checks that zarr does not show the padding of rows, planes and records, for irregular sizes and for a single
-    cell.
+    """Checks that an array that zarr reads does not contain the padding of rows, planes and records. The test covers
+    irregular sizes and a single cell.
     """
     values = make_run([tmp_path / "run.oc"], shape, dtype)
     group = zarr.open_group(str(tmp_path / "run.oc"), mode="r")
@@ -36,8 +36,8 @@ def test_zarr_reads_the_same_bits(tmp_path: Path, shape: tuple[int, int, int], d
 
 
 def test_xarray_reads_the_same_bits_with_named_axes(tmp_path: Path) -> None:
-    """Checks that xarray opens the group without warnings, although it contains links and a manifest. In this test, a
-    warning is an error.
+    """Checks that xarray opens the group of a run without warnings, although the group contains links and a manifest.
+    In this test, a warning is an error.
     """
     values = make_run([tmp_path / "run.oc"], (6, 5, 7))
     dataset = xarray.open_zarr(str(tmp_path / "run.oc"), chunks=None)
