@@ -11,7 +11,7 @@ import pytest
 import outcrop as oc
 from outcrop.errors import OutcropError
 
-SHAPE = (3, 1 << 17)  # 1.5 tiles of 1 MiB each
+SHAPE = (3, 1 << 17)  # the array has 1.5 tiles of 1 MiB each
 
 
 def made(path: Path, steps: int = 1, first: float = 1) -> Path:

@@ -1,4 +1,4 @@
-"""Make runs on files named *.img, which stand for block devices."""
+"""Make runs on files named *.img, which act as block devices."""
 
 import os
 from pathlib import Path

@@ -139,7 +139,7 @@ def test_files_that_are_something_else_are_one_line(tmp_path: Path, name: str, w
     replace_by(what, path / name, tmp_path / "b")
     before = tree(tmp_path)
     for way in ways(path):
-        if what == "nothing" and name != TILES:  # the last commit is lost, the previous one remains
+        if what == "nothing" and name != TILES:  # the last commit is lost, but the previous commit remains
             with way() as array:
                 assert (array.values == (1 if name == EVEN else 2)).all()
         else:

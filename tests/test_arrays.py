@@ -18,8 +18,8 @@ from several_arrays import SHAPE, STATE, after, contents, make_run, make_simulat
 
 
 def test_the_order_of_arrays_is_state_with_previous_values_then_what_is_only_read() -> None:
-    """Checks the order of the arrays of a run. The arrays of the state come first, with previous values, then the
-    fields that are only read.
+    """Checks the order of the arrays of a run. The arrays of the state come first, including previous values. The
+    read-only fields come last.
 
     The engine and the files of older runs depend on this order.
     """
@@ -136,8 +136,8 @@ def test_first_values_of_several_arrays_are_all_or_nothing(tmp_path: Path) -> No
 
 
 def test_what_is_only_read_can_change_until_the_first_step(tmp_path: Path) -> None:
-    """Checks that a field that is only read cannot be assigned after the first step, because this step has used the old
-    values."""
+    """Checks that values of a read-only field cannot be assigned after the first step, because this step has used the
+    old values."""
     where = tmp_path / "run.oc"
     simulation, start = make_run(where)
     simulation["m"] = 7
@@ -169,8 +169,8 @@ def test_a_run_without_the_fields_it_reads_is_refused_and_makes_nothing(tmp_path
 
 
 def test_a_state_that_was_lost_in_place_needs_all_of_it_anew(tmp_path: Path) -> None:
-    """Checks a run whose state is lost. The run accepts only an assignment to all fields of the state. Fields that are
-    only read are still valid.
+    """Checks a run whose state is lost. The run accepts only an assignment to all fields of the state. Read-only fields
+    are still valid.
     """
     where = tmp_path / "run.oc"
     simulation, start = make_run(where, in_place=True)

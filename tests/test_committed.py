@@ -15,7 +15,7 @@ import outcrop as oc
 from outcrop import durable
 from outcrop.errors import CorruptionError, InputError
 
-SHAPE = (5, 1 << 17)  # 2.5 tiles of 1 MiB each
+SHAPE = (5, 1 << 17)  # the array has 2.5 tiles of 1 MiB each
 MIB = 1 << 20
 
 
@@ -209,7 +209,7 @@ def test_an_array_that_is_let_go_unclosed_says_what_is_lost(tmp_path: Path) -> N
     array = oc.array(SHAPE, persist=np.int64(2), path=path)
     array.step()
     array.step()
-    del array  # no change is lost here
+    del array  # in this case, no change is lost
     array = oc.open_array(path)
     assert (array.steps, array.persist) == (2, 2)
     array.step()
@@ -298,4 +298,4 @@ def test_opening_what_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="an array without any commit yet"):
         oc.open_array(tmp_path / "a")
     with oc.array((2, 2), persist="end", path=tmp_path / "a"):
-        pass  # after this, another array may be made here
+        pass  # after this call, another array may be made at this path

@@ -73,7 +73,7 @@ def test_damaged_headers_are_refused_and_replaced_by_force_only(tmp_path: Path) 
     whole = device.read_bytes()
     for offset, content, words in [
         (16, b"\2", "first block is damaged"),
-        (SLOT_OFFSETS[0] + 100, b"?", ""),  # the other copy of the manifest is undamaged
+        (SLOT_OFFSETS[0] + 100, b"?", ""),  # the second copy of the manifest is undamaged
     ]:
         device.write_bytes(whole)
         put(device, offset, content)

@@ -15,7 +15,7 @@ dv = pytest.importorskip("devito")
 from devito_scripts import DTYPES, check, fill, make_grid, ours, receivers, wavelet  # noqa: E402
 from outcrop.language.devito import from_devito  # noqa: E402
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # warnings of Devito itself
+pytestmark = pytest.mark.filterwarnings("ignore")  # Devito itself causes these warnings
 BOTH = pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: dtype.__name__)
 
 

@@ -15,7 +15,7 @@ from outcrop.errors import InputError
 dv = pytest.importorskip("devito")
 from outcrop.language.devito import from_devito  # noqa: E402
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # warnings of Devito itself
+pytestmark = pytest.mark.filterwarnings("ignore")  # Devito itself causes these warnings
 dv.configuration["log-level"] = "ERROR"
 
 

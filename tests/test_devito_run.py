@@ -11,7 +11,7 @@ import outcrop as oc
 from devito_scripts import DTYPES, close, dv, fill, make_grid
 from outcrop.errors import InputError
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # warnings of Devito itself
+pytestmark = pytest.mark.filterwarnings("ignore")  # Devito itself causes these warnings
 STEPS = 40
 
 

@@ -29,7 +29,7 @@ def load(name: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 def printed(
     name: str, directory: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *options: object
 ) -> str:
-    """Run an example in `directory` and return its output. The example must leave its picture there."""
+    """Run an example in `directory` and return its output. The example must write its picture to this directory."""
     load(name, monkeypatch)["main"](["-d", str(directory), *map(str, options)])
     picture = directory / f"{name}.png"
     assert picture.read_bytes().startswith(b"\x89PNG")
@@ -61,8 +61,8 @@ def test_what_cannot_be_is_one_line(name: str, words: list[str], message: str, t
 
 
 def test_brain_is_blurred_to_the_bit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Checks 50 steps in 8 MiB on a grid of irregular shape with uint8 input. The bits equal those of NumPy. Both
-    pictures are written, and they differ.
+    """Checks 50 steps within 8 MiB, on a grid of irregular shape, with uint8 input. The bits must equal those of NumPy.
+    The example must write two different pictures.
     """
     example = load("brain", monkeypatch)
     example["main"](["-d", str(tmp_path)])

@@ -170,7 +170,7 @@ def statements_on_import(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
 
 
 def needed_on_import(source: str, modules: set[str]) -> set[str]:
-    """Return those of `modules` that Python must import before it can import a module with this source."""
+    """Return the elements of `modules` that Python must import before it can import a module with this source."""
     found: set[str] = set()
     for node in statements_on_import(ast.parse(source).body):
         if isinstance(node, ast.Import):
@@ -295,7 +295,7 @@ def test_folders_of_aggregation_include_only_what_they_may(path: Path) -> None:
 @pytest.mark.parametrize("path", cpp_files(), ids=lambda path: str(path.relative_to(ROOT)))
 def test_only_files_named_mpi_include_mpi(path: Path) -> None:
     """Checks that only files named mpi_* include mpi.h. The other files are compiled once for all MPI libraries."""
-    users = AGGREGATE / "mpi" / "outcrop_aggregate.h"  # the header for C programs with MPI
+    users = AGGREGATE / "mpi" / "outcrop_aggregate.h"  # this is the header for C programs with MPI
     if not path.name.startswith("mpi_") and path != users:
         assert not re.search(r"#\s*include\s*[<\"]mpi\.h", path.read_text()), f"{path.relative_to(ROOT)} includes mpi.h"
 
@@ -309,7 +309,7 @@ def test_files_stay_short(path: Path) -> None:
 
 def test_no_flag_may_change_the_bits() -> None:
     """Checks that no compiler flag allows floating-point optimizations that change values."""
-    # The flags are split here, because this test also searches this file.
+    # The text of each flag is split into two parts, because the test also searches this file.
     forbidden = ["-f" + "fast-math", "-O" + "fast", "-funsafe" + "-math-optimizations", "-ffp-contract" + "=fast"]
     for path in text_files():
         if path.suffix != ".md":

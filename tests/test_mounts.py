@@ -33,8 +33,8 @@ PARTS = (
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     """Return a function that takes the text of a file mountinfo, and returns all mounts of a simulated machine.
 
-    "@" in the text stands for the test folder. sda is a hard disk, nvme0n1 has a partition, md0 is a RAID of flash
-    disks and hard disks, and vda belongs to a virtual machine.
+    "@" in the text means the test folder. sda is a hard disk, nvme0n1 has a partition, md0 is a RAID of flash disks and
+    hard disks, and vda belongs to a virtual machine.
     """
     for part in PARTS:
         (tmp_path / part).mkdir(parents=True, exist_ok=True)
@@ -127,7 +127,8 @@ def test_one_tier_for_each_device(machine: Machine) -> None:
 
 
 def test_an_overlay_of_something_unseen_is_a_tier(machine: Machine) -> None:
-    """Checks that an overlay whose folders are invisible is a tier, because a container may have no other tier."""
+    """Checks that an overlay is a tier if its folders are invisible. In a container, such an overlay may be the only
+    tier."""
     found = kinds(machine("20 1 0:40 / @/ rw - overlay overlay rw,lowerdir=/x,upperdir=/not/here,workdir=/y\n"))
     assert found == {"overlay-@": "disk"}
 

@@ -115,7 +115,7 @@ def test_views_outlive_the_array(array: oc.Array) -> None:
     """Checks that views of an array stay valid after the array is closed."""
     view = array[1]
     array.close()
-    array.close()  # closing twice is allowed
+    array.close()  # an array may be closed twice
     np.testing.assert_array_equal(view, plain(array)[1])
     with pytest.raises(InputError, match="the array is closed"):
         array[0]
@@ -145,7 +145,7 @@ def test_arrays_only_read_take_values_once(tmp_path: Path) -> None:
 def test_npy_files_are_numpys_own(tmp_path: Path) -> None:
     """Checks that NumPy can open the files of arrays. Outcrop can open files of NumPy as arrays if their values are in
     C order."""
-    path = tmp_path / "new" / "a.npy"  # the directory is made too
+    path = tmp_path / "new" / "a.npy"  # this call also makes the directory
     with oc.array((5, 7), "complex64", path=path) as array:
         array[...] = np.arange(35).reshape(5, 7) * 1j
         assert array.flush().bytes_written == 280

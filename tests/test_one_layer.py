@@ -112,7 +112,7 @@ def test_padding_keeps_rows_and_planes_apart() -> None:
     """Checks the padding in column 6 of the ladder. The distance between rows is an odd number of cache lines. The
     distance between planes is an odd number of pages and a few cache lines.
 
-    Without padding, there are no bytes between rows or between planes."""
+    Without padding, no bytes are between rows or between planes."""
     for nx in (1, 16, 512, 1024, 1000):
         problem = make_problem((4, 64, nx), (1, 1, 1), 2)
         plain, padded = (one_layer.in_memory(problem, flag) for flag in (False, True))

@@ -120,8 +120,8 @@ def speed_of(stencil_ndim: int, velocity: str, axis: str) -> float:
      (3, "vz", "y", 1700), (2, "vx", "x", 3000), (2, "vy", "z", 3000), (2, "vy", "x", 1700)],
 )  # fmt: skip
 def test_elastic_waves_have_the_speeds_of_p_and_s(ndim: int, velocity: str, axis: str, speed: float) -> None:
-    """Checks the speeds of P and S waves along each axis. Together the cases test all nine equations. The axes y and x
-    of a stencil with two axes are called z and x here.
+    """Checks the speeds of P and S waves along each axis. Together, the cases test all nine equations. For a stencil
+    with two axes, the test calls the axes y and x by the names z and x.
     """
     assert speed_of(ndim, velocity, axis) == pytest.approx(speed, rel=1e-4)
 

@@ -35,7 +35,7 @@ def largest_after(stencil: Stencil, dt: float, known: Mapping[str, float]) -> fl
     state = noise(stencil, shape, known)
     for one, storage in zip(stencil.fields, stencil.storage, strict=True):
         if stencil.name.startswith("elastic") and one.name.startswith("t") and not storage.is_static:
-            state[one.name] *= 6e6  # stresses of a wave of 1 m/s
+            state[one.name] *= 6e6  # the size of the stresses in a wave of 1 m/s
     scale = {name: np.abs(array).max() for name, array in state.items()}
     after = run(stencil, state, steps, {"dt": dt})
     with np.errstate(all="ignore"):

@@ -1,4 +1,5 @@
-"""Check what users see of NUMA nodes: the number of nodes, the layout of threads, and error messages."""
+"""Check the information about NUMA nodes that users see: the number of nodes, the layout of threads, and error
+messages."""
 
 import os
 import subprocess
@@ -66,8 +67,8 @@ def test_words_for_a_layout() -> None:
 def test_threads_on_one_node_of_several_are_told(
     threads_on_nodes: tuple[int, ...], bind: str, nodes: int, is_told: bool
 ) -> None:
-    """Checks the text for a machine whose nodes are treated as one node. The text must say so. It must not say so if
-    `bind="none"` is set or only one thread is used.
+    """Checks the text for a machine whose nodes are treated as one node. The text must tell the user about this. It
+    must not mention this if `bind="none"` is set or only one thread is used.
     """
     layout = discover.layout_of(threads_on_nodes, bind, nodes, "the obstacle")
     assert layout.threads_on_nodes == threads_on_nodes
@@ -166,7 +167,7 @@ def test_the_layout_of_another_machine_can_be_tried(tmp_path: Path) -> None:
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
         said[name] = done.stdout
-    assert said["four"].count("4 threads on 4 NUMA nodes") == 2  # in plan and report
+    assert said["four"].count("4 threads on 4 NUMA nodes") == 2  # the plan and the report both have this text
     assert "NUMA" not in said["one"] or len(discover.numa_nodes()) > 1
     assert '"numa_nodes": 4' in (tmp_path / "four.json").read_text()
     assert (oc.open(tmp_path / "one.oc")["u"][:] == oc.open(tmp_path / "four.oc")["u"][:]).all()

@@ -65,8 +65,8 @@ STEPS = st.lists(
 def test_any_sequence_of_calls_does_what_lists_do(
     steps: list[tuple[str, int]], in_memory: int, in_first: int, buffers: int
 ) -> None:
-    """Checks random sequences of calls, with states on all tiers. The states and the refused calls must be those of a
-    list. After the trajectory is closed, the committed states must be found again."""
+    """Checks random sequences of calls, with states on all tiers. A trajectory must have the same states, and refuse
+    the same calls, as a list does. After the trajectory is closed, the committed states must be found again."""
     most = 8
     with TemporaryDirectory() as folder:
         where = Path(folder)

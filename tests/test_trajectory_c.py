@@ -65,7 +65,8 @@ def compiled(source: Path, prefix: Path, program: Path) -> str:
 
 
 def test_a_c_program_uses_every_function(prefix: Path, tmp_path: Path) -> None:
-    """Check the program. Its comments say what it checks. It removes its files."""
+    """Run the C program that checks the interface. The comments in the program describe its checks. The program must
+    remove its files."""
     program, files = compiled(PROGRAM, prefix, tmp_path / "program"), tmp_path / "files"
     files.mkdir()
     succeed(program, str(files))
@@ -83,7 +84,8 @@ def test_a_c_program_finds_the_library_by_cmake(prefix: Path, tmp_path: Path) ->
 
 
 def test_the_program_of_the_manual_works_and_python_reads_its_states(prefix: Path, tmp_path: Path) -> None:
-    """Check that readers can copy the program of the manual, and that `oc.Trajectory` opens what it has kept."""
+    """Check that the program in the manual can be compiled and run. `oc.Trajectory` must open the trajectory that the
+    program has stored."""
     page = (ROOT / "docs" / "how-to" / "trajectories.md").read_text()
     source = tmp_path / "program.c"
     source.write_text(page.partition("```c\n")[2].partition("```")[0])
@@ -97,7 +99,7 @@ def test_the_program_of_the_manual_works_and_python_reads_its_states(prefix: Pat
 
 
 def test_the_library_exports_only_the_functions_of_the_header(prefix: Path) -> None:
-    """Check that no symbol of the libraries inside can clash with those of a program."""
+    """Check that no symbol of the libraries inside the installed library can clash with a symbol of a program."""
     if shutil.which("nm") is None:
         pytest.skip("there is no nm")
     (library,) = {path.resolve() for path in prefix.rglob("liboutcrop_trajectory.so*")}

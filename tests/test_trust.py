@@ -111,7 +111,7 @@ def test_verify_finds_what_is_not_what_was_written(damage: Callable[[Path], None
     damage(where)
     try:
         assert find_damage(open_state(where)).damage
-    except StorageError as error:  # a file that is too short is refused at once
+    except StorageError as error:  # a file that is too short is refused immediately
         assert "belong there" in str(error)
 
 
@@ -251,7 +251,7 @@ def test_a_directory_that_goes_during_a_run_is_noticed(is_moved: bool, tmp_path:
             time.sleep(0.001)
         if is_moved:
             where.rename(tmp_path / "elsewhere")
-        while where.exists():  # a commit may create a file here again
+        while where.exists():  # a commit may create a file at this place again
             shutil.rmtree(where, ignore_errors=True)
 
     ended: list[bool] = []

@@ -28,7 +28,7 @@ DIGITS = "9" * 5000
 
 @pytest.fixture(autouse=True)
 def in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Work in a folder with special files whose names look like names of regular files."""
+    """Work in a folder with special files. Their names look like names of regular files."""
     monkeypatch.chdir(tmp_path)
     for suffix in ("npy", "npz", "nc", "sgy", "json"):
         os.mkfifo(f"fifo.{suffix}")
@@ -124,8 +124,8 @@ def piped(words: list[str], taken: Callable[[int], object], **given: int) -> tup
 
 
 def shell(text: str) -> tuple[int, str]:
-    """Run a line in the shell, and return its exit code and standard error. In the line, $outcrop stands for the
-    command, and $run for the arguments of a run."""
+    """Run a line in the shell, and return its exit code and standard error. In the line, $outcrop means the command,
+    and $run means the arguments of a run."""
     text = text.replace("$outcrop", " ".join(COMMAND)).replace("$run", " ".join(RUN))
     done = subprocess.run(["bash", "-c", text], capture_output=True, text=True, timeout=120, check=False)
     return done.returncode, done.stderr
@@ -169,7 +169,7 @@ def test_a_run_on_a_terminal_that_goes_away_is_complete() -> None:
     ) as process:
         os.close(inner)
         os.close(outer)
-        assert process.wait(timeout=120) == 2  # 2: standard output could not be written
+        assert process.wait(timeout=120) == 2  # exit code 2: standard output could not be written
     assert oc.open("run.oc").step == 400
 
 

@@ -73,8 +73,8 @@ def test_zarr_reports_a_flipped_bit(tmp_path: Path) -> None:
 
 
 def test_the_run_after_a_pass_is_what_zarr_shows(tmp_path: Path) -> None:
-    """Checks that the link points to the committed generation. In this test, this is the second copy on disk, and then
-    the first one again."""
+    """Checks that the link points to the committed generation. In this test, the committed generation is first in the
+    second copy on disk, then in the first copy again."""
     make_run([tmp_path / "run.oc"], (8, 8, 8))
     simulation = oc.open(tmp_path / "run.oc")
     for _ in range(2):

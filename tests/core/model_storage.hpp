@@ -48,7 +48,7 @@ struct Weather {
   bool power_cuts = false;  ///< true: the power fails; false: processes are killed, and their changes stay
   /// true: a power cut keeps the first changes of names; false: a power cut may keep any changes of names
   bool keeps_order = true;
-  double error_rate = 0;          ///< probability that an operation fails
+  double error_rate = 0;          ///< the probability with which an operation fails
   std::uint64_t kill_within = 0;  ///< each process is killed within this number of operations; 0: never
 };
 
@@ -79,7 +79,7 @@ class Storage {
   Bytes content(const std::string &folder, const std::string &name) const;
 
   std::uint64_t operations() const { return operations_; }
-  bool had_errors() const { return had_errors_; }  ///< whether an operation of the last run failed
+  bool had_errors() const { return had_errors_; }  ///< true if an operation of the last run failed
 
   Random random;
 

@@ -58,7 +58,7 @@ std::vector<Cell> points() {
   std::vector<Cell> cells;
   for (long z = 1; z < nz - 1; z += 3)
     for (long y = 1; y < ny - 1; y += 5) cells.push_back({z, y, (3 * z + y) % nx});
-  cells.push_back(cells.front());  // two sources in the same cell
+  cells.push_back(cells.front());  // these two sources are in the same cell
   return cells;
 }
 

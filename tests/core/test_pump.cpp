@@ -98,10 +98,10 @@ TEST(Pump, JoinsShortRequestsThatFollowEachOther) {
   Pump pump(store, {.chunk_bytes = 4096, .in_flight_bytes = 1 << 15, .capacity = 16});
   const Ticket first = pump.submit(read_of(blocker, 0));
   store.started(1);  // while `first` is in flight, the pump collects the following requests
-  // four of them are joined into one chunk
+  // the pump joins four requests into one chunk
   for (std::size_t i = 0; i < 5; ++i) pump.submit(short_read(i * 1024, i * 1024));
-  pump.submit(short_read(5 * 1024 + 512, 5 * 1024));  // not adjacent in the file
-  pump.submit(short_read(6 * 1024 + 512, 7 * 1024));  // not adjacent in memory
+  pump.submit(short_read(5 * 1024 + 512, 5 * 1024));  // this request is not adjacent in the file
+  pump.submit(short_read(6 * 1024 + 512, 7 * 1024));  // this request is not adjacent in memory
   pump.submit(short_read(7 * 1024 + 512, 6 * 1024, first));
   store.allow();
   pump.drain();
@@ -250,7 +250,7 @@ TEST(Pump, CancelWakesWaitersAtOnce) {
   EXPECT_THROW(waiter.get(), Cancelled);  // wait() ends although no transfer has completed
   EXPECT_THROW(pump.submit(read_of(memory, 0)), Cancelled);
   store.allow();
-  pump.cancel();  // a second call has no effect
+  pump.cancel();  // a second call of this function has no effect
   EXPECT_THROW(pump.drain(), Cancelled);
   EXPECT_LE(store.started().size(), 2u) << "transfers were started after cancelling";
 }

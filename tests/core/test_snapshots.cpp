@@ -147,14 +147,14 @@ TEST(Staging, WhereTooManySlotsAreOpenTheLongestUntouchedGoes) {
   const Scratch scratch(8 * slot);
   Recorded store = open({scratch.path});
   if (!store.direct()) GTEST_SKIP() << "no direct I/O here";
-  StagingBuffer staging(store, {{0, 8 * slot}}, {4, slot});  // at most three slots may be open
+  StagingBuffer staging(store, {{0, 8 * slot}}, {4, slot});  // at most three slots may be open at the same time
   hand_on(staging, 0, 0, 2 * page + 5);
   hand_on(staging, 0, slot, slot + 5);
   hand_on(staging, 0, 2 * slot, 2 * slot + 5);
   hand_on(staging, 0, slot + 5, slot + 6);
-  hand_on(staging, 0, 3 * slot, 3 * slot + 5);  // sends slot 0, which has two pages and five bytes
-  hand_on(staging, 0, 2 * page + 5, slot);      // sends slot 2; two pages of slot 0 are still incomplete
-  hand_on(staging, 0, slot + 6, 2 * slot);      // slot 1 stayed open until now
+  hand_on(staging, 0, 3 * slot, 3 * slot + 5);  // this call writes slot 0, which has two pages and five bytes
+  hand_on(staging, 0, 2 * page + 5, slot);      // this call writes slot 2; two pages of slot 0 are not complete
+  hand_on(staging, 0, slot + 6, 2 * slot);      // slot 1 was open until this call
   hand_on(staging, 0, 2 * slot + 5, 3 * slot);
   hand_on(staging, 0, 3 * slot + 5, 8 * slot);
   staging.flush();

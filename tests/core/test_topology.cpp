@@ -43,7 +43,7 @@ TEST(Topology, FindsNodesAndCores) {
   EXPECT_EQ(cores_of(synthetic_topology("numa:2 l3:1 core:4 pu:2")), (Counts{4, 4}));
   EXPECT_EQ(cores_of(synthetic_topology("pack:2 numa:4 core:3 pu:1")), (Counts(8, 3)));
   EXPECT_EQ(cores_of(synthetic_topology("numa:4 l3:2 core:4 pu:1")),
-            (Counts(4, 8)));  // a node with several last-level caches
+            (Counts(4, 8)));  // this machine has a node with several last-level caches
   EXPECT_FALSE(synthetic_topology("numa:2 core:1 pu:1").this_system);
 }
 

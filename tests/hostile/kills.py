@@ -432,7 +432,7 @@ def main() -> int:
 
 
 def has_ranks() -> bool:
-    """Return whether MPI programs can be started here."""
+    """Return True if MPI programs can be started on this machine."""
     import pytest
 
     from mpi_programs import launcher

@@ -254,13 +254,13 @@ def changes(words: tuple[str, ...], line: list[str], world: World) -> tuple[tupl
             path = inside(place, world)
             if path is not None and place and (force or is_free(world.root / path)):
                 runs.append(path)
-        if force:  # if a run is replaced, it is removed from all its directories
+        if force:  # if a run is replaced, the old run is removed from all its directories
             for first, second in (("case/run.oc", "case/run2.oc"), ("other.oc", "further")):
                 runs += [second] if first in runs else []
     if words in ((("bench",)), ("agg", "bench")):
         runs += [path for place in given(line, "-d", "--directory") or ["."] if (path := inside(place, world))]
     outputs = [path for place in given(line, *OUTPUTS) if (path := inside(place, world)) and place]
-    if words in (("tiers",), ("agg", "machine")):  # a measurement makes a file and removes it
+    if words in (("tiers",), ("agg", "machine")):  # a measurement makes a file and removes this file
         places = [".", *given(line, "-d", "--directory")]
         places += [os.path.dirname(place) or "." for place in given(line, "--target")]
         outputs += [f"{path}/.outcrop-measure" for place in places if (path := inside(place, world))]

@@ -1,4 +1,4 @@
-"""Start workers that run cases. Each worker has its own world and runs its cases one after the other.
+"""Start workers that run cases. Each worker has its own world and runs its cases one after another.
 
     main ──fork──► worker ──fork──► case          everything is imported once, before the first fork
              ◄─────────────── results, by a pipe
@@ -197,7 +197,7 @@ def _be_worker(
             results.send(try_case(world, folder, generator, seed, number, real))
         code = 0
     except BrokenPipeError:
-        pass  # the main process does not read results any more
+        pass  # the main process has stopped reading results
     except BaseException:
         import traceback
 

@@ -2,7 +2,8 @@
 killed, and sometimes the power fails. Later processes continue the run.
 
 After each part of a history, the run on disk must equal the last state whose commit has returned, or a state that a
-process began to commit later. After a power cut, a state whose commit has not returned may exist or not.
+process began to commit later. If the commit of a state has not returned before a power cut, the storage may have this
+state or an earlier one.
 
 All planes, rows and snapshots must belong to the same state.
 """

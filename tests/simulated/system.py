@@ -74,7 +74,8 @@ class SimulatedSystem:
             self._close(handle)
 
     def _enter(self, name: str, *arguments: object) -> None:
-        """Begin a system call. Every call except `close` uses this function. The next random event may happen here."""
+        """Begin a system call. Every call except `close` uses this function. The next random event may happen in this
+        function."""
         process = self._turns.current
         if process is None:
             return
@@ -238,7 +239,7 @@ class SimulatedSystem:
         if opened is None:
             if handle <= 0 or handle > self._handles:
                 _fail(errno.EBADF)
-            return  # the handle of a killed process or a deleted Directory object
+            return  # the handle belongs to a killed process or a deleted Directory object
         self._close(handle)
 
     def _close(self, handle: int) -> None:

@@ -21,7 +21,7 @@ def figures_of_runs(name: str, small: bool, directory: Path) -> Iterator[dict[st
     """Yield the first figures of a benchmark: the name of the benchmark and the machine. The benchmark stores its runs
     in `directory`. The context makes this directory if it is missing.
 
-    The device is measured again unless the benchmark is `small`, because figures from an earlier day may be wrong.
+    If `small` is false, the device is measured again, because the speed of a device may change from day to day.
     """
     with made_directory(directory):
         if not small:

@@ -186,8 +186,8 @@ class _Parts:
         )
 
     def cached(self) -> list[dict[str, Any]]:
-        """Measure requests on a file in the page cache. One interface uses system calls, the other uses loads and
-        stores."""
+        """Measure requests on a file in the page cache. One interface uses system calls. Another interface uses loads
+        and stores."""
         return self._measured(
             IoCase(name, write, random, size, 1, self._scale.cached_bytes, warm=True, flush=False)
             for size in self._scale.sizes
@@ -377,7 +377,7 @@ def draw(figures: dict[str, Any], output: Path) -> None:
 
 
 def _lines(axes: Axes, chosen: Figures, key: str) -> None:
-    """Draw one line for each interface. Lines of the device itself are dashed."""
+    """Draw one line for each interface. The lines of the raw device are dashed."""
     lines = {(one["interface"], one.get("of", "")) for one in chosen}
     for name, of in sorted(lines, key=lambda line: (list(COLORS).index(line[0]), line[1])):
         line = [one for one in chosen if (one["interface"], one.get("of", "")) == (name, of)]

@@ -240,7 +240,7 @@ def swap_file(folder: Path, size_bytes: int) -> Iterator[None]:
     if os.geteuid() != 0:
         raise InputError("--swap-file needs root, to switch swap on; run it as root, or leave the option out")
     commands = {name: _find_program(name) for name in SWAP_PROGRAMS}
-    handle, name = tempfile.mkstemp(prefix=".outcrop-swap-", dir=folder)  # only the owner may read the swap file
+    handle, name = tempfile.mkstemp(prefix=".outcrop-swap-", dir=folder)  # only the owner may read this file
     os.close(handle)
     path = Path(name)
     try:

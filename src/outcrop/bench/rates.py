@@ -141,8 +141,8 @@ def checksum_cost(directory: Path, steps: int, budget_bytes: int, pairs: int) ->
     The pass is measured `pairs` times with checksums and `pairs` times without. The result is a median. No counter
     shows the time of checksums, because the updates compute them.
 
-    Each measured pass reads the current copy of the run in `directory` and writes the other copy. It is never
-    committed.
+    Each measured pass reads the current copy of the run in `directory` and writes the other copy. The written copy is
+    never committed.
     """
     prepared = open_simulation(directory, memory=budget_bytes).prepare(steps)
     state = open_state(directory)

@@ -199,7 +199,8 @@ def shape_of(case: StencilCase, scale: StencilScale, size: tuple[int, int, int] 
 
 
 def require_room(case: StencilCase, shape: tuple[int, ...], directory: Path) -> None:
-    """Raise InputError unless all arrays fit into memory and both copies of the fields fit on the disk."""
+    """Raise InputError if memory is too small for all arrays, or if the disk is too small for both copies of the
+    fields."""
     in_memory = copies_of(case) * math.prod(shape) * 4
     on_disk = 2 * sum(storage.history for storage in case.stencil.storage) * math.prod(shape) * 4
     if in_memory > 0.75 * discover.memory_bytes() or on_disk > 0.9 * discover.free_disk_bytes(directory):

@@ -1,9 +1,9 @@
 """`outcrop bench stream`: measure the bandwidth of DRAM, and of arrays on a tier.
 
-This is the distributed STREAM of A. Jackson (EPCC). It runs the four loops of McCalpin on all ranks of all nodes at
-once. The arrays of a node are four times as large as its last-level caches. Some modes make the results durable (see
-`stream_rank`). All ranks of a node begin each loop at the same time. The first repeat of a turn is not counted. The
-results of the loops are checked.
+The benchmark is the distributed STREAM of A. Jackson (EPCC). It runs the four loops of McCalpin on all ranks of all
+nodes at the same time. The arrays of a node have four times the size of its last-level caches. Some modes make the
+results durable (see `stream_rank`). All ranks of a node begin each loop at the same time. The first repeat of a turn is
+not counted. The results of the loops are checked.
 
     mpirun -n 4 outcrop bench stream -d SCRATCH        # each rank has its own files in SCRATCH
 """
@@ -104,8 +104,8 @@ def _made_on_each_node(directory: Path, ranks: Ranks) -> Iterator[None]:
 
 
 def full(ranks: Ranks) -> StreamScale:
-    """Return the scale of a full measurement. The arrays of a node are four times as large as its last-level caches.
-    Each rank has whole pages."""
+    """Return the scale of a full measurement. The arrays of a node have four times the size of its last-level caches.
+    The arrays of each rank have whole pages."""
     share = -(-CACHES * last_level_bytes() // ranks.on_node)
     return StreamScale(-(-share // PAGE_BYTES) * PAGE_BYTES, ROUNDS, REPEATS, MAX_SECONDS)
 
@@ -207,8 +207,8 @@ def head(figures: dict[str, Any]) -> Iterator[str]:
 
 
 def table(figures: dict[str, Any]) -> Iterator[str]:
-    """Yield the lines of a table with a row for each mode and a column for each loop. If there are several ranks, a
-    second table follows.
+    """Yield the lines of a table with a row for each mode and a column for each loop. If the program has several ranks,
+    yield a second table.
     """
     for of in ("node", "rank") if figures["ranks"] > 1 else ("node",):
         heads = [f"GB/s of a {of}: median (min to max)", *(loop.name for loop in LOOPS), "triad, of DRAM's"]

@@ -133,7 +133,7 @@ def why_not_flushed(tier: Tier) -> str:
 
 
 def check_room(tier: Tier, needed_bytes: int) -> None:
-    """Raise InputError unless the tier and DRAM each have room for `needed_bytes`."""
+    """Raise InputError if the tier or DRAM has less room than `needed_bytes`."""
     if tier.note and not tier.free_bytes:
         raise InputError(f"tier {tier.name} ({tier.where}) cannot be used: {tier.note}")
     in_memory = 2 * needed_bytes if tier.is_memory or tier.kind == "tmpfs" else needed_bytes
@@ -217,7 +217,7 @@ class RankStream:
         self._pitch = -(-scale.array_bytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
         nbytes = len(STARTS) * self._pitch
         self._mapping = None
-        if tier.directory is not None:  # an unnamed file, which is mapped synchronously if possible
+        if tier.directory is not None:  # the arrays are in an unnamed file, mapped synchronously if possible
             self._mapping = _core.MappedFile.scratch(str(tier.directory), nbytes, tries_sync=True)
         on_tier = bytes_on(tier, nbytes) if self._mapping is None else self._mapping.bytes
         self._bytes = {"dram": _core.aligned_array(nbytes), "tier": on_tier}
@@ -246,7 +246,7 @@ class RankStream:
         values = {(place, name): value for place in mode.places for name, value in STARTS.items()}
         for place in mode.places:
             self._start(place, count)
-        if self._mapping is not None:  # without this flush, the system would write the data back during the measurement
+        if self._mapping is not None:  # without this flush, the system may write the data back during the measurement
             self._mapping.flush(0, len(self._mapping.bytes), self._threads)
         times: dict[str, list[LoopTime]] = {loop.name: [] for loop in LOOPS}
         self._ranks.wait_for_all()

@@ -1,9 +1,9 @@
 """`outcrop bench trajectory`: push and pop states of `oc.Trajectory` at the bandwidth of the tier.
 
-Each round has four measurements, one after the other. The first writes a file on the tier in direct transfers of 2 MiB.
+Each round has four measurements, one after another. The first writes a file on the tier in direct transfers of 2 MiB.
 The second pushes all states and commits them. The third reads the file in direct transfers. The fourth pops all states.
-States in memory are compared with copies by NumPy. The first round does not count, because a file system is slower when
-it writes blocks for the first time.
+The speed of states in memory is compared with the speed of copies by NumPy. The first round does not count, because a
+file system is slower when it writes blocks for the first time.
 """
 
 from __future__ import annotations
@@ -93,8 +93,8 @@ def _storage_rounds(folder: Path, scale: TrajectoryScale) -> list[dict[str, floa
 
 
 def _memory_rounds(folder: Path, scale: TrajectoryScale) -> list[dict[str, float]]:
-    """Return a list with the rates of each round for states in memory. The rates of the tier are those of copies of the
-    states by NumPy."""
+    """Return a list with the rates of each round for states in memory. In this case, the rates of the tier are the
+    rates at which NumPy copies the states."""
     state = _state(scale)
     total = scale.total_bytes
     copies = [{name: np.zeros_like(values) for name, values in state.items()} for _ in range(scale.states)]

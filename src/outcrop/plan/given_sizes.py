@@ -65,7 +65,8 @@ NAMES = tuple(one.name for one in fields(GivenSizes))
 
 
 def with_sizes(schemes: Sequence[Scheme], problem: Problem, given: GivenSizes) -> list[Scheme]:
-    """Return those of `schemes` that have all given sizes. The candidates of the returned schemes have these sizes.
+    """Return the elements of `schemes` that have all given sizes. The candidates of the returned schemes have these
+    sizes.
 
     Raises InputError if no scheme has all given sizes, or if a size is not possible on this grid.
     """
@@ -103,7 +104,7 @@ def require_possible(problem: Problem, given: GivenSizes) -> None:
     if given.slab is not None and given.slab > nz:
         raise InputError(f"slab {given.slab} is more than the {nz} planes of the grid; give at most {nz}")
     widest = max(1, ny // problem.skew_y)
-    # on a grid with one row, any height is possible
+    # on a grid with one row, any height of tiles is possible
     if given.diamond is not None and given.diamond > widest and ny > 1:
         raise InputError(f"diamond {given.diamond} is wider than the {ny} rows of the grid; give at most {widest}")
 

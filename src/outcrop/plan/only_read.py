@@ -58,8 +58,8 @@ def explained(plan: Plan, considered: Sequence[Candidate], machine: Machine, may
     """Return a row of the table for each static field. A row has the bytes of the field in the window, the seconds of
     its transfers in the whole run, and the reason for its place.
 
-    `considered` are all candidates whose costs were predicted. The first one belongs to the plan itself. `may_stay` is
-    true if the scheme of a candidate can keep static fields in memory.
+    `considered` are all candidates whose costs were predicted. The first candidate belongs to the plan itself.
+    `may_stay` is true if the scheme of a candidate can keep static fields in memory.
     """
     problem, place = plan.problem, place_of(plan.sizes)
     statics = [(number, one) for number, one in enumerate(problem.fields) if one.is_static]

@@ -13,7 +13,7 @@ from outcrop.plan.problem import Problem
 
 @dataclass(frozen=True)
 class Sizes:
-    """The numbers that a scheme may choose.
+    """The sizes of a plan, which a scheme may choose.
 
     `levels`               The number of levels of a pass (L). It is the number of steps (`bt`) times the stages of a
                            step.
@@ -26,7 +26,7 @@ class Sizes:
                            them.
     `keeps_statics`        True if all static fields stay in memory.
     `chunk`                The number of planes of zeta in a tile that has all rows. Such tiles are bands instead of
-                           diamonds. They are for grids with few rows. 0 means that tiles divide y.
+                           diamonds, and are for grids with few rows. 0 means that tiles divide y.
     """
 
     levels: int
@@ -59,7 +59,7 @@ class Pass:
 
 @dataclass(frozen=True)
 class Prediction:
-    """The predicted cost of a plan. `seconds` is wall-clock time. Each of the other times is the time of one phase
+    """The predicted cost of a plan. `seconds` is wall-clock time. Each other time is the time of one phase if it runs
     alone, without overlap."""
 
     seconds: float

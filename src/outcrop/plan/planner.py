@@ -27,7 +27,7 @@ class Planned:
 
     `considered` has the candidate of the plan itself and the best of the other candidates. `updates_origin` says where
     the update rate comes from: "measured", "assumed", or a text that names the machine whose file declares the rate.
-    `StorageRates.origin` says the same for the rates of the storage. `assumed` has the reason for each assumed rate:
+    `StorageRates.origin` says where the rates of the storage come from. `assumed` has the reason for each assumed rate:
     {"updates": ..., "storage": ...}.
     """
 

@@ -137,7 +137,7 @@ class Problem:
 
     @property
     def rim_z(self) -> tuple[int, int]:
-        """The numbers of rim planes at both ends."""
+        """The numbers of rim planes at the lower and the upper end of the streaming axis."""
         return self._rim(0)
 
     @property
@@ -244,7 +244,7 @@ class Problem:
 
     @property
     def grid_bytes(self) -> int:
-        """The bytes of one array on disk."""
+        """The size of one array on disk, in bytes."""
         return self.planes * self.record_bytes
 
     @property

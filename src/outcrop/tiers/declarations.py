@@ -90,7 +90,7 @@ def _own_file() -> Path | None:
     named = os.environ.get("XDG_CONFIG_HOME", "")
     try:
         folder = Path(named) if os.path.isabs(named) else Path.home() / ".config"
-    except RuntimeError:  # this user has no home directory
+    except RuntimeError:  # this user has no home directory, so no own file exists
         return None
     path = folder / "outcrop" / "tiers.toml"
     return path if os.path.lexists(path) else None

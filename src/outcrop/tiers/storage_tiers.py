@@ -145,7 +145,7 @@ def _parse_all(text: str) -> tuple[Mount, ...]:
 
 def _parse(line: str) -> Mount | None:
     """Return the mount that a line describes, or None if the line has another format."""
-    words = line.split(" ")  # split at single spaces, because a source may be an empty word
+    words = line.split(" ")  # the line is split at single spaces, because a source may be an empty word
     end = words.index("-") if "-" in words[6:] else len(words)
     if len(words) < end + 4:
         return None

@@ -127,7 +127,7 @@ class Bar:
 
     @property
     def is_scaled(self) -> bool:
-        """True if fewer steps were measured."""
+        """True if fewer steps were measured than the whole run has."""
         return self.factor > 1
 
     @property

@@ -123,7 +123,7 @@ MIN_PLANES = 64
 
 @dataclass(frozen=True)
 class LadderScale:
-    """The grid (nz, ny, nx), and limits of the measurements.
+    """The scale of the benchmark: the grid (nz, ny, nx), and the limits of the measurements.
 
     Each bar is measured up to `max_repeats` times. It is measured again only if its last measurement took less than
     `repeat_below_seconds`. No measurement is repeated after `seconds_in_all`. A measurement that takes `max_seconds` is
@@ -146,7 +146,7 @@ class LadderScale:
 
     @property
     def window_bytes(self) -> int:
-        """Bytes of a window that holds both arrays."""
+        """The size in bytes of a window that holds both arrays."""
         layout = make_layout(self.shape, DTYPE)
         return Window((self.shape[0], self.shape[0], 0), layout.record_bytes).bytes
 
@@ -166,9 +166,9 @@ SMALL = LadderScale((96, 64, 64), 6, (0.25,), 1, 0, 0, 60)
 def scaled(
     scale: LadderScale, size: tuple[int, int, int] | None, steps: int | None, directory: Path, swap: bool
 ) -> LadderScale:
-    """Return `scale` with the user's `steps` and `size` (nx, ny, nz). Without a size, the number of planes is halved
-    until the grid fits on this machine. If `swap` is true, there must also be room for a swap file. Raises InputError
-    if the grid does not fit.
+    """Return `scale` with the user's `steps` and `size` (nx, ny, nz). If no size is given, the number of planes is
+    halved until the grid fits on this machine. If `swap` is true, the machine must also have room for a swap file.
+    Raises InputError if the grid does not fit.
     """
     if steps is not None and steps < 1:
         raise InputError(f"-t {steps}: the number of steps must be at least 1")

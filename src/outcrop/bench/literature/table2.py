@@ -108,7 +108,7 @@ class Traffic:
     """The traffic of one scheme, in GiB: the sum of reads and writes over all passes. `passes` and `sizes` describe the
     plan of the scheme.
 
-    The row `floor` has no sizes. `estimate_gib` is 0 if there is no estimate.
+    The row `floor` has no sizes. `estimate_gib` is 0 if no estimate exists.
     """
 
     name: str

@@ -69,7 +69,7 @@ class SkewedCut:
 
 @dataclass(frozen=True)
 class SkewedBlock:
-    """Block number `number` of a cut."""
+    """One block of a cut. `number` is the number of the block."""
 
     cut: SkewedCut
     number: int
@@ -146,8 +146,8 @@ def cut_axis(
     """Divide an axis into blocks that have `size` cells at level 1. If `size` is 0, the axis is one block. The first
     block begins at cell `first`.
 
-    The first block has `lead` more cells than the other blocks. It has no fringe below. So if `lead` is at most reach
-    (levels - 1), the frame of the first block is not larger than the other frames.
+    The first block has `lead` more cells than the other blocks. The first block has no fringe below. So its frame is
+    not larger than the other frames if `lead` is at most reach (levels - 1).
     """
     further = range(first + size + lead, extent - first, size) if size else ()
     return SkewedCut(extent, reach, levels, (first, *further), group, joint)

@@ -6,7 +6,7 @@ processed one after another, as in AL-NR of Midorikawa and Tan.
            └─ y-blocks    twice. Planes are written when their last level is complete. Unfinished levels are written
                           at the end.
 
-Three variants move different data between disk and memory:
+The scheme has three variants, which move different data between disk and memory:
 
     `full`   All cells of the block are read and written, in both arrays. The paper calls this variant aio. It moves 4
              (1 + r bt/by) (1 + r bt/bz) / bt words per cell and step.
@@ -61,7 +61,7 @@ Variant: TypeAlias = Literal["full", "3y", "5y"]
 
 @dataclass(frozen=True)
 class Cuts:
-    """The blocks along the three axes."""
+    """The blocks along each of the three axes."""
 
     z: SkewedCut
     y: SkewedCut
