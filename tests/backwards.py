@@ -134,14 +134,21 @@ def reverse(
     backward = Steps(made, forward.boundary, PLAIN, put, number)
     zeros = np.full(shape, number(0.0))
     arrays: State = {name: zeros for one in made.fields for name in (one.name, one.name + PREVIOUS)}
-    arrays |= {own: seeds[name] for name, own in adjoint.adjoints.items() if name in seeds}
+    names = [*(one.name for one in stencil.parameters), *stencil.signals]
+    of = dict(zip(names, scalars[-1], strict=True))
+    own: list[Any] = [of[name] for name in (*(one.name for one in made.parameters), *made.signals)]
+    everywhere = [slice(0, extent) for extent in shape]
+    for name, held in adjoint.adjoints.items():
+        arrays[held] = seeds.get(name, zeros)
+        if name in adjoint.scales:
+            static = [state.get(one.name, zeros) for one in made.fields]
+            (factor,) = backward.evaluate(adjoint.scales[name], (static, static), everywhere, own)
+            arrays[held] = arrays[held] * factor
     arrays |= {name: state[name] for name in arrays if name in state}
     for name, axis in adjoint.edges.items():
         line = np.array([number(one) for one in edge_values(shape[axis], stencil.radii[axis])])
         arrays[name] = zeros + line.reshape([-1 if one == axis else 1 for one in range(3)])
-    names = [*(one.name for one in stencil.parameters), *stencil.signals]
     by_signal: dict[str, list[Any]] = {name: [] for name in adjoint.gradients if name in stencil.signals}
-    own: list[Any] = []
     for row, versions in zip(reversed(scalars), reversed(seen), strict=True):
         arrays |= {name: versions[version] for name, version in adjoint.history.items()}
         of = dict(zip(names, row, strict=True))
@@ -151,9 +158,9 @@ def reverse(
             found.insert(0, arrays[adjoint.gradients[name]].sum())
     adjoints = {name: arrays.get(one, zeros) for name, one in adjoint.adjoints.items()}
     both = [arrays[one.name] for one in made.fields], [arrays[one.name + PREVIOUS] for one in made.fields]
-    for name, program in adjoint.previous.items():
-        (value,) = backward.evaluate(program, both, [slice(0, extent) for extent in shape], own)
-        adjoints[name + PREVIOUS] = zeros + value
+    for name, program in adjoint.values.items():
+        (value,) = backward.evaluate(program, both, everywhere, own)
+        adjoints[name] = zeros + value
     gradients: State = {}
     for name, one in adjoint.gradients.items():
         is_sum = name in {parameter.name for parameter in stencil.parameters}

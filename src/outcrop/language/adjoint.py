@@ -29,7 +29,7 @@ from outcrop.language.boundary import FIXED, Boundary
 from outcrop.language.derivative import Product, Tape, adjoint
 from outcrop.language.gather import Gather, Term
 from outcrop.language.linearised import HERE, Fields, Version, assemble, updates_before
-from outcrop.language.program import Load, Program, Scalar, Stage
+from outcrop.language.program import Apply, Load, Program, Scalar, Stage
 from outcrop.language.stencil import PREVIOUS, Stencil
 
 
@@ -37,9 +37,10 @@ from outcrop.language.stencil import PREVIOUS, Stencil
 class Adjoint:
     """The adjoint of a stencil, and the meaning of its fields.
 
-    `adjoints` maps the name of each updated field to the name of the field that holds its adjoint. Names of previous
-    values, such as "u.previous", are also mapped if a field holds their adjoint. If no field holds the adjoint of
-    "u.previous", `previous` maps "u" to a program that computes this adjoint from fields of `stencil`.
+    `adjoints` maps the name of each updated field, and names of previous values such as "u.previous", to the name of
+    the field that holds the adjoint. If the field holds a multiple of the adjoint of u, `scales` maps "u" to the
+    program that computes the factor. `values` has a program for each adjoint that no field holds, such as a scaled
+    adjoint. All programs read fields of `stencil` at the same cell.
 
     `gradients` maps names in `wrt` to names of fields. For a static field, the values of this field are the gradient.
     For a parameter, this field has the contribution of each cell, and the gradient is the sum over all cells. For a
@@ -58,7 +59,8 @@ class Adjoint:
 
     stencil: Stencil
     adjoints: Mapping[str, str]
-    previous: Mapping[str, Program]
+    values: Mapping[str, Program]
+    scales: Mapping[str, Program]
     gradients: Mapping[str, str]
     sources: Mapping[str, str]
     history: Mapping[str, Version]
@@ -66,28 +68,35 @@ class Adjoint:
 
 
 def adjoint_of(
-    stencil: Stencil, wrt: Sequence[str] = (), boundary: Boundary = FIXED, sources: Sequence[str] = ()
+    stencil: Stencil,
+    wrt: Sequence[str] = (),
+    boundary: Boundary = FIXED,
+    sources: Sequence[str] = (),
+    is_scaled: bool = True,
 ) -> Adjoint:
     """Return the adjoint of one step of `stencil` on a grid with this boundary.
 
     `wrt` has the names of static fields, parameters and signals whose gradients are computed, too. `sources` has the
     names of updated fields that have sources. In each step, sources act after the last update of their field. The
-    adjoint of the state is always computed. Raises InputError for unknown names, and for an adjoint that no kernel can
-    compute.
+    adjoint of the state is always computed. Without `is_scaled`, no adjoint is scaled. A scaled adjoint loses its value
+    in cells where the factor is 0. Raises InputError for unknown names, and for an adjoint that no kernel can compute.
     """
-    return _Derivation(stencil, wrt, boundary, sources).result()
+    return _Derivation(stencil, wrt, boundary, sources, is_scaled).result()
 
 
 class _Derivation:
     """Derives the fields and stages of an adjoint. Arguments and results identify fields by their numbers."""
 
-    def __init__(self, stencil: Stencil, wrt: Sequence[str], boundary: Boundary, sources: Sequence[str]) -> None:
+    def __init__(
+        self, stencil: Stencil, wrt: Sequence[str], boundary: Boundary, sources: Sequence[str], is_scaled: bool
+    ) -> None:
         self.stencil, self.wrt, self.boundary, self.sources = stencil, tuple(wrt), boundary, tuple(sources)
         self.fields = Fields(stencil)
         self.fields.require_known(stencil.name, self.wrt)
         self.updated = [number for number, fixed in enumerate(self.fields.is_static) if not fixed]
         self.with_previous = {load.field for stage in stencil.stages for load in stage.program.loads if load.age == 1}
         self.local_previous = self._local_previous()
+        self.scales = self._scales() if is_scaled else {}
         self.edges: dict[int, int] = {}
 
     def of(self, field: int) -> int:
@@ -118,7 +127,8 @@ class _Derivation:
         return Adjoint(
             made.stencil,
             adjoints,
-            {forward[field]: made.program(program) for field, program in self.local_previous.items()},
+            {name: made.program(program) for name, program in self._values().items()},
+            {forward[field]: made.program(program) for field, program in self.scales.items()},
             {name: self.fields.names[number] for name, number in gradients.items()},
             {name: names[self.of_source(forward.index(name))] for name in self.sources},
             {name: one for name, one in self.fields.versions.items() if self.fields.number(name) in made.fields},
@@ -130,22 +140,41 @@ class _Derivation:
         first."""
         tape = Tape()
         at = tape.copy(stage.program, lambda load: tape.append(self.fields.forward_value(load, updates)))
-        bars = adjoint(tape, stage.program, at, [tape.append(Load(self.of(field), HERE)) for field in stage.targets])
+        seeds = {field: tape.append(Load(self.of(field), HERE)) for field in stage.targets}
+        bars = adjoint(tape, stage.program, at, list(seeds.values()))
+        factors = {field: _appended(tape, program) for field, program in self.scales.items()}
+        plain = [tape.divide(seed, factors[one]) if one in factors else seed for one, seed in seeds.items()]
+        by_wrt = bars if plain == list(seeds.values()) else adjoint(tape, stage.program, at, plain)
         loads: dict[tuple[int, int], list[Term]] = {}
+        scaled: dict[int, list[Term]] = {}
         scalars: dict[str, list[Term]] = {}
-        for place, products in bars.items():
-            match stage.program.operations[place]:
-                case Load(field, offset, age) if self._is_wanted(field):
-                    loads.setdefault((field, age), []).extend(_terms(offset, products))
+        for place, operation in enumerate(stage.program.operations):
+            match operation:
+                case Load(field, offset, age) if not self.fields.is_static[field]:
+                    for one in bars.get(place, []):
+                        is_own = offset == HERE and _fields_in(tape, one.core, seeds) == [field]
+                        core = one.core if is_own else self._unscaled(tape, one.core, seeds)
+                        term = Term(offset, one.coefficient, core)
+                        if field in factors and not is_own:
+                            scaled.setdefault(field, []).append(term)
+                        else:
+                            loads.setdefault((field, age), []).append(term)
+                case Load(field, offset, age) if self.fields.forward[field] in self.wrt:
+                    loads.setdefault((field, age), []).extend(_terms(offset, by_wrt.get(place, [])))
                 case Scalar(index) if (name := self.fields.scalars[index]) in self.wrt:
-                    scalars.setdefault(name, []).extend(_terms(HERE, products))
+                    scalars.setdefault(name, []).extend(_terms(HERE, by_wrt.get(place, [])))
+        every = [term for terms in (*loads.values(), *scaled.values()) for term in terms]
         gather = Gather(
-            self.fields, tape, [term for terms in loads.values() for term in terms], self._may_repeat,
+            self.fields, tape, every, self._may_repeat,
             self.fields.forward[stage.targets[0]], self.boundary, self.stencil.radii,
         )  # fmt: skip
         results: dict[int, int] = {}
         for field in range(len(self.fields.forward)):
-            results |= self._of_field(field, stage, loads.get((field, 0), []), loads.get((field, 1), []), gather)
+            more: list[int] = []
+            if field in scaled:
+                factor = _appended(gather.tape, self.scales[field])
+                more.append(gather.tape.multiply(factor, gather.sum(scaled[field])))
+            results |= self._of_field(field, stage, loads.get((field, 0), []), loads.get((field, 1), []), more, gather)
         updated = {target for one in before for target in one.targets}
         for field in map(self.fields.forward.index, self.sources):
             writers = [one for one in self.stencil.stages if field in one.targets]
@@ -168,10 +197,11 @@ class _Derivation:
         return self.fields.names[load.field] not in self.fields.versions
 
     def _of_field(
-        self, field: int, stage: Stage, newest: Sequence[Term], older: Sequence[Term], gather: Gather
+        self, field: int, stage: Stage, newest: Sequence[Term], older: Sequence[Term], more: list[int], gather: Gather
     ) -> dict[int, int]:
         """If the stage changes the adjoint of a field or of its previous value, append the new adjoint to the tape of
-        `gather`. Return a mapping from the numbers of the fields that hold these adjoints to positions on the tape."""
+        `gather`. `more` has positions on this tape that are added to the adjoint of the field. Return a mapping from
+        the numbers of the fields that hold these adjoints to positions on the tape."""
 
         def here(number: int) -> int:
             return gather.tape.append(Load(number, HERE))
@@ -184,16 +214,106 @@ class _Derivation:
         if field in stage.targets:
             carried = [here(self.of_previous(field))] if has_previous else []
             if local := self.local_previous.get(field):
-                carried = [gather.tape.copy(local, gather.tape.append)[local.results[0]]]
-            found[own] = gather.sum(newest, carried)
+                carried = [_appended(gather.tape, local)]
+            found[own] = gather.sum(newest, carried + more)
             if has_previous:
                 found[self.of_previous(field)] = gather.sum(older)
             return found
-        if newest:
-            found[own] = gather.sum(newest, [here(own)])
+        if newest or more:
+            found[own] = gather.sum(newest, [here(own), *more])
         if older:
             found[self.of_previous(field)] = gather.sum(older, [here(self.of_previous(field))])
         return found
+
+    # --- adjoints that a program computes ----------------------------------------------------------------------------
+
+    def _values(self) -> dict[str, Program]:
+        """Return the programs of the adjoints that no field holds, by name."""
+        found: dict[str, Program] = {}
+        for field, scale in self.scales.items():
+            tape = Tape()
+            held = tape.append(Load(self.of(field), HERE))
+            found[self.fields.forward[field]] = tape.program([tape.divide(held, _appended(tape, scale))])
+        for field, program in self.local_previous.items():
+            tape = Tape()
+            value = _appended(tape, program)
+            if field in self.scales:
+                value = tape.divide(value, _appended(tape, self.scales[field]))
+            found[self.fields.forward[field] + PREVIOUS] = tape.program([value])
+        return found
+
+    def _unscaled(self, tape: Tape, core: int, seeds: Mapping[int, int]) -> int:
+        """Return the core without the factor of a scaled adjoint."""
+        for field in _fields_in(tape, core, seeds):
+            if field in self.scales:
+                return seeds[field]
+        return core
+
+    def _scales(self) -> dict[int, Program]:
+        """Return the factor of each adjoint that neighbours need only in a product with this factor. The factor depends
+        only on parameters, and on static fields in the same cell. The keys are the numbers of the fields."""
+        found: dict[int, Program | None] = {}
+        far: set[int] = set()
+        for stage in self.stencil.stages:
+            tape, count = Tape(), len(self.fields.forward)
+            at = tape.copy(stage.program, tape.append)
+            seeds = {field: tape.append(Load(count + field, HERE)) for field in stage.targets}
+            for place, products in adjoint(tape, stage.program, at, list(seeds.values())).items():
+                operation = stage.program.operations[place]
+                if not isinstance(operation, Load) or self.fields.is_static[operation.field]:
+                    continue
+                for one in products:
+                    used = _fields_in(tape, one.core, seeds)
+                    if operation.offset == HERE and used == [operation.field]:
+                        continue
+                    for field in used:
+                        factor = self._factor(tape, one.core, seeds[field]) if len(used) == 1 else None
+                        found[field] = factor if found.get(field, factor) == factor else None
+                        far |= {field} if operation.offset != HERE else set()
+        separate = self.with_previous - self.local_previous.keys()
+        return {field: one for field, one in found.items() if one is not None and field in far - separate}
+
+    def _factor(self, tape: Tape, core: int, seed: int) -> Program | None:
+        """Return the program of the factor by which a core multiplies the adjoint `seed`. Return None if the core is
+        the adjoint itself, or if the factor depends on other values."""
+
+        def without(place: int) -> int | None:
+            operation = tape.operations[place]
+            if place == seed:
+                return tape.constant(1.0)
+            if not isinstance(operation, Apply) or operation.operator not in ("mul", "div", "neg"):
+                return None
+            first = without(operation.operands[0])
+            if operation.operator == "neg":
+                return None if first is None else tape.negative(first)
+            if first is not None:
+                combine = tape.multiply if operation.operator == "mul" else tape.divide
+                return combine(first, operation.operands[1])
+            second = without(operation.operands[1]) if operation.operator == "mul" else None
+            return None if second is None else tape.multiply(operation.operands[0], second)
+
+        place = without(core)
+        if place is None or tape.uniform[place]:
+            return None
+        return self._local(tape.program([place]), {})
+
+    def _local(self, program: Program, moved: Mapping[int, Load]) -> Program | None:
+        """Return a program of the forward stencil with the fields of the adjoint. `moved` maps numbers of fields that
+        the forward stencil does not have to loads. Return None if the program depends on other values than parameters
+        and static fields in the same cell."""
+        operations = list(program.operations)
+        for place, operation in enumerate(operations):
+            match operation:
+                case Load(number, offset, _):
+                    if number in moved:
+                        operations[place] = moved[number]
+                    elif offset == HERE and number < len(self.fields.forward) and self.fields.is_static[number]:
+                        operations[place] = Load(self.fields.number(self.fields.forward[number]), HERE)
+                    else:
+                        return None
+                case Scalar(index) if index >= len(self.stencil.parameters):
+                    return None
+        return Program(tuple(operations), program.results)
 
     def _local_previous(self) -> dict[int, Program]:
         """Return programs for the previous values whose adjoint needs no separate field. Each program computes the
@@ -225,19 +345,18 @@ class _Derivation:
                     if offset != HERE:
                         return None
                     products += [tape.multiply(one.coefficient, one.core) for one in terms]
-        program = tape.program([tape.sum(products)])
-        operations = list(program.operations)
-        for place, operation in enumerate(operations):
-            match operation:
-                case Load(number, offset, _) if number == count + field:
-                    operations[place] = Load(self.of(field), HERE, 1)
-                case Load(number, offset, _):
-                    if number >= count or not self.fields.is_static[number] or offset != HERE:
-                        return None
-                    operations[place] = Load(self.fields.number(self.fields.forward[number]), HERE)
-                case Scalar(index) if index >= len(self.stencil.parameters):
-                    return None
-        return Program(tuple(operations), program.results)
+        return self._local(tape.program([tape.sum(products)]), {count + field: Load(self.of(field), HERE, 1)})
+
+
+def _fields_in(tape: Tape, core: int, seeds: Mapping[int, int]) -> list[int]:
+    """Return the fields whose adjoints a core reads. `seeds` are the positions of these adjoints on the tape."""
+    loads = set(tape.program([core]).loads)
+    return [field for field, seed in seeds.items() if tape.operations[seed] in loads]
+
+
+def _appended(tape: Tape, program: Program) -> int:
+    """Append a program with one result. Return the position of the result."""
+    return tape.copy(program, tape.append)[program.results[0]]
 
 
 def _terms(offset: tuple[int, int, int], products: Sequence[Product]) -> list[Term]:

@@ -16,7 +16,7 @@ in the fields that it updates. The adjoint of such a stencil needs no values of 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -86,16 +86,15 @@ class AdjointRun:
             raise InputError(f"{simulation.directory}: the adjoint run is not complete; call run() first")
         found: dict[str, Any] = {}
         for name in self._wrt:
-            field = name.removesuffix(PREVIOUS)
             if name == SOURCES:
                 numbers = range(len(self._forward.definitions.injections))
                 found[name] = [np.ascontiguousarray(simulation.traces[_trace(one)][::-1]) for one in numbers]
-            elif name in self._adjoint.adjoints:
+            elif name not in self._adjoint.values:
                 found[name] = simulation[self._adjoint.adjoints[name]]
             else:
                 made, parameters = self._adjoint.stencil, self._forward.manifest.parameters
                 scalars = [parameters[one.name] for one in made.parameters]
-                found[name] = _Computed(simulation, made, self._adjoint.previous[field], scalars)
+                found[name] = _Computed(simulation, made, self._adjoint.values[name], scalars)
         return found
 
 
@@ -158,6 +157,24 @@ class Forward:
         found: NDArray[np.bool_] = ((cells >= low) & (cells < np.array(self.manifest.layout.shape) - high)).all(axis=-1)
         return found
 
+    def is_nowhere_zero(self) -> bool:
+        """Return whether no static field has a value of 0, so that factors of adjoints can be divided out again."""
+        ranges = (self.state.manifest.ranges.get(entry.name, (0.0, 0.0)) for entry in self.manifest.static)
+        return all(low > 0 or high < 0 for low, high in ranges)
+
+    def factor(self, adjoint: Adjoint, name: str, read: Callable[[str], Any]) -> Any:
+        """Return the factor of the scaled adjoint of a field, in float64. `read` returns values of a static field."""
+        program, made = adjoint.scales[name], adjoint.stencil
+        scalars = [self.manifest.parameters[one.name] for one in made.parameters]
+        return evaluate(program, lambda load: read(made.fields[load.field].name), scalars, np.float64)[0]
+
+    def factor_at(self, adjoint: Adjoint, name: str, cells: Cells) -> Weights:
+        """Return the factor of the adjoint of a field at cells of the arrays: 1 if the adjoint is not scaled."""
+        if name not in adjoint.scales:
+            return np.ones(cells.shape[:-1])
+        found: Weights = self.factor(adjoint, name, lambda static: self.read(static, cells))
+        return found
+
     def planes(self, name: str) -> PlaneSource:
         """Return a function that reads committed planes of an array."""
 
@@ -193,7 +210,7 @@ def adjoint_run(
     forward = Forward.of(simulation)
     names = _require_wrt(forward, wrt)
     sources = dict.fromkeys(one.field for one in forward.definitions.injections if SOURCES in names)
-    adjoint = adjoint_of(forward.stencil, (), forward.boundary, tuple(sources))
+    adjoint = adjoint_of(forward.stencil, (), forward.boundary, tuple(sources), forward.is_nowhere_zero())
     if adjoint.history:
         needed = ", ".join(dict.fromkeys(one.field for one in adjoint.history.values()))
         raise InputError(
@@ -214,9 +231,9 @@ def adjoint_run(
     last = [(one, values[-1]) for one, values in samples if not one.before]
     for name in forward.updated():
         own = [(one, row) for one, row in last if one.field == name]
-        planes[adjoint.adjoints[name]] = _last_adjoint(forward, seeds.get(name), own)
+        planes[adjoint.adjoints[name]] = _last_adjoint(forward, adjoint, name, seeds.get(name), own)
     for entry in setup.description.state:  # no residual depends on the other adjoints
-        planes.setdefault(entry.name, _last_adjoint(forward, None, []))
+        planes.setdefault(entry.name, _last_adjoint(forward, adjoint, "", None, []))
     run.assign_planes(planes)
     return AdjointRun(run, adjoint, names, forward)
 
@@ -310,13 +327,15 @@ def _definition(
         else:
             backward[:-1] = values[-2::-1]
         weights = np.where(forward.inside(one.cells), one.weights, 0.0)
+        weights = weights * forward.factor_at(adjoint, one.field, one.cells)
         injections.append(Injection(adjoint.adjoints[one.field], one.cells, weights, backward))
     samplings = []
     for number, source in enumerate(forward.definitions.injections if with_sources else ()):
         known = source.resolved(forward.read)
         field = adjoint.sources[source.field]
         is_before = field == adjoint.adjoints[source.field]
-        samplings.append(Sampling(_trace(number), field, known.cells, known.weights, is_before))
+        weights = known.weights / forward.factor_at(adjoint, source.field, known.cells)
+        samplings.append(Sampling(_trace(number), field, known.cells, weights, is_before))
     signals = {name: values[:steps][::-1] for name, values in decode_signals(manifest.signals).items()}
     return Definition(
         made,
@@ -346,10 +365,14 @@ def _edges(forward: Forward, axis: int) -> PlaneSource:
 
 
 def _last_adjoint(
-    forward: Forward, seed: PlaneSource | None, rows: Sequence[tuple[Sampling, NDArray[np.float64]]]
+    forward: Forward,
+    adjoint: Adjoint,
+    name: str,
+    seed: PlaneSource | None,
+    rows: Sequence[tuple[Sampling, NDArray[np.float64]]],
 ) -> PlaneSource:
-    """Return a function that computes planes of the adjoint after the last step. The adjoint is the sum of the seed and
-    of the residuals of the last step. In the rim the adjoint is 0."""
+    """Return a function that computes planes of the adjoint of a field after the last step. The adjoint is the sum of
+    the seed and of the residuals of the last step. In the rim the adjoint is 0."""
     manifest, shape = forward.manifest, forward.manifest.layout.shape
     pads = [0, 0, 0]
     for place, pad in zip(PLACES[len(manifest.shape)], manifest.padding, strict=True):
@@ -371,6 +394,9 @@ def _last_adjoint(
             for point, corner in np.argwhere(here):
                 z, y, x = one.cells[point, corner]
                 block[z - z0, y, x] += block.dtype.type(one.weights[point, corner] * row[point])
+        if name in adjoint.scales:
+            factor = forward.factor(adjoint, name, lambda static: forward.planes(static)(z0, z1).astype(np.float64))
+            block = np.where(block == 0, 0, block * factor).astype(block.dtype)
         return block
 
     return give
