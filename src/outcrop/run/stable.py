@@ -37,7 +37,7 @@ def refuse_unstable(stencil: Stencil, manifest: Description, ranges: Mapping[str
     not raise an error when the ranges alone cannot show whether waves grow.
 
     This function is called before the first step. `ranges` has the known minimum and maximum of fields that are only
-    read. If several fields are only read, growth is certain if two conditions are met. An extreme of one field is
+    read. For several fields that are only read, growth is certain under two conditions. An extreme of one field is
     unstable together with every combination of extremes of the other fields. All these combinations have the same
     largest stable step.
     """

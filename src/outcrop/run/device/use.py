@@ -90,8 +90,8 @@ def claim(path: Path) -> int:
         raise InputError(f"{path} is in use: {use}; a device must be free")
     handle = open_device(path, os.O_RDONLY | os.O_EXCL)
     try:
-        # This lock prevents udev from reading the device. O_EXCL does not prevent this. If udev is reading the device
-        # now, the lock fails. This failure is ignored for block devices.
+        # The lock of `flock` prevents udev from reading the device. O_EXCL does not prevent this. If udev is reading
+        # the device now, `flock` fails. For block devices, this failure is ignored.
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         if not number:
