@@ -274,7 +274,8 @@ class CellRun:
             require(there, f"of plane {z} field {entry.field} is not there when its checksum is taken")
 
     def _sum(self, summed: NDArray[np.bool_], z: int, area: Rectangle, own: Rectangle) -> None:
-        """Record that the checksums of the block's own cells are computed. Each checksum may be computed only once."""
+        """Record that an action computes the checksums of the block's own cells. Each checksum may be computed only
+        once."""
         rows = slice(max(area.y0, own.y0), max(0, min(area.y1, own.y1)))
         columns = slice(max(area.x0, own.x0), max(0, min(area.x1, own.x1)))
         cells = summed[z, rows, columns]
@@ -300,8 +301,8 @@ class CellRun:
         return self.second[field] if copy else field
 
     def _copies(self, level: int) -> list[int]:
-        """Return the rings of the updated fields. If `level` is even, these are the rings of the first copies,
-        otherwise those of the second copies.
+        """Return the rings of the updated fields. If `level` is even, these are the rings of the first copies. If it is
+        odd, these are the rings of the second copies.
         """
         if level % 2:
             return list(self.second.values())

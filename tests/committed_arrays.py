@@ -34,7 +34,8 @@ def refusal(call: Callable[[], Any], *kinds: type[OutcropError]) -> str:
 
 
 def ways(path: Path) -> list[Callable[[], Any]]:
-    """Return all public ways to open the array at `path`. Only the last one opens the array for changes."""
+    """Return all public ways to open the array at `path`. Only the last function in the list opens the array for
+    changes."""
     return [
         lambda: oc.open_array(path, access="read"),
         lambda: oc.place({"a": oc.ArraySpec(SHAPE, "float32", persist="step", path=path)}).make()["a"],

@@ -15,8 +15,8 @@ from outcrop import _core
 def standard_rounding() -> Iterator[None]:
     """Restore the rounding mode after each test.
 
-    An operator of Devito changes the rounding mode of the thread that runs it. Afterwards, NumPy in this thread treats
-    subnormal numbers as zeros too. Other tests must not see this change."""
+    An operator of Devito changes the rounding mode of the thread that runs it. Afterwards, NumPy also treats subnormal
+    numbers as zeros in this thread. This must not affect other tests."""
     yield
     _core.restore_rounding()
 

@@ -37,7 +37,7 @@ BACKENDS = [name for name, reason in _core.probe().items() if not reason and nam
 
 
 def array_names(stencil: Stencil) -> tuple[list[str], list[str]]:
-    """Return the names of the arrays of the state, and the names of the arrays that are only read."""
+    """Return two lists of names: the arrays of the state, and the arrays of static fields."""
     state, statics = [], []
     for field, storage in zip(stencil.fields, stencil.storage, strict=True):
         (statics if storage.is_static else state).append(field.name)

@@ -8,8 +8,8 @@ from pathlib import Path
 
 
 def everything_below(folder: Path) -> dict[str, object]:
-    """Return the paths, kinds and contents below a folder. Equal results before and after mean that nothing was
-    changed.
+    """Return the paths, kinds and contents below a folder. If two results are equal, nothing has changed between the
+    two calls.
     """
     found: dict[str, object] = {}
     for path in sorted(folder.rglob("*")):

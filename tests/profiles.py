@@ -11,7 +11,7 @@ settings.register_profile("soak", deadline=None)
 settings.register_profile("build", deadline=None, derandomize=True)
 settings.load_profile("soak" if "OUTCROP_SOAK" in os.environ else "build")
 
-# A job that a shell starts in the background ignores Ctrl-C, and so do its child processes. The tests need the default
-# handling.
+# If a shell starts a job in the background, the job and its child processes ignore Ctrl-C. The tests need the default
+# handling of Ctrl-C.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -27,8 +27,8 @@ State = Mapping[str, Cells]
 def rehearse_fields(
     plan: Plan, stencil: Stencil, parameters: Mapping[str, float], state: State, signals: Signals | None = None
 ) -> dict[str, Cells]:
-    """Return the arrays of a state after all passes of `plan`. oracle.py describes `state`. Cells that no action writes
-    are NaN."""
+    """Return the arrays of a state after all passes of `plan`. `state` has the form that oracle.py describes. Cells
+    that no action writes are NaN."""
     found, step = dict(state), 0
     kept = _Rings()
     for one in plan.passes:
@@ -64,16 +64,16 @@ def rehearse_one_layer(plan: Plan, stencil: Stencil, parameters: Mapping[str, fl
 
 
 class _Rings(dict[int, dict[int, tuple[Block | None, int, Cells]]]):
-    """The content of all rings: ring -> slot -> (block that filled the slot, number of the plane, cells of the
-    plane)."""
+    """The content of all rings, a nested dictionary: ring -> slot -> (block that filled the slot, number of the plane,
+    cells of the plane)."""
 
     def copy_of(self) -> _Rings:
         return _Rings({ring: dict(slots) for ring, slots in self.items()})
 
 
 class _Rehearsal:
-    """The state of one pass. A slot has room for all cells of a plane. Cells outside the block that fills the slot stay
-    NaN."""
+    """The state of one pass. A slot has room for all cells of a plane. Cells outside the block that has filled the slot
+    are NaN."""
 
     def __init__(
         self, plan: Plan, stencil: Stencil, parameters: Mapping[str, float], state: State, signals: Signals,

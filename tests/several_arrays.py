@@ -53,7 +53,7 @@ def same(found: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> bool:
 
 
 def write_target(state: State, number: float) -> None:
-    """Write new arrays of the state beside the committed ones, as a pass does before its commit."""
+    """Write new arrays of the state next to the committed arrays, as a pass does before its commit."""
     for entry in state.manifest.state:
         with state.target_planes(entry.name, 1 - state.manifest.current) as planes:
             planes.fill(lambda z0, z1: np.full((z1 - z0, *state.layout.shape[1:]), number))

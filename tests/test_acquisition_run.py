@@ -122,7 +122,7 @@ shots.make(Path({where!r})).run(shots.STEPS)
 
 
 def committed_step(where: Path) -> int:
-    """Return the last committed step of a run, which another process may be executing."""
+    """Return the last committed step of a run. Another process may be executing the run."""
     try:
         return storage_at(where).read().step
     except InputError:
@@ -149,8 +149,8 @@ def test_killed_and_resumed_it_leaves_the_same(whole: dict[str, Any], tmp_path: 
 
 @pytest.mark.parametrize("ndim", [1, 2])
 def test_grids_of_fewer_axes(ndim: int, tmp_path: Path) -> None:
-    """Checks grids of one and two axes. Points and snapshots have the axes of the grid. Without a spacing, points are
-    given in cells.
+    """Checks grids of one and two axes. Points and snapshots have the axes of the grid. If the run has no spacing,
+    points are given in cells.
     """
     shape = (31, 40)[-ndim:]
     sim = oc.Simulation(

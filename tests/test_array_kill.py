@@ -1,4 +1,5 @@
-"""Check commits of a process that is killed at any moment. The last commit must be complete, never a mixture of steps.
+"""Check commits of a process that is killed at any moment. The last commit must be complete. It must not be a mixture
+of steps.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ SPAWN.set_forkserver_preload(["numpy", "outcrop.arrays.placing", "test_array_kil
 
 
 def update_for_ever(path: Path, told: Connection) -> None:
-    """Commit steps in an endless loop. A step writes its number into random rows. Each committed step is sent to the
-    parent.
+    """Commit steps in an endless loop. In each step, write the number of the step into random rows. Send each committed
+    step to the parent.
     """
     chance = random.Random(time.time_ns())
     with oc.array(SHAPE, "int32", persist="step", path=path) as array:

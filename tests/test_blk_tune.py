@@ -19,7 +19,7 @@ from strategies import make_problem
 MACHINE = load_machine("crest10")
 each_problem = pytest.mark.parametrize("row", TABLE, ids=lambda row: row.name)
 
-# The figures that the paper prints, a second time. With this copy, a test detects an accidental change of TABLE.
+# A second copy of the figures that the paper prints. With this copy, a test detects an accidental change of TABLE.
 PRINTED = [
     (2048, 1025, 2304, 500, 2, 16, 107.3),
     (4096, 683, 1536, 334, 3, 54, 116.2),
@@ -86,8 +86,8 @@ def test_less_memory_moves_more_and_is_never_exceeded() -> None:
 @each_problem
 def test_traffic_is_that_of_the_formulas(row: Published) -> None:
     """Checks the traffic against estimates. For wavefronts and the floor, the difference is at most 1 GiB. AL-NR moves
-    up to 12 % less than its estimate, because the estimate treats each block as if it were the largest one. With the
-    same assumption, our traffic differs by at most 0.2 %."""
+    up to 12 % less than its estimate, because the estimate assumes that all blocks have the size of the largest block.
+    With the same assumption, our traffic differs from the estimate by at most 0.2 %."""
     found = moved(row)
     for name in ("wavefront k=1", "wavefront best k", "floor"):
         assert found[name].formula_gib == pytest.approx(row.estimate_gib[name], abs=1), name

@@ -39,7 +39,7 @@ def flip(path: Path, offset: int) -> None:
 @pytest.mark.parametrize(("persist", "commits"), [("step", 7), (3, 3), (7, 1), (8, 1), ("end", 1)])
 def test_commits_when_it_was_asked_to(tmp_path: Path, persist: str | int, commits: int) -> None:
     """Checks the number of commits for each value of `persist`. Arrays commit at each step, at each k-th step, or at
-    the end. At the end, an array without changes is not committed again.
+    the end. At the end, an array is committed only if it has changes.
     """
     made(tmp_path / "a", persist, steps=7)
     with oc.open_array(tmp_path / "a") as array:
@@ -172,7 +172,8 @@ def test_when_nothing_is_whole_it_says_so(tmp_path: Path) -> None:
 
 
 def hold(path: Path) -> str:
-    """Try to open the array, and return the error message, or an empty text. Another process runs this function."""
+    """Try to open the array. Return the error message, or an empty text if the array was opened. Another process runs
+    this function."""
     try:
         oc.open_array(path).abandon()
     except InputError as error:
@@ -197,7 +198,7 @@ def test_an_array_that_is_let_go_unclosed_says_what_is_lost(tmp_path: Path) -> N
     """Checks an array object that is deleted without `close`. A warning says that changes are lost. The array can be
     opened again.
 
-    A user who runs a notebook cell twice deletes an array in this way. Committed changes are not lost.
+    For example, an array is deleted in this way if a user runs a notebook cell twice. Committed changes are not lost.
     """
     path = tmp_path / "a"
     array = oc.array(SHAPE, persist="end", path=path)

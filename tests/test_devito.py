@@ -90,7 +90,8 @@ def test_elastic(dtype: Any) -> None:
 
 @BOTH
 def test_maxwell(dtype: Any) -> None:
-    """Checks Yee's scheme with Devito's curl, from two vector equations, with a conductivity between cells."""
+    """Checks Yee's scheme. The program has two vector equations with Devito's curl, and a conductivity at places
+    between cells."""
     grid = make_grid((13, 12, 15), dtype, 1.0)
     e = dv.VectorTimeFunction(name="E", grid=grid, space_order=2, time_order=1)
     x, y, z = grid.dimensions

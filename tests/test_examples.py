@@ -140,8 +140,8 @@ def test_fluid_keeps_its_mass_and_viscosity(
 def test_a_shot_over_marmousi_arrives(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Checks the Marmousi example with cells of 50 m. The direct wave arrives at the expected time. A second call
-    computes no further steps."""
+    """Checks the Marmousi example with cells of 50 m. The direct wave arrives at the expected time. A second call of
+    the example computes no further steps."""
     example = load("marmousi", monkeypatch)
     options = ["-d", str(tmp_path), "--spacing", "50", "--width", "600", "--sponge", "3"]
     options += ["--seconds", "1.5", "--memory", "3MiB"]

@@ -81,8 +81,8 @@ def test_several_nodes_give_the_oracles_bits(
 @settings(max_examples=examples(60), deadline=None)
 @given(runs(), st.integers(0, 2**32 - 1))
 def test_rehearsal_gives_the_oracles_bits(run: tuple[Stencil, Problem, Plan], seed: int) -> None:
-    """Checks the meaning of the actions. If NumPy performs the actions of a plan, the result must equal the result of
-    plain steps."""
+    """Checks that the actions of a plan are right. NumPy performs these actions, and the result must equal the result
+    of plain steps."""
     stencil, problem, plan = run
     initial = np.random.default_rng(seed).random(problem.shape).astype(problem.dtype)
     assert np.array_equal(rehearse(plan, stencil, {}, initial), advance(stencil, initial, {}, problem.steps))

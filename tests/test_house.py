@@ -222,7 +222,7 @@ WORLDLY_CALLS = {"open", "print", "input", "exec", "eval", "__import__"}
 
 
 def impure(source: str) -> set[str]:
-    """Return the modules and builtin functions that a source uses and that give access to files, threads or a clock."""
+    """Return the modules and builtin functions of a source that give access to files, threads or a clock."""
     found = set()
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):

@@ -72,7 +72,7 @@ def committed_step(where: Path) -> int | None:
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[np.ndarray, float]:
-    """Return the final bits of a run without kills, and the approximate lifetime of its child process in seconds."""
+    """Return the final values of a run without kills, and the approximate lifetime of its process in seconds."""
     where = tmp_path_factory.mktemp("undisturbed") / "run.oc"
     seconds = []
     for _ in range(3):  # the first run compiles the kernel

@@ -190,7 +190,7 @@ def test_stability_is_reported_not_refused() -> None:
     skewed = Stencil("upwind", {U: CENTRE - Parameter("a", 0.5) * (CENTRE - U[0, 0, -1])})
     assert stability(skewed, {}) is None
     assert stability(skewed, {"a": 1.5}) is not None
-    # The next stencil has a cross derivative. Its fastest growing wave has phases of opposite signs along y and x.
+    # The next stencil has a cross derivative. The wave that grows fastest has phases of opposite signs along y and x.
     near, cross = U[0, 1, 0] + U[0, -1, 0] + U[0, 0, 1] + U[0, 0, -1], U[0, 1, -1] + U[0, -1, 1]
     assert "factor 1.06" in (stability(Stencil("cross", {U: CENTRE / 2 + near / 8 - cross / 4}), {}) or "")
 

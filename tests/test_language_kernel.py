@@ -24,7 +24,7 @@ K = Parameter("k", 0.3)
 CENTRE = U[0, 0, 0]
 
 # Stencils for each branch of the generator: offsets along one axis only, offsets larger than one or two vectors,
-# one-sided offsets, and each operator. One stencil does not read the updated cell, and one reads no cell.
+# one-sided offsets, and each operator. One stencil does not read the updated cell, and another stencil reads no cell.
 SPECIAL: dict[str, Any] = {
     "x_far": (U[0, 0, -4] + U[0, 0, 4]) * K - CENTRE,
     "x_beyond_vectors": U[0, 0, -17] + U[0, 0, 33] + U[0, 0, 16] - U[0, 0, -32],

@@ -213,8 +213,8 @@ def test_sharpen_is_the_convolution_that_it_says() -> None:
 
 
 def test_lattice_directions_come_in_opposite_pairs() -> None:
-    """Checks the order of lattice directions: for odd i, the directions i and i + 1 are opposite. The weights are those
-    of Qian.
+    """Checks the order of lattice directions: for odd i, the directions i and i + 1 are opposite. The weights must be
+    those of Qian.
     """
     for ndim, count in ((2, 9), (3, 19)):
         directions, weights = np.array(library.lattice_directions(ndim)), np.array(library.lattice_weights(ndim))

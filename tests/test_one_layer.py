@@ -73,8 +73,8 @@ def test_a_dropped_or_late_update_is_rejected(plan: Plan, data: st.DataObject) -
 @settings(max_examples=examples(60), deadline=None)
 @given(runs(), st.integers(0, 2**32 - 1))
 def test_rehearsal_gives_the_oracles_bits(run: tuple[Stencil, Plan], seed: int) -> None:
-    """Checks the meaning of a plan. If NumPy performs the actions of the plan, the result must equal the result of
-    plain steps."""
+    """Checks that the actions of a plan are right. NumPy performs these actions, and the result must equal the result
+    of plain steps."""
     stencil, plan = run
     initial = np.random.default_rng(seed).random(plan.problem.shape).astype(plan.problem.dtype)
     rehearsed = rehearse_one_layer(plan, stencil, {}, initial)

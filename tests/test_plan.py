@@ -217,7 +217,8 @@ def shrink(action: Action, from_below: bool, in_y: bool) -> Action:
 
 
 def depends(problem: Problem, later: Action, earlier: Action) -> bool:
-    """Return whether `later` uses the result of `earlier`, by a rule that is independent of the validator."""
+    """Return True if `later` uses the result of `earlier`. The rule of this function does not depend on the
+    validator."""
     match later, earlier:
         case (Commit(), Write()):
             return True
@@ -236,7 +237,7 @@ def depends(problem: Problem, later: Action, earlier: Action) -> bool:
 
 
 def touches(problem: Problem, later: Update, earlier: Update) -> bool:
-    """Return whether `later` updates a plane at level 2 or higher, and `earlier` computes this plane at the previous
+    """Return True if `later` updates a plane at level 2 or higher, and `earlier` updates the same plane at the previous
     level."""
     for zeta in range(later.zeta0, later.zeta1):
         for level in range(2, later.levels + 1):

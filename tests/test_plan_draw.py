@@ -18,7 +18,8 @@ from strategies import MACHINE, assumed_rate, make_problem, problems, sizes_for
 
 
 def area(patch: Patch) -> float:
-    """Return the area inside an outline by the shoelace formula. The unit is one cell at one level."""
+    """Return the area inside an outline, computed by the shoelace formula. The unit of the area is one cell at one
+    level."""
     around = zip(patch.corners, patch.corners[1:] + patch.corners[:1], strict=True)
     return sum(x0 * y1 - x1 * y0 for (x0, y0), (x1, y1) in around) / 2
 

@@ -235,8 +235,8 @@ def test_one_action_in_the_middle_of_a_large_plan_is_missed(place: float) -> Non
 
 
 def test_thousands_of_levels_in_memory_are_proved_as_few_are() -> None:
-    """Checks a plan with 10 000 levels. The proof skips most of the levels, because they repeat, and still finds that
-    the last level is missing."""
+    """Checks a plan with 10 000 levels whose last level is missing. The proof skips most levels, because they repeat,
+    but must find that the last level is missing."""
     problem = make_problem((16, 16, 16), (1, 1, 1), 10_000)
     plan = build(problem, SCHEMES["wavefront"], Sizes(10_000, 20_000, 2), MACHINE, assumed_rate)
     one = plan.passes[0]

@@ -1,6 +1,7 @@
 """Check runs on real block devices. These tests cover behaviour that cannot be simulated with files.
 
-The tests use loop devices of their own sparse files, and no other device. Without loop devices the tests are skipped.
+The tests use loop devices of their own sparse files, and no other device. If the system has no loop devices, the tests
+are skipped.
 """
 
 import os

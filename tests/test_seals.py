@@ -102,7 +102,7 @@ def swap_arrays(run: Run) -> list[Path]:
 
 
 def lose_a_write(run: Run) -> list[Path]:
-    """Replace a plane of m by a plane of another assignment to m, and return the damaged files."""
+    """Replace a plane of m by the same plane of another assignment to m. Return the damaged files."""
     (files,) = run.fixed
     other = make_files(run.folder, "other", LAYOUT)
     put(LAYOUT, other, run.state["m"] + 1, run.seeds.statics[0] + 1)

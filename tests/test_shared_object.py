@@ -52,7 +52,7 @@ def object_file(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Pat
 
 
 class Builds:
-    """A substitute for the compiler. It copies a file into the cache and counts how often it is called."""
+    """A substitute for the compiler. It copies a file into the cache and counts its calls."""
 
     def __init__(self, file: Path) -> None:
         self.file, self.count = file, 0

@@ -1,4 +1,4 @@
-"""Check signals. The run stores their exact bits, and a signal that is too short is refused."""
+"""Check signals. The run stores the exact bits of each signal, and a signal that is too short is refused."""
 
 import base64
 from pathlib import Path

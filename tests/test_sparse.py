@@ -29,8 +29,8 @@ def one_cell(*cells: tuple[int, int, int]) -> np.ndarray:
     seed=st.integers(0, 1000),
 )
 def test_linear_interpolation_is_exact_for_linear_functions(shape: tuple[int, ...], axes: int, seed: int) -> None:
-    """Checks the interpolation of a linear function, which must be exact. Points at both ends of the grid and grids of
-    one cell are tested too. The weights of a point are not negative, and their sum is 1."""
+    """Checks the interpolation of a linear function, which must be exact. The test also covers points at both ends of
+    the grid, and grids of one cell. The weights of a point are not negative, and their sum is 1."""
     rng = np.random.default_rng(seed)
     extents, spacing, origin = shape[:axes], rng.uniform(0.5, 2, axes), rng.uniform(-5, 5, axes)
     ends = rng.choice([0.0, 0.3, 0.77, 1.0], size=(4, axes)) * (np.array(extents) - 1)

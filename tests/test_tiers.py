@@ -21,8 +21,8 @@ FIGURES = ("read_bytes_per_second", "write_bytes_per_second", "random_read_bytes
 
 @pytest.fixture(autouse=True)
 def in_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make all measurements so short that their figures have no meaning. Measure one directory only, and use a separate
-    cache."""
+    """Make all measurements so short that the measured figures have no meaning. Measure only one directory, and use a
+    separate cache."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.delenv("OUTCROP_TIERS", raising=False)

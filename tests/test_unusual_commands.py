@@ -39,7 +39,8 @@ def in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
-    """Run a command that must be refused with one line, and return this line. The command must not create any file."""
+    """Run a command that must be refused with an error of one line. Return this line. The command must not create any
+    file."""
     before = sorted(os.listdir())
     capsys.readouterr()
     assert call(words) == 2

@@ -44,7 +44,8 @@ def make_run(where: Path, in_place: bool = False) -> oc.Simulation:
 
 @pytest.fixture
 def storage_with(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Return a function that gives faults to each store that is opened later. Without arguments it removes all faults.
+    """Return a function that gives faults to each store that is opened later. If the function is called without
+    arguments, it removes all faults.
     """
 
     def replace(**faults: float) -> None:

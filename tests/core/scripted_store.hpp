@@ -17,7 +17,7 @@ namespace outcrop {
 /// A store with one file named "scripted". The file has `size` bytes. At the beginning, byte i is i * 7 + i / 256.
 class ScriptedStore final : public Store {
  public:
-  /// Returns the maximum number of bytes that a transfer moves, or -errno. Transfers are numbered from 0.
+  /// Returns the maximum number of bytes that a transfer moves, or an error as -errno. Transfers are numbered from 0.
   using Script = std::function<std::int64_t(const Transfer &, std::size_t number)>;
 
   explicit ScriptedStore(std::size_t size, std::size_t depth = 64, Script script = {})

@@ -8,8 +8,9 @@
 //                                     ^ an update that waits for this plane also waits for all planes before it
 //
 // In this test, a store holds back the planes that the current update does not read. It delivers these planes when the
-// kernel of the update is called. An update that waits for one of these planes never calls its kernel. After some time,
-// the store therefore delivers all planes, and records this. The planes that the update reads arrive in any order.
+// kernel of the update is called. An update that waits for one of these planes never calls its kernel. To end such a
+// test, the store delivers all planes after some time, and records that it did so. The planes that the update reads
+// arrive in any order.
 #include <gtest/gtest.h>
 
 #include <algorithm>

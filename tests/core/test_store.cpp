@@ -33,7 +33,7 @@ std::filesystem::path fresh_folder() {
   return name;
 }
 
-// the name of the backend; whether transfers are direct; whether a faulty store without faults wraps the backend
+// (name of the backend, true if transfers are direct, true if a faulty store without faults wraps the backend)
 using Case = std::tuple<std::string, bool, bool>;
 
 class Contract : public testing::TestWithParam<Case> {

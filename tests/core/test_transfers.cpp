@@ -40,7 +40,8 @@ TEST(Crc32cJoin, EqualsTheSumOfBothParts) {
   }
 }
 
-// Returns a random division of the plane into disjoint rectangles. Their widths are multiples of the width of a vector.
+// Returns a random division of the plane into disjoint rectangles. The widths of the rectangles are multiples of the
+// width of a vector.
 std::vector<Rectangle> random_cover(const Grid &grid, std::mt19937 &random) {
   std::vector<Rectangle> cover;
   for (long y = 0; y < grid.ny;) {

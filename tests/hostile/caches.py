@@ -27,7 +27,7 @@ STRANGER = 65534
 
 
 def make_template(case: Path) -> None:
-    """Make a cache that holds measurements and the kernel of heat7. Put a harmful kernel beside the cache."""
+    """Make a cache that holds measurements and the kernel of heat7. Put a harmful kernel next to the cache."""
     os.environ["XDG_CACHE_HOME"] = str(case / "cache")
     from outcrop.cli.main import call
 

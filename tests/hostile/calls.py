@@ -157,7 +157,7 @@ def written(**arguments: Any) -> None:
         file.write([np.zeros(4096, "u1")])
 
 
-# Name -> (the function to call, the function that has the parameters, correct arguments).
+# A dictionary from names to tuples: the function to call, the function that has the parameters, correct arguments.
 CALLS: dict[str, tuple[Callable[[World], Callable[..., Any]], Any, Callable[[World], Arguments]]] = {
     "Simulation": (lambda w: run_shortly, oc.Simulation, base_simulation),
     "Simulation.run": (method(run_of, "run"), oc.Simulation.run, lambda w: {"steps": 2, "progress": "none"}),

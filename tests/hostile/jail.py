@@ -1,4 +1,4 @@
-"""Limits of a process that runs hostile input: memory, file sizes, seconds, and the folders it may change.
+"""Set limits for a process that runs hostile input: memory, file sizes, seconds, and the folders that it may change.
 
 The tests compare a world of files before and after each case, so they find wrong changes. The jail is an additional
 protection: it uses Landlock, so that a bug in Outcrop cannot damage other files of the user. This protection is most

@@ -116,7 +116,7 @@ class Waves(Run):
 
 
 class Command(Run):
-    """A run in two directories. `outcrop run` starts it, and `outcrop resume` continues it."""
+    """A run in two directories. `outcrop run` starts the run, and `outcrop resume` continues it."""
 
     name = "commands"
     expected: Any = None

@@ -1,5 +1,5 @@
 """Write durable steps of one file on several ranks, and report each completed step. `kills.py` starts this program and
-kills its ranks.
+kills some of its ranks.
 """
 
 from __future__ import annotations

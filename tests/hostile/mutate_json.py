@@ -16,8 +16,8 @@ DEEP = 100_000
 
 
 def mutate_json(rng: random.Random, file: Path, world: Path) -> str:
-    """Change `file` in one or two places, and write a right or a wrong checksum into it. Return a description of the
-    change."""
+    """Change `file` in one or two places, and write a right or a wrong checksum into the file. Return a description of
+    the change."""
     original = json.loads(file.read_text())
     content = copy.deepcopy(original)
     told = [_change(rng, content, world) for _ in range(1 if rng.random() < 0.8 else 2)]

@@ -11,7 +11,7 @@ KEY = "crc32c"
 
 
 def resealed(content: Any) -> Any:
-    """Return the content with the right checksum. Content without a checksum, as in older manifests, is returned
+    """Return the content with the right checksum. If the content has no checksum, as in older manifests, it is returned
     unchanged."""
     if not isinstance(content, dict) or KEY not in content:
         return content

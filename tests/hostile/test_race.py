@@ -1,4 +1,4 @@
-"""Check several processes that start the same run at the same time. Exactly one of them may continue.
+"""Check what happens if several processes start the same run at the same time. Exactly one process may continue.
 
 OUTCROP_TRIALS sets the number of trials.
 """

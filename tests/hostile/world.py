@@ -167,7 +167,7 @@ def make_two_axes(case: Path) -> None:
 
 
 def make_array(case: Path) -> None:
-    """Make an array with two commits, a .npy file that can be opened as an array, and an array that is only read."""
+    """Make an array with two commits, a .npy file that can be opened as an array, and a read-only array."""
     with oc.array(SHAPE, "int32", persist="step", path=case / "array") as array:
         for step in (1, 2):
             array[:] = step

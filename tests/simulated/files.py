@@ -8,7 +8,8 @@ power cut.
     fsync     The fsync of a file makes its content durable, but not its name. The fsync of a folder makes its names
               durable, but not the contents of its files.
 
-POSIX guarantees no more than this. It does not guarantee the order of changes to different files or names.
+POSIX guarantees only what is described above. For example, it does not guarantee the order of changes to different
+files or names.
 """
 
 from __future__ import annotations

@@ -141,7 +141,7 @@ class SimulatedSystem:
         self._end(process)
 
     def _some(self, count: int) -> int:
-        """Return the number of bytes that a read or write transfers. It is at most `count`."""
+        """Return the number of bytes that a read or write transfers. This number is at most `count`."""
         if self.calls + 1 == self._next and not self._what and count > 1:
             return 1 + self._random.randrange(count)
         return count
@@ -161,8 +161,8 @@ class SimulatedSystem:
         return inode
 
     def _find(self, path: object, dir_fd: int | None, follow: bool) -> tuple[Folder, str, Inode | None]:
-        """Return the folder that contains `path`, the name in it, and the file, folder or None. A link at the end of
-        `path` is followed only if `follow` is true.
+        """Return the folder that contains `path`, the name of the entry in this folder, and the file or folder that the
+        name leads to (or None). A link at the end of `path` is followed only if `follow` is true.
         """
         text = os.fspath(path)
         folder = self._start(text, dir_fd)

@@ -67,8 +67,8 @@ def bench(
     """Run the benchmark, print the figures, and return them as plain data. `size` is (nx, ny, nz). If `memory` is
     given, only runs with this share of memory are measured.
 
-    Two arrays are stored in files in a new folder inside `directory`. The folder is removed at the end. Raises
-    InputError if the memory or the disk is too small even for a small grid, and StorageError if a run fails.
+    The two arrays of the run are stored in files in a new folder inside `directory`. The folder is removed at the end.
+    Raises InputError if the memory or the disk is too small even for a small grid. Raises StorageError if a run fails.
     """
     scale = SMALL if small else FULL
     if size is not None:
@@ -239,7 +239,7 @@ def summary(
 
 
 def checks(every: list[dict[str, Any]]) -> dict[str, bool | float]:
-    """Return the checks that the runs of one budget must pass, with the measured values."""
+    """Return the checks that the runs of one budget must pass. Each check contains the measured value."""
     prediction = median(report["predicted"]["seconds"] / report["seconds"] for report in every)
     above = max(report["memory_peak_bytes"] - report["memory_budget_bytes"] for report in every)
     return {

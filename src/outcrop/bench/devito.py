@@ -32,7 +32,7 @@ def has_equivalent(name: str) -> bool:
 
 
 def seconds(name: str, shape: Sequence[int], steps: int, threads: int) -> float:
-    """Run `steps` steps of the library's stencil `name` by Devito in a separate process, and return the seconds.
+    """Let Devito run `steps` steps of the library's stencil `name` in a separate process. Return the time in seconds.
 
     If the process fails, raises StorageError with the last line that the process printed.
     """

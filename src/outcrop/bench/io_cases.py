@@ -1,4 +1,5 @@
-"""The cases of `outcrop bench io`. A case has requests, the number of requests in flight, and a measured rate.
+"""The cases of `outcrop bench io`. A case describes requests and the number of requests in flight. Its measurement
+gives a rate.
 
 The following command measures cases in a separate process, whose memory can be limited:
 

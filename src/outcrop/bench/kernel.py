@@ -5,7 +5,7 @@
                kernel, and the best ones for the loop.
 
 Generated kernels and hand-written loops are measured alternately, and medians are compared. The hand-written loops are
-in `handwritten/`. Their results must equal the results of generated kernels up to rounding.
+in `handwritten/`. Up to rounding, the results of these loops must equal the results of generated kernels.
 """
 
 from __future__ import annotations
@@ -158,7 +158,7 @@ class LoopTimer:
         return nz * ny * nx
 
     def handwritten(self, rows: int, repeats: int) -> float:
-        """Run `repeats` steps in blocks of `rows` rows on all threads of OpenMP, and return the seconds."""
+        """Run `repeats` steps in blocks of `rows` rows on all threads of OpenMP. Return the time in seconds."""
         function = getattr(self._clock, f"time_{self._name}")
         function.restype = ctypes.c_double
         sizes = [ctypes.c_long(n) for n in (*self._shape, rows)]
@@ -166,7 +166,7 @@ class LoopTimer:
         return float(function(self._sweep, *pointers, *sizes, self._scalars, ctypes.c_long(repeats)))
 
     def generated(self, rows: int, repeats: int) -> float:
-        """Run `repeats` steps in blocks of `rows` rows on the calling thread, and return the seconds."""
+        """Run `repeats` steps in blocks of `rows` rows on the calling thread. Return the time in seconds."""
         radius, (nz, ny, nx) = self._radius, self._shape
         written, newest, *others = (_planes(array) for array in self._arrays)
         reads = [newest, written, *others] if others else [newest]

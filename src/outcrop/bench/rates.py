@@ -158,8 +158,8 @@ def checksum_cost(directory: Path, steps: int, budget_bytes: int, pairs: int) ->
 
 
 def smooth_planes(z0: int, z1: int, shape: tuple[int, int, int]) -> NDArray[np.float32]:
-    """Return the planes z0 to z1 - 1 of a smooth field that is cheap to compute. Benchmarks use this field as initial
-    values of heat7."""
+    """Return the planes z0 to z1 - 1 of a smooth field that can be computed quickly. Benchmarks use this field as
+    initial values of heat7."""
     _, ny, nx = shape
     z, y, x = np.ogrid[z0:z1, 0:ny, 0:nx]
     waves = np.sin(0.01 * z), np.cos(0.02 * y), np.sin(0.03 * x)

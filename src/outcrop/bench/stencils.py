@@ -1,5 +1,5 @@
-"""`outcrop bench stencils`: measure each family of stencils in the library, in memory and out of core. Where Devito has
-the same equations, measure Devito in memory, too.
+"""`outcrop bench stencils`: measure each family of stencils in the library, in memory and out of core. If Devito has
+the same equations, the benchmark also measures Devito in memory.
 
     `sweeps`        In memory, one step after another, with the best size of blocks in y.
     `in memory`     Temporal blocking for the cache. The window holds the whole grid. Only the updates are timed.
@@ -189,8 +189,8 @@ def copies_of(case: StencilCase) -> int:
 
 
 def shape_of(case: StencilCase, scale: StencilScale, size: tuple[int, int, int] | None) -> tuple[int, ...]:
-    """Return the grid of a case. If `size` is given, it is the grid. Otherwise the arrays of the grid fill `grid_bytes`
-    of the scale."""
+    """Return the grid of a case. If `size` is given, the grid has this size. Otherwise, all arrays of the grid together
+    have `grid_bytes` of the scale."""
     if size is not None:
         nx, ny, nz = size
         return (nz, ny, nx) if len(case.plane) == 2 else (nz * ny, nx)

@@ -95,7 +95,7 @@ def bench(
 
 @contextmanager
 def _made_on_each_node(directory: Path, ranks: Ranks) -> Iterator[None]:
-    """On the first rank of each node, make a directory. Remove it when all ranks have finished."""
+    """On the first rank of each node, make a directory. Remove this directory when all ranks have finished."""
     is_first = ranks.rank == ranks.of_node(ranks.rank)[0]
     with made_directory(directory) if is_first else nullcontext():
         ranks.wait_for_node()
@@ -155,7 +155,7 @@ def _loop_figures(mode: StreamMode, loop: StreamLoop, ranks: Sequence[RankFigure
     for node in dict.fromkeys(one.node for one in ranks):
         members = [one for one in ranks if one.node == node]
         repeats = zip(*(_times(mode, loop, one) for one in members), strict=True)
-        # A span lasts from the time at which the first rank of the node begins to the time at which the last rank ends.
+        # A span begins when the first rank of the node begins, and ends when the last rank of the node ends.
         spans = [max(one.begin + one.seconds for one in each) - min(one.begin for one in each) for each in repeats]
         rates = [_moved(mode, loop, members) / seconds for seconds in spans]
         by_node.append({"node": node, **_spread(rates)})

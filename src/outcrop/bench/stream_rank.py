@@ -8,8 +8,8 @@
     `read-only`    Reads from the tier and writes to DRAM.
     `write-only`   Reads from DRAM and writes to the tier.
 
-The names of the modes come from A. Jackson, and the loops come from McCalpin. The user can name the tier. Otherwise the
-tier is the file system of a directory.
+The names of the modes come from A. Jackson, and the loops come from McCalpin. The user can name the tier. If the user
+names no tier, the tier is the file system of a directory.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ def find_tier(directory: Path, name: str | None) -> Tier:
 
 
 def why_not_flushed(tier: Tier) -> str:
-    """Return the reason why flushes are not measured on a tier. Return "" if they are measured."""
+    """Return the reason why flushes are not measured on a tier. Return "" if flushes are measured on the tier."""
     if tier.is_memory:
         return f"{tier.kind} is memory: nothing there lasts longer than the process"
     if tier.persistence == Persistence.REBOOT:

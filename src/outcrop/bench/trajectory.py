@@ -1,4 +1,5 @@
-"""`outcrop bench trajectory`: push and pop states of `oc.Trajectory` at the bandwidth of the tier.
+"""`outcrop bench trajectory`: measure how fast `oc.Trajectory` pushes and pops states, in comparison with the bandwidth
+of the tier.
 
 Each round has four measurements, one after another. The first writes a file on the tier in direct transfers of 2 MiB.
 The second pushes all states and commits them. The third reads the file in direct transfers. The fourth pops all states.

@@ -178,7 +178,7 @@ def _overlapped(problem: Problem, scale: TunerScale, budget_bytes: int) -> Itera
 
 def _seconds(prepared: Prepared, state: State, plan: Plan) -> float:
     """Run all passes of `plan` without a commit, and return the wall-clock seconds. Each pass reads one copy of the run
-    on disk and writes the other."""
+    on disk and writes the other copy."""
     trial = replace(prepared, plan=plan)
     arrays = state.files(0), state.files(1), state.static_files()
     # all passes write the seals of the committed state, so that later passes accept the written planes

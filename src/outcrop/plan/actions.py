@@ -141,8 +141,8 @@ class Update:
 @dataclass(frozen=True, slots=True)
 class Write:
     """Write the cells `area` of planes z0 <= z < z1 to an array. If the array is `target`, write the newest value of
-    each field, and also its previous value if the state includes it. If the array is `other` or `fringes`, write from
-    the rings of first copies for an even `level`, and from the rings of second copies for an odd `level`.
+    each field. If the state includes previous values, also write these values. If the array is `other` or `fringes`,
+    write from the rings of first copies for an even `level`, and from the rings of second copies for an odd `level`.
 
     The write of the last cell of a plane to the target also writes the plane's checksum.
     """

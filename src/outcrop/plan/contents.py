@@ -279,7 +279,8 @@ class Part:
 
 
 class Parts:
-    """The parts of planes that the actions of a pass use. `rows` and `columns` map coordinates to places."""
+    """The parts of planes that the actions of a pass use. `rows` and `columns` map coordinates to places in the lists
+    of all coordinates."""
 
     def __init__(self, problem: Problem, one: Pass) -> None:
         self._problem, self._levels = problem, one.levels

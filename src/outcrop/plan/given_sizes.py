@@ -88,7 +88,7 @@ def with_sizes(schemes: Sequence[Scheme], problem: Problem, given: GivenSizes) -
 
 
 def require_possible(problem: Problem, given: GivenSizes) -> None:
-    """Raise InputError for a size that is not possible. The message names the nearest possible size."""
+    """Raise InputError if a given size is not possible. The message names the nearest possible size."""
     (nz, ny, nx), (radius_z, radius_y, radius_x) = problem.shape, problem.radii
     _check_block("bx", given.bx, nx, radius_x, problem.vector_cells, "cells, a whole vector")
     _check_block("by", given.by, ny, radius_y, problem.row_group, "rows, which direct I/O needs")

@@ -74,7 +74,8 @@ class DeclaredMachine:
     core.
 
     A run may use `usable_bytes` of `memory_bytes`. If `usable_bytes` is 0, the file does not declare it.
-    `updates_per_second` has the rate of cell updates for each dtype, with temporal blocking for the caches.
+    `updates_per_second` has the rate of cell updates for each dtype. These rates are for temporal blocking for the
+    caches.
     """
 
     name: str

@@ -38,7 +38,8 @@ EQUALLY_FAST = 1.01
 
 
 def possible(problem: Problem, budget_bytes: int) -> tuple[bool, ...]:
-    """Return the values of `Sizes.keeps_statics` that a window within the budget may have."""
+    """Return the possible values of `Sizes.keeps_statics`. A value is possible if the budget is large enough for its
+    window."""
     return (False, True) if 0 < problem.statics * problem.grid_bytes <= budget_bytes else (False,)
 
 

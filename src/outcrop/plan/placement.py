@@ -44,7 +44,7 @@ class Choice:
 
     @cached_property
     def nanoseconds(self) -> int:
-        """The transfer time as a whole number, so that sums do not depend on their order."""
+        """The transfer time as a whole number, so that a sum of times does not depend on the order of its terms."""
         return round(self.transfer_seconds * 1e9)
 
 

@@ -83,8 +83,8 @@ def choose(
     """Choose the plan with the lowest cost within `budget_bytes`. The plan has the scheme `scheme` and the sizes
     `given`. Return this plan and all candidates. If `scheme` is "auto", the plan may have any scheme.
 
-    Raises BudgetError, which names the smallest sufficient budget, if the budget is too small. Raises InputError for an
-    unknown scheme or impossible sizes.
+    If the budget is too small, raises BudgetError. The message names the smallest sufficient budget. Raises InputError
+    for an unknown scheme or impossible sizes.
     """
     schemes = schemes_for(problem, scheme, given)
     require_budget(problem, budget_bytes, scheme, given)
@@ -114,7 +114,7 @@ def schemes_for(problem: Problem, scheme: str, given: GivenSizes = FREE) -> list
 
 
 def require_budget(problem: Problem, budget_bytes: int, scheme: str = "auto", given: GivenSizes = FREE) -> None:
-    """Raise BudgetError, which names the smallest sufficient budget, if no plan fits `budget_bytes`."""
+    """Raise BudgetError if no plan fits `budget_bytes`. The message names the smallest sufficient budget."""
     smallest = smallest_budget_bytes(problem, scheme, given)
     if budget_bytes < smallest:
         sizes = f" with {given}" if given else ""

@@ -37,8 +37,8 @@ class FieldPlan:
 
 @dataclass(frozen=True)
 class Operand:
-    """A value that a stage reads: the newest value of a field, or with `age` 1 its previous value. If `beside` is true,
-    the stage also reads the values of neighbouring cells."""
+    """A value that a stage reads. If `age` is 0, it is the newest value of a field. If `age` is 1, it is the previous
+    value. If `beside` is true, the stage also reads the values of neighbouring cells."""
 
     field: int
     age: int = 0
@@ -74,7 +74,8 @@ NO_DEMAND = AcquisitionDemand()
 
 @dataclass(frozen=True)
 class Problem:
-    """Fields on a grid that a run advances by `steps` steps. A level is one stage of a step.
+    """Describes a run for planning: fields on a grid, which the run advances by `steps` steps. A level is one stage of
+    a step.
 
     `shape` is (nz, ny, nx) in cells, and `radii` is the radius of the stencil along the same axes. The distance between
     rows is `pitch_bytes`. A plane has `plane_bytes`. On disk and in memory, a plane takes `record_bytes`, which include
@@ -186,8 +187,8 @@ class Problem:
 
     @property
     def statics_z(self) -> int:
-        """The distance in planes at which updates read static fields. 0 if updates read static fields only at the
-        updated cell."""
+        """The distance in planes at which updates read static fields. The distance is 0 if updates read static fields
+        only at the updated cell."""
         operands = (operand for update in self.updates for operand in update.reads)
         is_beside = any(one.beside and self.fields[one.field].is_static for one in operands)
         return self.skew_z if is_beside else 0

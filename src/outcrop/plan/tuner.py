@@ -1,4 +1,5 @@
-"""Choose sizes: list the candidates of each scheme for the budget, predict their costs, and take the cheapest.
+"""Choose the sizes of a plan. List the candidates of each scheme for the budget, predict their costs, and take the
+candidate with the lowest cost.
 
 The tuner works in two rounds, because a measurement of the update rate takes time. The first round ranks levels and
 slabs with one assumed cache tiling. The second round measures the update rates of the best candidates with several

@@ -68,7 +68,8 @@ MIN_PERIODS = 4
 
 
 def validate(plan: Plan, budget_bytes: int | None = None) -> None:
-    """Raise IllegalPlan unless all passes are legal, perform all steps together, and stay within the budget."""
+    """Raise IllegalPlan if a pass is not legal, if the passes together do not perform all steps, or if the plan exceeds
+    the budget."""
     problem = plan.problem
     if sum(one.levels for one in plan.passes) != problem.levels:
         raise IllegalPlan(f"passes advance {sum(p.levels for p in plan.passes)} levels, not {problem.levels}")
@@ -174,8 +175,8 @@ class _Repeats:
         return times * series.length
 
     def _series_from(self, index: int) -> _Series:
-        """Return the longest series of repetitions that begins with the Update number `index`. Its first period ends
-        before the next Update. All actions of the series belong to one block."""
+        """Return the longest series of repetitions that begins with the Update number `index`. The first period of the
+        series ends before the next Update. All actions of the series belong to one block."""
         actions = self._proof.actions
         length = 1
         while index + length < len(actions) and isinstance(actions[index + length], Read | Copy | Write):

@@ -237,7 +237,7 @@ def read_text(path: Path, what: str, max_bytes: int = MAX_TEXT_BYTES) -> str:
     read or is not a regular file. Other kinds of files are refused, because a read of a device or FIFO may never
     end."""
     try:
-        # check before the file is opened, because opening has an effect on some devices
+        # check the kind before the file is opened, because some devices react when they are opened
         if not stat.S_ISREG(os.stat(path).st_mode):
             raise InputError(f"{what} is no regular file; name a TOML file")
         with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:

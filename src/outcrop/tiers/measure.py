@@ -71,7 +71,7 @@ ASSUMED = StorageRates(1e9, 1e9, 1e9, 0.01, "assumed")
 def measure_memory(nodes: tuple[int, ...], free_bytes: int) -> Figures:
     """Measure the memory of these nodes. If `nodes` is empty, measure the memory near the threads.
 
-    Raises InputError if too little memory is free, or if the system does not allow a choice of nodes.
+    Raises InputError if too little memory is free, or if the system does not allow this process to choose nodes.
     """
     array_bytes = min(CACHES * last_level_bytes(), free_bytes // 4 // ARRAYS)
     if array_bytes < MIN_ARRAY_BYTES:
@@ -246,7 +246,8 @@ def _key(folder: Path, io: str) -> str:
 
 
 def measure_device(folder: Path, io: str) -> StorageRates:
-    """Measure reads, writes, and both at the same time. This takes a few seconds and up to 1 GiB of scratch space."""
+    """Measure reads, writes, and both at the same time. The measurement takes a few seconds and up to 1 GiB of scratch
+    space."""
     records = min(SCRATCH_RECORDS, shutil.disk_usage(folder).free // 4 // RECORD_BYTES)
     if records < 2 * RING_RECORDS:
         return ASSUMED

@@ -131,14 +131,15 @@ class Mount:
 
 
 def all_mounts() -> list[Mount]:
-    """Return all visible mounts, in the order of the kernel. If several mounts are at one place, only the last of them
-    is visible."""
+    """Return all visible mounts, in the order in which the kernel lists them. If several mounts are at the same place,
+    only the last of these mounts is visible."""
     return list(_parse_all(read(PROC / "self" / "mountinfo")))
 
 
 @lru_cache(maxsize=1)
 def _parse_all(text: str) -> tuple[Mount, ...]:
-    """Parse a text once and cache the result, because callers ask for the mounts often and mounts seldom change."""
+    """Parse a text, and cache the result for later calls with the same text. Callers ask for the mounts often, but
+    mounts seldom change."""
     found = filter(None, map(_parse, text.split("\n")))
     return tuple({mount.point: mount for mount in found}.values())
 
@@ -270,7 +271,7 @@ def name_of(mount: Mount) -> str:
 
 def writable_directory(mount: Mount, wanted: Sequence[Path] = ()) -> Path | None:
     """Return a folder on the mount in which this user may create files: one of `wanted`, or a usual place. Return None
-    if none is found."""
+    if the mount has no such folder."""
     for folder in (*wanted, *_usual_places(mount)):
         if device_of(folder) == mount.device and is_folder(folder) and os.access(folder, os.W_OK | os.X_OK):
             return folder.resolve()

@@ -41,8 +41,8 @@ def find_tiers(
 
     If one of `directories` is on a file system, the tier uses this directory, or its closest parent that exists.
     `declared` is a file with the user's tiers. If `measure` is true, unknown figures are measured. If `refresh` is
-    true, cached figures count as unknown. `progress` is called with a text before each measurement. Raises InputError
-    for directories and files that cannot be used.
+    true, cached figures are not used, so they are measured again. `progress` is called with a text before each
+    measurement. Raises InputError for directories and files that cannot be used.
     """
     directories = [nearest_existing(folder) for folder in directories]
     for folder in directories:
@@ -124,8 +124,8 @@ def _key(tier: Tier) -> str:
 
 
 def tiers_holding(path: Path, tiers: Sequence[Tier]) -> list[Tier]:
-    """Return the tiers on the file system of an existing path. Tiers that are declared for a parent folder come first,
-    with the innermost folder before outer folders."""
+    """Return the tiers on the file system of an existing path. Tiers that are declared for a parent folder of the path
+    come first. Of these tiers, those for inner folders come before those for outer folders."""
     device = device_of(path)
     if device is None:
         return []

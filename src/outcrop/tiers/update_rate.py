@@ -108,7 +108,7 @@ class UpdateRateMeter:
 
     def _settle(self, meter: _core.UpdateMeter, sizes: Sizes) -> None:
         """Repeat measurements until the rate no longer grows. Newly allocated memory is slow for a while, on virtual
-        machines for seconds. So the first measured rate can be too low."""
+        machines for seconds. For this reason, the first measured rate can be too low."""
         end = time.perf_counter() + MAX_SETTLE_SECONDS
         before, now = 0.0, self._measure(meter, sizes)
         while now > SETTLED * before and time.perf_counter() < end:

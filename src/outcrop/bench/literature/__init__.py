@@ -1,1 +1,1 @@
-"""Benchmarks that repeat published measurements and add Outcrop's schemes. The benchmarks are `ladder` and `table2`."""
+"""The benchmarks `ladder` and `table2`. They repeat published measurements, and also measure Outcrop's own schemes."""

@@ -96,8 +96,8 @@ def bench(
 
 @dataclass
 class Bar:
-    """A bar of the ladder: one column, in core or out of core. The column computes `steps` steps with `budget_bytes` of
-    memory.
+    """A bar of the ladder: one column, in core or out of core. The program of this column computes `steps` steps with
+    `budget_bytes` of memory.
 
     `runs` are the measurements of `steps` steps, or of fewer steps if `is_scaled` is true. If the list is empty,
     `problem` gives the reason. The last measurement took `wall_seconds`.
@@ -244,7 +244,7 @@ class _Ladder:
 
 
 def same_bits(bars: list[Bar]) -> bool:
-    """Return True if all runs that computed all steps ended with the same grid."""
+    """Return True if all unscaled runs have the same final grid. A run is unscaled if it computed all steps."""
     digests = {run.measured.digest for bar in bars for run in bar.runs if run.measured.steps == bar.steps}
     return len(digests) <= 1
 

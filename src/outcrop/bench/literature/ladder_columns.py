@@ -275,7 +275,7 @@ class LimitedRun:
 
 
 def run_job(job: ColumnJob, directory: Path, limit_bytes: int, may_swap: bool, max_seconds: float) -> LimitedRun:
-    """Do `job` in a separate process, with a new folder in `directory`. Raises StorageError if the process fails, is
+    """Run `job` in a separate process, with a new folder in `directory`. Raises StorageError if the process fails, is
     killed or takes longer than `max_seconds`."""
     with tempfile.TemporaryDirectory(prefix="outcrop-ladder-", dir=directory) as folder:
         text = json.dumps(asdict(replace(job, directory=folder)))

@@ -54,12 +54,12 @@ nx)."""
 
 
 def in_memory(problem: Problem, padded: bool) -> Problem:
-    """Return `problem` with the layout of arrays in memory. In this layout, planes are contiguous and have no
-    checksums.
+    """Return a copy of `problem` that has the layout of arrays in memory. In this layout, planes are contiguous and
+    have no checksums.
 
     If `padded` is true, the distance between rows is an odd number of cache lines. The distance between planes is an
-    odd number of pages plus PLANE_LINES cache lines. Then neighbouring rows and planes do not compete for the same sets
-    of a cache or a translation buffer.
+    odd number of pages plus PLANE_LINES cache lines. With these distances, neighbouring rows and planes do not compete
+    for the same sets of a cache or a translation buffer.
     """
     _, ny, nx = problem.shape
     pitch = round_up(nx * problem.item_bytes, VECTOR_BYTES)
@@ -99,8 +99,8 @@ def make_plan(problem: Problem, sizes: Sizes, machine: Machine, rate: UpdateRate
     """Return the plan of a problem that `in_memory` has returned. Each pass has `sizes.levels` levels. The last pass
     may have fewer levels.
 
-    The prediction contains only the seconds of updates. Its bytes are 0, because the number of pages that the system
-    moves is unknown.
+    The prediction contains only the seconds of updates. The predicted bytes are 0, because the number of pages that the
+    system moves is unknown.
     """
     full, rest = divmod(problem.steps, sizes.levels)
     passes = [make_pass(problem, sizes.levels, sizes)] * full if full else []
@@ -119,7 +119,7 @@ class ArrayMemory:
 
     @staticmethod
     def plain(size_bytes: int) -> ArrayMemory:
-        """Allocate plain memory, which the system may swap out. Raises InputError if the machine has not enough
+        """Allocate plain memory, which the system may swap out. Raises InputError if the machine does not have enough
         memory."""
         return ArrayMemory(_core.aligned_array(size_bytes))
 

@@ -334,7 +334,8 @@ def _max_blocks(problem: Problem, axis: int, bt: int) -> int:
 
 
 def _words(problem: Problem, bt: int, bx: int, bz: int) -> float:
-    """Return how many words are moved for each cell of the grid. `bx` or `bz` is 0 if its axis is not cut."""
+    """Return how many words are moved for each cell of the grid. If the x axis is not cut, `bx` is 0. If the z axis is
+    not cut, `bz` is 0."""
     beside_z = 4 * problem.radius_z * bt / bz if bz else 0.0
     beside_x = 4 * problem.radii[2] * bt / bx if bx else 0.0
     return -(-problem.steps // bt) * (2 + beside_z + beside_x)

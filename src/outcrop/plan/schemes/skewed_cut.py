@@ -60,7 +60,7 @@ class SkewedCut:
         below, the reach or rim above, and the rounding to groups."""
         if self.count == 1:
             return self.extent
-        if self.count == 2:  # the first block has no fringe below, and the second block ends with the grid
+        if self.count == 2:  # with two blocks, the first has no fringe below, and the second ends with the grid
             return max(end - first for first, end in (block.frame() for block in self.blocks))
         size = self.starts[2] - self.starts[1]  # the first block may have more cells, because it has no fringe below
         cells = size + self.reach * self.levels + max(self.reach, self.starts[0]) + 2 * (self.group - 1)

@@ -1,4 +1,5 @@
-"""Stream the grid once per pass. Update all levels of a slab of the skewed coordinate zeta = z + r(level-1).
+"""The wavefront scheme. In each pass, the grid is streamed once, slab by slab. Slabs are ranges of the skewed
+coordinate zeta = z + r(level-1), and all levels of a slab are updated together.
 
     level
       L  |    \\  slab s-1 \\  slab s  \\              In zeta the slabs are rectangles: a slab reads only cells of
@@ -151,8 +152,8 @@ def linked(problem: Problem, levels: int, slab: int) -> bool:
 
 
 class _Stream:
-    """The actions of one block for all planes. If `is_linked` is true, planes of this block and of the next block can
-    be in a ring at the same time. If `keeps_statics` is true, the first block reads the static fields for all
+    """Makes the actions of one block, for all planes. If `is_linked` is true, planes of this block and of the next
+    block can be in a ring at the same time. If `keeps_statics` is true, the first block reads the static fields for all
     blocks."""
 
     def __init__(self, problem: Problem, levels: int, block: SkewedBlock, is_linked: bool, keeps_statics: bool) -> None:

@@ -1,4 +1,4 @@
-"""The common parts of the schemes that divide the grid into blocks along all axes."""
+"""Functions for all schemes that divide the grid into blocks along all axes."""
 
 from __future__ import annotations
 
