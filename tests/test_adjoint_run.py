@@ -128,6 +128,31 @@ def test_a_point_source_under_an_adjoint_is_what_a_finite_difference_says(tmp_pa
     assert (misfit(values + change) - misfit(values - change)) / 2e-3 == pytest.approx(gradient[5], rel=1e-8)
 
 
+def test_devitos_equations_have_an_adjoint(tmp_path: Path) -> None:
+    """Runs a wave equation of Devito, with its source and its receivers, forward and backward."""
+    devito = pytest.importorskip("devito")
+    grid = devito.Grid(shape=(16, 15, 14), extent=(150.0, 140.0, 130.0))
+    u = devito.TimeFunction(name="u", grid=grid, time_order=2, space_order=4)
+    m = devito.Function(name="m", grid=grid, space_order=4)
+    m.data[:] = 0.25 + 0.1 * np.random.default_rng(0).random(grid.shape)
+    source = devito.SparseTimeFunction(name="src", grid=grid, npoint=1, nt=20)
+    source.coordinates.data[:] = [[80.0, 70.0, 60.0]]
+    receiver = devito.SparseTimeFunction(name="rec", grid=grid, npoint=2, nt=20)
+    receiver.coordinates.data[:] = [[60.0, 50.0, 80.0], [90.0, 70.0, 45.0]]
+    step = grid.time_dim.spacing
+    equations = [
+        devito.Eq(u.forward, devito.solve(m * u.dt2 - u.laplace, u.forward)),
+        source.inject(field=u.forward, expr=source * step**2 / m),
+        receiver.interpolate(expr=u),
+    ]
+    sim = oc.Simulation(equations, dt=1.5, directory=tmp_path / "run.oc", memory="64MiB")
+    sim.run(18, progress="none")
+    assert oc.dot_test(sim) < 1e-6
+    adjoint = sim.adjoint({"u": np.ones((16, 15, 14))}, ["u"])
+    adjoint.run(progress="none")
+    assert adjoint.gradients["u"][...].any()
+
+
 def test_a_speed_of_zero_is_no_factor(tmp_path: Path) -> None:
     """Checks that the adjoint of a wave equation is right where the speed is 0, by which nothing can be divided."""
     speed = np.ones((14, 13, 17))

@@ -396,7 +396,7 @@ def _last_adjoint(
                 block[z - z0, y, x] += block.dtype.type(one.weights[point, corner] * row[point])
         if name in adjoint.scales:
             factor = forward.factor(adjoint, name, lambda static: forward.planes(static)(z0, z1).astype(np.float64))
-            block = np.where(block == 0, 0, block * factor).astype(block.dtype)
+            np.multiply(block, factor, out=block, where=block != 0, casting="same_kind")  # 1/m is infinite in padding
         return block
 
     return give
