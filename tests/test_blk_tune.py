@@ -1,7 +1,7 @@
 """Check the comparison with the paper of Midorikawa and Tan. Our implementation of Blk-Tune gives Table II of the
 paper.
 
-The traffic of our schemes equals the formulas of the literature."""
+The traffic of our schemes equals the results of the published formulas."""
 
 import json
 from pathlib import Path

@@ -213,7 +213,8 @@ def test_an_open_run_may_be_given_other_sizes(tmp_path: Path, capsys: pytest.Cap
 
 
 def test_plan_says_what_was_given(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Checks that the explanation and the JSON mark given sizes as given, not as chosen."""
+    """Checks that the explanation and the JSON say which sizes the user has given. These sizes must not be shown as
+    chosen by the tuner."""
     target = tmp_path / "plan.json"
     words = ["--by", "16", "--bt", "4", "--explain", "--json", str(target)]
     assert call(["plan", "heat13", *HERE, "-d", str(tmp_path / "run.oc"), *words]) == 0

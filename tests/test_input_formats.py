@@ -32,7 +32,7 @@ from saves import (
 def test_every_format_gives_back_what_was_written(
     tmp_path: Path, save: Callable[[Path, np.ndarray], str], array: np.ndarray
 ) -> None:
-    """Checks files with one to three axes. They are read in groups of any number of planes. The cache may be much
+    """Checks files with one to three axes. The files are read in groups of any number of planes. The cache may be much
     smaller than the file."""
     text = save(tmp_path, array)
     for group, cache_bytes in [(1, 300), (3, 1 << 20), (11, 1)]:

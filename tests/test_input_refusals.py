@@ -94,7 +94,8 @@ def test_a_package_that_is_not_installed_is_named(
 def test_without_a_reader_of_hdf5_the_message_says_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Checks the error if no reader for NetCDF is installed. xarray alone can read neither version of NetCDF."""
+    """Checks the error if no reader for NetCDF is installed. Without such a reader, xarray can read neither version of
+    NetCDF."""
     text = save_netcdf(tmp_path, VOLUME)
     classic = tmp_path / "classic.nc"
     classic.write_bytes(b"CDF\x01" + bytes(28))

@@ -1,4 +1,5 @@
-"""Check the oracle, which defines correct results, against hand-written NumPy and mathematical laws."""
+"""Check the oracle, which defines correct results. The tests compare it with hand-written NumPy code and with
+mathematical laws."""
 
 import numpy as np
 import pytest

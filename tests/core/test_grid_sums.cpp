@@ -19,7 +19,7 @@ ExactSum sum_of(const std::vector<double> &values) {
   return sum;
 }
 
-// Returns numbers of every size and sign, subnormal numbers included.
+// Returns numbers of every size and of both signs, including subnormal numbers.
 std::vector<double> wild_numbers(std::size_t count) {
   std::mt19937_64 random(3);
   std::vector<double> values;

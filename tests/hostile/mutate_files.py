@@ -268,7 +268,7 @@ def mutate_npz(rng: random.Random, path: Path, world: Path) -> str:
             header = b"{'descr': '<f8', 'fortran_order': False, 'shape': (250000000,), }"
             with archive_file.open(f"{name}.npy", "w", force_zip64=True) as entry:
                 entry.write(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header)
-                for _ in range(128):  # these 128 MiB are compressed to a few kilobytes
+                for _ in range(128):  # these 128 MiB of zeros become a few kilobytes
                     entry.write(bytes(1 << 20))
         return f"{name} a compressed bomb"
     return told

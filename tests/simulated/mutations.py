@@ -25,7 +25,8 @@ from simulated.array_histories import SimulatedSlotFile
 
 @contextlib.contextmanager
 def no_flush_before_rename() -> Iterator[None]:
-    """Do not flush a new file before it is renamed. After a power cut, the name may exist without the content."""
+    """The bug: a new file is not flushed before it is renamed. After a power cut, the name may exist without the
+    content."""
     create = Directory.create
 
     def unflushed(self: Directory, name: str, *parts: Any, size: int = 0, flush: bool = False) -> None:
@@ -37,7 +38,7 @@ def no_flush_before_rename() -> Iterator[None]:
 
 @contextlib.contextmanager
 def flush_of_the_wrong_file() -> Iterator[None]:
-    """After rows are appended to a file of records, flush the folder instead of the file."""
+    """The bug: after rows are appended to a file of records, the folder is flushed instead of the file."""
 
     def write(self: Directory, name: str, offset: int, content: Any) -> None:
         with self.opened(name, os.O_RDWR) as handle:
@@ -50,7 +51,7 @@ def flush_of_the_wrong_file() -> Iterator[None]:
 
 @contextlib.contextmanager
 def cleanup_without_the_lock() -> Iterator[None]:
-    """If the start of a run is refused, let it remove files that belong to another process."""
+    """The bug: if the start of a run is refused, it removes files that belong to another process."""
     held = creation.hold_directories
 
     @contextlib.contextmanager
@@ -70,7 +71,7 @@ def cleanup_without_the_lock() -> Iterator[None]:
 
 @contextlib.contextmanager
 def overwrite_of_the_current_turn() -> Iterator[None]:
-    """Write the next generation over the committed generation."""
+    """The bug: the next generation is written over the committed generation."""
     target_planes = State.target_planes
 
     def current_planes(self: State, name: str, turn: int, io: str = "auto") -> Planes:
@@ -84,7 +85,7 @@ def overwrite_of_the_current_turn() -> Iterator[None]:
 
 @contextlib.contextmanager
 def record_before_data() -> Iterator[None]:
-    """Write the manifest of the new generation before the planes are flushed."""
+    """The bug: the manifest of the new generation is written before the planes are flushed."""
     late: dict[int, list[tuple[str, int]]] = {}
     target_planes, store = State.target_planes, State._store
 
@@ -114,14 +115,14 @@ def record_before_data() -> Iterator[None]:
 
 @contextlib.contextmanager
 def tiles_flushed_by_another_file() -> Iterator[None]:
-    """Do not flush the file of tiles before a commit. Only the record of the commit is flushed."""
+    """The bug: the file of tiles is not flushed before a commit. Only the record of the commit is flushed."""
     with patch.object(SimulatedSlotFile, "flush", lambda self: None):
         yield
 
 
 @contextlib.contextmanager
 def array_cleaned_without_the_lock() -> Iterator[None]:
-    """If a process cannot lock an array, let it remove the files of another process."""
+    """The bug: a process that cannot lock an array removes the files of another process."""
     hold = Directory.hold
 
     def careless(self: Directory, shared: bool = False) -> int:
@@ -137,14 +138,14 @@ def array_cleaned_without_the_lock() -> Iterator[None]:
 
 @contextlib.contextmanager
 def overwrite_of_the_current_slot() -> Iterator[None]:
-    """Write new tiles over the tiles of the last commit."""
+    """The bug: new tiles are written over the tiles of the last commit."""
     with patch.object(SimulatedSlotFile, "free_slot", lambda self, slot: slot if self._last else 1 - slot):
         yield
 
 
 @contextlib.contextmanager
 def record_before_tiles() -> Iterator[None]:
-    """Write the record of the new commit before the tiles are flushed."""
+    """The bug: the record of the new commit is written before the tiles are flushed."""
     flush, accept = SimulatedSlotFile.flush, SimulatedSlotFile.accept
 
     def accepted(self: SimulatedSlotFile) -> None:

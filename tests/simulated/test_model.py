@@ -236,7 +236,7 @@ def names_of(system: SimulatedSystem) -> set[str]:
 
 
 def interleaved(seed: int) -> list[int]:
-    """Run three processes, and return for each call the number of the process that made it."""
+    """Run three processes. Return a list with the number of the process that made each call."""
     system = SimulatedSystem(Chance(seed))
     order: list[int] = []
 

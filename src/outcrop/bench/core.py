@@ -3,7 +3,7 @@
 The benchmark measures four rates for float32 and for float64, on one grid, with the same generated kernel:
 
     `kernel`   All data are in the second-level cache. This rate is the limit of the arithmetic.
-    `(a)`      In memory: plain sweeps with the best blocking in y.
+    `(a)`      In memory: plain sweeps with the best size of blocks in y.
     `(b)`      In memory: temporal blocking for the cache. The window holds the whole grid. Only the updates are timed.
     `(c)`      Out of core: whole runs with all reads, waits, flushes and commits. The budgets are shares of the size of
                both arrays.

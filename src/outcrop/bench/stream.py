@@ -53,9 +53,9 @@ def bench(
     """Run the benchmark on all ranks. The first rank prints the figures and returns them as plain data. All other ranks
     print and return nothing.
 
-    The arrays are in files without names on `tier`, by default in `directory`. The files disappear when the process
-    ends. `threads` is the number of threads of each rank. Raises InputError if the tier does not exist or does not have
-    enough room. Raises StorageError if a file cannot be made or flushed.
+    The arrays are in unnamed files on `tier`. If no tier is given, these files are in `directory`. The files disappear
+    when the process ends. `threads` is the number of threads of each rank. Raises InputError if the tier does not exist
+    or does not have enough room. Raises StorageError if a file cannot be made or flushed.
     """
     with all_ranks() as ranks:
         place, thread_count = find_tier(directory, tier), threads or threads_of_rank(ranks)

@@ -349,7 +349,8 @@ def _seen(first: int, end: int, reach: int, extent: int, is_periodic: bool) -> R
 
 
 def areas_of(problem: Problem, region: UpdateRegion, levels: int) -> list[Rectangle | None]:
-    """Return the area of a plane that each level updates, or None for a level that updates no cells."""
+    """Return a list with the area of a plane that each level updates. The entry of a level that updates no cells is
+    None."""
     bounds = region.y_low, region.y_high, region.x_low, region.x_high
     flat = all(bound.slope == 0 for bound in bounds)
     found = [_area_at(problem, bounds, level) for level in range(1, 2 if flat else levels + 1)]

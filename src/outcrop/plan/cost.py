@@ -1,4 +1,5 @@
-"""Predict the cost of a plan. Bytes and memory are exact. Seconds come from a simulated time line.
+"""Predict the cost of a plan. The predicted bytes and the predicted memory are exact. The predicted seconds come from a
+simulated time line.
 
 One thread executes the actions of a pass in order. It starts transfers, but does not wait until they end. So reads and
 writes are in progress while the thread updates cells. Only an update waits, for the planes that it reads:

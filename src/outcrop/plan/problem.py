@@ -217,7 +217,7 @@ class Problem:
 
     @property
     def single(self) -> bool:
-        """True if the problem is plain and only one field is updated."""
+        """True if `plain` is true and only one field is updated."""
         return self.plain and self.state_arrays == 1
 
     @property

@@ -145,7 +145,8 @@ def free_node_bytes(node: int) -> int | None:
 
 
 def free_disk_bytes(folder: Path) -> int:
-    """Return the bytes that this user may still write in a folder, or in its nearest parent that exists."""
+    """Return the bytes that this user may still write in a folder. If the folder does not exist, its nearest existing
+    parent is used."""
     space = os.statvfs(nearest_existing(folder))
     return space.f_bavail * space.f_frsize
 

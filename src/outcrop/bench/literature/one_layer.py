@@ -74,7 +74,7 @@ def in_memory(problem: Problem, padded: bool) -> Problem:
 
 
 def window(problem: Problem) -> Window:
-    """Return the window that holds both arrays. `problem` comes from `in_memory`."""
+    """Return the window that holds both arrays. `problem` must be a result of `in_memory`."""
     return make_window(problem, (problem.planes,) * 3, problem.record_bytes)
 
 

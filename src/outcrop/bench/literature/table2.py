@@ -20,7 +20,7 @@ the sizes that move the fewest bytes between flash and memory. The blocks must f
 not published their search. The following rules are published, or follow from their Table II (7-point, fp64, 1000 steps,
 128 GiB):
 
-    `passes`   There are p trips over the grid, each with bt = ceil(steps / p) steps.
+    `passes`   A run has p passes over the grid. Each pass has bt = ceil(steps / p) steps.
     `blocks`   Rows are whole (bx = nx) if any block with whole rows fits. The ky blocks in y have by = ceil((ny + 2r) /
                ky). The kz blocks in z are skewed, so together they cover nz + r bt planes: bz = ceil((nz + r bt) / kz),
                rounded up to 96 planes.

@@ -291,8 +291,9 @@ def volume(problem: Problem, sizes: Sizes) -> Volume:
 
 
 def levels_worth_trying(problem: Problem) -> Iterator[int]:
-    """Return numbers of levels of a pass. Each number is the smallest one that completes the run in a certain number of
-    passes (1, 2, and so on). The number of steps of a pass is even, because this saves memory."""
+    """Return a list of numbers of levels. The first is the smallest number with which one pass completes the run, the
+    second the smallest number with which two passes complete the run, and so on. The number of steps of a pass is even,
+    because this saves memory."""
     return (problem.stages * steps for steps in _steps_worth_trying(problem.steps))
 
 
