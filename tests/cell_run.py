@@ -22,7 +22,7 @@ from outcrop.plan.problem import Operand, Problem, versions
 Levels = NDArray[np.int16]
 NOTHING = -9
 RIM = 9999
-"""The number that stands for a cell of the rim. A rim cell is correct at every level."""
+"""The number that means a cell of the rim. A rim cell is correct at every level."""
 BEFORE = -1
 """The level of the previous value of a cell at the start of a pass."""
 

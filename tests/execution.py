@@ -33,7 +33,7 @@ from strategies import MACHINE
 Cells = NDArray[np.floating]
 SHARD_PLANES = 7
 BACKENDS = [name for name, reason in _core.probe().items() if not reason and name != "memory"]
-"""The backends that this machine has and that store bytes in files."""
+"""The backends that work on this machine and store bytes in files."""
 
 
 def array_names(stencil: Stencil) -> tuple[list[str], list[str]]:

@@ -39,7 +39,7 @@ USERS = {
     "wide": lambda: lopsided("wide", (1, 2, -4), (0, -1, 4)),
     "alone": lambda: lopsided("alone"),
 }
-"""Stencils as users write them: one field, with a different reach along each axis."""
+"""Stencils as users write them. They have one field, and a different radius along each axis."""
 
 MACHINE = Machine(
     threads=2,

@@ -55,7 +55,7 @@ RIGHT: dict[str, tuple[object, ...]] = {
     "steps": (0, 2, 2**31, 2**62),
     "array": (None,),
 }
-"""Values of the lists above that are valid for a field."""
+"""Values that are in the lists of wrong values, but are valid for a field."""
 
 
 @pytest.mark.parametrize("name", FIELDS)

@@ -137,7 +137,7 @@ def test_memory_of_another_machine_is_only_planned_for(tmp_path: Path, monkeypat
 
 KIB = 1 << 10
 MEMINFO = "MemTotal: 25165824 kB\nMemFree: 20971520 kB\nMemAvailable: 16777216 kB\n"
-"""A machine with 24 GiB, 16 GiB of which are available."""
+"""/proc/meminfo of a machine with 24 GiB of memory, of which 16 GiB are available."""
 
 
 def node_file(total_gib: object, free_gib: int) -> str:

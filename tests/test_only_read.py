@@ -35,7 +35,7 @@ def machine(bytes_per_second: float) -> Machine:
 
 
 SLOW, LATE, FAST = machine(2e7), machine(5e8), machine(5e9)
-"""FAST never delays a run."""
+"""Transfers of the machine FAST never delay a run."""
 
 
 def problem_of(stencil: str, steps: int = 100) -> Problem:

@@ -87,7 +87,7 @@ INDEXING = (KeyError, IndexError, ValueError)
 """Exceptions of Python and NumPy for an impossible index of a mapping, sequence or array."""
 
 SETTING = (*INDEXING, TypeError, OverflowError, RuntimeError)
-"""Exceptions of NumPy for a value that is no number. `Odd` itself raises the last one."""
+"""Exceptions of NumPy for a value that is not a number. The class `Odd` itself raises the last of these exceptions."""
 
 
 def base_simulation(world: World) -> Arguments:
@@ -258,7 +258,7 @@ WORDS = {
     "machine": ["/dev/zero", "fifo", "loop"], "tiers": [[], [None], "dram"], "capacities": [{"dram": -1}, {"no": 1},
     {"dram": "x"}],
 }  # fmt: skip
-"""Values that make no sense, or almost none, for parameters of these names."""
+"""Values that are wrong, or almost always wrong, for parameters with these names."""
 
 
 def make(rng: random.Random, world: World) -> Case:

@@ -18,7 +18,7 @@ from .mutate_json import mutate_json
 from .world import make_socket, remove
 
 READ_BYTES_MOST = 1 << 24
-"""Only files that a case has extended are longer than this."""
+"""The size above which a file is not read. Only files that a case has extended are larger."""
 
 
 def files_of(folder: Path, *tops: str) -> list[Path]:

@@ -30,7 +30,7 @@ BASES = {
     ("agg", "merge"): "no.index merged",
     ("agg", "bench"): "--ranks 1 --size 4KiB --turns 1 --ways posix --workload s3d --durable no",
 }
-"""Arguments with which each command works."""
+"""For each command, arguments with which the command works."""
 
 SLOW = {("bench",): 0.1, ("agg", "bench"): 0.05, ("tiers",): 0.3, ("agg", "machine"): 0.3}
 """Commands that are tried less often, because valid arguments start a measurement."""
@@ -84,7 +84,7 @@ WORDS = {
     "--machine": ["crest6", "crest7", "../crest6", "fifo", "/dev/zero", "loop", "unreadable", "link-to-home",
     "x" * 300],
 }  # fmt: skip
-"""Values that make no sense, or almost none, for one option."""
+"""For each option, values that are wrong or almost always wrong."""
 
 PLACES = ["", ".", "..", "/", "../new.oc", "../run.oc", "../run2.oc", "fifo", "socket", "loop", "link-to-home",
     "link-to-file",

@@ -46,7 +46,7 @@ GENERATORS: dict[str, Make] = {
     "meanwhile": meanwhile.make,
 }
 SHARES = {"directories": 20, "options": 16, "calls": 16, "inputs": 8, "caches": 2, "meanwhile": 2}
-"""The shares of the generators in all cases. A generator that is missing here has share 4."""
+"""The shares of the generators in all cases. A generator that is not in this dictionary has the share 4."""
 
 TEMPLATES = {
     **world_templates,

@@ -14,7 +14,7 @@ from random import Random
 from typing import Any
 
 CALLS_MOST = 100_000
-"""A process that makes more calls is in an endless loop."""
+"""If a process makes more system calls than this number, it is in an endless loop."""
 
 
 class Killed(BaseException):

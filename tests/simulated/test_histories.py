@@ -19,7 +19,8 @@ from strategies import SOAK
 COUNTS = {"runs": 600, "arrays": 1200}
 FIRST = secrets.randbelow(1 << 40) if "OUTCROP_SOAK" in os.environ else 0
 TO_FIND_MUTATIONS = 300
-"""Histories within which a bug must be found. The code as it is has none over these either: they are among COUNTS."""
+"""The number of histories within which each bug must be found. The correct code passes the same histories, because they
+are among COUNTS."""
 
 Mutation = Callable[[], AbstractContextManager[None]]
 

@@ -33,7 +33,7 @@ from outcrop.tiers import discover
 from outcrop.units import format_bytes, format_rate
 
 SHARES = (0.25, 0.0625, 0.0156)
-"""The memory budgets of (c), as shares of both arrays."""
+"""The memory budgets of (c), as shares of the size of both arrays."""
 MAX_CHECKSUM_SHARE = 0.03
 MAX_PREDICTION_ERROR = 0.15
 
@@ -49,7 +49,8 @@ class CoreScale:
     kernel_repeats: int
     sweep_planes: int
     settle_seconds: float
-    """The pause after a run that held the whole grid. Virtual machines need some time to return the memory."""
+    """The pause after a run that held the whole grid. A virtual machine needs some time to give the memory of such a
+    run back to its host."""
     shares: tuple[float, ...] = SHARES
 
 

@@ -54,10 +54,10 @@ if TYPE_CHECKING:
 
 PARTS = ("sizes", "depths", "cached", "raw", "beyond")
 IN_FLIGHT_BYTES, MAX_DEPTH = 32 << 20, 64
-"""The bytes in flight are the same as in runs, but there are at most MAX_DEPTH requests."""
+"""The number of bytes in flight is the same as in runs, but at most MAX_DEPTH requests are in flight."""
 RECORD_BYTES = 1 << 20
 BEYOND_INTERFACES = ("buffered", "mmap", "load/store")
-"""Interfaces through the page cache. They are compared with the best interface that bypasses the page cache."""
+"""The interfaces that use the page cache. They are compared with the best interface that bypasses the page cache."""
 SPACE_FACTOR = 1.1
 """The free space that is needed, as a multiple of the size of the file."""
 
@@ -247,8 +247,8 @@ class _Parts:
 
 MIN_DEVICE_BYTES = 1 << 20
 DEVICE_END_BYTES = 4 << 20
-"""The bytes that are cleared at both ends of a written device. Otherwise a program may take the noise there for known
-content."""
+"""The number of bytes that are cleared at each end of a device after writes. Otherwise, another program may mistake the
+random bytes for content of a known kind."""
 
 
 @contextmanager

@@ -45,8 +45,8 @@ pwrite, and `load/store` uses a mapped file. Both use one thread for each reques
 threads, as runs with --io mmap do."""
 PAGE_BYTES = 4096
 REQUESTS_UNTIL_FLUSH = 16384
-"""The maximum number of random writes through the page cache. The number is limited, because the flush takes much
-longer than the writes."""
+"""The maximum number of random writes through the page cache. The number is limited, because the flush of these writes
+takes much longer than the writes."""
 
 
 def find_interface(name: str) -> Interface:
@@ -60,7 +60,7 @@ def unavailable() -> dict[str, str]:
 
 
 PATTERNS = [(write, random) for write in (False, True) for random in (False, True)]
-"""(write, random) of the four access patterns."""
+"""The four access patterns, as pairs (write, random)."""
 
 
 def pattern_of(one: Mapping[str, Any]) -> str:

@@ -42,10 +42,10 @@ kernels do not allow."""
 SOURCES = Path(__file__).parent / "handwritten"
 Array32 = NDArray[np.float32]
 ROWS = (8, 16, 32, 64)
-"""The numbers of rows in a block that are tried for sweeps."""
+"""The numbers of rows of a block that the benchmark tries for sweeps."""
 LOOPS: dict[str, tuple[float, ...]] = {"heat7": (0.0, 1.0), "acoustic8": (1.0, 1.0, 2000.0)}
-"""The stencils with a loop in `handwritten/`, and the means of their arrays: the array that is written, the newest
-values, and arrays that are only read."""
+"""The stencils with a loop in `handwritten/`, and the mean values of their arrays: first of the array that is written,
+then of the newest values, then of the read-only arrays."""
 SHARE_OF_CACHE = 0.75
 MAX_ROUNDING = 1e-5
 

@@ -38,7 +38,7 @@ from outcrop.errors import InputError, StorageError
 from outcrop.units import format_bytes
 
 MAX_REMOVALS, SECONDS_BETWEEN = 50, 0.1
-"""How often and how long to wait when a group is removed. A process that has ended may stay in its group for a
+"""The number and the length of waits when a group is removed. A process that has ended may stay in its group for a
 moment."""
 
 

@@ -47,8 +47,8 @@ SHARE = 0.0625
 SWEEP_BYTES = 400 << 20
 """The memory for plain sweeps. It is much larger than the caches."""
 DEVITO_STEPS, DEVITO_BYTES = 32, 1 << 30
-"""The maximum for a run of Devito. The time is scaled up to the whole case, because all steps and planes take equally
-long."""
+"""The maximum size of a run of Devito. The measured time is scaled up to the whole case, because all steps and all
+planes take the same time."""
 COLUMNS = ("sweeps", "in_memory", "out_of_core", "devito")
 
 # --- what is measured -------------------------------------------------------------------------------------------------
@@ -132,11 +132,13 @@ class StencilScale:
     grid_bytes: int
     repeats: int
     settle_seconds: float
-    """The pause after each repeat. Virtual machines need some time to return the memory of a whole grid."""
+    """The pause after each repeat. A virtual machine needs some time to give the memory of a whole grid back to its
+    host."""
     plane_divisor: int = 1
     max_steps: int = 1 << 30
     devito_for: tuple[str, ...] | None = None
-    """The stencils that Devito computes, too. None means all. Devito needs some seconds to compile each stencil."""
+    """The stencils that Devito also computes. None means all stencils. Devito needs some seconds to compile each
+    stencil."""
 
 
 FULL = StencilScale(grid_bytes=1 << 32, repeats=3, settle_seconds=10)

@@ -99,7 +99,7 @@ MODES = (
 # --- the tier --------------------------------------------------------------------------------------------------------
 
 SHARE_OF_FREE = 2
-"""At most half of the free bytes are used: 1/SHARE_OF_FREE."""
+"""At most 1/SHARE_OF_FREE of the free bytes is used."""
 
 
 def find_tier(directory: Path, name: str | None) -> Tier:
@@ -151,7 +151,7 @@ def check_room(tier: Tier, needed_bytes: int) -> None:
 ALIGNMENT_BYTES = 2 << 20
 PAGE_DOUBLES = 4096 // ITEM_BYTES
 PROBED_PAGES, PROBES = 8, 3
-"""The pages for each thread, and the number of repeats, when the time of individual flushes is measured."""
+"""The number of pages for each thread, and the number of repeats, in the measurement of individual flushes."""
 
 
 @dataclass(frozen=True)

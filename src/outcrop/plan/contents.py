@@ -29,8 +29,8 @@ from outcrop.plan.problem import Operand, Problem, versions
 
 Levels: TypeAlias = NDArray[np.int32]
 PlaneSpan: TypeAlias = tuple[int, int, int, int]
-"""A part of a plane: the first row, the end of its rows, the first column, the end of its columns. The numbers are
-positions in the lists of rows and columns that the text above describes."""
+"""A part of a plane: the first row, the end of the rows, the first column, the end of the columns. The numbers are
+positions in the lists of rows and columns at which actions begin or end."""
 Ranges: TypeAlias = list[tuple[int, int]]
 NOTHING = -9
 """The level of a cell that no action has filled."""

@@ -31,7 +31,8 @@ MEMORY_BYTES_PER_SECOND = 1e10
 """The rate at which cores read data that a device has just transferred. Update rates do not include this time, because
 they are measured without a device, in a window that may fit the last-level cache."""
 REQUEST_SECONDS = 1e-5
-"""The system's CPU time for the transfer of a plane or of a part of a plane. Updates wait during that time."""
+"""The system's CPU time for the transfer of a plane or of a part of a plane. Updates wait while the system uses this
+time."""
 TOGETHER_BYTES = 1 << 20
 """Transfers of short planes that are adjacent in an array are joined into transfers of at most this number of bytes."""
 

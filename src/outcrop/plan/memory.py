@@ -26,8 +26,8 @@ RINGS_IN_STEP, SHIFT_BYTES = 8, 512
 PAGE_BYTES = 4096
 MAX_SLOT_BYTES = 256 << 10
 MIN_SLOTS, SLOTS, MAX_SLOTS = 8, 64, 128
-"""Numbers of slots of the staging. If more memory is free, the staging first has more slots, up to SLOTS. Then its
-slots become larger. Then the number of slots grows again, up to MAX_SLOTS."""
+"""Numbers of slots of the staging. With more free memory, the number of slots first grows up to SLOTS. Then the slots
+become larger. Then the number of slots grows again, up to MAX_SLOTS."""
 SHARE = 8
 """Sources, receivers and snapshots may each use 1/SHARE of the memory above the smallest budget."""
 

@@ -172,7 +172,7 @@ FASTEST, FASTEST_WITH_ROOM = "the fastest", "the fastest with room"
 SLOWEST, SLOWEST_FOR_NOTHING, HIDDEN = "the slowest", "the slowest that costs nothing", "hidden behind the computing"
 
 MIN_SHOWN_SECONDS = 0.001
-"""Shorter times are shown as "less than" this time."""
+"""A time that is shorter than this time is shown as "less than" this time."""
 
 
 @dataclass(frozen=True)

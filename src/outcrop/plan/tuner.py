@@ -38,15 +38,16 @@ action by action."""
 SHORTLIST = 4
 DIAMONDS = (2, 4, 6, 8, 12, 16, 24, 32)
 TILINGS = 4
-"""The number of diamonds that are measured for given levels and slab, or fewer if fewer are useful."""
+"""The usual number of diamonds that are measured for given levels and slab. Fewer are measured if fewer are
+useful."""
 SWEEP_ROWS = (4, 8, 16, 32, 64)
 CHUNK_LEANS = 4
-"""The minimum length of a chunk, as a multiple of the skew over its whole band. At each end of a chunk, the cache
-fetches as many planes as this skew again."""
+"""The minimum length of a chunk, as a multiple of the skew over its whole band. At each end of a chunk, the cache must
+fetch additional planes. Their number is this skew."""
 SWEEP_LEAN = 16
 """The skew that is assumed for a plain sweep. It makes chunks large enough for a thread."""
 MAX_CHUNKS = 20_000
-"""The maximum number of chunks in all bands together. Their list uses memory outside the window."""
+"""The maximum number of chunks in all bands together. The list of chunks uses memory outside the window."""
 
 
 @dataclass(frozen=True)

@@ -64,7 +64,7 @@ _RingContents: TypeAlias = dict[int, list[tuple[int, int, "SlotContent | None"]]
 BEFORE = -1
 """The level of the previous values when a pass begins."""
 MIN_PERIODS = 4
-"""The minimum number of periods of a series. If there are fewer, all of them are performed."""
+"""The minimum number of periods of a series. In a shorter series, the proof performs all periods."""
 
 
 def validate(plan: Plan, budget_bytes: int | None = None) -> None:

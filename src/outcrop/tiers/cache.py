@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 MAX_BYTES = 1 << 20
 MAX_ENTRIES = 500
-"""The maximum number of entries, of about 500 bytes each. The oldest entries are dropped."""
+"""The maximum number of entries. Each entry has about 500 bytes. If the file has too many entries, the oldest are
+removed."""
 
 
 def load(name: str, figures: type[FiguresT]) -> dict[str, FiguresT]:

@@ -48,8 +48,8 @@ else:
 
 MAX_TEXT_BYTES = 256 << 10
 MAX_LINE = 1000
-"""The maximum number of characters in a line. The time to parse a line grows with the square of its length: 32 KB of
-"a.a.a." take ten seconds."""
+"""The maximum number of characters in a line. The time to parse a line grows with the square of its length. For
+example, a line of 32 KB with "a.a.a." takes ten seconds."""
 MAX_COUNT = 10**6
 MAX_SIZE = 1 << 60
 MAX_PER_SECOND = 1e18
@@ -59,7 +59,7 @@ MAX_SHOWN = 60
 
 TIERS_VARIABLE = "OUTCROP_TIERS"
 TAKEN_NAMES = ("auto", *MEMORY_KINDS)
-"""Names with another meaning, which a declared tier cannot have."""
+"""Names that already have another meaning. A declared tier cannot have such a name."""
 MAX_NAME = 64
 TIER_NAME = re.compile(rf"[A-Za-z][A-Za-z0-9_.-]{{0,{MAX_NAME - 1}}}")
 BANDWIDTHS = {key: f"{key}_bytes_per_second" for key in ("read", "write", "random_read", "random_write")}

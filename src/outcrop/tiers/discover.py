@@ -28,8 +28,8 @@ UNLIMITED = 1 << 60
 CGROUP_FILE, CGROUP_ROOT = PROC / "self" / "cgroup", SYS / "fs" / "cgroup"
 
 BINDS = ("auto", "cores", "none")
-"""Choices of when to bind threads to cores. "auto" binds them only on machines with several NUMA nodes, "cores" always,
-and "none" never."""
+"""The choices of the option for binding threads to cores. "auto" binds them only on machines with several NUMA nodes,
+"cores" always binds them, and "none" never binds them."""
 
 
 def read(path: Path) -> str:

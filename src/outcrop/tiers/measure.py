@@ -61,7 +61,8 @@ STORAGE_REPEATS, FLUSHES = 2, 5
 CACHE = "devices.json"
 SCRATCH_RECORDS, RING_RECORDS = 512, 16
 MIN_GRID_BYTES = SCRATCH_RECORDS * RECORD_BYTES // 4
-"""A device is not measured for smaller arrays, because the measurement takes longer than the run."""
+"""If the arrays are smaller than this, the device is not measured, because the measurement takes longer than the
+run."""
 WHOLE = Rectangle(0, 1, 0, RECORD_BYTES // 4 - 1024)
 """The cells of a record, without its tail."""
 ASSUMED = StorageRates(1e9, 1e9, 1e9, 0.01, "assumed")

@@ -26,7 +26,7 @@ from outcrop.tiers.tier import Figures, Tier, with_figures
 
 CACHE = "tiers.json"
 MAIN_MEMORY = ("dram", "tmpfs")
-"""Kinds of tiers that use main memory. Files of tmpfs use it, too."""
+"""Kinds of tiers that use main memory. Files of tmpfs also use main memory."""
 
 
 def find_tiers(

@@ -68,7 +68,7 @@ class Tier(Figures):
     kind: str
     """One of KINDS."""
     where: str
-    """The tier's directory. For memory, its NUMA nodes: "node 2" or "nodes 0,1"."""
+    """The directory of the tier. For memory, the NUMA nodes of the tier: "node 2" or "nodes 0,1"."""
     capacity_bytes: int
     """The size of the tier. For memory, it is at most the limit of the control group. If the user declared a quota, the
     size is at most this quota."""

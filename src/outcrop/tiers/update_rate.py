@@ -28,7 +28,7 @@ MIN_REPEATS, MAX_REPEATS = 2, 40
 """The minimum and the maximum number of slabs in a measurement, after one slab that is not counted."""
 MAX_SETTLE_SECONDS = 3.0
 SETTLED = 1.03
-"""The machine has settled when a measurement is faster than the previous measurement by at most this factor."""
+"""Measurements are repeated until a measurement is faster than the previous one by at most this factor."""
 ASSUMED_CELLS_PER_SECOND = 1e9
 EXPECTED_CELLS_PER_SECOND = 5e9
 

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 SHARE_COLUMNS = (11, 12)
-"""The columns in the figure of speed over shares of memory."""
+"""The columns in the figure that shows the speed for several shares of memory."""
 
 
 def bench(

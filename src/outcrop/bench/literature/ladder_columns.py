@@ -55,8 +55,9 @@ NAIVE_STEPS = 2
 """The number of steps of plain sweeps out of core. Each step moves both arrays through swap, so more steps only take
 longer and show nothing new."""
 PAGED_SHARE = 0.5
-"""The share of the budget for blocks if the system moves pages. The rest is for pages in transfer. Larger blocks were
-slower, in one layer by a factor of three, because pages were moved out before their last use."""
+"""The share of the budget for blocks if the system moves pages. The rest of the budget is for pages in transfer. In
+measurements, larger blocks were slower, in one layer by a factor of three, because the system moved pages out before
+their last use."""
 
 
 @dataclass(frozen=True)
@@ -112,11 +113,11 @@ def find_column(number: int) -> Column:
 # --- scale -----------------------------------------------------------------------------------------------------------
 
 IN_CORE_SHARE = 2.0
-"""The memory in core as a multiple of both arrays. In the paper, two arrays of 64 GiB in total get 128 GiB of
-memory."""
+"""The memory for columns in core, as a multiple of the size of both arrays. In the paper, two arrays of 64 GiB in total
+get 128 GiB of memory."""
 USUAL_BUDGET = "50%"
 SHARES = (1.0, 0.5, 0.25, 0.125, 0.0625, 0.03125, 0.015)
-"""The memory for the figure of relative speed, as shares of both arrays."""
+"""The memory for the figure of relative speed, as shares of the size of both arrays."""
 SWAP_SPARE_BYTES = 256 << 20
 MIN_PLANES = 64
 
@@ -212,7 +213,7 @@ COMPONENTS = ("update", "read_wait", "write_wait", "copy", "checksum", "commit")
 """The kinds of work of the thread that executes a plan. In one layer, the time of updates includes the time in which
 the system moves pages."""
 CHUNK_PLANES = 16
-"""The number of planes that are filled, or added to the digest, at once."""
+"""The number of planes that are processed together when arrays are filled or a digest is computed."""
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,6 @@ from outcrop.plan.schemes.literature import LITERATURE
 from outcrop.plan.schemes.scheme import Scheme
 
 SCHEMES: dict[str, Scheme] = {"wavefront": wavefront.SCHEME, "naive": wavefront.NAIVE, **LITERATURE}
-"""All schemes by name. `auto` chooses among those that check all data that they read."""
+"""All schemes by name. `auto` chooses one of the schemes that check all data that they read."""
 ALIASES = {"skewed": "skewed-5y"}
-"""Other names that users may give."""
+"""Alternative names of schemes that users may give."""

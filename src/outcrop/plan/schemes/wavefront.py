@@ -230,8 +230,8 @@ class _Stream:
 
 SLABS = (8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
 MAX_BLOCKS = 12
-"""The maximum number of blocks in y that is tried. With more blocks, the fringes cost more transfers than the larger
-window saves."""
+"""The largest number of blocks in y that the tuner tries. With more blocks, the fringes cost more transfers than the
+larger window saves."""
 WHOLE_GRID_PASSES = 4
 """The number of candidates for the levels of a pass that are tried if memory holds the whole grid."""
 WHOLE_GRID_SLAB_BYTES = 16 << 20

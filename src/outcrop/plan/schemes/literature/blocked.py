@@ -45,7 +45,7 @@ def static_reads(problem: Problem, z0: int, z1: int, frame: Rectangle) -> list[R
 
 
 MAX_BLOCKS = 16
-"""The maximum number of blocks along y that is tried."""
+"""The largest number of blocks along y that the tuner tries."""
 SIZES = ("bt", "bx", "by", "bz", "slab", "diamond")
 WindowOf: TypeAlias = Callable[[Problem, int, Sizes], Window]
 
@@ -70,8 +70,8 @@ def candidates(window: WindowOf, problem: Problem, budget_bytes: int, given: Giv
 MIN_SLAB = 64
 """The minimum number of planes that are updated together. Transfers of a block are issued between such slabs."""
 MAX_OVERLAP = 9.0
-"""A fringe makes a block access more cells than its own. Blocks that access more than this multiple of their own cells
-are not tried."""
+"""Because of its fringe, a block accesses more cells than its own. The tuner does not try blocks that access more than
+this multiple of their own cells."""
 
 
 def overlaps(problem: Problem, sizes: Sizes) -> tuple[float, float]:
