@@ -1,5 +1,5 @@
-"""Check the comparison with the paper of Midorikawa and Tan. Our implementation of Blk-Tune gives Table II of the
-paper.
+"""Check the comparison with the paper of Midorikawa and Tan. Our implementation of Blk-Tune must give the same sizes as
+Table II of the paper.
 
 The traffic of our schemes equals the results of the published formulas."""
 

@@ -140,7 +140,8 @@ REFUSED: list[tuple[str, Callable[[SimpleNamespace], Any]]] = [
 
 @pytest.mark.parametrize(("message", "script"), REFUSED, ids=[str(i) for i in range(len(REFUSED))])
 def test_refused_in_one_line(message: str, script: Callable[[SimpleNamespace], Any]) -> None:
-    """Checks that each unsupported feature of Devito is refused and never computed with another meaning."""
+    """Checks that each unsupported feature of Devito is refused. Outcrop must never compute such a feature with another
+    meaning."""
     with pytest.raises(InputError, match=message) as error:
         from_devito(script(make_script()), dt=0.1)
     assert "\n" not in str(error.value)

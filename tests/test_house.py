@@ -39,7 +39,7 @@ PYTHON_ARROWS = {
         *("_core", "_aggregate", ""),
     },
     "cli": {"axes", "errors", "units", "paths", "language", "plan", "tiers", "run", "arrays", "aggregate", "bench", ""},
-    "": {"errors", "units", "language", "plan", "run", "arrays", "aggregate", "_core"},  # __init__ of the package
+    "": {"errors", "units", "language", "plan", "run", "arrays", "aggregate", "_core"},  # __init__.py of the package
     "_core": set(),
     "_aggregate": set(),
 }

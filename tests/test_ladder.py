@@ -177,8 +177,8 @@ def can_limit() -> bool:
 
 
 def test_a_memory_group_limits_and_goes() -> None:
-    """Checks that a control group limits memory and page cache. The kernel kills a process that exceeds the limit, and
-    the group is removed.
+    """Checks that a control group limits memory and page cache. The operating system must kill a process that exceeds
+    the limit. Afterwards, the group must be removed.
     """
     if not can_limit():
         pytest.skip("no memory group can be made here")

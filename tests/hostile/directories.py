@@ -19,7 +19,7 @@ from .world import RUNS, SHAPE, World, remove
 
 
 def make(rng: random.Random, world: World) -> Case:
-    """Return a case of a damaged run."""
+    """Return a case in which a command uses a damaged run."""
     template = rng.choice(RUNS)
     world.reset(template)
     found = files_of(world.case, "run.oc", "run2.oc")

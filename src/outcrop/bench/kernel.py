@@ -178,8 +178,8 @@ class LoopTimer:
         return float(function(kernel, sources, count, written, self._scalars, *sizes))
 
     def largest_difference(self) -> float:
-        """Run one step of both kernels. Return the largest difference between their results, relative to the largest
-        result."""
+        """Run one step of both kernels. Return the largest difference between the results of the two kernels, relative
+        to the largest result."""
         inside = (slice(self._radius, -self._radius),) * 3
         before, found = self._arrays[0].copy(), []
         for step in (self.handwritten, self.generated):

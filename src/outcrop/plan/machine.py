@@ -6,7 +6,7 @@ the memory limits all other updates. A plain sweep moves three words for each ce
 cache line of the new value, and writes the new value. A diamond of half height D moves these words once for D levels. A
 band of half height D moves them once for 2 D levels. For diamonds:
 
-    rate(D) = min(declared, memory bandwidth / (3 e / D)),  e bytes per cell, D = 1 for plain sweeps
+    rate(D) = min(declared rate, memory bandwidth / (3 e / D)), e bytes per cell, D = 1 for plain sweeps
 """
 
 from __future__ import annotations

@@ -182,7 +182,7 @@ def is_folder(path: Path) -> bool:
 
 
 def mount_of(path: Path) -> Mount:
-    """Return the mount of an existing path. If the kernel lists no mount for it, return a mount of the type
+    """Return the mount of an existing path. If the kernel lists no mount for this path, return a mount of the type
     "unknown"."""
     resolved = path.resolve()
     holding = [mount for mount in all_mounts() if resolved.is_relative_to(mount.point)]
