@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import outcrop as oc
+from outcrop.cli.main import call
 from outcrop.errors import InputError
 from outcrop.language.boundary import as_boundary, boundary_on_grid
 from outcrop.language.library import find_stencil
@@ -224,3 +226,14 @@ def test_what_is_not_there_yet_is_said(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"heat-adjoint\.oc"):
         linear.adjoint({"u": np.ones((8, 8, 8))}, "u")
     linear.adjoint({"u": np.ones((8, 8, 8))}, "u", force=True)
+
+
+def test_the_benchmark_compares_both_directions(tmp_path: Path) -> None:
+    target = tmp_path / "figures.json"
+    command = ["bench", "adjoint", "--small", "--only", "heat2,elastic4", "-d", str(tmp_path), "--json", str(target)]
+    assert call(command) == 0
+    stencils = json.loads(target.read_text())["stencils"]
+    assert set(stencils) == {"heat2", "elastic4"}
+    assert all(rate > 0 for one in stencils.values() for rate in (*one["forward"], *one["adjoint"], one["ratio"]))
+    assert [path.name for path in tmp_path.iterdir()] == ["figures.json"]
+    assert call(["bench", "adjoint", "--small", "--only", "gray_scott", "-d", str(tmp_path)]) == 2

@@ -13,6 +13,7 @@ from outcrop.cli import options
 from outcrop.errors import InputError
 
 BENCHMARKS = {
+    "adjoint": ("adjoint", "adjoint runs beside their forward runs"),
     "core": ("core", "in memory, cache-blocked and out of core"),
     "io": ("io", "a device by access size, queue depth and interface"),
     "kernel": ("kernel", "generated loops beside loops written by hand"),

@@ -1,0 +1,109 @@
+"""`outcrop bench adjoint`: compare adjoint runs with the forward runs that they belong to.
+
+Each repeat has a forward run and an adjoint run of the same number of steps on the same grid, one after the other. Both
+runs stream the grid from the disk, with the same memory. The first repeat does not count, because it compiles kernels.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from outcrop.bench.core import share_of
+from outcrop.bench.figures import figures_of_runs, table_head, table_row
+from outcrop.errors import InputError
+from outcrop.language.adjoint import adjoint_of
+from outcrop.language.library import find_stencil
+from outcrop.language.stencil import Stencil
+from outcrop.run.options import RunOptions
+from outcrop.run.report import Report
+from outcrop.run.simulation import Simulation
+
+DEFAULT = ("heat2", "acoustic8", "acoustic8_sponge", "elastic4", "maxwell")
+
+
+@dataclass(frozen=True)
+class AdjointScale:
+    """The number of cells along each axis, the steps of each run, the number of repeats, and the memory as a share of
+    two copies of the state."""
+
+    cells: int
+    steps: int
+    repeats: int
+    share: float = 0.0625
+
+
+FULL = AdjointScale(384, 32, 5)
+SMALL = AdjointScale(24, 3, 1)
+
+
+def bench(
+    directory: Path, small: bool = False, only: str | None = None, memory: str | None = None, steps: int | None = None
+) -> dict[str, Any]:
+    """Measure the rates, print the figures, and return them as plain data. `only` has names of stencils, separated by
+    commas, and `memory` is a share such as "25%".
+
+    The runs are in a new folder inside `directory`, which is removed at the end. Raises InputError for a stencil whose
+    adjoint needs states of the forward run.
+    """
+    scale = SMALL if small else FULL
+    scale = replace(scale, steps=steps or scale.steps, share=scale.share if memory is None else share_of(memory))
+    stencils = [find_stencil(name) for name in (only.split(",") if only else DEFAULT)]
+    for stencil in stencils:
+        if adjoint_of(stencil).history:
+            raise InputError(f"bench adjoint: {stencil.name} is not linear, so its adjoint needs states; leave it out")
+    with figures_of_runs("adjoint", small, directory) as figures:
+        for line in table_head(["stencil", "forward Gcell/s", "adjoint Gcell/s", "adjoint / forward", "updates alone"]):
+            print(line)
+        figures |= {"cells": scale.cells, "steps": scale.steps, "share": scale.share, "stencils": {}}
+        for stencil in stencils:
+            with tempfile.TemporaryDirectory(prefix="outcrop-bench-", dir=directory) as folder:
+                found = _compare(stencil, scale, Path(folder))
+            figures["stencils"][stencil.name] = found
+            rates = (f"{median(found[way]) / 1e9:.2f}" for way in ("forward", "adjoint"))
+            print(
+                table_row([stencil.name, *rates, f"{found['ratio']:.2f}", f"{found['ratio_updates']:.2f}"]), flush=True
+            )
+        return figures
+
+
+def _compare(stencil: Stencil, scale: AdjointScale, folder: Path) -> dict[str, Any]:
+    """Return the rates of all repeats in cells per second, and the medians of the ratios of adjoint to forward."""
+    shape = tuple([scale.cells] * stencil.ndim)
+    pairs = list(zip(stencil.fields, stencil.storage, strict=True))
+    values = sum(0 if one.is_static else one.history for _, one in pairs)
+    budget_bytes = int(scale.share * 2 * values * 4 * np.prod(shape, dtype=np.int64))
+    options = RunOptions(stencil, shape, "float32", str(folder / "run.oc"), max(budget_bytes, 4 << 20), unstable=True)
+    forward: list[Report] = []
+    backward: list[Report] = []
+
+    def halves(z0: int, z1: int) -> np.ndarray[Any, Any]:
+        return np.full((z1 - z0, *shape[1:]), 0.5, np.float32)
+
+    for _ in range(scale.repeats + 1):
+        run = Simulation(replace(options, force=True))
+        run.assign({field.name: halves for field, storage in pairs if storage.is_static})
+        forward.append(run.run(scale.steps, progress="none"))
+        name = next(field.name for field, storage in pairs if not storage.is_static)
+        adjoint = run.adjoint({name: "gaussian"}, name, folder / "adjoint.oc", force=True)
+        backward.append(adjoint.run(progress="none"))
+    found = {
+        "forward": [one.cell_updates_per_second for one in forward[1:]],
+        "adjoint": [one.cell_updates_per_second for one in backward[1:]],
+        "forward_updates": [_update_rate(one) for one in forward[1:]],
+        "adjoint_updates": [_update_rate(one) for one in backward[1:]],
+    }
+    ratios = {
+        name: median(a / f for a, f in zip(found[f"adjoint{suffix}"], found[f"forward{suffix}"], strict=True))
+        for name, suffix in (("ratio", ""), ("ratio_updates", "_updates"))
+    }
+    return found | ratios
+
+
+def _update_rate(report: Report) -> float:
+    return report.cells_updated / report.seconds_update
