@@ -4,7 +4,7 @@
 
 The image sharpening of A. Jackson (EPCC) has four arrays of equal size, two of which are only read. The program
 convolves the image with its rim, and subtracts the convolution from the image. The program uses the tier that contains
-DIRECTORY. Two arrays are made there and removed at the end. The printed table has these rows:
+DIRECTORY. The program makes two arrays in DIRECTORY, and removes them at the end. The printed table has these rows:
 
     all arrays in DRAM              The arrays are read from the files before the measurement.
     read-only arrays on the tier    The read-only arrays are the mapped files.

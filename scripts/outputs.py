@@ -11,8 +11,8 @@ An example is a line with a prompt in a fenced block, followed by its output:
 
 A line `...` stands for omitted lines. Commands without output on the page are not run. Commands of other programs are
 not run either. A command that ends with `# on one machine` has an output with figures and names of one machine. The
-script does not change such an example. tests/test_docs.py compares all examples with the output of the commands. For
-the outputs of one machine, the function `form` first removes the parts that differ between machines.
+script does not change such an example. tests/test_docs.py compares all examples with the output of the commands. If an
+example has the output of one machine, the function `form` first removes the parts that differ between machines.
 """
 
 from __future__ import annotations

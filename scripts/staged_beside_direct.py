@@ -60,7 +60,7 @@ class Measured:
 
 
 def main() -> None:
-    """For each case, print the decision of the model, and a line for each way to write."""
+    """For each case, print the decision of the model, a line for staged writes, and a line for direct writes."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--target", type=Path, required=True, help="a folder on the device that files belong to")
     parser.add_argument("--stage", type=Path, default=Path("/dev/shm"), help="a folder on a faster tier")

@@ -52,8 +52,8 @@ def test_plans_and_taps_fit_the_budget_together(
 
 @given(st.integers(1, 1 << 30), st.integers(0, 1 << 30))
 def test_staging_stays_between_its_limits(snapshot_bytes: int, spare_bytes: int) -> None:
-    """Checks that the memory for staging fits into the free memory, and is not larger than a snapshot needs. Slots are
-    whole pages.
+    """Checks that the buffer for snapshots fits into the free memory, and is not larger than a snapshot needs. The size
+    of a slot is a multiple of the page size.
     """
     found = acquisition_memory(AcquisitionDemand(snapshot_bytes), 1, 1, spare_bytes).staging
     most = max(MIN_STAGING.bytes, min(MAX_STAGING.bytes, snapshot_bytes, MIN_STAGING.bytes + spare_bytes // 8))

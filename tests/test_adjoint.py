@@ -1,5 +1,5 @@
-"""Check adjoint and tangent stencils. The tests compare them with JAX, compute with exact fractions and with complex
-steps, and run them as kernels."""
+"""Check adjoint and tangent stencils. The tests compare the results with JAX, compute the results in exact fractions,
+and execute the stencils with the engine."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ def assert_near(found: Any, expected: Any, what: str) -> None:
 
 
 def fractions(rng: np.random.Generator, shape: tuple[int, ...], cells: tuple[slice, ...]) -> Any:
-    """Return random eighths in `cells`, and 0 in all other cells, as exact fractions."""
+    """Return an array of exact fractions: random multiples of 1/8 in `cells`, and 0 in all other cells."""
     numbers = np.full(shape, Fraction(0))
     chosen = rng.integers(1, 9, numbers[cells].shape)
     numbers[cells] = np.array([Fraction(int(one), 8) for one in chosen.flat], object).reshape(chosen.shape)
@@ -212,8 +212,8 @@ def test_tangent_and_adjoint_agree_in_exact_fractions(name: str, text: str) -> N
 
 
 def test_ties_take_the_documented_side() -> None:
-    """Checks the values that are used at points where Min, Max and Abs have no derivative. For Min and Max, it is the
-    derivative of the second operand. For Abs, it is 1."""
+    """Checks the adjoint at points where Min, Max and Abs have no derivative. For Min and Max, the derivative of the
+    second operand is used. For Abs, the value 1 is used."""
     import sympy
 
     u, k = Field("u"), Field("k")

@@ -1,4 +1,4 @@
-"""Adjoint runs: dot products, the same bits for every budget, resuming, and wrong arguments."""
+"""Check adjoint runs: dot products, the same bits for every budget, resuming, and wrong arguments."""
 
 from __future__ import annotations
 
@@ -88,7 +88,8 @@ def test_dot_products_agree(
 
 
 def test_every_budget_and_every_interruption_give_the_same_bits(tmp_path: Path) -> None:
-    """Checks that an adjoint run of small passes, which stops and is opened again, has the bits of one of one pass."""
+    """Checks two adjoint runs. One run has small passes, stops, and is opened again. Its results must have the same
+    bits as the results of the other run, which does not stop."""
     sim, _, _ = run_forward("acoustic2", tmp_path, "float32")
     residuals = {"line": np.ones((STEPS, 1)), "first": np.ones((STEPS, 1))}
     whole = sim.adjoint(residuals, ["u", "source"], tmp_path / "whole.oc")
@@ -156,7 +157,8 @@ def test_devitos_equations_have_an_adjoint(tmp_path: Path) -> None:
 
 
 def test_a_speed_of_zero_is_no_factor(tmp_path: Path) -> None:
-    """Checks that the adjoint of a wave equation is right where the speed is 0, by which nothing can be divided."""
+    """Checks that the adjoint of a wave equation is also right if the speed is 0 in some cells, so that nothing can be
+    divided by the speed."""
     speed = np.ones((14, 13, 17))
     speed[:, 6] = 0
     sim = oc.Simulation("acoustic2", SHAPE, "float64", tmp_path / "run.oc", unstable=True)

@@ -153,8 +153,8 @@ def test_shards_of_rows_over_directories_are_one_array(tmp_path: Path) -> None:
     ],
 )
 def test_sides_by_axis_reach_the_axes_inside_and_come_back(given: object, ndim: int, inside: str, shown: str) -> None:
-    """Checks that an internal axis, which the user's grid does not have, always has the boundary `fixed`. Any other
-    boundary costs planes or excludes schemes.
+    """Checks that an internal axis, which the user's grid does not have, always has the boundary `fixed`. With another
+    boundary of this axis, a run would need more planes, or could not use some schemes.
     """
     boundary = boundary_on_grid(as_boundary(given), ndim)
     assert str(boundary) == inside and as_boundary(inside) == boundary

@@ -52,7 +52,8 @@ def test_bench_of_a_grid_and_share_of_ones_own(tmp_path: Path, capsys: pytest.Ca
 
 
 def test_small_tuner_bench_compares_plans(tmp_path: Path) -> None:
-    """Checks that the plan of the tuner and the plans of the sweep run on the same files, which are removed afterwards.
+    """Checks that the benchmark compares the plan of the tuner with other plans, and that it removes its files at the
+    end.
     """
     target = tmp_path / "figures.json"
     assert call(["bench", "tuner", "--small", "-d", str(tmp_path / "new" / "below"), "--json", str(target)]) == 0

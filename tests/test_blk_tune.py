@@ -85,9 +85,9 @@ def test_less_memory_moves_more_and_is_never_exceeded() -> None:
 
 @each_problem
 def test_traffic_is_that_of_the_formulas(row: Published) -> None:
-    """Checks the traffic against estimates. For wavefronts and the floor, the difference is at most 1 GiB. AL-NR moves
-    up to 12 % less than its estimate, because the estimate assumes that all blocks have the size of the largest block.
-    With the same assumption, our traffic differs from the estimate by at most 0.2 %."""
+    """Checks the traffic against estimates. For wavefronts and for the minimum traffic (`floor`), the difference is at
+    most 1 GiB. AL-NR moves up to 12 % less than its estimate, because the estimate assumes that all blocks have the
+    size of the largest block. With the same assumption, our traffic differs from the estimate by at most 0.2 %."""
     found = moved(row)
     for name in ("wavefront k=1", "wavefront best k", "floor"):
         assert found[name].formula_gib == pytest.approx(row.estimate_gib[name], abs=1), name
@@ -104,8 +104,8 @@ def test_traffic_is_that_of_the_formulas(row: Published) -> None:
 
 @each_problem
 def test_schemes_rank_as_the_paper_ranks_them(row: Published) -> None:
-    """Checks the order of the traffic. aio moves the most bytes, then aio3y, then aio5y, then the wavefronts. The floor
-    has the lowest number.
+    """Checks the order of the traffic. aio moves the most bytes, then aio3y, then aio5y, then the wavefronts. The
+    minimum (`floor`), one read and one write of the grid, is below all of these.
     """
     found = moved(row)
     order = ["aio", "aio3y", "aio5y", "wavefront k=1", "wavefront best k", "floor"]

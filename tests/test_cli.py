@@ -204,7 +204,7 @@ def test_a_run_is_only_replaced_by_force(capsys: pytest.CaptureFixture[str]) -> 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_signals_stop_and_say_how_to_go_on(tmp_path: Path, number: int) -> None:
     """Checks that Ctrl-C and SIGTERM end a run with exit code 130 and a message of one line. Batch systems send
-    SIGTERM. Their shell may ignore Ctrl-C, so the shell in this test ignores it too.
+    SIGTERM, and may start programs from a shell that ignores Ctrl-C. So the test of SIGTERM uses such a shell.
     """
     words = changed(n="96 96 96", t="4000", memory="600KiB", init="random:2")
     ignoring = f"trap '' INT; exec {sys.executable} -m outcrop.cli.main" if number == signal.SIGTERM else ""

@@ -38,8 +38,8 @@ def flip(path: Path, offset: int) -> None:
 
 @pytest.mark.parametrize(("persist", "commits"), [("step", 7), (3, 3), (7, 1), (8, 1), ("end", 1)])
 def test_commits_when_it_was_asked_to(tmp_path: Path, persist: str | int, commits: int) -> None:
-    """Checks the number of commits for each value of `persist`. Arrays commit at each step, at each k-th step, or at
-    the end. At the end, an array is committed only if it has changes.
+    """Checks the number of commits for each value of `persist`. An array is committed at each step, at each k-th step,
+    or when it is closed. When an array is closed, it is committed only if it has changes.
     """
     made(tmp_path / "a", persist, steps=7)
     with oc.open_array(tmp_path / "a") as array:
@@ -82,7 +82,7 @@ def test_goes_on_where_it_was(tmp_path: Path) -> None:
 
 
 def test_writes_only_what_changed(tmp_path: Path) -> None:
-    """Checks that a commit writes only the tiles that changed. A tile has 1 MiB, and the last one is shorter."""
+    """Checks that a commit writes only the tiles that changed. A tile has 1 MiB, and the last tile is shorter."""
     with oc.array(SHAPE, "float32", persist="step", path=tmp_path / "a") as array:
         whole = array.step()
         array[0, 5] = 1

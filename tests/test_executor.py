@@ -37,7 +37,7 @@ MACHINES = ["numa:2 core:4 pu:1", "numa:4 core:1 pu:2", "numa:3 core:2 pu:1", "p
 
 @st.composite
 def runs(draw: st.DrawFn) -> tuple[Stencil, Problem, Plan]:
-    """Draw a stencil of the library or of a user on a small grid of irregular shape, with any legal plan."""
+    """Generate a random stencil of the library or of a user on a small grid of irregular shape, with any legal plan."""
     stencil = draw(st.sampled_from(sorted({**PLAIN, **USERS}.items())))[1]()
     few_rows = st.integers(1, 3)  # on a grid of two axes, a plane has one row
     shape = draw(st.tuples(st.integers(1, 30), few_rows | st.integers(1, 24), st.integers(1, 90)))
@@ -90,8 +90,8 @@ def test_rehearsal_gives_the_oracles_bits(run: tuple[Stencil, Problem, Plan], se
 
 @st.composite
 def linked_runs(draw: st.DrawFn) -> tuple[Stencil, Problem, Sizes]:
-    """Draw a wavefront in blocks on a deep grid. On such a grid, the first planes of the next block are read before a
-    block ends."""
+    """Generate a random wavefront plan in blocks on a deep grid. On such a grid, the first planes of the next block are
+    read before a block ends."""
     stencil = draw(st.sampled_from(sorted({**PLAIN, **USERS}.items())))[1]()
     skew = max(1, *stencil.radii)
     levels, slab = draw(st.integers(1, 6)), draw(st.integers(1, 5))

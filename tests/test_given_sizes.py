@@ -30,7 +30,7 @@ SIZED = [name for name, scheme in SCHEMES.items() if scheme.sizes]
 
 @st.composite
 def requests(draw: st.DrawFn) -> tuple[Problem, str, GivenSizes]:
-    """Draw a problem, a scheme, and sizes of the scheme that are possible on the grid."""
+    """Generate a random problem, a scheme, and sizes of the scheme that are possible on the grid."""
     name = draw(st.sampled_from(SIZED))
     problem = draw(problems())
     if not SCHEMES[name].in_place:

@@ -29,7 +29,7 @@ def make(path: Path, **options: Any) -> oc.Simulation:
 
 
 def states(path: Path, every: int = 1, **options: Any) -> Any:
-    """Return the states that snapshots keep."""
+    """Make a run with snapshots, and return the states in the snapshots."""
     sim = make(path, snapshots=oc.Snapshots(every), **options)
     sim.run(STEPS, progress="none")
     return sim.snapshots["u"][:]
@@ -37,7 +37,8 @@ def states(path: Path, every: int = 1, **options: Any) -> Any:
 
 @pytest.mark.parametrize("every", ["all", 1, 3, 20])
 def test_a_history_has_the_states_of_snapshots(every: int | str, tmp_path: Path) -> None:
-    """Checks the values in both orders, the steps, and that calls of `run` and opened runs continue the history."""
+    """Checks the steps of the history, and its values in forward and in reverse order. Further calls of `run`, also of
+    the opened run, must continue the history."""
     expected = states(tmp_path / "with-snapshots", 1 if every == "all" else int(every))
     sim = make(tmp_path / "run.oc", snapshots=oc.Snapshots(4))
     sim.run(2, history=oc.History(every), progress="none")
@@ -58,7 +59,8 @@ def test_a_history_has_the_states_of_snapshots(every: int | str, tmp_path: Path)
 
 
 def test_values_may_be_assigned_before_the_history_begins(tmp_path: Path) -> None:
-    """Checks a run that exists on disk before `run`, and a stencil of several fields with padding."""
+    """Checks the history of a run that is already on disk when `run` is called. The stencil has several fields, and its
+    arrays have padding."""
     sim = oc.Simulation(oc.stencils.gray_scott(ndim=2), (40, 50), "float64", tmp_path / "run.oc", memory="1MiB")
     values = np.random.default_rng(2).random((40, 50))
     sim["u"], sim["v"] = values, values / 2
@@ -92,8 +94,8 @@ def test_xarray_and_commands_show_the_history(tmp_path: Path, capsys: pytest.Cap
 
 @pytest.mark.parametrize("snapshots", [None, oc.Snapshots(2)])
 def test_a_freed_history_leaves_nothing(snapshots: oc.Snapshots | None, tmp_path: Path) -> None:
-    """Checks that the files are deleted, that the run is intact, and that a freed history is refused. A later run
-    deletes files that a killed process has left."""
+    """Checks that `free()` deletes the files of the history and damages nothing else. A freed history cannot be read.
+    The next call of `run` deletes files of the history that a killed process has left."""
     sim = make(tmp_path / "run.oc", snapshots=snapshots)
     before = make(tmp_path / "other.oc", snapshots=snapshots)
     for one, kept in ((sim, oc.History("all")), (before, None)):
@@ -114,12 +116,13 @@ def test_a_freed_history_leaves_nothing(snapshots: oc.Snapshots | None, tmp_path
 
 
 def run_with_history(path: Path) -> None:
-    """Run in a child, which is killed."""
+    """Make a run with a history. A child process calls this function, and the parent kills the child."""
     make(path, sizes={"bt": 2}).run(400, history=oc.History(5), progress="none")
 
 
 def test_a_killed_run_continues_its_history(tmp_path: Path) -> None:
-    """Checks that the states have the bits of a run without a kill, for kills at random moments."""
+    """Checks that, after a kill at a random moment, the run continues and its history has the same bits as the history
+    of a run that was not killed."""
     whole, chance = make(tmp_path / "whole.oc"), random.Random(5)
     whole.run(400, history=oc.History(5), progress="none")
     for kill in range(int(os.environ.get("OUTCROP_KILLS", "4"))):
@@ -153,7 +156,8 @@ BAD: list[tuple[Any, str]] = [
 
 @pytest.mark.parametrize(("history", "text"), BAD)
 def test_a_wrong_history_is_refused_before_anything_is_made(history: Any, text: str, tmp_path: Path) -> None:
-    """Checks the message, and that the interval in the message fits."""
+    """Checks the error for a wrong history. If the error suggests an interval, a history with this interval must be
+    accepted."""
     sim = make(tmp_path / "run.oc")
     with pytest.raises(InputError, match=text) as raised:
         sim.run(STEPS, history=history, progress="none")
@@ -167,7 +171,8 @@ def test_a_wrong_history_is_refused_before_anything_is_made(history: Any, text: 
 
 
 def test_a_history_begins_with_the_run_and_stays_as_it_is(tmp_path: Path) -> None:
-    """Checks refusals that depend on the run, and the reserved name of snapshots."""
+    """Checks that a history cannot begin after step 0, that its interval cannot change, and that snapshots cannot have
+    the name `history`."""
     sim = make(tmp_path / "run.oc")
     with pytest.raises(InputError, match="keeps no history"):
         _ = sim.history

@@ -138,8 +138,8 @@ def test_a_file_of_fewer_axes_alone_is_no_grid(tmp_path: Path, array: np.ndarray
 def test_files_of_zarr_are_regular_and_no_larger_than_the_array_says(
     tmp_path: Path, name: str, change: str, words: str
 ) -> None:
-    """Checks that a pipe and an oversized file in a Zarr array are refused. Without this check, the reader waits for
-    the pipe, or reads a sparse file of 1 TB into memory.
+    """Checks that a pipe and an oversized file in a Zarr array are refused. A reader that does not refuse them would
+    wait for the pipe forever, or read a sparse file of 1 TB into memory.
     """
     text = save_zarr(tmp_path, VOLUME)
     file = Path(text, name)
