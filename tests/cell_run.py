@@ -1,4 +1,4 @@
-"""Prove that plans are legal by a symbolic run, cell by cell and action by action.
+"""Prove by a symbolic run that plans are legal. The symbolic run follows every cell and every action.
 
 Each cell of the rings and of the arrays on disk holds the number of the level that wrote the cell. The code is slow and
 simple, and it defines which plans are legal. Tests compare `plan/validate.py` with this code.

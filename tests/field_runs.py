@@ -25,7 +25,7 @@ def mean(*terms: sympy.Expr) -> sympy.Expr:
 
 @st.composite
 def offsets(draw: st.DrawFn, count: int = 2) -> list[Offset]:
-    """Draw the offsets of some neighbours."""
+    """Generate the offsets of some random neighbours."""
     return [draw(st.tuples(*[st.integers(-2, 2)] * 3)) for _ in range(count)]
 
 
@@ -93,7 +93,7 @@ STENCILS = {make.__name__: make for make in (waves, staggered, species, memory)}
 
 @st.composite
 def boundaries(draw: st.DrawFn) -> Boundary:
-    """Draw a boundary of any kind for each side."""
+    """Generate a random kind of boundary for each side."""
     pair = st.sampled_from([("periodic", "periodic")]) | st.tuples(*[st.sampled_from(["fixed", "mirror"])] * 2)
     return Boundary(draw(pair), draw(pair), draw(pair))
 
@@ -102,8 +102,8 @@ def boundaries(draw: st.DrawFn) -> Boundary:
 def field_runs(
     draw: st.DrawFn, stencils: Mapping[str, Callable[[Sequence[Offset]], Stencil]] = STENCILS
 ) -> tuple[Stencil, Boundary, Plan]:
-    """Draw a complete run. It has a stencil of any kind with any boundary, a small grid of irregular shape, and any
-    legal plan."""
+    """Generate a complete random run. It has a stencil of any kind with any boundary, a small grid of irregular shape,
+    and any legal plan."""
     stencil = draw(st.sampled_from(sorted(stencils.items())))[1](draw(offsets()))
     boundary = draw(boundaries())
     shape = draw(st.tuples(st.integers(1, 26), FEW_ROWS | st.integers(1, 20), st.integers(1, 40)))

@@ -21,8 +21,8 @@ SOAK = int(os.environ.get("OUTCROP_SOAK", "1"))
 
 
 def examples(count: int) -> int:
-    """Return the number of examples that a random test tries. It is `count`. In `make soak`, it is a multiple of
-    `count`."""
+    """Return the number of examples that a random test tries. By default, this number is `count`. In `make soak`, it is
+    a multiple of `count`."""
     return count * SOAK
 
 
@@ -68,8 +68,8 @@ def make_problem(
 
 @st.composite
 def problems(draw: st.DrawFn, max_radius: int = 3, max_extent: int = 24, max_steps: int = 14) -> Problem:
-    """Draw small problems with unusual shapes. For example, the grid is thinner than the radius of the stencil, long,
-    flat, or a single cell."""
+    """Generate small random problems with unusual shapes. For example, the grid is thinner than the radius of the
+    stencil, long, flat, or a single cell."""
     radii = draw(st.tuples(*[st.integers(0, max_radius)] * 3))
     shape = draw(st.tuples(*[st.integers(1, max_extent)] * 3))
     return make_problem(shape, radii, draw(st.integers(1, max_steps)), in_place=draw(st.booleans()))
@@ -77,7 +77,7 @@ def problems(draw: st.DrawFn, max_radius: int = 3, max_extent: int = 24, max_ste
 
 @st.composite
 def sizes_for(draw: st.DrawFn, problem: Problem) -> Sizes:
-    """Draw any sizes that a scheme must accept for a problem, even if they are not sensible."""
+    """Generate random sizes that a scheme must accept for a problem, even if they are not sensible."""
     return Sizes(
         levels=draw(st.integers(1, problem.steps)),
         slab=draw(st.integers(1, problem.planes + 5)),
@@ -92,5 +92,5 @@ def sizes_for(draw: st.DrawFn, problem: Problem) -> Sizes:
 
 
 def schemes_for(problem: Problem) -> st.SearchStrategy[Scheme]:
-    """Draw a scheme that supports the problem."""
+    """Choose a random scheme that supports the problem."""
     return st.sampled_from([one for one in SCHEMES.values() if one.refusal(problem) is None])

@@ -133,8 +133,8 @@ def test_small_ladder_measures_every_column(tmp_path: Path, capsys: pytest.Captu
 def test_what_cannot_be_is_refused_in_one_line(
     arguments: list[str], named: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Checks that options that do not apply are refused. If such an option is ignored, the user notices this only after
-    an hour of measurements.
+    """Checks that options that do not apply are refused. If such an option were ignored, the user would notice this
+    only after an hour of measurements.
     """
     assert call(["bench", *arguments, "--small", "-d", str(tmp_path)]) == 2
     said = capsys.readouterr().err

@@ -105,8 +105,8 @@ leaves = st.one_of(
 
 
 def join(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-    """Draw expressions that combine the given expressions. No divisor is near zero, because a division by zero may give
-    NaN, and different NaNs may have different bits.
+    """Generate random expressions that combine the given expressions. No divisor is near zero, because a division by
+    zero may give NaN, and different NaNs may have different bits.
     """
     return st.one_of(
         st.lists(inner, min_size=2, max_size=6).map(lambda terms: sum(terms, sympy.S.Zero)),

@@ -150,8 +150,8 @@ def cell_operations(name: str) -> dict[str, int]:
     ],
 )
 def test_kernels_cost_no_more_operations_than_they_should(name: str, mul: int, add: int, div: int) -> None:
-    """Checks that kernels do not need more operations than the given numbers. For this, expressions must keep their
-    form, in which directions and species share common terms.
+    """Checks that kernels do not need more operations than the given numbers. This is possible only if expressions keep
+    their form, in which directions and species share common terms.
     """
     counts = cell_operations(name)
     assert counts["mul"] <= mul

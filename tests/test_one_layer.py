@@ -33,14 +33,15 @@ FOR_ALL = sorted((name, make) for name, make in {**PLAIN, **USERS}.items() if ma
 
 @st.composite
 def plans(draw: st.DrawFn, problem: Problem | None = None) -> Plan:
-    """Draw a plan with any sizes, with or without padding. If no problem is given, the plan is for any problem."""
+    """Generate a random plan with any sizes, with or without padding. If no problem is given, the plan is for any
+    problem."""
     problem = one_layer.in_memory(problem or draw(problems()), draw(st.booleans()))
     return one_layer.make_plan(problem, draw(sizes_for(problem)), MACHINE, assumed_rate)
 
 
 @st.composite
 def runs(draw: st.DrawFn) -> tuple[Stencil, Plan]:
-    """Draw a stencil on a small grid of irregular shape, with any plan."""
+    """Generate a random stencil on a small grid of irregular shape, with any plan."""
     stencil = draw(st.sampled_from(FOR_ALL))[1]()
     shape = draw(st.tuples(st.integers(1, 30), st.integers(1, 24), st.integers(1, 90)))
     dtype = draw(st.sampled_from(["float32", "float64"]))
@@ -122,8 +123,8 @@ def test_padding_keeps_rows_and_planes_apart() -> None:
 
 
 def test_too_little_memory_is_refused() -> None:
-    """Checks that an array smaller than the window is refused. Otherwise, the memory after this array is
-    overwritten."""
+    """Checks that an array smaller than the window is refused. A run with such an array would overwrite the memory
+    after the array."""
     problem = one_layer.in_memory(make_problem((9, 9, 9), (1, 1, 1), 2), False)
     plan = one_layer.make_plan(problem, Sizes(2, 9, 2), MACHINE, assumed_rate)
     with pytest.raises(InputError, match="less than the window takes"):

@@ -26,8 +26,8 @@ GIB = 1 << 30
 
 @st.composite
 def demands(draw: st.DrawFn) -> list[Demand]:
-    """Draw up to five demands. Each of them has a few possible places, and some of these places also take bytes of a
-    second place."""
+    """Generate up to five random demands. Each of them has a few possible places, and some of these places also take
+    bytes of a second place."""
     found = []
     for number in range(draw(st.integers(0, 5))):
         places = draw(st.lists(st.sampled_from(PLACES), min_size=1, max_size=3, unique=True))
@@ -189,8 +189,8 @@ def test_planning_makes_nothing(machine: list[Tier]) -> None:
 
 
 def test_two_arrays_do_not_share_a_path(machine: list[Tier]) -> None:
-    """Checks that two arrays with the same path are refused. Without this error, the second array continues the first
-    one.
+    """Checks that two arrays with the same path are refused. If they were accepted, the second array would continue
+    with the values of the first one.
     """
     path = machine[2].where + "/same"
     with pytest.raises(InputError, match="is the path of a, too"):

@@ -109,8 +109,8 @@ def test_unknown_scheme_is_named() -> None:
 
 @st.composite
 def streaming_plans(draw: st.DrawFn) -> Plan:
-    """Draw plans of whole planes in which every action is necessary. For this purpose, the grid has cells inside the
-    rim in x."""
+    """Generate random plans of whole planes in which every action is necessary. For this purpose, the grid has cells
+    inside the rim in x."""
     problem = draw(problems().filter(lambda problem: problem.shape[2] > 2 * problem.radii[2]))
     sizes = replace(draw(sizes_for(problem)), block_y=0)
     return build(problem, SCHEMES[draw(st.sampled_from(["wavefront", "naive"]))], sizes, MACHINE, assumed_rate)
@@ -118,7 +118,7 @@ def streaming_plans(draw: st.DrawFn) -> Plan:
 
 @st.composite
 def roomy_plans(draw: st.DrawFn) -> Plan:
-    """Draw plans with blocks that are wider than their fringe. Every action of such a plan is necessary.
+    """Generate random plans whose blocks are wider than their fringe. Every action of such a plan is necessary.
 
     The stencil has the same radius along all axes."""
     radius, levels = draw(st.integers(1, 2)), draw(st.integers(1, 5))

@@ -62,15 +62,15 @@ FIXED = (("fixed", "fixed"),) * 3
 
 @st.composite
 def short_plans(draw: st.DrawFn) -> Plan:
-    """Draw plans with any sizes on small grids of unusual shapes."""
+    """Generate random plans with any sizes on small grids of unusual shapes."""
     problem = draw(problems(max_radius=2, max_extent=14, max_steps=8))
     return build(problem, draw(schemes_for(problem)), draw(sizes_for(problem)), MACHINE, assumed_rate)
 
 
 @st.composite
 def long_plans(draw: st.DrawFn) -> Plan:
-    """Draw plans of one or several fields, for many planes in thin slabs. The actions of most slabs repeat those of
-    earlier slabs."""
+    """Generate random plans of one or several fields, for many planes in thin slabs. The actions of most slabs repeat
+    those of earlier slabs."""
     radii = draw(st.tuples(st.integers(0, 2), st.integers(0, 2), st.integers(0, 1)))
     shape = draw(st.tuples(st.integers(20, 45), st.sampled_from([1, 3, 9, 12]), st.integers(1, 6)))
     problem = make_problem(shape, radii, draw(st.integers(1, 5)), in_place=draw(st.booleans()))

@@ -65,8 +65,8 @@ def test_linear_functions_are_exact(
 def test_values_stay_within_their_neighbours_and_constants_stay(
     shape: tuple[int, int, int], target: tuple[int, int, int], values: st.DataObject
 ) -> None:
-    """Checks that results stay between the smallest and the largest sample. Otherwise, a velocity above the maximum of
-    the model may make a stable time step unstable.
+    """Checks that results stay between the smallest and the largest sample. A velocity above the maximum of the model
+    could make a stable time step unstable.
     """
     floats = st.floats(np.float32(-1e30), np.float32(1e30), width=32)
     array = values.draw(arrays("float32", shape, elements=floats))

@@ -49,7 +49,7 @@ def test_plans_move_what_the_formulas_say(scheme: str) -> None:
 
 
 def test_each_variant_moves_less_than_the_one_before() -> None:
-    """Checks that the variant 5y moves fewer bytes than 3y, and that 3y moves fewer bytes than full."""
+    """Checks that the variant `5y` moves fewer bytes than `3y`, and that `3y` moves fewer bytes than `full`."""
     assert words(large_plan("skewed-5y")) < words(large_plan("skewed-3y")) < words(large_plan("skewed-full"))
 
 

@@ -140,8 +140,8 @@ def test_damaged_code_is_compiled_again(
 
 
 def test_sound_code_of_another_name_is_not_loaded(home: Path, object_file: Callable[[int], Path]) -> None:
-    """Checks that a file of the cache is refused if it has replaced another file of the cache. This is possible because
-    the seal covers the name and the kind of the file."""
+    """Checks that a file of the cache is refused if it has replaced another file of the cache. Outcrop detects such a
+    file, because its seal covers the name and the kind of the original file."""
     one, two = (shared_object("kernels", [str(number)], Builds(object_file(number))) for number in (1, 2))
     other = shared_object("transports", ["1"], Builds(object_file(2)))
     assert one != two and other.name == one.name
@@ -188,8 +188,8 @@ def test_folders_are_private_whatever_the_umask(mask: int, home: Path, object_fi
 
 
 def test_open_folders_are_closed_to_others(home: Path, object_file: Callable[[int], Path]) -> None:
-    """Checks that folders of the cache that earlier versions have made become private. Other users can write to such
-    folders before, but not afterwards."""
+    """Checks that folders of the cache that earlier versions have made become private. Until Outcrop uses such a
+    folder, other users can write to it. Afterwards, they cannot."""
     (home / "outcrop" / "kernels").mkdir(parents=True)
     for folder in (home / "outcrop", home / "outcrop" / "kernels"):
         folder.chmod(0o777)

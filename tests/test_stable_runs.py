@@ -1,5 +1,5 @@
-"""Check that an unstable run is refused. This depends on the values of the model. The source of these values does not
-matter."""
+"""Check that an unstable run is refused. Whether a run is unstable depends on the values of the model, but not on the
+source of these values."""
 
 from pathlib import Path
 

@@ -175,7 +175,8 @@ def test_what_is_not_a_run_is_never_replaced(tmp_path: Path) -> None:
 
 
 def test_a_member_of_another_run_is_not_taken(tmp_path: Path) -> None:
-    """Checks that two runs cannot use the same directory. Otherwise, each run overwrites the shards of the other."""
+    """Checks that two runs cannot use the same directory. In the same directory, each run would overwrite the shards of
+    the other."""
     first, second, shared = (tmp_path / name for name in ("first", "second", "shared"))
     create_state([first, shared], make_manifest(first, shared)).commit(0)
     before = everything_below(tmp_path)
@@ -251,8 +252,8 @@ def test_one_process_at_a_time_changes_a_run(tmp_path: Path) -> None:
 
 
 def test_taking_the_lock_sees_what_another_process_committed(tmp_path: Path) -> None:
-    """Checks that a process reads the manifest again when it takes the lock. Otherwise, this process may write a
-    generation that another process has already committed.
+    """Checks that a process reads the manifest again when it takes the lock. With an old manifest, this process could
+    write a generation that another process has already committed.
     """
     where = tmp_path / "run.oc"
     state = create_state([where], make_manifest(where))

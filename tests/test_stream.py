@@ -155,8 +155,8 @@ def test_trouble_of_a_rank_ends_all(tmp_path: Path) -> None:
 def test_ranks_of_another_mpi_are_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Checks that mpirun is refused if it belongs to another MPI library than mpi4py does. Otherwise, each rank acts as
-    if it were the only rank."""
+    """Checks that mpirun is refused if it belongs to another MPI library than mpi4py does. With such an mpirun, each
+    rank would act as if it were the only rank."""
     world = SimpleNamespace(Get_rank=lambda: 0, Get_size=lambda: 1)
     world.Split_type = lambda kind: world
     mpi = SimpleNamespace(
@@ -176,7 +176,7 @@ def test_ranks_of_another_mpi_are_refused(
 def test_ranks_without_mpi4py_are_told_what_to_install(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Checks that mpirun is refused if mpi4py is missing. Otherwise, each process acts as if it were the only
+    """Checks that mpirun is refused if mpi4py is missing. Without mpi4py, each process would act as if it were the only
     process."""
     monkeypatch.setenv(LAUNCHERS[0], "2")
     monkeypatch.setitem(sys.modules, "mpi4py", None)

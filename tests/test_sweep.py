@@ -90,8 +90,8 @@ def test_arrays_that_do_not_fit_are_refused(stencil: str, arrays: Mapping[str, A
 
 
 def test_what_is_updated_may_be_written_to() -> None:
-    """Checks that a read-only array is refused if the stencil updates it. If a kernel writes to such an array, the
-    process crashes."""
+    """Checks that a read-only array is refused if the stencil updates it. If a kernel wrote to such an array, the
+    process would crash."""
     first, second = np.asarray(array(9, 16)), np.asarray(array(9, 16))
     second = second.view()
     second.flags.writeable = False

@@ -197,7 +197,7 @@ def test_arrays_on_tiers_refuse_what_cannot_be(name: str) -> None:
 
 
 def test_sweeps_refuse_arrays_that_share_memory() -> None:
-    """Checks that two arrays that share memory are refused. Otherwise, a step reads values that it has just
+    """Checks that two arrays that share memory are refused. With such arrays, a step would read values that it has just
     overwritten."""
     stencil, array = oc.stencils.heat(ndim=2), oc.array((20, 32), "float64", tier="dram")
     lower, upper = array.values[:18], array.values[2:]

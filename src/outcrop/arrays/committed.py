@@ -93,7 +93,8 @@ class Committed(ArrayStorage):
                 self._folder = Directory.open(path.absolute())
                 undo.callback(self.close)
                 reads_only = self._hold(spec.access)
-                # If the constructor fails, new folders that are empty are removed while the folder is still locked.
+                # If the constructor fails, the folders in `made` are removed if they are empty. This happens before
+                # `close` unlocks the folder of the array.
                 undo.callback(remove_made, made)
                 records, problems = self._look(spec)
                 if not reads_only:
@@ -175,7 +176,7 @@ class Committed(ArrayStorage):
         self._held = _held(self._folder, shared=False)
         if not self._folder.is_here():
             raise _gone(self.path)
-        if access == "read" and has_commits(self._folder):  # another process has committed since the first check
+        if access == "read" and has_commits(self._folder):  # another process has just made the first commit
             self._folder.share(self._held)
             return True
         return False

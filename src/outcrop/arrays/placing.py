@@ -71,8 +71,8 @@ def array(
     """
     spec = ArraySpec(shape, dtype, tier, access, persist, path, working, bytes_read_per_step, bytes_written_per_step)
     if spec.is_committed and spec.path is None:
-        # If the tier keeps no values, this call raises an InputError about the tier. Otherwise only the path is
-        # missing.
+        # If the tier keeps no values, `possible_tiers` raises an InputError about the tier. Otherwise, the next line
+        # raises an error about the missing path.
         possible_tiers("array", spec, find_tiers())
         raise InputError(f"persist={persist!r} needs a path, by which the array is found again")
     return _make(spec, seconds_per_step)

@@ -36,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     except BrokenPipeError:
         code = BROKEN_PIPE
     except OSError as error:
-        if code == 0:  # a command that has failed has already printed its line
+        if code == 0:  # a command that has failed has already printed its error message
             code = _print_error(f"standard output: {error.strerror}", FAILED)
         discard_output()  # the buffer still holds the text, and at exit Python fails again to write this text
     try:

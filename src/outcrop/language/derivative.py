@@ -30,8 +30,8 @@ ZERO = -1
 
 class Tape:
     """Appends operations to a program. Equal operations are appended once. Sums with 0, products with 0, 1 and -1, and
-    double signs are simplified. Constants are combined only if the result is exact. Therefore these simplifications add
-    no rounding errors."""
+    double minus signs are simplified. Constants are combined only if the result is exact. Therefore these
+    simplifications add no rounding errors."""
 
     def __init__(self) -> None:
         self.operations: list[Operation] = []

@@ -299,8 +299,8 @@ class _Expressions:
             yield f"    v w{row}_{_index(last)} = *(const v *)(r{row} + x + {last * self.lanes});"
 
     def move_along(self) -> Iterator[str]:
-        """Yield the assignments at the end of the loop's body. They rename the vectors, because x then grows by one
-        vector."""
+        """Yield the assignments at the end of the loop's body. They rename the vectors, because the next iteration of
+        the loop begins one vector further along x."""
         for row, first, last in self.reaches:
             for i in range(first, last):
                 yield f"    w{row}_{_index(i)} = w{row}_{_index(i + 1)};"

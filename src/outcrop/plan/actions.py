@@ -130,7 +130,7 @@ class Copy:
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """Update levels 1 .. levels of the slab zeta0 <= z + skew_z * (level - 1) < zeta1 within `region`."""
+    """Update the levels 1 to `levels` of the slab zeta0 <= z + skew_z * (level - 1) < zeta1 within `region`."""
 
     zeta0: int
     zeta1: int

@@ -219,9 +219,9 @@ def common(one: PlaneSpan, other: PlaneSpan) -> PlaneSpan | None:
 
 
 class Slots:
-    """The slots of one ring. Plane z of a block has the position z + shift, where `shift` is a number of the block. The
-    slot of the plane is this position modulo the number of slots. A resident ring has one slot for each plane. All
-    blocks share these slots. The frame of these slots is `disk`."""
+    """The slots of one ring. Plane z of a block has the position z + shift, where `shift` is an attribute of the Block
+    action. The slot of the plane is this position modulo the number of slots. A resident ring has one slot for each
+    plane. All blocks share the slots of a resident ring, and these slots have the frame `disk`."""
 
     def __init__(self, ring: Ring, number: int, disk: Frame) -> None:
         self.ring, self._number, self._disk = ring, number, disk
@@ -395,8 +395,8 @@ def _coordinates(problem: Problem, one: Pass) -> tuple[set[int], set[int]]:
 @dataclass(frozen=True)
 class Use:
     """Describes which cells of a ring one level reads. Level `wanted` must have written these cells. If `moves` is
-    true, an equivalent level that comes n levels later reads cells that level wanted + n wrote. If `beside` is true,
-    the level also reads neighbouring cells."""
+    true, the equivalent level n levels later reads cells that level `wanted + n` has written. If `beside` is true, the
+    level also reads neighbouring cells."""
 
     field: int
     ring: int

@@ -74,8 +74,8 @@ def cell_updates(problem: Problem, action: Update) -> int:
 
 
 def updates_below(problem: Problem, levels: int, zeta: int) -> int:
-    """Return the number of updates of whole planes in a pass, summed over all levels. Only updates whose skewed
-    coordinate is below `zeta` count."""
+    """Return the number of updates of whole planes in a pass, summed over all levels. Updates are counted only if their
+    skewed coordinate is below `zeta`."""
     planes = problem.end_plane - problem.first_plane
     # At level t, clamp(zeta - first - skew*(t-1), 0, planes) planes are below `zeta`. The sum over t consists of a
     # constant part and an arithmetic series.
@@ -169,8 +169,8 @@ class _Transfers:
 
     def __init__(self, device: StorageRates) -> None:
         self._device = device
-        self._reads: deque[tuple[_Planes, float]] = deque()  # Planes, and the bytes of them that are not read yet.
-        self._read = self._written = 0.0  # The numbers of all bytes that are not read, or not written, yet.
+        self._reads: deque[tuple[_Planes, float]] = deque()  # Planes, and the number of their bytes to be read.
+        self._read = self._written = 0.0  # The number of bytes to be read, and to be written.
         self.now = 0.0
 
     def begin_read(self, planes: _Planes, count: int) -> None:

@@ -158,7 +158,8 @@ class Forward:
         return found
 
     def is_nowhere_zero(self) -> bool:
-        """Return whether no static field has a value of 0, so that factors of adjoints can be divided out again."""
+        """Return True if no static field contains the value 0. In this case, a scaled adjoint can be divided by its
+        factor."""
         ranges = (self.state.manifest.ranges.get(entry.name, (0.0, 0.0)) for entry in self.manifest.static)
         return all(low > 0 or high < 0 for low, high in ranges)
 
@@ -232,7 +233,7 @@ def adjoint_run(
     for name in forward.updated():
         own = [(one, row) for one, row in last if one.field == name]
         planes[adjoint.adjoints[name]] = _last_adjoint(forward, adjoint, name, seeds.get(name), own)
-    for entry in setup.description.state:  # no residual depends on the other adjoints
+    for entry in setup.description.state:  # all other adjoints begin with 0, because no residual depends on them
         planes.setdefault(entry.name, _last_adjoint(forward, adjoint, "", None, []))
     run.assign_planes(planes)
     return AdjointRun(run, adjoint, names, forward)
@@ -351,7 +352,7 @@ def _definition(
 
 
 def _edges(forward: Forward, axis: int) -> PlaneSource:
-    """Return a function that computes planes of an edge field."""
+    """Return a function that computes the planes of an edge field."""
     shape = forward.manifest.layout.shape
     line = np.array(edge_values(shape[axis], forward.stencil.radii[axis]), forward.manifest.dtype)
 
@@ -371,7 +372,7 @@ def _last_adjoint(
     seed: PlaneSource | None,
     rows: Sequence[tuple[Sampling, NDArray[np.float64]]],
 ) -> PlaneSource:
-    """Return a function that computes planes of the adjoint of a field after the last step. The adjoint is the sum of
+    """Return a function that computes the planes of a field's adjoint after the last step. The adjoint is the sum of
     the seed and of the residuals of the last step. In the rim the adjoint is 0."""
     manifest, shape = forward.manifest, forward.manifest.layout.shape
     pads = [0, 0, 0]

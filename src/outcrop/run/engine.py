@@ -272,7 +272,7 @@ class Engine:
     @property
     def store(self) -> _core.Store:
         """The open files: the first copy of the state, then the second copy, then the fields that are only read. Do not
-        use this store during a pass."""
+        use these files during a pass."""
         return self._store
 
     @property

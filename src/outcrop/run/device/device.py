@@ -266,8 +266,9 @@ def opened(path: Path, flags: int) -> Iterator[int]:
 
 
 def _find_share(share: tuple[str, int], name: Path) -> Path:
-    """Return the path of the device with this index in the run with this identity. The header of the device has both
-    values. The device `name` is tried first, then all other devices. Raises StorageError if no device has the share."""
+    """Return the path of a device of a run. `share` has the identity of the run and the index of the device. The header
+    of the device has the same two values. The device `name` is tried first, then all other devices. Raises StorageError
+    if no device has these values."""
     for path in (name, *device_use.all_devices()):
         with suppress(InputError), opened(path, os.O_RDONLY) as handle:
             header = header_of(path, handle)

@@ -213,8 +213,8 @@ def new_manifest(description: Description, target_step: int = 0) -> Manifest:
 
 
 def require_readable(description: Description) -> None:
-    """Raise InputError when the schema does not allow the names or paths in this description. Without this check, a run
-    with such names is created but cannot be opened again."""
+    """Raise InputError when the schema does not allow the names or paths in this description. A run with such names
+    could be created, but it could not be opened again."""
     manifest = replace(new_manifest(description), sums=dict.fromkeys(description.taps.files, 0))
     try:
         parse_manifest(manifest.to_bytes(), Path("this run"))

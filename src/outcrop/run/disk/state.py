@@ -19,9 +19,9 @@ On a block device the protocol is the same. There the arrays and the manifest ar
 (`device.py`).
 
 A run in place has only one copy of each array. Therefore its manifest is marked "in flight" before the first write of a
-pass. If the pass is killed after this mark, the state is lost. After this, an attempt to read the state or to continue
-the run raises an error. The message says that the state is lost. A process that changes a run holds the lock of the
-run. Readers do not need the lock and write nothing.
+pass. If the pass is killed after this mark, the state is lost. Every later attempt to read the state or to continue the
+run raises an error. The message says that the state is lost. A process that changes a run holds the lock of the run.
+Readers do not need the lock and write nothing.
 
 The manifest lists the arrays that have values (`filled`). For each of these arrays the manifest has a stamp, which is a
 random number. The stamp identifies the operation that stored the values. The seal of each plane on disk is a checksum

@@ -104,8 +104,8 @@ def smallest_window(window: WindowOf, problem: Problem, given: GivenSizes = FREE
 
 
 def _shares(problem: Problem) -> Iterator[int]:
-    """Return sizes of blocks in rows: for an axis that is divided into 1 block, 2 equal blocks, and so on. A periodic
-    axis is not divided."""
+    """Yield the number of rows of a block if y is divided into 1 block, into 2 equal blocks, and so on. A periodic y is
+    not divided."""
     max_count = 1 if problem.periodic[1] else MAX_BLOCKS
     return (_share(problem.shape[1], count) for count in range(1, max_count + 1))
 
@@ -131,5 +131,6 @@ def _largest_block_z(problem: Problem, sizes: Sizes, budget_bytes: int, window: 
         middle = (low + high) // 2
         low, high = (middle, high) if fits(middle) else (low, middle)
     equal = _share(problem.planes, -(-problem.planes // low)) or problem.planes
-    # equal blocks may not fit: their last block is longer than with the size `low`, so it reads more planes
+    # equal blocks may need too much memory: their last block is longer than with the size `low`, so it reads more
+    # planes
     return equal if fits(equal) else low

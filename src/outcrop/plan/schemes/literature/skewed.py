@@ -12,8 +12,8 @@ The scheme has three variants, which move different data between disk and memory
              (1 + r bt/by) (1 + r bt/bz) / bt words per cell and step.
     `3y`     The fringe in y stays in memory and is copied to the next block. This variant moves 4 (1 + r bt/bz) / bt
              words per cell and step.
-    `5y`     Like 3y, but in the array `other` (see below), only the fringe in z and x is read and written. This variant
-             moves 2/bt + 4r/bz words per cell and step.
+    `5y`     Like `3y`, but in the array `other` (see below), only the fringe in z and x is read and written. This
+             variant moves 2/bt + 4r/bz words per cell and step.
 
 The paper has two arrays. In this file, the array for levels of the same parity as the last level is called `target`.
 The other array is called `other`. Level 0 is read from `source`, which does not change, so a pass is a transaction. If
@@ -21,11 +21,11 @@ a run works in place, `source` and `target` are the same array.
 
 Along z and along y, a block consists of a fringe and a body. The parts of a block get their values as follows:
 
-    `fringe in y`        The values are copied from the previous block (`Carry`). Only the variant full reads them from
-                         disk.
+    `fringe in y`        The values are copied from the previous block (`Carry`). Only the variant `full` reads them
+                         from disk.
     `fringe in z only`   Levels of both parities are read.
-    `body`               Level 0 is read. The variants full and 3y also read the body from the array `other`, although
-                         no update needs these values. The variant 5y does not read it.
+    `body`               Level 0 is read. The variants `full` and `3y` also read the body from the array `other`,
+                         although no update needs these values. The variant `5y` does not read it.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ class _BlockPass:
 
     def _reads(self) -> Iterator[Read]:
         """Yield the reads of level 0 of the body, then the reads of the fringes that earlier blocks have written. All
-        variants except 5y also read the whole array of odd parity."""
+        variants except `5y` also read the whole array of odd parity."""
         z, y, x = self.z, self.y, self.x
         yield Read(*z.body(0), Rectangle(*y.body(0), *x.body(0)))
         yield from blocked.static_reads(self.problem, *self.planes, Rectangle(*y.frame(), *x.frame()))
