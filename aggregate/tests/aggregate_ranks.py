@@ -32,7 +32,7 @@ def say_if_alike(error: OutcropError) -> None:
 
 
 def patterns(folder: Path, seed: int) -> None:
-    """Write random patterns in several steps and read them back. One step is beyond 4 GiB. Rank 0 compares the file
+    """Write random patterns in several steps and read them back. One step begins at 5 GiB. Rank 0 compares the file
     with the patterns.
     """
     variables = pattern(seed, SIZE)

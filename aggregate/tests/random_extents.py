@@ -2,8 +2,8 @@
 in the file.
 
 All ranks that use the same seed make the same pattern. Each byte of the file belongs to at most one rank. A pattern
-has a list of variables for each rank. The bytes of a variable are runs in any order, one block in each record, or a
-part of an array with three axes. Some ranks have variables without bytes.
+has a list of variables for each rank. The bytes of a variable are contiguous ranges in any order, one block in each
+record, or a part of an array with three axes. Some ranks have variables without bytes.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ class Variable:
 
 
 def runs(random: np.random.Generator, ranks: int, offset: int) -> tuple[list[list[Variable]], int]:
-    """Make runs of any length, with holes between them.
+    """Make contiguous ranges of bytes with random lengths, and with holes between some of them.
 
-    Each run belongs to a random rank, and the runs have a random order.
+    Each range belongs to a random rank, and the ranges of a rank have a random order.
     """
     edges = offset + np.cumsum(random.integers(1, 3000, 12 * ranks))
     owners = random.integers(-1, ranks, len(edges) - 1)  # -1: a hole

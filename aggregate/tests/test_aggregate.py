@@ -22,8 +22,8 @@ GIB = 2**30
 
 @pytest.mark.parametrize("seed", range(12))
 def test_files_are_what_numpy_would_write(tmp_path: Path, seed: int) -> None:
-    """Write runs, records and subarrays with small buffers, at a base that is not 0. Read the values back into other
-    arrays, and compare the arrays.
+    """Write contiguous ranges, records and subarrays with small buffers, at several bases. Read the values back into
+    other arrays, and compare the arrays.
     """
     mine = pattern(seed, 1)[0]
     plan = agg.declare(None, [one.extents for one in mine], target=tmp_path, buffer=4096, buffers=2 + seed % 3)

@@ -121,8 +121,8 @@ def test_workloads_have_the_size_that_is_asked_for() -> None:
 
 
 def test_large_domains_begin_at_whole_mebibytes() -> None:
-    """Check that large domains begin at multiples of 1 MiB. Stripes of file systems begin there too, so no two
-    aggregators write to the same stripe.
+    """Check that large domains begin at multiples of 1 MiB. Stripes of file systems also begin at such
+    multiples, so no two aggregators write to the same stripe.
     """
     (pattern,) = make_patterns("s3d", 64)
     tallies, count = tally(pattern, 8)
@@ -155,8 +155,8 @@ def declared(text: str) -> NodeTiers:
 
 
 def test_the_chosen_placement_is_never_later_than_round_robin_of_as_many() -> None:
-    """Check, for every topology and workload, that the chosen placement is not slower than round robin. Each placement
-    collects the bytes of all ranks.
+    """Check, for every topology and workload, that the chosen placement is not slower than round robin. Also check that
+    each placement collects the bytes of all ranks.
     """
     for topology in ("torus", "dragonfly:2x4", "fat-tree:4x4"):
         on = scenario(topology, 32, 8)

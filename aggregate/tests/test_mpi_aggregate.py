@@ -24,8 +24,9 @@ def ranks_do(ranks: int, what: str, folder: Path, *arguments: object, **environm
 
 @pytest.mark.parametrize(("ranks", "seeds"), [(1, (0, 4)), (3, (10, 18)), (4, (20, 28)), (16, (30, 33))])
 def test_files_are_what_numpy_would_write(tmp_path: Path, ranks: int, seeds: tuple[int, int]) -> None:
-    """Write random patterns in several steps and read them back. The first step is complete before the next steps
-    begin, and the other steps run at the same time. One step is beyond 4 GiB. The number of aggregators varies.
+    """Write random patterns in several steps and read them back. The first step is complete before the other two
+    steps begin. The other two steps are transferred at the same time, and one of them begins at 5 GiB. The number of
+    aggregators varies.
     """
     ranks_do(ranks, "patterns", tmp_path, *seeds)
 

@@ -125,7 +125,7 @@ void plain(Read first, Read second, Written result) {
   loop(first.data(), second.data(), result.data(), result.size());
 }
 
-// With stores of 16 bytes, the core limits the speed, and not the memory. Stores of more than 32 bytes are not
+// With stores of 16 bytes, the speed is limited by the core and not by the memory. Stores of more than 32 bytes are not
 // faster.
 #if defined(__x86_64__)
 template <auto loop>

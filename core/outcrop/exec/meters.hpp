@@ -1,4 +1,4 @@
-// Measures the speed of updates, checksums and memory. No other program should run on the machine at the same time.
+// Measures the speed of updates, checksums and memory. No other program should run on the machine during a measurement.
 //
 // MemoryMeter and Stream run the loops of STREAM (McCalpin 1995) over three arrays, with s = 3:
 //

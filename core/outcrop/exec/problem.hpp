@@ -14,9 +14,9 @@
 // The copies of a field are in rings of the window (window.hpp):
 //
 //     field          copies     arrays       rings
-//     read only      1          itself       one; it never changes
-//     updated        1          itself       one; an update overwrites the old value
-//     updated        2          itself       two, which alternate, because neighbours still read the old value
+//     read only      1          its values   one; the values never change
+//     updated        1          its values   one; an update overwrites the old value
+//     updated        2          its values   two, which alternate, because neighbours still read the old value
 //     two levels     2          newest and   two; a step also reads the previous value
 //                               previous
 //

@@ -199,7 +199,8 @@ Snapshots::Snapshots(const Grid &grid, const Window &window, const Fields &field
 }
 
 // Writes the rows of the rim together with the updated rows next to them. Rows of the rim are complete long before the
-// updated rows. If they are written early, a slot must be open for each plane that is read ahead.
+// updated rows. If they were written as soon as they are complete, a slot would have to be open for each plane that is
+// read ahead.
 void Snapshots::write(long done, long position, const Rectangle &cells) {
   Rectangle part = cells;
   if (part.y0 == grid_.first_row()) part.y0 = 0;

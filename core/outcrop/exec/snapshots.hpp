@@ -163,8 +163,8 @@ class Snapshots {
   /// Writes the cells that no step changes. Skips the cells that write() writes.
   void write_rim(long position, const Rectangle &cells);
 
-  /// Starts to write pages of the page cache to the devices. No other thread may call write() at the same time. Throws
-  /// the first StorageError.
+  /// Starts to write pages of the page cache to the devices. While this function runs, no other thread may call
+  /// write(). Throws the first StorageError.
   void write_behind();
 
   /// Waits until all bytes are on the devices. Throws StorageError.

@@ -6,8 +6,8 @@
 // follows within microseconds. Then they sleep.
 //
 // The threads of a team are its members. They are bound to processors if the placement says so. The calling thread is
-// member 0. It is bound only until the result of bind_caller() is destroyed. Otherwise, later threads of the caller
-// inherit the binding.
+// member 0. It is bound only until the result of bind_caller() is destroyed, because threads that a bound thread starts
+// inherit its binding.
 //
 // On several NUMA nodes, each node owns a part of every slot of the window. The memory of the part comes from this
 // node. Threads of the node first take the tiles of the rows in the part:
@@ -143,7 +143,7 @@ class NodeQueues {
     for (std::size_t i = 0; i < owners.size(); ++i) queues_[owners[i]].items.push_back(i);
   }
 
-  /// Makes all items available again. No thread may take items at the same time.
+  /// Makes all items available again. While this function runs, no thread may take items.
   void restart() {
     for (unsigned node = 0; node < nodes_; ++node) queues_[node].next.store(0, std::memory_order_relaxed);
   }

@@ -104,7 +104,7 @@ class Window {
   const Rectangle &frame() const { return frame_; }
   std::size_t pitch_bytes() const { return pitch_bytes_; }
   long pitch_cells() const { return frame_.columns(); }
-  /// Returns the number of plane z in the sequence in which planes use the slots of a ring.
+  /// Planes use the slots of a ring one after another. Returns the number of plane z in this sequence.
   long place(std::size_t ring, long z) const { return rings_[ring].resident() ? z : z + shift_; }
 
   /// Returns whether the slots have room for this frame and the tail of a record.

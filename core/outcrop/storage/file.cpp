@@ -278,7 +278,7 @@ Descriptor open_beneath(int folder, const std::string &path, int flags, const st
   return file;
 }
 
-// Finds the type of the file by O_PATH before the normal open(). Without this test, open() of a pipe waits until
+// Finds the type of the file by O_PATH before the normal open(). A normal open() of a pipe would wait until
 // another process opens the pipe.
 File open_named(const std::string &path, bool writable, bool direct) {
   const Descriptor seen(::open(path.c_str(), O_PATH | O_CLOEXEC));

@@ -5,8 +5,8 @@ The benchmark measures four rates for float32 and for float64, on one grid, with
     `kernel`   All data are in the second-level cache. This rate is the limit of the arithmetic.
     `(a)`      In memory: plain sweeps with the best size of blocks in y.
     `(b)`      In memory: temporal blocking for the cache. The window holds the whole grid. Only the updates are timed.
-    `(c)`      Out of core: whole runs with all reads, waits, flushes and commits. The budgets are shares of the size of
-               both arrays.
+    `(c)`      Out of core: whole runs with all reads, waits, flushes and commits. A run has two arrays on disk. The
+               budgets are shares of the size of both arrays.
 
 The speed of a machine varies, so (a), (b) and (c) are measured alternately, and medians are compared. Each run is a new
 process, which continues the stored run at the step where the previous process stopped.
@@ -152,7 +152,9 @@ def bench_dtype(directory: Path, scale: CoreScale, dtype: str, threads: int) -> 
                 sizes = rates.in_one_slab(problem) if name == "in_memory" else None
                 reports[name].append(rates.advance(where, scale.steps, budget_bytes, limit, sizes))
                 print(f"  {line_of(name, reports[name][-1])}", flush=True)
-                if name == "in_memory":  # this short run brings the memory into its state before all other runs
+                if name == "in_memory":
+                    # A short run out of core follows, so that the next measured run finds the memory in the same state
+                    # as the runs after it.
                     time.sleep(scale.settle_seconds)
                     rates.advance(where, max(1, scale.steps // 4), largest, None)
         middle = scale.shares[len(scale.shares) // 2]

@@ -5,8 +5,8 @@ benchmark IOR, and Figure 7 of the papers about out-of-core stencils, show such 
     `depths`   Requests of 4 KiB without the page cache, with 1 to 64 requests in flight.
     `cached`   Requests of 256 B to 16 MiB on a file in the page cache. One thread uses system calls, or loads and
                stores on a mapping.
-    `raw`      The same requests on a file and on the device of --raw-device. The device is written only with
-               --write-device.
+    `raw`      Requests on a file, and the same requests on the device of --raw-device. The device is written only
+               with --write-device.
     `beyond`   Requests on a file that fits into memory, and on a file with four times the size of the memory limit of
                a control group.
 
@@ -89,9 +89,9 @@ def bench(
 ) -> dict[str, Any]:
     """Measure a file in `directory`, print the figures, and draw them to `png`. Returns the figures as plain data.
 
-    `only` contains names of parts, separated by commas. `raw_device` is only read if `write_device` is false. If it is
-    true, the device is also written, so the device must not hold content of a known kind. If an option is wrong, raises
-    InputError before any file or device is changed.
+    `only` contains names of parts, separated by commas. `raw_device` is only read if `write_device` is false. If
+    `write_device` is true, the device is also written, so the device must not hold content of a known kind. If an
+    option is wrong, raises InputError before any file or device is changed.
     """
     scale, parts = SMALL if small else FULL, _parts(only, raw_device)
     if write_device and raw_device is None:
@@ -247,8 +247,8 @@ class _Parts:
 
 MIN_DEVICE_BYTES = 1 << 20
 DEVICE_END_BYTES = 4 << 20
-"""The number of bytes that are cleared at each end of a device after writes. Otherwise, another program may mistake the
-random bytes for content of a known kind."""
+"""The number of bytes that are cleared at each end of a device after writes. If the ends kept random bytes,
+another program might mistake these bytes for content of a known kind."""
 
 
 @contextmanager
@@ -409,5 +409,5 @@ def _bars(axes: Axes, chosen: Figures) -> None:
     axes.margins(y=0.25)
     axes.set_xticks(range(len(names)), names)
     handles, labels = axes.get_legend_handles_labels()
-    each = dict(zip(labels, handles, strict=True))  # of bars with the same label, the dict keeps the last one
+    each = dict(zip(labels, handles, strict=True))  # if bars have the same label, only the last is kept
     axes.legend(each.values(), each.keys(), frameon=False, fontsize=7, loc="upper left")

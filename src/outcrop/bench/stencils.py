@@ -80,8 +80,8 @@ class StencilCase:
 
 
 def smooth(shape: tuple[int, ...], mean: float) -> Planes:
-    """Return a function that computes planes of waves along all axes. The waves have an amplitude of 10 % around
-    `mean`, or of 0.01 if `mean` is 0."""
+    """Return a function that computes the planes of a field. The values of the field vary as waves along every axis.
+    The waves have an amplitude of 10 % around `mean`, or of 0.01 if `mean` is 0."""
     size = 0.1 * abs(mean) if mean else 0.01
 
     def planes(z0: int, z1: int) -> NDArray[np.float32]:

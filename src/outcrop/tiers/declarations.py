@@ -7,8 +7,8 @@ option, $OUTCROP_TIERS gives the path. If neither is set, the file is ~/.config/
     directory = "/scratch/me"
     capacity = "200GiB"       A quota for all files in the directory. The default is the capacity of the file system.
     persistence = "job"       process, reboot, job or permanent. The default is the persistence of the file system.
-    read = "2GB/s"            Likewise write, random_read and random_write. Missing rates are measured.
-    read_latency = 1e-4       In seconds. Likewise write_latency and flush_latency.
+    read = "2GB/s"            Other rates: write, random_read and random_write. Missing rates are measured.
+    read_latency = 1e-4       In seconds. Other latencies: write_latency and flush_latency.
 
 A file for `outcrop plan --machine` declares a machine:
 

@@ -276,14 +276,14 @@ def measure_device(folder: Path, io: str) -> StorageRates:
         ring = min(RING_RECORDS, records)
         noise = _core.aligned_array(RECORD_BYTES)  # random bytes, because some devices are faster with zeros
         noise[:] = np.random.default_rng(0).integers(0, 256, RECORD_BYTES, np.uint8)
-        for z in range(ring):  # the ring is filled with these records, and all writes write them
+        for z in range(ring):  # these records are read into the ring, and all writes write them
             store.write_from(0, z * RECORD_BYTES, noise)
         fill: list[Action] = [Read(0, ring, WHOLE)]
         total = records * RECORD_BYTES
         seconds([*fill, Write(0, records, 0, WHOLE)])  # this write is not timed, because it also allocates blocks
         write = min(seconds([*fill, Write(0, records, 0, WHOLE)]) for _ in range(2))
         read = min(seconds([Read(0, records, WHOLE)]) for _ in range(2))
-        # writes use slots that are half a ring away from the slots of the reads at the same time
+        # writes use slots that are half a ring away from the slots that reads use at the same time
         first = records // 2 + (ring // 2 - records // 2) % ring
         both: list[Action] = []
         for z in range(records - first):

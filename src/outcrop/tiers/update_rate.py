@@ -38,9 +38,9 @@ class UpdateRateMeter:
     measured on slabs of a block of these sizes.
 
     The meter uses at most `budget_bytes` of memory. Its measurements take a twentieth of the expected time of the run,
-    but at least 2 s and at most 6 s. Before them, the meter may need up to 3 s until the speed of the machine is
-    constant. When the time for measurements is used up, or if `measure` is false, the meter returns the rate of the
-    most similar measured sizes, or an assumed rate.
+    but at least 2 s and at most 6 s. Before these measurements, the meter may need up to 3 s until the speed of the
+    machine is constant. When the time for measurements is used up, or if `measure` is false, the meter returns the rate
+    of the most similar measured sizes, or an assumed rate.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
 """An extent describes bytes of a file, and the places of these bytes in the memory of a rank. The core defines extents
 in aggregate/decision/extent.hpp.
 
-    contiguous   one run of bytes
+    contiguous   one range of bytes without gaps
     strided      blocks of equal size, a stride apart
     subarray     a part of an array in C order
 """

@@ -129,8 +129,8 @@ def merge(index: str | os.PathLike[str], target: str | os.PathLike[str]) -> int:
 
 
 class Request:
-    """A write or read in progress. The object keeps references to the arrays. The arrays must not change before the
-    request has ended.
+    """A request is a write or read in progress. It keeps references to its arrays. Do not change these arrays before
+    the request has ended.
     """
 
     def __init__(self, core: _aggregate.Request, what: str, plan: Plan) -> None:
@@ -157,7 +157,7 @@ class Request:
         return self._count()
 
     def _check(self) -> None:
-        if not self._counted:  # the request may still need other ranks
+        if not self._counted:  # a request in progress may need other ranks
             self._plan.check_open()
 
     def _count(self) -> Timing:

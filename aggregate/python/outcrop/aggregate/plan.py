@@ -139,9 +139,9 @@ def declare(
         machine: a file that describes the nodes. `outcrop agg machine` writes such a file. By default, the nodes have
             the tiers that `outcrop tiers` finds, with the figures of earlier measurements.
         reads_only: if true, ranks may declare the same bytes, and the plan cannot write.
-        own_run_bytes: if the runs of every rank have at least this mean length, each rank performs its own I/O. 0 means
-            never. The default is 64 KiB if all ranks are on one node and no setting of aggregators is given. Otherwise
-            the default is 0.
+        own_run_bytes: if the contiguous ranges of bytes of every rank have at least this mean length, each rank
+            performs its own I/O. 0 means never. The default is 64 KiB if all ranks are on one node and no setting of
+            aggregators is given. Otherwise the default is 0.
         topology: a file with lines `rank: group switch port`.
         hints: an mpi4py `Info` or a mapping. The names of hints are those of ROMIO, or begin with outcrop_agg_.
         count: the number of aggregators. The default is the number with the shortest predicted time.

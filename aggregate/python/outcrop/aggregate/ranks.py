@@ -125,8 +125,8 @@ class Ranks:
             raise CommunicationError(table.error(table.self).decode(errors="replace"))
 
     def use_rma(self) -> str:
-        """Send longer messages by one-sided communication, if such communication works. All ranks must call this before
-        other communication.
+        """Send all messages except short ones by one-sided communication, if such communication works. All ranks must
+        call this before other communication.
 
         Returns "" if one-sided communication works. Otherwise, returns the reason on all ranks, and messages are sent
         as before. A first test message shows whether one-sided communication works. If MPI hangs in that test, the

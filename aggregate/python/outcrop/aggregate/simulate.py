@@ -168,7 +168,7 @@ def _rows(scenario: Scenario, machine: Machine, pattern: Pattern) -> Iterator[Ro
     chosen = _choose(scenario, machine, tallies, domains)
     yield _row("chosen", chosen, machine, pattern)
     count = len(chosen.choices)
-    joined = next(1 << power for power in range(64) if -(-domains >> power) == count)  # domains joined into one
+    joined = next(1 << power for power in range(64) if -(-domains >> power) == count)  # domains in each group
     fewer = replace(tallies, domains=(tallies.domains // joined).astype(np.uint32))
     tier = int(np.bincount([one.tier for one in chosen.choices]).argmax())
     options = scenario.options.sending_merged(chosen.merged)

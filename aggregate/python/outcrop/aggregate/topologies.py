@@ -175,9 +175,11 @@ def _by(sizes: tuple[int, ...]) -> str:
 
 
 def near_equal(count: int, axes: int) -> tuple[int, ...]:
-    """Return `axes` factors of `count`, ascending and nearly equal. The factors are found one by one, and `count` is
-    divided by each factor that is found. If n factors are still missing, the next factor is the largest divisor of the
-    quotient that does not exceed the n-th root of the quotient.
+    """Divide `count` into factors, one for each axis. The number of axes is `axes`. The factors are ascending and
+    nearly equal, and their product is `count`.
+
+    The factors are found one by one, and `count` is divided by each factor that is found. If n factors are still
+    missing, the next factor is the largest divisor of the quotient that does not exceed the n-th root of the quotient.
     """
     assert count > 0 and axes > 0
     factors: list[int] = []

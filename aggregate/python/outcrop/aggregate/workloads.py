@@ -5,8 +5,8 @@ has in each part of the file.
     hacc-aos   HACC-IO, array of structures: particles of 38 bytes, first those of rank 0, then those of rank 1, ...
     hacc-soa   HACC-IO, structure of arrays: nine variables, one after the other, each in the order of ranks
 
-For any place in the file, a pattern gives the number of bytes that each rank has before this place. If the numbers for
-two places are subtracted, the result is the number of bytes that each rank has between these places. So no list of
+For any place in the file, a pattern gives the number of bytes that each rank has before this place. The difference
+between the numbers for two places is the number of bytes that each rank has between these places. So no list of
 segments is needed.
 """
 

@@ -1,16 +1,16 @@
 """`outcrop bench ladder`: compare twelve programs, from plain sweeps over swapped memory to wavefronts with direct I/O.
 
 The benchmark repeats Figures 4 and 8 to 10 of Midorikawa and Tan. Each program is one column of Figure 4. The paper has
-eleven columns, and we add one (ladder_columns.py). All columns solve the same 7-point problem, in core and out of core.
-Two of the columns are then measured again with several shares of memory.
+eleven columns, and we add one (ladder_columns.py). All columns solve the same 7-point problem with two arrays, in core
+and out of core. Two of the columns are then measured again with several shares of memory.
 
     `in core`       The memory has twice the size of both arrays. It has room for the arrays, and for a window or page
                     cache that holds a copy of both arrays.
     `out of core`   The memory is a share of the size of both arrays. The default is one half, as in the paper.
 
 Each measurement is a separate process in a control group. The group limits the memory of the process, including the
-page cache. First, all columns are measured once. The short measurements are then repeated alternately until the time is
-used up. The figures are medians.
+page cache. First, all columns are measured once. The short measurements are then repeated alternately until the time
+for the benchmark is used up. The figures are medians.
 """
 
 from __future__ import annotations
@@ -199,7 +199,7 @@ class _Ladder:
         return self._bars.setdefault((column.number, is_in_core, budget_bytes), bar)
 
     def measure_all(self) -> None:
-        """Measure all bars once. Then repeat the short measurements until the time is used up."""
+        """Measure all bars once. Then repeat the short measurements until the time for the benchmark is used up."""
         begin, scale = time.perf_counter(), self._scale
         for bar in self._bars.values():
             self._measure(bar)

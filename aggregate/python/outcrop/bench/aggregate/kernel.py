@@ -102,8 +102,8 @@ KERNELS: dict[str, Callable[[int, int, int], Kernel]] = {
 
 
 class Contents:
-    """The random bytes of a rank's variables. Each stamp gives different bytes. So the comparison detects bytes of
-    earlier turns.
+    """The random bytes of a rank's variables. A stamp is a number that selects these bytes. Different stamps give
+    different bytes. So the comparison detects bytes that were written in earlier turns.
     """
 
     def __init__(self, kernel: Kernel, rank: int) -> None:

@@ -2,7 +2,7 @@
 
 outcrop     this library, with a plan that is declared once
 mpi-io      MPI-IO of the running MPI (OMPIO or ROMIO): one view of all variables, one collective call
-posix       each rank transfers its own runs, with one pwrite or pread for each
+posix       each rank transfers its own contiguous ranges of bytes, with one pwrite or pread for each range
 
 declare ─► create or open ─► write or read ─► close     all calls are collective; only write and read are measured
 
