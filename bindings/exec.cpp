@@ -71,7 +71,8 @@ Fields to_fields(nb::iterable list) {
   return Fields(std::move(fields));
 }
 
-// One tuple for each call: the address of its kernel, its sources and its targets. An operand is a tuple (field, copy).
+// One tuple for each call: the address of its kernel, its sources and its targets. An operand is a tuple
+// (field, copy): copy 0 is the first ring of the field, and copy 1 is the second ring.
 using Operands = std::vector<std::tuple<std::size_t, std::size_t>>;
 using Calls = std::vector<std::tuple<std::uintptr_t, Operands, Operands>>;
 
@@ -231,7 +232,7 @@ nb::list from_sums(const std::vector<FieldSum> &sums) {
 // Memory for a window. The caller provides this memory.
 using Memory = nb::ndarray<nb::numpy, std::uint8_t, nb::ndim<1>, nb::c_contig>;
 
-// One tuple for each ring: the number of planes, the bytes of a slot, and true if the ring is resident.
+// One tuple for each ring: the number of planes, the bytes of a slot, and RingSpec::resident.
 using Rings = std::vector<std::tuple<long, std::size_t, bool>>;
 
 std::vector<RingSpec> to_rings(const Rings &rings) {

@@ -31,7 +31,7 @@ struct Wrong {
   std::string what;
 };
 
-/// Runs `live`, and counts the operations on this storage. If `live` throws an exception, the message of the exception
+/// Runs `live`, and counts the operations on `storage`. If `live` throws an exception, the message of the exception
 /// is stored in `trouble` of the history.
 inline History history_of(Storage &storage, const std::function<void()> &live) {
   History history;

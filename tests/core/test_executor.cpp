@@ -9,8 +9,8 @@
 //
 // In this test, a store holds back the planes that the current update does not read. It delivers these planes when the
 // kernel of the update is called. An update that waits for one of these planes never calls its kernel. To end such a
-// test, the store delivers all planes after some time, and records that it did so. The planes that the update reads
-// arrive in any order.
+// test, the store delivers all planes after some time, and records that it did so. The order in which the planes of the
+// current update are delivered is random.
 #include <gtest/gtest.h>
 
 #include <algorithm>

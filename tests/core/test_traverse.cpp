@@ -116,8 +116,8 @@ void stamp_plane(const Grid &grid, std::byte *plane, long z, std::int32_t level)
         Stamp{level, static_cast<std::int32_t>(z), static_cast<std::int32_t>(y), guard_value};
 }
 
-// Runs one case. A Copy action copies the rim into the second ring. This test writes the rim and the stamps of all rows
-// into this ring.
+// Runs one case. In a pass, a Copy action copies the rim into the second ring. This test has no such action. Instead,
+// this function stamps all rows of the planes of the second ring, also the rim.
 void run_case(const Case &c) {
   const Grid grid = grid_of(c);
   // the minimum number of slots for a slab and for the planes that the slab reads

@@ -52,8 +52,8 @@ class Case:
 
 
 def as_command(call: Callable[[], Any], refusals: tuple[type[Exception], ...]) -> int:
-    """Call the function and return the exit code that a command has in such a case. If the function raises an allowed
-    exception, print one line with the error."""
+    """Call the function. If it raises an allowed exception, print one line with the error, as a command does. Return
+    the exit code of a command that ends in the same way."""
     from outcrop.errors import OutcropError
 
     warnings.simplefilter("ignore", RuntimeWarning)

@@ -48,7 +48,7 @@ def _places(content: Any) -> list[tuple[Any, Any]]:
 
 def _change(rng: random.Random, content: Any, world: Path) -> str:
     """Change a random place, and return a description. At each level of nesting, all entries have the same probability.
-    With the same probability for all places in the file, most changes are in long lists."""
+    If all places in the file had the same probability, most changes would be in long lists."""
     if not isinstance(content, (dict, list)) or not content:
         return "nothing"
     kind = rng.randrange(10)

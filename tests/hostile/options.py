@@ -183,7 +183,7 @@ def is_bytes(word: str) -> bool:
 
 
 def any_text(rng: random.Random) -> str:
-    """Return a random text. Only rarely, the text is a valid value."""
+    """Return a random text, which is rarely a valid value."""
     return values.text(rng) if rng.random() < 0.7 else any_place(rng)
 
 

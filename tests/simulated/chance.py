@@ -61,8 +61,8 @@ class Chance:
         self.kills, self.crashes, self.faults, self.switches = kills, crashes, faults, switches
 
     def next(self, calls: int) -> tuple[int, str]:
-        """Draw the next event. Return the number of the system call in which the event happens, and the kind of the
-        event. `calls` is the number of system calls so far."""
+        """Choose the next event at random. Return the number of the system call in which the event happens, and the
+        kind of the event. `calls` is the number of system calls so far."""
         rates = (("kill", self.kills), ("crash", self.crashes), ("fault", self.faults), ("switch", self.switches))
         when = [(calls + 1 + int(self.random.expovariate(rate)), what) for what, rate in rates if rate]
         return min(when, default=(1 << 60, ""))

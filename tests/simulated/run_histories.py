@@ -160,7 +160,8 @@ class RunHistory:
             if error is None:
                 continue
             fine = isinstance(error, InputError) and ("in use" in str(error) or "--force" in str(error))
-            fine = fine or (self.in_place and "the state was lost" in str(error))  # after a kill in a pass in place
+            # a kill during a pass that overwrites the state in place destroys the state
+            fine = fine or (self.in_place and "the state was lost" in str(error))
             fine = fine or (is_disturbed and isinstance(error, OutcropError | OSError))
             if starts and len(functions) > 1:  # a new start may remove the run while other processes read it
                 fine = fine or isinstance(error, InputError | StorageError)
@@ -203,7 +204,7 @@ class RunHistory:
                     self.expected.begin(number, ABSENT)
                     self._assign(number, state, self._some_names())
             except OutcropError:
-                if state is None or not state.has_values:  # in all other cases, only links to the values are missing
+                if state is None or not state.has_values:  # otherwise only links to the values are missing
                     self.expected.withdraw(number, ABSENT)
                 raise
             self._advance(number, state)
@@ -268,8 +269,8 @@ class RunHistory:
             self.expected.announce(number, one)
 
     def _ways(self, now: Content, names: list[str], state_names: list[str], value: int) -> list[Content]:
-        """Return the contents that the run may have while a process assigns arrays. They are in the order in which they
-        appear."""
+        """Return the contents that the run may have while a process assigns arrays, in the order in which these
+        contents appear."""
         if now.phase == NEW:
             return [now.with_arrays(names, value, phase="ready")]
         before = dict(now.arrays)

@@ -137,8 +137,8 @@ def content(system: SimulatedSystem, name: str) -> bytes | None:
 
 
 def after_power_cuts(prepare: Callable[[SimulatedSystem], object], *names: str) -> set[tuple[bytes | None, ...]]:
-    """Return all contents of the named files that were found after `prepare` and a power cut, with many seeds. None
-    means that a file is missing.
+    """Run `prepare` and simulate a power cut, with many seeds. Return all contents of the named files that were found
+    after a power cut. None means that a file is missing.
     """
     found = set()
     for seed in range(300):

@@ -225,9 +225,9 @@ TEST(AggregatePlan, LetsLongRunsStayWithTheirRanks) {
   });
 }
 
-// This test checks that ranks with long runs perform their own I/O only if all ranks are on one node. On one node, an
-// aggregator needs an additional copy and saves nothing. On several nodes, aggregators reduce the number of ranks that
-// write to a shared file.
+// This test checks that ranks with long contiguous runs of bytes perform their own I/O only if all ranks are on one
+// node. On one node, an aggregator needs an additional copy and saves nothing. On several nodes, aggregators reduce the
+// number of ranks that write to a shared file.
 TEST(AggregatePlan, LetsLongRunsStayWhereThatPays) {
   for (const int on_node : {4, 2}) {
     ThreadRanks ranks(4, on_node);
@@ -244,8 +244,8 @@ TEST(AggregatePlan, LetsLongRunsStayWhereThatPays) {
   }
 }
 
-// This test checks how ranks agree on a mode. The result has ample room only if the mode of each rank has ample room.
-// If another member of the mode differs between ranks, an error is thrown.
+// This test checks how ranks agree on the mode in which they open a file. In the result, `ample_room` is true only if
+// it is true on all ranks. If another member of the mode differs between ranks, an error is thrown.
 TEST(AggregateOpenMode, IsThatOfAllRanks) {
   for (const int unlike : {-1, 0, 2}) {
     ThreadRanks ranks(3, 2);
@@ -277,8 +277,8 @@ TEST(AggregateSharedFile, ReadsThroughThePageCacheWhatHasRoomThere) {
     return SharedFile(path, false, mode, false, {.ample_room = ample_room}, {}).reads_buffered(0, bytes);
   };
   EXPECT_TRUE(reads_buffered(CacheMode::automatic, true));
-  // Without ample room, the file is read directly. If the file system supports only buffered transfers, both calls
-  // return true.
+  // If the page cache has no ample room, the file is read directly. If the file system supports only buffered
+  // transfers, both calls return true.
   EXPECT_EQ(reads_buffered(CacheMode::automatic, false), reads_buffered(CacheMode::direct, true));
 }
 

@@ -17,7 +17,7 @@ namespace outcrop::aggregate {
 
 constexpr std::uint64_t turn_bytes = 7000, turns = 6;
 
-/// Returns the declaration of a rank, with interleaved blocks. All ranks together have `size` * turns * turn_bytes
+/// Returns the declaration of a rank, with interleaved blocks. All ranks together have `size * turns * turn_bytes`
 /// bytes, without holes.
 inline Declaration in_turns(int rank, int size) {
   const auto ranks = static_cast<std::uint64_t>(size), number = static_cast<std::uint64_t>(rank);

@@ -42,7 +42,7 @@ class StageTest : public testing::Test {
   std::string file(const std::string &name) const { return stage() + "/" + name; }
   StageSpec spec(std::uint32_t writer = 0, std::uint64_t room = 0) const { return {stage(), target(), writer, room}; }
 
-  // Returns random runs, in random order. The runs do not overlap.
+  // Returns random runs of bytes, as pairs of offset and length, in random order. The runs do not overlap.
   static std::vector<std::pair<std::uint64_t, std::size_t>> runs(std::mt19937_64 &random) {
     std::vector<std::pair<std::uint64_t, std::size_t>> all;
     for (std::uint64_t at = random() % 5000; at < target_bytes;) {

@@ -77,8 +77,8 @@ class File {
   void close();
 
   const std::string &path() const;
-  /// Returns one line for each step that an earlier run has left in the stage of any node. The line says whether the
-  /// step is now in the file or is lost.
+  /// Returns one line for each step that an earlier program has left in the stage of any node. The line says whether
+  /// the step is now in the file or is lost.
   const std::vector<std::string> &notes() const;
 
  private:

@@ -5,8 +5,8 @@
 //                                                                                  rounds, memory shared by each node
 //
 // A domain is a list of ranges of the file. The domain's aggregator is the rank that writes and reads these ranges. A
-// round is a part of a domain that fits into one buffer. If every rank has only a few long runs, each rank is its own
-// aggregator, and ranks do not send bytes.
+// round is a part of a domain that fits into one buffer. If every rank has only a few long contiguous runs of bytes,
+// each rank is its own aggregator, and ranks do not send bytes.
 //
 // Plan::make lets its caller choose the aggregators. PlacedPlan chooses the aggregators with the lowest cost on the
 // machine that the ranks run on. The interfaces for C, Fortran and Python use PlacedPlan:

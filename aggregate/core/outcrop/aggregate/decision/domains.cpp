@@ -12,9 +12,10 @@ namespace outcrop::aggregate {
 
 namespace {
 
-// Adds the regions of one repetition of the outer dims of an extent. The dim `level` is the first dim that this
-// repetition contains. Each repetition of dim `level` becomes a separate region if two conditions hold. The gaps
-// between these repetitions have at least `gap_bytes`, and the number of regions stays below a limit.
+// Adds a part of an extent to `regions`. The part begins at offset `file`, and consists of all repetitions of dim
+// `level`. The function adds each of these repetitions separately if two conditions hold: the gap between two
+// repetitions has at least `gap_bytes` bytes, and the number of regions stays below a limit. Otherwise it adds the part
+// as one region.
 void split(const Extent &extent, std::size_t level, std::uint64_t file, std::uint64_t gap_bytes,
            std::size_t max_regions, std::vector<Region> &regions) {
   const detail::Walk walk = detail::walk_of(extent, {});

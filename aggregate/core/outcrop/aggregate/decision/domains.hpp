@@ -102,8 +102,8 @@ class DomainWork {
   std::uint32_t parts(std::size_t round) const { return parts_[round]; }
   bool has_remote(std::size_t round) const { return parts_[round] > local_parts(round).size(); }
 
-  /// Returns the parts of a round in which ranks have bytes, and leaves out holes. A hole is a part in which no rank
-  /// has bytes. The returned span is valid until the next call.
+  /// Returns the ranges of a round in which ranks have bytes. Leaves out holes, which are ranges in which no rank has
+  /// bytes. The returned span is valid until the next call.
   std::span<const BufferedRange> runs(std::size_t round);
 
   /// Returns the totals of all rounds. The running time of this function is proportional to the number of runs.

@@ -12,7 +12,7 @@ namespace outcrop::aggregate {
 
 namespace {
 
-constexpr std::uint64_t max_offset = std::uint64_t{1} << 62;  // a signed file offset of the system can hold this value
+constexpr std::uint64_t max_offset = std::uint64_t{1} << 62;  // the system's type of file offsets can hold this value
 
 std::uint64_t checked(std::uint64_t a, std::uint64_t b, bool multiply, const char *what) {
   std::uint64_t result = 0;

@@ -154,7 +154,7 @@ class MpiMessages {
   outcrop_request send(const std::byte *data, std::size_t bytes, int to, int tag);
   outcrop_request receive(std::byte *data, std::size_t bytes, int from, int tag);
 
-  /// Sets each request to 0 whose message has ended. Returns true if all requests have ended.
+  /// If the message of a request has ended, sets this request to 0. Returns true if all requests have ended.
   bool advance(std::span<outcrop_request> requests);
   void wait(std::span<outcrop_request> requests);
 

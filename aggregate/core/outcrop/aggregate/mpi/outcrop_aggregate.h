@@ -180,8 +180,8 @@ OUTCROP_AGG_API int outcrop_agg_test(outcrop_agg_operation *operation, int *done
 /* Waits until the operation has ended. Then frees the operation and sets the handle to NULL. */
 OUTCROP_AGG_API int outcrop_agg_wait(outcrop_agg_operation **operation);
 
-/* Returns one line for each step that an earlier run had left in the stage. The line says whether the step is now in
-   the file or is lost. Returns "" if the earlier run had left no step. The text is valid until the file is closed. */
+/* Returns one line for each step that an earlier program had left in the stage. The line says whether the step is now
+   in the file or is lost. Returns "" if no step was left. The text is valid until the file is closed. */
 OUTCROP_AGG_API const char *outcrop_agg_notes(const outcrop_agg_file *file);
 
 /* Collective: waits until all written bytes are durable in the file. Staged bytes are drained first. */

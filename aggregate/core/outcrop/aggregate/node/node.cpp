@@ -62,8 +62,8 @@ int ProcessWatch::ended() const {
 
 // --- relays --------------------------------------------------------------------------------------------------------
 
-// The maximum size of a relay's table. If a relay needs a larger table, it is not used, and each of its ranks sends its
-// own messages.
+// The maximum size of a relay's table. If a relay needs a larger table, the relay is not used. Each of the ranks that
+// would use the relay then sends its own messages.
 constexpr std::uint64_t max_table_words = std::uint64_t{1} << 20;
 
 std::size_t Relay::place_of(int rank_of_node) const {

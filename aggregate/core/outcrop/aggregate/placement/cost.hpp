@@ -6,11 +6,11 @@
 //
 // This is the model of Tessier, Gressier and Vishwanath for MA-TAPIOCA. A cost is the sum of two kinds of terms:
 // latency L times distance d, and bytes w divided by bandwidth B. Reading has the same formula as writing, but with the
-// bandwidths of the opposite direction. For one card, one rank per node, one aggregator and one round, our model and
-// the published model are the same. For all other cases, our model extends the published model as follows:
+// bandwidths of the opposite direction. For one network card, one rank per node, one aggregator and one round, our
+// model and the published model are the same. For all other cases, our model extends the published model as follows:
 //
-//   contention  Aggregators work at the same time. They share the cards and tiers of their node, and the target. One
-//               aggregator uses at most one card. So the share of a card that an aggregator uses is
+//   contention  Aggregators work at the same time. They share the network cards and tiers of their node, and the
+//               target. One aggregator uses at most one card. So the share of a card that an aggregator uses is
 //               min(1, cards / aggregators on the node).
 //   node        Ranks of A's node copy their bytes into A's buffer. Each rank adds one latency of the memory. Ranks of
 //               another node may first merge their bytes in shared memory. Then their node sends only one message.

@@ -94,8 +94,8 @@ void add_columns(Capacity &capacity, const Machine &machine) {
   }
 }
 
-// Returns the smallest number n such that all domains have a place if each node has at most n aggregators. If the own
-// limit of a node is lower than n, the own limit counts. Returns 0 if no such number exists.
+// Returns the smallest number n such that all domains have a place if each node has at most n aggregators. A node whose
+// limit in `limits` is lower than n has at most this lower number of aggregators. Returns 0 if no such number exists.
 std::uint32_t spread(std::span<const std::uint32_t> limits, std::size_t domains) {
   std::vector<std::uint32_t> sorted(limits.begin(), limits.end());
   std::sort(sorted.begin(), sorted.end());

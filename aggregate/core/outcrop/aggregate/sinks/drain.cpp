@@ -93,8 +93,8 @@ std::unique_ptr<FolderLock> lock_stage(Folder &folder, std::uint32_t writer) {
 
 namespace {
 
-// A run that is longer than this is read in parts of this size, once to check the checksum and once to copy. Without
-// this limit, an invalid list with a very long run can make the program allocate any amount of memory.
+// A contiguous run of bytes that is longer than this is read in parts of this size, once to check the checksum and once
+// to copy. Without this limit, an invalid list with a very long run can make the program allocate any amount of memory.
 constexpr std::uint64_t part_bytes = std::uint64_t{16} << 20;
 constexpr std::uint64_t max_target_end = std::uint64_t{1} << 62;
 
@@ -252,9 +252,9 @@ WriterLocks lock_dead_writers(Folder &folder, std::vector<std::uint32_t> &busy) 
   return locks;
 }
 
-// If a step still has a list, marks all later done steps of the same writer as not done. Steps are marked as done in
-// their order, by renaming. But a power cut can undo the renaming of an earlier step, and keep the renaming of a later
-// step. If a step is drained again, all later steps must be drained again, too.
+// If a step still has a list, removes the done mark from all later steps of the same writer. Steps are marked as done
+// in their order, by renaming. But a power cut can undo the renaming of an earlier step, and keep the renaming of a
+// later step. If a step is drained again, all later steps must be drained again, too.
 void undo_after_lists(Folder &folder, const WriterLocks &dead) {
   std::set<std::uint32_t> writers;                     // the writers for which a list was found
   for (const auto &[key, kinds] : files_in(folder)) {  // sorted by writer, then by step
@@ -302,7 +302,7 @@ Recovery recover_stage(const std::string &path, const std::string &target, doubl
     folder->flush();
     remove_step(*folder, step, writer);
   }
-  folder->flush();  // without this, removed files can reappear beside a new step with the same number
+  folder->flush();  // without this flush, removed files can reappear beside a new step with the same number
   return recovery;
 }
 

@@ -97,7 +97,8 @@ constexpr std::size_t min_measured_bytes = std::size_t{1} << 20;
 // from the device. The parts are so small that they are still in a processor's cache when the thread copies them.
 constexpr std::uint64_t buffered_read_bytes = 128 << 10;
 // If writes must be durable, bytes are copied to the page cache in parts of `written_back_bytes`. After each part, the
-// device begins to write the part. If the last part is shorter than `min_written_back`, it waits for the flush.
+// device begins to write the part. If the last part is shorter than `min_written_back`, the flush writes it to the
+// device.
 constexpr std::size_t written_back_bytes = std::size_t{2} << 20, min_written_back = std::size_t{64} << 10;
 
 std::unique_ptr<Store> open_store(const std::string &path, bool writable, bool direct, const Faults &faults,
@@ -116,7 +117,7 @@ std::uint64_t cached_pages([[maybe_unused]] int descriptor, [[maybe_unused]] std
 #ifdef SYS_cachestat
   constexpr long number = SYS_cachestat;
 #else
-  constexpr long number = 451;  // the same on all architectures; kernels before 6.5 refuse the call
+  constexpr long number = 451;  // the same number on all architectures; kernels before 6.5 refuse this system call
 #endif
   const std::uint64_t range[2] = {offset, length};
   std::uint64_t counts[5] = {};

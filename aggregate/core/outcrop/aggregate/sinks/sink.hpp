@@ -49,8 +49,8 @@ class Sink {
   /// Returns true if a flush of one sink also flushes the bytes of the other sinks on the same node.
   virtual bool flushes_for_node() const { return true; }
 
-  /// These functions return true if the next transfer can use the page cache outside a step. The memory of such a
-  /// transfer can have any address.
+  /// These functions return true if the next transfer uses the page cache. The caller may then call write() or read()
+  /// without a buffer, with memory at any address, and without begin_step().
   virtual bool writes_buffered() const { return false; }
   virtual bool reads_buffered([[maybe_unused]] std::uint64_t offset, [[maybe_unused]] std::uint64_t length) const {
     return false;

@@ -83,8 +83,9 @@ StageList read_list(outcrop::Folder &folder, const StageName &name);
 /// CorruptionError, StorageError.
 std::span<const std::byte> read_run(const OpenFile &data, const StagedRun &run, std::byte *bytes);
 
-/// Returns an address in `memory` for the run. The run has the same offset within a page at this address as in the data
-/// file, so that whole pages can bypass the page cache. `memory` must be one page longer than the run.
+/// Returns the address in `memory` where a run of bytes of the data file is placed. The address and the offset of the
+/// run in the data file have the same remainder modulo the page size, so that whole pages can bypass the page cache.
+/// `memory` must be one page longer than the run.
 std::byte *place_of(const StagedRun &run, const AlignedMemory &memory);
 
 /// Removes the files of a step that is done. The data are removed first, because a `done` file without data is
@@ -247,10 +248,10 @@ class StagedFile final : public Sink {
 /// Returns the folder in `stage_folder` that contains the staged steps of `file`.
 std::string stage_of_file(const std::string &stage_folder, const std::string &file);
 
-/// Drains the steps of an earlier run in `folder` into `file`, or discards these steps if `discard` is true. One rank
-/// of each node calls this function before it uses the stage. Returns one line about each step. Throws InputError if a
-/// step cannot be drained, if a writer is alive, or if another rank is still recovering the folder after `seconds`.
-/// Throws StorageError.
+/// Drains the steps that an earlier program has left in `folder` into `file`, or discards these steps if `discard` is
+/// true. One rank of each node calls this function before it uses the stage. Returns one line about each step. Throws
+/// InputError if a step cannot be drained, if a writer is alive, or if another rank is still recovering the folder
+/// after `seconds`. Throws StorageError.
 std::vector<std::string> settle_stage(const std::string &folder, const std::string &file, bool discard, double seconds);
 
 /// Throws InputError if one step needs more room than this writer has in the stage. `room_bytes` is the size of this
