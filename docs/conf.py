@@ -1,4 +1,4 @@
-"""Sphinx settings: Markdown pages by MyST, API pages from the docstrings."""
+"""Sphinx settings: MyST reads the Markdown pages, and the API pages come from the docstrings."""
 
 project = "Outcrop"
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]

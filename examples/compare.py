@@ -34,7 +34,7 @@ SIZE_STEP = 64
 class Outcome:
     """The measurements of one process: the seconds of the calculation, and the bytes of DRAM that the arrays need
     permanently. `own_bytes` and `file_bytes` are the resident bytes of the process's own memory and of mapped files.
-    `result` has a few numbers of the result."""
+    `result` has a few numbers that depend on the computed values, such as the means of some rows."""
 
     seconds: float
     needed_bytes: int

@@ -77,8 +77,8 @@ def test_a_record_with_a_field_of_any_type_and_range_is_one_line(tmp_path: Path,
 
 
 def test_records_that_are_no_records_are_one_line(tmp_path: Path) -> None:
-    """Checks that a record with any other content is refused in one line, for example very long numbers or deeply
-    nested brackets.
+    """Checks that a file of a record that does not contain a record is refused in one line. Examples of the content are
+    very long numbers and deeply nested brackets.
     """
     path = made(tmp_path / "a")
     whole = (path / ODD).read_bytes()

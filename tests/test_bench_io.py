@@ -1,5 +1,5 @@
-"""Check `outcrop bench io`. The benchmark measures each case as described, does not write to devices by default, and
-removes its files.
+"""Check `outcrop bench io`. The benchmark measures all cases, does not write to devices by default, and removes its
+files.
 """
 
 import fcntl

@@ -217,8 +217,8 @@ CHANGES = ["src.data", "src.coordinates.data", "rec.coordinates.data", "c.data",
 @pytest.mark.parametrize("changed", CHANGES)
 def test_what_was_taken_may_not_change(changed: str, tmp_path: Path) -> None:
     """Checks that a change of a source or coefficient after `oc.Simulation(...)` is refused, and that the error names
-    the changed object. Without this error, a wavelet that is set too late has no effect, and the user does not notice
-    this. A change of the data of receivers is allowed."""
+    the changed object. Without this error, a wavelet that is set too late would have no effect, and the user would not
+    notice the mistake. A change of the data of receivers is allowed."""
     grid = make_grid((20, 12, 12), np.float32)
     u = dv.TimeFunction(name="u", grid=grid, space_order=2)
     c = dv.Constant(name="c", value=1.0)

@@ -72,7 +72,8 @@ def test_values_may_be_assigned_before_the_history_begins(tmp_path: Path) -> Non
 
 
 def test_xarray_and_commands_show_the_history(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Checks the Zarr group, `outcrop info` and `outcrop verify`, which also finds damage."""
+    """Checks that xarray and `outcrop info` show the history, and that `outcrop verify` and a later read find a damaged
+    file of the history."""
     xarray = pytest.importorskip("xarray")
     pytest.importorskip("zarr")
     sim = make(tmp_path / "run.oc")
