@@ -14,8 +14,8 @@ from outcrop.run.disk.planes import DeviceRange, FileBeneath, ShardFile, place_o
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Iterator[int]:
-    """Yield a descriptor of the folder tmp_path/run, which contains the file u/0. The file tmp_path/outside is not in
-    this folder."""
+    """Yield a descriptor of the folder `tmp_path/run`, which contains the file u/0. The file `tmp_path/outside` is not
+    in this folder."""
     (tmp_path / "run" / "u").mkdir(parents=True)
     (tmp_path / "run" / "u" / "0").write_bytes(bytes(range(200)))
     (tmp_path / "outside").write_bytes(b"not yours")

@@ -23,7 +23,8 @@ INTERRUPTED = 130
 BROKEN_PIPE = 128 + signal.SIGPIPE
 
 MAX_WORD = 300
-"""Letters of a word in a message. A longer word, such as a number of 5000 digits, is shortened."""
+"""The maximum number of characters of a word in a message. A longer word, such as a number of 5000 digits, is
+shortened."""
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:

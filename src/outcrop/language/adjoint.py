@@ -38,8 +38,8 @@ class Adjoint:
     """The adjoint of a stencil, and the meaning of its fields.
 
     `adjoints` maps the name of each updated field, and names of previous values such as "u.previous", to the name of
-    the field that holds the adjoint. If the field holds a multiple of the adjoint of u, `scales` maps "u" to the
-    program that computes the factor. `values` has a program for each adjoint that no field holds, such as a scaled
+    the field that holds the adjoint. If this field holds a multiple of the adjoint of a field "u", `scales` maps "u" to
+    the program that computes the factor. `values` has a program for each adjoint that no field holds, such as a scaled
     adjoint. All programs read fields of `stencil` at the same cell.
 
     `gradients` maps names in `wrt` to names of fields. For a static field, the values of this field are the gradient.
@@ -298,9 +298,9 @@ class _Derivation:
         return self._local(tape.program([place]), {})
 
     def _local(self, program: Program, moved: Mapping[int, Load]) -> Program | None:
-        """Return a program of the forward stencil with the fields of the adjoint. `moved` maps numbers of fields that
-        the forward stencil does not have to loads. Return None if the program depends on other values than parameters
-        and static fields in the same cell."""
+        """Return a program of the forward stencil with the fields of the adjoint. The keys of `moved` are numbers of
+        fields that do not exist in the forward stencil. Loads of these fields are replaced by the values of `moved`.
+        Return None if the program depends on other values than parameters and static fields in the same cell."""
         operations = list(program.operations)
         for place, operation in enumerate(operations):
             match operation:

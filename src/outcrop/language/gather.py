@@ -142,7 +142,7 @@ class Gather:
 
     def _coefficient(self, table: Mapping[Offset, int], offset: Offset, axes: Sequence[int]) -> int:
         """Append the coefficient that multiplies the core of a neighbour, and return the position of this coefficient.
-        The neighbour is at the distance -offset from the gathering cell. `axes` has the mirrored axes along which the
+        The neighbour is at the distance `-offset` from the gathering cell. `axes` has the mirrored axes along which the
         offset is not 0."""
         if not axes:
             place = table.get(offset, ZERO)

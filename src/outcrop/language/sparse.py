@@ -127,7 +127,7 @@ class Injection:
 
 @dataclass(frozen=True, eq=False)
 class Sampling:
-    """Receivers. The value at point p is the sum of weights[p, k] * field[cells[p, k]] over the corners k. The sum is
+    """Receivers. The value at point p is the sum of `weights[p, k] * field[cells[p, k]]` over the corners k. The sum is
     computed in float64, in the order of the corners. If `before` is true, the field is read before the first stage of
     each step. Otherwise it is read at the end of each step. The values of samplings with the same name are added and
     form one trace."""

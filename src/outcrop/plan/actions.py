@@ -58,7 +58,7 @@ class Rectangle:
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """A bound that depends linearly on the level: at_zero + slope * level."""
+    """A bound that depends linearly on the level: `at_zero + slope * level`."""
 
     at_zero: int
     slope: int = 0
@@ -69,8 +69,8 @@ class Bound:
 
 @dataclass(frozen=True, slots=True)
 class UpdateRegion:
-    """The cells of the grid that a block updates at each level. These cells have z_low <= z < z_high, and corresponding
-    bounds along y and x."""
+    """The cells of the grid that a block updates at each level. These cells have `z_low <= z < z_high`, and
+    corresponding bounds along y and x."""
 
     z_low: Bound = Bound(-FAR)
     z_high: Bound = Bound(FAR)
@@ -89,7 +89,7 @@ class Block:
     """Start a block. The actions that follow apply to this block. Each slot of the block holds the cells `frame` of a
     plane. If another block has left cells in a slot, this block can use these cells only after a Carry has moved them.
 
-    While the block updates cells, it computes the checksums of the cells `own` in planes own_z0 <= z < own_z1. Equal
+    While the block updates cells, it computes the checksums of the cells `own` in planes `own_z0 <= z < own_z1`. Equal
     Block actions in a plan mean the same block. Blocks with different values of `shift` have different slots, so a plan
     may alternate between such blocks.
     """

@@ -269,7 +269,7 @@ class Problem:
     @property
     def row_group(self) -> int:
         """Direct I/O can begin and end at multiples of this number of rows. If a group of this number of rows is too
-        large for the grid, the number is 1. Transfers of some rows of a plane then use the page cache."""
+        large for the grid, the number is 1. In this case, transfers of a part of a plane use the page cache."""
         group = DIRECT_BYTES // gcd(DIRECT_BYTES, self.pitch_bytes)
         return group if 8 * group <= self.shape[1] else 1
 

@@ -42,8 +42,8 @@ TILINGS = 4
 useful."""
 SWEEP_ROWS = (4, 8, 16, 32, 64)
 CHUNK_LEANS = 4
-"""The minimum length of a chunk, as a multiple of the skew over its whole band. At each end of a chunk, the cache must
-fetch additional planes. Their number is this skew."""
+"""The minimum length of a chunk, as a multiple of the total skew of all levels of its band. At each end of a chunk, the
+cache must fetch additional planes. The number of these planes is the total skew."""
 SWEEP_LEAN = 16
 """The skew that is assumed for a plain sweep. It makes chunks large enough for a thread."""
 MAX_CHUNKS = 20_000

@@ -73,8 +73,8 @@ class Receivers:
 
 @dataclass(frozen=True)
 class Snapshots:
-    """Keeps the values of `fields` after steps 0, every, 2 * every, ... The results are `sim.snapshots[field]` and the
-    Zarr group snapshots.zarr.
+    """Keeps the values of `fields` after the steps 0, `every`, 2 * `every`, ... The results are `sim.snapshots[field]`
+    and the Zarr group snapshots.zarr.
 
     Without `fields`, all updated fields are kept. Step 0 means the initial values, which the first pass stores. With
     `initial=False`, the initial values are not kept. `box` is a slice, in cells, for each axis. Without `box`, the
@@ -110,7 +110,7 @@ class History:
 
 @dataclass(frozen=True)
 class Norms:
-    """Computes the norms of `fields` after steps 0, every, 2 * every, ... The results are `sim.norms[field]`.
+    """Computes the norms of `fields` after the steps 0, `every`, 2 * `every`, ... The results are `sim.norms[field]`.
 
     Without `fields`, the norms of all updated fields are computed. Step 0 means the initial values, whose norms the
     first pass computes. With `initial=False`, these norms are not computed.

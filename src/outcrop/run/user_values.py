@@ -77,7 +77,7 @@ def require_short_name(what: str, name: str) -> None:
 
 @dataclass(frozen=True)
 class Coordinates:
-    """The coordinates of cells. Along each axis, cell k is at origin + k * spacing. Axes have the order of the
+    """The coordinates of cells. Along each axis, cell k is at `origin + k * spacing`. Axes have the order of the
     shape."""
 
     spacing: tuple[float, ...]

@@ -77,7 +77,7 @@ def second_derivative(order: int) -> tuple[sympy.Rational, ...]:
 
 @cache
 def staggered_derivative(order: int) -> tuple[sympy.Rational, ...]:
-    """Return the weights of the values at the distances 1/2, 3/2, ..., (order - 1)/2 ahead of a point. The values at
+    """Return the weights of the values at the distances 1/2, 3/2, ..., (`order` - 1)/2 ahead of a point. The values at
     the same distances behind the point have the same weights with the opposite sign."""
     reach = order // 2
     points = [sympy.Rational(2 * place + 1, 2) for place in range(-reach, reach)]

@@ -92,7 +92,7 @@ def gray_scott(ndim: int = 3, *, equal_spacing: bool = True) -> Stencil:
 
 
 def _decay_and_diffuse(u: Field, decay: sympy.Expr, diffusion: sympy.Expr, h: tuple[Parameter, ...]) -> sympy.Expr:
-    """Return u - decay u + diffusion lap u as one weighted sum."""
+    """Return `u - decay u + diffusion lap u` as one weighted sum. `lap` means the Laplacian."""
     ndim = len(h)
     numbers = [diffusion / one**2 for one in h]
     near = [number * both_sides(u, axis, 1, ndim) for axis, number in enumerate(numbers)]

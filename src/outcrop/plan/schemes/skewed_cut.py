@@ -147,7 +147,7 @@ def cut_axis(
     block begins at cell `first`.
 
     The first block has `lead` more cells than the other blocks. The first block has no fringe below. So its frame is
-    not larger than the other frames if `lead` is at most reach (levels - 1).
+    not larger than the other frames if `lead` is at most `reach * (levels - 1)`.
     """
     further = range(first + size + lead, extent - first, size) if size else ()
     return SkewedCut(extent, reach, levels, (first, *further), group, joint)

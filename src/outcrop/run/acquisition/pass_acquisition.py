@@ -44,8 +44,8 @@ RawSum: TypeAlias = tuple[bytes, float, bytes, float, float, float]
 
 @dataclass(frozen=True, eq=False)
 class PointInjection:
-    """In step t, values[t - first_step, i] is added to field[cells[i]] for each point i. The order of the additions is
-    injection by injection, and point by point within an injection.
+    """In step t, `values[t - first_step, i]` is added to `field[cells[i]]` for each point i. The order of the additions
+    is injection by injection, and point by point within an injection.
 
     `values` has the shape (steps, points) and the field's dtype. Its first row is for step `first_step`. The rim never
     changes. Therefore a point in the rim is refused if a value of this point is not 0.
@@ -207,8 +207,8 @@ class PassAcquisition:
 
     @staticmethod
     def of(acquisition: Acquisition, plan: Plan, first_step: int, steps: int) -> PassAcquisition:
-        """Return the part of `acquisition` for steps first_step <= t < first_step + steps. Raises InputError for
-        sources in the rim."""
+        """Return the part of `acquisition` for the steps t with `first_step <= t < first_step + steps`. Raises
+        InputError for sources in the rim."""
         problem, seen = plan.problem, _steps_seen(first_step, steps)
         check_injections(acquisition, problem)
         assert plan.acquisition.staging.slots or not acquisition.snapshots, "the plan sets memory aside for snapshots"

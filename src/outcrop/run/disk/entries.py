@@ -112,7 +112,7 @@ class SamplingEntry:
 
 @dataclass(frozen=True)
 class SnapshotsEntry:
-    """Snapshots of fields after every `every` steps. `box` is counted in cells of the arrays on disk.
+    """Snapshots of fields, at intervals of `every` steps. `box` is counted in cells of the arrays on disk.
 
     With `initial`, the initial values are kept, too. `name` is the name of the group for these snapshots inside
     snapshots.zarr. If `name` is "", the snapshots are in snapshots.zarr itself.
@@ -156,7 +156,8 @@ class SnapshotsEntry:
 
 @dataclass(frozen=True)
 class NormsEntry:
-    """Norms of fields after every `every` steps. With `initial`, the norms of the initial values are computed, too."""
+    """Norms of fields, at intervals of `every` steps. With `initial`, the norms of the initial values are computed,
+    too."""
 
     every: Positive
     fields: Several

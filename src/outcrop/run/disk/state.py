@@ -53,7 +53,8 @@ class State:
         self._storage = storage
         self._lock_depth = 0
         self.stamp = new_stamp()
-        """The stamp of the current writing. This writing makes the next generation, or fills arrays in place."""
+        """The stamp of the values that this process writes now. These are the values of the next generation, or values
+        of arrays that are written in place."""
 
     def reader(self) -> State:
         """Return a second `State` of this run, for reading only. The second `State` has its own descriptors, because

@@ -154,7 +154,7 @@ def _between_ends(array: InputArray, place: int, target: Shape) -> AxisMap:
 def _at_distance(
     array: InputArray, place: int, target: Shape, origin: Fraction, step: Fraction, extend: bool
 ) -> AxisMap:
-    """Return the map along one of the engine's axes. Sample i of the result is at origin + i * step, in units of the
+    """Return the map along one of the engine's axes. Sample i of the result is at `origin + i * step`, in units of the
     input's sample distance."""
     size, count = array.shape[place], grid_shape(target)[place]
     last = origin + (count - 1) * step
@@ -220,7 +220,7 @@ class AxisMap:
 
 
 def axis_map(size: int, count: int, origin: Fraction, step: Fraction) -> AxisMap:
-    """Return the map of `count` samples. Sample i is at origin + i * step, in units of the input's sample distance.
+    """Return the map of `count` samples. Sample i is at `origin + i * step`, in units of the input's sample distance.
     Samples outside the input get the nearest value.
 
     If the input has only one sample, all samples of the result have its value.
@@ -318,8 +318,8 @@ def _interpolate(block: Array, axis_map: AxisMap, axis: int) -> Array:
 
 
 def _blend(a: Array, b: Array, weight: Any) -> Array:
-    """Return a + weight (b - a). The result is clipped to the range from a to b, because rounding could give a value
-    outside this range. If the weight is 0, the result is exactly a."""
+    """Return `a + weight * (b - a)`. The result is clipped to the range from a to b, because rounding could give a
+    value outside this range. If the weight is 0, the result is exactly a."""
     weight = np.asarray(weight, a.dtype)
     with np.errstate(invalid="ignore", over="ignore"):
         result = b - a
