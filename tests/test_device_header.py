@@ -100,7 +100,7 @@ def test_a_newer_header_names_both_versions(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_what_is_left_of_an_overwritten_run_is_no_run(tmp_path: Path) -> None:
-    """Checks that a device counts as holding no run if its first sector was overwritten, even if the slots of the
+    """Checks that Outcrop finds no run on a device whose first sector was overwritten, even if the slots of the
     manifest after this sector are intact.
     """
     device = make_image(tmp_path / "a.img")
