@@ -141,7 +141,7 @@ def own_error(folder: Path) -> None:
     except ValueError as error:
         print(f"left by {error!r}", flush=True)
         # After the exception, mpi4py ends all ranks. The launcher may then lose output that it has not read yet. So
-        # wait first.
+        # wait before the exception is raised again.
         time.sleep(SECONDS_TO_BE_HEARD)
         raise
 
@@ -211,8 +211,8 @@ def killed(folder: Path, whom: str) -> None:
 
 
 def stuck(folder: Path, whom: str, how: str) -> None:
-    """Let one rank stop or sleep without ending. Each other rank gets an error, writes this error to a file, and then
-    ends.
+    """Stop one rank or let it sleep. Its process stays alive. Each other rank gets an error, writes this error to a
+    file, and then ends.
     """
     nbytes, pieces = 4096, 256
     extents = [agg.strided(RANK * nbytes, pieces, nbytes, SIZE * nbytes)]

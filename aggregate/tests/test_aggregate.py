@@ -65,8 +65,8 @@ def test_steps_may_be_under_way_together(tmp_path: Path) -> None:
 
 
 def test_a_request_that_is_dropped_is_finished(tmp_path: Path) -> None:
-    """Drop a request and its array before the request has ended. The library must keep the array until the array is
-    written.
+    """Delete the last references to a request and its array before the request has ended. The library must keep the
+    array until the array is written.
     """
     plan, values = one_array(tmp_path)
     with agg.create(tmp_path / "file", plan) as file:

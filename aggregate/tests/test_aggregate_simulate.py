@@ -1,5 +1,5 @@
-"""These tests compare simulated patterns with lists that give the rank of each byte. They also check the table and the
-command.
+"""These tests compare simulated patterns with lists that give the rank of each byte. They also check the
+command `outcrop agg simulate` and its table.
 """
 
 import json
@@ -273,7 +273,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
 def test_bad_input_is_one_line(
     changed: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Check that wrong input gives exit code 2 and one line."""
+    """Check that wrong input gives exit code 2 and an error of one line."""
     tiers = tmp_path / "tiers.toml"
     tiers.write_text(TIERS)
     options = {"--topology": "torus", "--nodes": "4", "--ranks-per-node": "2", "--workload": "s3d",

@@ -128,7 +128,7 @@ def test_a_program_whose_other_never_comes_gives_up(tmp_path: Path, monkeypatch:
 
 def test_open_mpi_has_a_program_for_each_of_its_mpi_io() -> None:
     """Check that each implementation of MPI-IO has its own program, and that the first program also measures all other
-    ways. If the MPI has no choice, one program measures everything.
+    ways. If the MPI offers no choice, one program measures all ways.
     """
     first, second = programs_for(WAYS, ["ompio", "romio321"])
     assert first.ways == ("outcrop", "mpi-io:ompio", "posix") and first.options == ("--mca", "io", "ompio")
@@ -225,7 +225,7 @@ def test_pages_of_a_file_are_dropped_and_seen(tmp_path: Path) -> None:
 def test_bad_input_is_one_line(
     changed: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], alone: None
 ) -> None:
-    """Check that wrong input gives exit code 2 and one line. No file is made."""
+    """Check that wrong input gives exit code 2 and an error of one line. No file is made."""
     options = [*changed] if "-d" in changed else ["-d", str(tmp_path), *changed]
     assert call(["agg", "bench", *options]) == 2
     error = capsys.readouterr().err

@@ -113,7 +113,7 @@ class Injections {
   Injections(const Grid &grid, const Window &window, const Fields &fields, const Stages &stages,
              std::vector<PointInjection> lists);
 
-  /// Adds the values of the sources in a part of a plane. Must be called after the level has updated this part.
+  /// Adds the values of the sources in a part of a plane. Must be called after `level` has updated this part.
   void add(long level, long position, const Rectangle &cells) const;
   bool empty() const { return lists_.empty(); }
 

@@ -26,8 +26,8 @@
 // either both nodes begin or both nodes end. So the tiles on both sides of an edge are updated at about the same time,
 // and no node waits long for another node:
 //
-//     node 0 | node 1 | node 2 | node 3          begin:  the rows where diagonals begin; diagonals lean to the nearest
-//      <------ ------> <------ ------>
+//     node 0 | node 1 | node 2 | node 3          begin:  the rows where diagonals begin; each diagonal leans
+//      <------ ------> <------ ------>                 to the nearest of these rows
 //
 // Bands are for grids with too few rows for several diamonds (a grid of two axes has one row). A tile has some levels
 // and all rows of a chunk of the skewed coordinate zeta = z + skew*(level - 1). An update reads values with a lower

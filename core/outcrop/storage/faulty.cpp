@@ -120,7 +120,7 @@ class FaultyStore final : public Store {
   // Returns the number of bytes for a short transfer. The number is smaller than the requested number, but at least one
   // unit of the file's alignment.
   std::size_t shortened(const Transfer &transfer, std::uint64_t number) {
-    const std::lock_guard lock(replacing_);  // alignment() examines all files
+    const std::lock_guard lock(replacing_);  // alignment() reads all files, and replace() changes them
     const std::size_t unit = inside_->alignment();
     if (transfer.length <= unit) return transfer.length;
     const auto length = round_down(1 + random_word(faults_.seed, number, where) % (transfer.length - 1), unit);

@@ -53,7 +53,7 @@ class Folder {
   virtual std::unique_ptr<OpenFile> open(const std::string &name, bool writable, bool direct) = 0;
   /// Creates a file of `size` bytes. Fails if the name exists. After a failure, no new file exists.
   virtual void create(const std::string &name, std::uint64_t size, Allocation allocation = Allocation::at_once) = 0;
-  /// Renames a file to `to`. An existing file with this name is replaced.
+  /// Renames the file `from` to `to`. An existing file `to` is replaced.
   virtual void rename(const std::string &from, const std::string &to) = 0;
   /// Removes a file. Returns whether the file existed.
   virtual bool remove(const std::string &name) = 0;

@@ -168,8 +168,8 @@ std::vector<Probe> probe_backends();
 std::unique_ptr<Store> open_store(const std::string &backend, const std::vector<FileSpec> &files,
                                   const StoreOptions &options = {});
 
-/// Makes a store of `count` closed files. Store::replace() opens them. Throws InputError for a backend that is unknown,
-/// does not work, or maps its files.
+/// Makes a store of `count` closed files. The caller replaces them by open files (Store::replace). Throws InputError
+/// for a backend that is unknown, does not work, or maps its files.
 std::unique_ptr<Store> open_empty_store(const std::string &backend, std::size_t count,
                                         const StoreOptions &options = {});
 

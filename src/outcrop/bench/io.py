@@ -196,8 +196,8 @@ class _Parts:
         )
 
     def raw(self) -> list[dict[str, Any]]:
-        """Measure the same transfers on the file and on the device. The number of bytes is the size of the smaller of
-        the two."""
+        """Measure the same transfers on the file and on the device. The transfers stay within the size of the
+        smaller of the two."""
         device = self._device
         assert device is not None, "`bench` runs this part only with a device"
         span = min(self._scale.span_bytes, device.size_bytes // RECORD_BYTES * RECORD_BYTES)

@@ -28,7 +28,7 @@ removed."""
 
 
 def load(name: str, figures: type[FiguresT]) -> dict[str, FiguresT]:
-    """Return the figures in a file, by key. Return an empty mapping if the file cannot be used."""
+    """Return a mapping from keys to the figures in a file. Return an empty mapping if the file cannot be used."""
     try:
         with open_folder(make=False) as folder:
             content = json.loads(folder.read(name, MAX_BYTES) or b"{}")

@@ -125,7 +125,7 @@ def _key(tier: Tier) -> str:
 
 def tiers_holding(path: Path, tiers: Sequence[Tier]) -> list[Tier]:
     """Return the tiers on the file system of an existing path. Tiers that are declared for a parent folder of the path
-    come first. Of these tiers, those for inner folders come before those for outer folders."""
+    come first. Tiers for inner folders come before tiers for outer folders."""
     device = device_of(path)
     if device is None:
         return []

@@ -31,8 +31,8 @@ WRAPPERS = ("mpicc", "mpicc.openmpi", "mpicc.mpich", "mpicc_abi")
 REMEDY = "install its development package, or set MPICC to its mpicc"
 PROGRAMS = ("mpirun", "mpiexec", "mpirun.openmpi", "mpirun.mpich")
 OPEN_MPI_FLAGS = ("--oversubscribe", "--bind-to", "none")
-"""These options allow more ranks than cores, and do not bind ranks to cores. With binding, several programs all use the
-first cores.
+"""These options allow more ranks than cores, and do not bind ranks to cores. If ranks were bound, several
+programs would all use the first cores.
 """
 
 # The program below prints the macros by which a header identifies its implementation of MPI. Libraries that are derived

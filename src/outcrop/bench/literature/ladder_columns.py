@@ -210,8 +210,8 @@ def budget_of(memory: str | None, scale: LadderScale) -> int:
 # --- one measurement -------------------------------------------------------------------------------------------------
 
 COMPONENTS = ("update", "read_wait", "write_wait", "copy", "checksum", "commit")
-"""The kinds of work of the thread that executes a plan. In one layer, the time of updates includes the time in which
-the system moves pages."""
+"""The kinds of work of the thread that executes a plan. With one layer, the time of updates includes the time
+in which the system moves pages."""
 CHUNK_PLANES = 16
 """The number of planes that are processed together when arrays are filled or a digest is computed."""
 
@@ -236,10 +236,11 @@ class ColumnRun:
     lists.
 
     `block` is (bx, by, bz) in cells, `levels` is bt, and `passes` is the number of passes over all blocks. The run
-    transferred `bytes_read` and `bytes_written`. Both are 0 for columns of one layer. The plan predicted them as
-    `predicted_bytes_*`. The other bytes come from counters of the operating system. This process read and wrote
-    `device_bytes_*`. In the same time, the whole machine swapped `swapped_*_bytes`. `memory_peak_bytes` is the peak
-    memory of this process, including mapped pages. `digest` is a checksum of the final grid.
+    transferred `bytes_read` and `bytes_written`. Both are 0 for columns of one layer. `predicted_bytes_*` are the
+    values that the plan predicted for these two. Counters of the operating system give two more pairs of numbers:
+    `device_bytes_*` are the bytes that this process read and wrote, and `swapped_*_bytes` are the bytes that the whole
+    machine swapped during the run. `memory_peak_bytes` is the peak memory of this process, including mapped pages.
+    `digest` is a checksum of the final grid.
     """
 
     steps: int
@@ -295,7 +296,7 @@ def measure(job: ColumnJob) -> ColumnRun:
 
 
 def _stored(job: ColumnJob, column: Column) -> ColumnRun:
-    """Run two layers over files, as `outcrop run` does."""
+    """Run a program with two layers over files, as `outcrop run` does."""
     prepared, io = _simulation(job, column).plan(job.steps), "mmap" if column.through == "mmap" else "auto"
     simulation = _simulation(job, column, io)
     simulation[FIELD] = lambda z0, z1: smooth_planes(z0, z1, job.shape)
@@ -316,8 +317,8 @@ def _stored(job: ColumnJob, column: Column) -> ColumnRun:
 
 
 def _swapped(job: ColumnJob, column: Column) -> ColumnRun:
-    """Run two layers. The arrays are in plain memory, which the system may swap out. The blocks are locked in
-    memory."""
+    """Run a program with two layers. The arrays are in plain memory, which the system may swap out. The blocks are
+    locked in memory."""
     prepared = _simulation(job, column).plan(job.steps)
     layout = make_layout(job.shape, DTYPE)
     array = [DeviceRange("array in memory", 0, layout.array_bytes)]
@@ -333,9 +334,9 @@ def _swapped(job: ColumnJob, column: Column) -> ColumnRun:
 
 
 def _one_layer(job: ColumnJob, column: Column) -> ColumnRun:
-    """Run one layer. The arrays are in plain memory or in a mapped file, and are updated in place."""
+    """Run a program with one layer. The arrays are in plain memory or in a mapped file, and are updated in place."""
     prepared = _simulation(job, column).plan(job.steps)
-    sizes = prepared.plan.sizes  # these are the sizes that two layers have within the same budget
+    sizes = prepared.plan.sizes  # a program with two layers gets the same sizes from this budget
     if column.scheme == "naive":
         sizes = replace(sizes, levels=1, slab=blocked.MIN_SLAB)
     problem = one_layer.in_memory(prepared.problem, column.padded)
