@@ -86,7 +86,7 @@ Placed place_by(nb::handle machine, nb::handle tallies, const PlacementOptions &
     const nb::gil_scoped_release release;
     placed.placement = act(placed.machine, list);
   }
-  placed.machine.distances = nullptr;  // Python may destroy its machine after this line, and with it the distances
+  placed.machine.distances = nullptr;  // Python may later destroy the object that provides the distances
   return placed;
 }
 

@@ -1,7 +1,7 @@
 // These tests check files whose bytes arrive in parts. All bytes must arrive, in every order and with few slots.
-// Neighbours must be written together if they arrive in time. If some bytes of a page are written through the page
-// cache, no write may bypass the cache for this page. The computed checksum must be the checksum of the file. A failure
-// must end all waits.
+// Neighbouring parts must be written together if they arrive in time. If some bytes of a page are written through the
+// page cache, no write may bypass the cache for this page. The computed checksum must be the checksum of the file. A
+// failure must end all waits.
 #include <gtest/gtest.h>
 
 #include <algorithm>

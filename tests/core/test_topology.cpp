@@ -1,5 +1,5 @@
 // These tests check the nodes and cores that are found on many kinds of synthetic machines. They also check that
-// threads can be bound to cores of this machine, and that the binding is undone.
+// threads can be bound to cores of this machine, and that the binding is undone afterwards.
 #include <gtest/gtest.h>
 #include <sched.h>
 #include <unistd.h>

@@ -1,8 +1,8 @@
-// These tests check the order of updates. Instead of values, each row contains a stamp: its plane, its number and its
-// last level. The kernel computes no values. It checks the stamp of each row that a stencil reads. When level t is
-// written, each row that is read must have level t - 1, and the overwritten row must have level t - 2. The overwritten
-// row then gets a new stamp. A wrong order, a wrong address or a missing wait leads to a wrong stamp. The thread
-// sanitizer also reports a missing wait as a data race.
+// These tests check the order of updates. Instead of values, each row contains a stamp: the row's plane, the row's
+// number, and the level that the row has reached. The kernel computes no values. It checks the stamp of each row that a
+// stencil reads. When level t is written, each row that is read must have level t - 1, and the overwritten row must
+// have level t - 2. The overwritten row then gets a new stamp. A wrong order, a wrong address or a missing wait leads
+// to a wrong stamp. The thread sanitizer also reports a missing wait as a data race.
 #include <gtest/gtest.h>
 
 #include <atomic>

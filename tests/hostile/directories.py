@@ -69,7 +69,7 @@ def _elsewhere(rng: random.Random, world: World) -> tuple[str, Case]:
     directory of the other run may be missing."""
     words = ["run", "heat7", "-n", "6", "5", "4", "-t", "2", "--memory", "8MiB", "--threads", "1"]
     words += rng.choice([["-d", "../run2.oc"], ["-d", "../new.oc", "-d", "../run2.oc"]])
-    if rng.random() < 0.7:  # the main directory of this run is missing
+    if rng.random() < 0.7:  # removes the main directory of the other run
         remove(world.case / "run.oc")
     words += ["--force"] if rng.random() < 0.8 else []
     return "run", Case(" ".join(words), words, may_change=("case/run2.oc", "case/new.oc"))

@@ -1,4 +1,4 @@
-"""Cases of damaged input files: initial values and models of every format, machine files, tiers, topologies."""
+"""Cases of damaged input files: initial values and models of every format, machine files, tiers, and topologies."""
 
 from __future__ import annotations
 

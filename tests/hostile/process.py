@@ -21,8 +21,8 @@ TERM_SECONDS = 3.0
 
 @dataclass(frozen=True)
 class Ended:
-    """Describes how a case ended. `code` is the exit code. It is negative if a signal ended the process, and None if
-    the process hung.
+    """Describes how a case ended. `code` is the exit code. This code is negative if a signal ended the process,
+    and None if the process hung.
     """
 
     code: int | None

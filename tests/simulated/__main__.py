@@ -1,7 +1,7 @@
-"""`python -m simulated runs 17` in the folder `tests` repeats history 17 of runs and prints its calls.
+"""`python -m simulated runs 17` in the folder `tests` repeats the history of runs with seed 17 and prints its calls.
 
-`python -m simulated runs 17 40` runs histories 17 to 39. `python -m simulated digest` prints a checksum of the calls of
-some histories.
+`python -m simulated runs 17 40` tries the histories of runs with seeds 17 to 39. `python -m simulated digest` prints a
+checksum of the calls of some histories.
 """
 
 import sys

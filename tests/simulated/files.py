@@ -21,7 +21,7 @@ PAGE_BYTES, SECTOR_BYTES = 4096, 512
 
 
 class Inode:
-    """A file, folder or link. `names` is the number of entries in folders that lead to this object."""
+    """A file, folder or link. `names` is the number of folder entries that lead to this object."""
 
     kind = 0
 

@@ -297,7 +297,7 @@ TEST(AggregateSharedFile, WritesOwnBytesThroughThePageCacheWhereTheyHaveRoom) {
   EXPECT_EQ(writes_buffered(true, {.ample_room = true, .own = false}), only_way);
 }
 
-// This test writes bytes that must become durable through the page cache, and checks that the file then has all bytes.
+// This test writes bytes through the page cache and makes them durable. It then checks that the file has all bytes.
 // The device begins to write the first bytes while later bytes are still being copied.
 TEST(AggregateSharedFile, WritesOwnBytesBackThatMustLast) {
   constexpr std::size_t bytes = (std::size_t{5} << 20) + 77;

@@ -106,7 +106,8 @@ class DomainWork {
   /// bytes. The returned span is valid until the next call.
   std::span<const BufferedRange> runs(std::size_t round);
 
-  /// Returns the totals of all rounds. The running time of this function is proportional to the number of runs.
+  /// Returns the totals of all rounds. The running time of this function is proportional to the number of contiguous
+  /// runs.
   RunTotals totals();
 
  private:

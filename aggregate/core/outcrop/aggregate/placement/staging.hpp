@@ -6,9 +6,9 @@
 //                                      [ drained: tier ─► target ]
 //
 // The cost of a step is the time for which the program waits. The program waits for the write. If the drain takes
-// longer than the computing between two steps, the program waits for the rest of the drain. The program also waits each
-// time when it reads the step back. The drain alternates between reading from the tier and writing to the target. With
-// staging, the thread of an aggregator also allocates pages and computes checksums (StagingRates).
+// longer than the computing between two steps, the program waits for the rest of the drain. The program also waits for
+// each read of the step. The drain alternates between reading from the tier and writing to the target. With staging,
+// the thread of an aggregator also allocates pages and computes checksums (StagingRates).
 //
 // A tier can be used if it is a file system of the nodes, has the requested persistence, and has room for a step. If
 // the target is local to the node and writes need not be durable, no tier is used, because the page cache has the same

@@ -148,7 +148,7 @@ void check_list(const StageList &list, const OpenFile &data, const std::string &
   overlaps(&StagedRun::target, "target");
 }
 
-// Reads a run in parts. Calls visit(offset in the run, bytes) for each part.
+// Reads a staged run of bytes in parts. Calls visit(offset in the run, bytes) for each part.
 template <typename Visit>
 void read_parts(const OpenFile &data, const StagedRun &run, const AlignedMemory &memory, Visit &&visit) {
   for (std::uint64_t at = 0; at < run.length; at += part_bytes) {

@@ -38,8 +38,8 @@ namespace outcrop::aggregate {
 
 // --- the files of a stage (drain.cpp) ------------------------------------------------------------------------------
 
-/// A run of `length` bytes. It begins at offset `data` of the data file and at offset `target` of the target.
-/// `checksum` is the CRC32C of its bytes.
+/// A contiguous run of `length` bytes. It begins at offset `data` of the data file and at offset `target` of the
+/// target. `checksum` is the CRC32C of its bytes.
 struct StagedRun {
   std::uint64_t target = 0;
   std::uint64_t length = 0;
@@ -96,8 +96,8 @@ void remove_step(outcrop::Folder &folder, std::uint64_t step, std::uint32_t writ
 /// step without a list does not count as staged.
 void drop_step(outcrop::Folder &folder, std::uint64_t step, std::uint32_t writer);
 
-/// Returns the maximum number of bytes that a step occupies in the folder. `bytes` is the number of the step's bytes,
-/// and `runs` is the number of its runs that have at least one page.
+/// Returns the maximum number of bytes that a step occupies in the folder. The step consists of `bytes` bytes. `runs`
+/// is the number of contiguous runs of the step that have at least the length of a page.
 std::uint64_t room_of_step(std::uint64_t bytes, std::size_t runs);
 
 /// Locks the part of `folder` that belongs to `writer`. Throws InputError if another process holds this lock.

@@ -1,8 +1,8 @@
 // An open file at one rank, and the functions by which all ranks open a file together. These functions work for all
 // kinds of sinks (sink.hpp).
 //
-//     agree on the mode ─► settle stages of earlier runs ─► rank 0 creates the file ─► each aggregator opens its sink
-//                          (one rank of each node)          (node files: one rank of each node)
+//     agree on the mode ─► settle stages of earlier programs ─► rank 0 creates the file ─► each aggregator opens its sink
+//                          (one rank of each node)              (node files: one rank of each node)
 //
 // After each phase, all ranks check that no rank has failed.
 #pragma once
