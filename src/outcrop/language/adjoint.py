@@ -1,23 +1,23 @@
 """Derive the adjoint of a stencil. The adjoint is a stencil again.
 
-A program computes a number, such as a misfit, from a run. The adjoint of a field u is the derivative of this number by
-u. One step of the adjoint goes back by one step of the stencil. It goes through the stages of the stencil in reverse
-order. A stage updates the fields u_i from loads of the fields u_j. If a_i is the adjoint of u_i after the stage, the
-adjoint of u_j before the stage is:
+A program computes a number, such as a misfit, from a run. The adjoint of a field u is the derivative of this number
+with respect to u. One step of the adjoint goes back by one step of the stencil. It goes through the stages of the
+stencil in reverse order. A stage updates the fields u_i from loads of the fields u_j. If a_i is the adjoint of u_i
+after the stage, the adjoint of u_j before the stage is:
 
     adjoint of u_j before the stage at y  =  [j is not updated] a_j(y)  +  sum over i, o of  D(y - o) a_i(y - o)
 
-D(z) is the derivative of the update of u_i in cell z by the load of u_j in cell z + o. The module `gather.py` describes
-how the sum is computed, also at a boundary. In the fixed rim all adjoints stay 0, because no step changes the rim. The
-derivatives by values of the rim are not computed.
+D(z) is the derivative of the update of u_i in cell z with respect to the load of u_j in cell z + o. The module
+`gather.py` describes how the sum is computed, also at a boundary. In the fixed rim all adjoints stay 0, because no step
+changes the rim. Derivatives with respect to values of the rim are not computed.
 
 If steps need the previous value u.previous, this value is also a part of the state. Its adjoint is stored in a separate
 field. In wave equations, the adjoint of u.previous is the adjoint of u one step later, times a factor that is known in
 each cell. In this case the adjoint stencil reads `previous` of the adjoint of u, and needs no separate field.
 
-The gradient by a static field is the sum of D(y - o) a_i(y - o) over all loads of this field and over all steps. The
-sum begins with the last step. The gradient by a parameter is stored as one contribution for each cell. Therefore no
-gradient depends on the plan of the run that computes it.
+The gradient with respect to a static field is the sum of D(y - o) a_i(y - o) over all loads of this field and over all
+steps. The sum begins with the last step. The gradient with respect to a parameter is stored as one contribution for
+each cell. Therefore no gradient depends on the plan of the run that computes it.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ class Adjoint:
 
     `gradients` maps names in `wrt` to names of fields. For a static field, the values of this field are the gradient.
     For a parameter, this field has the contribution of each cell, and the gradient is the sum over all cells. For a
-    signal, the sum over all cells is the gradient by the signal's value in the latest step of the adjoint. Names that
-    do not affect the updates are left out.
+    signal, the sum over all cells is the gradient with respect to the signal's value in the latest step of the adjoint.
+    Names that do not affect the updates are left out.
 
     `sources` maps the name of each field that has sources to the name of another field. The values of this other field
-    are the gradients by the sources of the step. If the last stage updates the field with sources, the other field is
-    its adjoint, and the adjoint must be read before the step of the adjoint. Otherwise, a stage of the adjoint writes
-    the other field.
+    are the gradients with respect to the sources of the step. If the last stage updates the field with sources, the
+    other field is its adjoint, and the adjoint must be read before the step of the adjoint. Otherwise, a stage of the
+    adjoint writes the other field.
 
     `history` maps names of read-only fields to the values of the forward step that these fields must have. The values
     differ for each step. `edges` maps names of read-only fields to an axis (0 for z). Along this axis, the field must
@@ -107,7 +107,7 @@ class _Derivation:
         return self.fields.new(f"{self.fields.forward[field]}_adj_previous")
 
     def of_source(self, field: int) -> int:
-        """Return the number of the field that holds the gradients by the sources of `field`."""
+        """Return the number of the field that holds the gradients with respect to the sources of `field`."""
         acts_last = field in self.stencil.stages[-1].targets
         return self.of(field) if acts_last else self.fields.new(f"{self.fields.forward[field]}_adj_source")
 
@@ -319,8 +319,8 @@ class _Derivation:
         """Return programs for the previous values whose adjoint needs no separate field. Each program computes the
         adjoint of a previous value from `previous` of the field's adjoint. The keys are the numbers of the fields.
 
-        A field has such a program under two conditions. Only one stage reads or updates the field. The derivative by
-        its previous value depends only on parameters, and on static fields in the same cell.
+        A field has such a program under two conditions. Only one stage reads or updates the field. The derivative with
+        respect to its previous value depends only on parameters, and on static fields in the same cell.
         """
         found: dict[int, Program] = {}
         for field in self.with_previous:

@@ -57,8 +57,8 @@ The second number is for several unknowns."""
 
 @dataclass(frozen=True)
 class Linear:
-    """The value of an operation at the uniform state, and the derivative of this value by each load of a field that
-    changes."""
+    """The value of an operation at the uniform state, and the derivative of this value with respect to each load of a
+    field that changes."""
 
     value: float
     slopes: dict[Load, float] = field(default_factory=dict)

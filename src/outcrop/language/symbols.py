@@ -41,8 +41,8 @@ class Parameter(sympy.Symbol):  # type: ignore[misc]
         return parameter
 
     def _hashable_content(self) -> tuple[Any, ...]:
-        # SymPy's cache returns an existing symbol if it compares equal. Therefore the default is compared, too.
-        # Otherwise the cache may return a parameter of another stencil.
+        # SymPy's cache returns an existing symbol if the new symbol is equal to it. Therefore the comparison includes
+        # the default value. Otherwise, the cache could return a parameter of another stencil.
         return (*super()._hashable_content(), self.default)
 
 

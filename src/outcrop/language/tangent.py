@@ -6,7 +6,8 @@ updates the change of u_i:
 
     change of u_i  =  sum over j, o of  D(z) * change of u_j at z + o  +  the same for static fields and parameters
 
-D(z) is the derivative of the update of u_i by the load of u_j at z + o. The tangent has the boundary of the stencil.
+D(z) is the derivative of the update of u_i with respect to the load of u_j at z + o. The tangent has the boundary of
+the stencil.
 """
 
 from __future__ import annotations

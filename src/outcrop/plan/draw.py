@@ -85,7 +85,7 @@ def tile_patches(problem: Problem, sizes: Sizes, levels: int) -> tuple[Patch, ..
 
 def drawn_zeta(problem: Problem, sizes: Sizes, levels: int) -> int:
     """Return the value of zeta at which the drawn slab begins. The drawn slab is the first one that has planes of the
-    grid at the last of `levels`."""
+    grid at level `levels`, the last level."""
     return problem.first_plane + problem.skew_z * (levels - 1) // sizes.slab * sizes.slab
 
 

@@ -85,7 +85,7 @@ def assign(demands: Sequence[Demand], free_bytes: Mapping[str, int], computing_s
 def cost(demands: Sequence[Demand], chosen: Sequence[Choice], places: Sequence[str], computing_seconds: float) -> Cost:
     """Return the cost to be minimised, a tuple of numbers. The first number is the time of a step in nanoseconds. The
     second number is the time of the transfers of updated things. The other numbers are the bytes of read-only things in
-    each of `places`, with the fastest place first. Of two costs, the first number that differs decides."""
+    each of `places`, with the fastest place first. Two costs are compared by the first number in which they differ."""
     pairs = list(zip(demands, chosen, strict=True))
     step = max(round(computing_seconds * 1e9), sum(one.nanoseconds for one in chosen))
     updated = sum(one.nanoseconds for demand, one in pairs if demand.updated)

@@ -4,10 +4,10 @@ step.
     forward run    state 0 ──► step 1 ──► ... ──► step N        sources are added, receivers record after each step
     adjoint run    adjoint 0 ◄── step N ◄── ... ◄── adjoint N   residuals are added, sources record before each step
 
-The adjoint run begins with adjoint N. Adjoint N is the sum of two parts: the given derivative by the last state, and
-the residuals of step N. Each adjoint step goes back by one step of the forward run. Then it adds the residuals of the
-forward step that it has reached. Before each adjoint step, the adjoint is read at the cells of each source. This value
-is the gradient by the value of the source in the forward step.
+The adjoint run begins with adjoint N. Adjoint N is the sum of two parts: the given derivative with respect to the last
+state, and the residuals of step N. Each adjoint step goes back by one step of the forward run. Then it adds the
+residuals of the forward step that it has reached. Before each adjoint step, the adjoint is read at the cells of each
+source. This value is the gradient with respect to the value of the source in the forward step.
 
 An adjoint run has its own directory and can be resumed like any other run. It is only possible if the stencil is linear
 in the fields that it updates. The adjoint of such a stencil needs no values of the forward run.
@@ -75,9 +75,9 @@ class AdjointRun:
 
     @property
     def gradients(self) -> dict[str, Any]:
-        """A mapping from each name in `wrt` to a gradient. For a field, this is the gradient by the initial values of
-        the field. It is indexed like an array. For "source", this is a list. The list has an array of shape (steps,
-        points) for each source.
+        """A mapping from each name in `wrt` to a gradient. For a field, this is the gradient with respect to the
+        initial values of the field. It is indexed like an array. For "source", this is a list. The list has an array of
+        shape (steps, points) for each source.
 
         Raises InputError before the run is complete.
         """
@@ -263,8 +263,8 @@ def _require_wrt(forward: Forward, wrt: object) -> tuple[str, ...]:
 def _split_residuals(
     forward: Forward, residuals: object
 ) -> tuple[dict[str, PlaneSource], list[tuple[Sampling, NDArray[np.float64]]]]:
-    """Return two values: a mapping from fields to the planes of the derivative by the last state, and the residuals of
-    receivers."""
+    """Return two values: a mapping from fields to the planes of the derivative with respect to the last state, and the
+    residuals of receivers."""
     require_mapping(residuals, "residuals", "line")
     assert isinstance(residuals, Mapping)
     seeds: dict[str, PlaneSource] = {}

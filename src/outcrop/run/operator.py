@@ -2,7 +2,7 @@
 its traces.
 
     matvec     sources  ──► forward run, from zeros ──► traces
-    rmatvec    residuals ──► adjoint run             ──► gradient by the sources
+    rmatvec    residuals ──► adjoint run             ──► gradient with respect to the sources
 
 A vector has the values of all sources, or of all receivers, in the order of the options. The values of one source or
 receiver are ordered by step. The values of one step are ordered by point. Both runs are created in a temporary folder
@@ -71,7 +71,8 @@ class SourceOperator:
             return np.concatenate([run.traces[name].reshape(-1) for name in self._traces])
 
     def rmatvec(self, values: Any) -> NDArray[np.float64]:
-        """Run the adjoint with these residuals of the traces, and return the gradient by the values of the sources."""
+        """Run the adjoint with these residuals of the traces, and return the gradient with respect to the values of the
+        sources."""
         parts = _split(values, list(self._traces.values()))
         with self._folder() as folder:
             residuals = dict(zip(self._traces, parts, strict=True))

@@ -70,7 +70,8 @@ class PassRunner:
         if isinstance(self._error, InterruptedRun):
             raise InterruptedRun(f"stopped; {self._intact_text()}") from None
         if isinstance(self._error, StorageError):
-            # If the run was deleted, both texts are equal. Then the message has this text only once.
+            # If the run was deleted, the error and `_intact_text` have the same text. In this case, the message has
+            # this text only once.
             parts = dict.fromkeys([str(self._error), self._intact_text()])
             raise type(self._error)("; ".join(parts)) from None
         if self._error is not None:

@@ -291,11 +291,12 @@ class Simulation:
         """Return the adjoint of this run. The method `run` of the result goes back from the last committed step to the
         first step.
 
-        `residuals` has the derivatives of a misfit. It maps the names of receivers to the derivatives by their traces,
-        which are arrays of shape (steps, points). It may also map the name of an updated field to the derivative by the
-        last values of this field. This derivative has any form that `sim[name] = ...` accepts. `wrt` says which
-        gradients are computed. The name of an updated field, or "u.previous", means the gradient by these initial
-        values. "source" means the gradient by the values of all sources. Values in the fixed rim have no gradient.
+        `residuals` has the derivatives of a misfit. It maps the names of receivers to the derivatives with respect to
+        their traces, which are arrays of shape (steps, points). It may also map the name of an updated field to the
+        derivative with respect to the last values of this field. This derivative has any form that `sim[name] = ...`
+        accepts. `wrt` says which gradients are computed. The name of an updated field, or "u.previous", means the
+        gradient with respect to these initial values. "source" means the gradient with respect to the values of all
+        sources. Values in the fixed rim have no gradient.
 
         The adjoint run is kept in `directory`. By default, this directory is beside the run: the adjoint of run.oc is
         in run-adjoint.oc. The defaults of `memory` and `threads` are the values of this run. With `force`, another run

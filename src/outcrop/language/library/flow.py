@@ -17,7 +17,7 @@ from outcrop.language.stencil import Field, Parameter, Stencil
 
 Vector = tuple[int, ...]
 
-_RATIONALS = {  # ndim -> weights of rest, of steps along one axis, of steps along two axes
+_RATIONALS = {  # ndim -> weights of the velocity 0, of velocities along one axis, along two axes
     2: (sympy.Rational(4, 9), sympy.Rational(1, 9), sympy.Rational(1, 36)),
     3: (sympy.Rational(1, 3), sympy.Rational(1, 18), sympy.Rational(1, 36)),
 }
