@@ -411,7 +411,7 @@ void Storage::cut_power() {
     lose(each);
     for (const auto &[name, inode] : each.seen) inodes.insert(inode);
   }
-  std::vector<InodeRef> in_order;  // the order is by name, because addresses differ from run to run
+  std::vector<InodeRef> in_order;  // sorted by name, because addresses differ at each start of the program
   for (auto &[path, each] : directories_)
     for (const auto &[name, inode] : each.seen)
       if (inodes.erase(inode) > 0) in_order.push_back(inode);

@@ -103,8 +103,8 @@ TEST(Tiles, WaitForAllTheyReadAndOverwrite) {
   }
 }
 
-// A diamond waits for at most two tiles, which are the tiles below it. So many diamonds can be updated at the same
-// time.
+// A diamond waits for at most two tiles, which are the tiles below it. Therefore, several diamonds can be updated at
+// the same time.
 TEST(Tiles, DiamondsWaitForTwoAtMost) {
   for (const Tile &tile : diamond_tiles(40, 200, 2, 5, 4)) EXPECT_LE(tile.needs.size(), 2u);
 }

@@ -190,7 +190,7 @@ TEST(Traverse, ManyThreadsShareManyTiles) {
 }
 
 // The threads of a node take the tiles of their own node first. Some of these tiles wait for tiles of other nodes. A
-// mistake here causes a wrong order or a deadlock.
+// mistake in these waits causes a wrong order or a deadlock.
 TEST(Traverse, NodesTakeTheirOwnRowsFirst) {
   for (const auto &node_threads :
        std::vector<std::vector<unsigned>>{{1, 1}, {2, 1}, {1, 3}, {1, 1, 1}, {2, 2, 1, 1}, {1, 1, 1, 1, 1, 1, 1, 1}})

@@ -115,8 +115,8 @@ def world_of(path: Path) -> Path:
 
 
 def beside(world: Path) -> Path:
-    """Return a path next to the run at which nothing exists. The function never returns the same path twice, because a
-    link may lead to an earlier path."""
+    """Return a path next to the run. Nothing exists at this path. The function never returns the same path twice,
+    because a link may lead to an earlier path."""
     names = (world / "case" / f"aside{number or ''}" for number in range(99))
     return next(path for path in names if not os.path.lexists(path))
 

@@ -233,7 +233,7 @@ TEST_P(AggregateFailures, RanksThatNeverComeAreNotWaitedForLongerThanIsSaid) {
         const Plan plan = Plan::make(transport, in_turns(rank, size), {.buffer_bytes = 8192});
         File file = File::create(plan, folder.file("lost"));
         transport.seconds_most = 0.2;
-        if (is_lost(rank)) return Link(transport).barrier();  // this call waits: the others do not call barrier()
+        if (is_lost(rank)) return Link(transport).barrier();  // waits: ranks of other nodes do not call it
         file.write(std::vector<std::span<const std::byte>>{memory});
       });
   for (const std::string &text : texts) EXPECT_NE(text.find("seconds_most"), std::string::npos) << text;

@@ -66,7 +66,7 @@ class AggregateStaged : public ::testing::Test {
 };
 
 // This test checks that reads return the newest bytes, and that the drain keeps the newest bytes. The steps have random
-// bases and can overlap. So different aggregators can have the same byte in different steps.
+// bases and can overlap. Therefore, different aggregators can have the same byte in different steps.
 TEST_F(AggregateStaged, TheNewestBytesAreReadAndDrainedWhereverStepsOverlap) {
   constexpr int size = 4;
   Random random(7);

@@ -251,7 +251,7 @@ std::optional<std::uint64_t> common_in_step(const ExtentTail &a, const ExtentTai
   const __int128 apart = static_cast<__int128>(a.file) - static_cast<__int128>(b.file);
   for (__int128 ahead = apart / stride - 1; ahead <= apart / stride + 1; ++ahead) {
     if (ahead <= -count_a || ahead >= count_b) continue;
-    // the lowest i for which repetition i + ahead of `b` exists
+    // the lowest `i` for which `b` has a repetition `i + ahead`
     const __int128 first = ahead < 0 ? -ahead : 0;
     const auto found = common_of(a.repetition(static_cast<std::uint64_t>(first)),
                                  b.repetition(static_cast<std::uint64_t>(first + ahead)));

@@ -9,8 +9,8 @@
 //
 // A contiguous extent has no dims, and a strided extent has one dim. If a subarray does not cover an axis completely,
 // it has a dim for this axis. The first dim has the largest file stride, and its repetitions contain the other dims. A
-// repetition begins only after the end of the previous repetition. So simple arithmetic finds the part of an extent in
-// a range of the file. The blocks are found in the order of the file.
+// repetition begins only after the end of the previous repetition. Therefore, simple arithmetic finds the part of an
+// extent in a range of the file. The blocks are found in the order of the file.
 #pragma once
 
 #include <algorithm>
@@ -91,8 +91,9 @@ namespace detail {
 
 struct Walk {
   std::span<const Dimension> dims;
-  std::array<std::uint64_t, Extent::max_dims + 1>
-      spans{};  // for each level, the length in the file from its first to its last byte
+  // Element i is the length in the file from the first byte of all repetitions of dim i to their last byte. The element
+  // after those of all dims is the length of one block.
+  std::array<std::uint64_t, Extent::max_dims + 1> spans{};
   std::uint64_t block = 0;
   Range clip;
 };
@@ -105,7 +106,7 @@ inline Walk walk_of(const Extent &extent, const Range &clip) {
   return walk;
 }
 
-// Returns {first, last}: only the repetitions first to last - 1 of this level have bytes in `clip`.
+// Returns {first, last}: only the repetitions first to last - 1 of dim `level` have bytes in `clip`.
 inline std::array<std::uint64_t, 2> touched(const Walk &walk, std::size_t level, std::uint64_t file) {
   const Dimension &dim = walk.dims[level];
   const std::uint64_t inside = walk.spans[level + 1];

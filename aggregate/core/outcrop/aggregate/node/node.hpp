@@ -247,7 +247,7 @@ class Node {
   std::vector<std::uint64_t> table_of_domain_;
   std::size_t relay_segment_ = 0;  // 0 if no relay exists
   std::vector<std::size_t> state_of_domain_;
-  std::vector<BufferLocation> locations_;  // the place of the buffers for each round state
+  std::vector<BufferLocation> locations_;  // for each round state, the place of the buffers of its domain
   std::vector<SegmentSpec> specs_;         // the first segment holds everything except the buffers
   std::vector<std::shared_ptr<Segment>> segments_;
   NodeEnd *end_ = nullptr;

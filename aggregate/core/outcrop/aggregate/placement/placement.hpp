@@ -84,8 +84,8 @@ Placement place_best(const Machine &machine, std::span<const Tally> tallies, std
 /// filling and emptying of each tier.
 double seconds_with(const Machine &machine, const Placement &placement, const Target &target, bool reading);
 
-/// Returns the placement that `ranks` and `tiers` describe, with its predicted costs. `ranks` contains the aggregator
-/// of each domain. `tiers` contains the tier of this aggregator's buffers. No rank may occur twice.
+/// Returns the placement that `ranks` and `tiers` describe, with its predicted costs. For each domain, `ranks` contains
+/// the aggregator, and `tiers` contains the tier of the aggregator's buffers. No rank may occur twice.
 Placement predict(const Machine &machine, std::span<const Tally> tallies, const PlacementOptions &options,
                   std::span<const std::uint32_t> ranks, std::span<const std::uint32_t> tiers);
 

@@ -214,7 +214,7 @@ bool Stage::drain_next() {
 bool Stage::drain_next(std::unique_lock<std::mutex> &lock) {
   const auto found = std::ranges::find(steps_, false, &StagedStep::drained);
   if (failure_ || found == steps_.end()) return false;
-  StagedStep &next = *found;  // this step is not evicted meanwhile, because only drained steps are evicted
+  StagedStep &next = *found;  // stays in the stage, because only drained steps are evicted
   lock.unlock();
   std::exception_ptr failure;
   try {

@@ -157,9 +157,10 @@ class Stage {
   Stage(const Stage &) = delete;
   Stage &operator=(const Stage &) = delete;
 
-  /// Begins a step with at most `bytes` bytes and at most `runs` runs of at least a page. If the stage has too little
-  /// room, waits until its oldest steps are drained, and evicts them. `step` must be higher than the number of the
-  /// previous step. Throws StorageError if the stage has no room, or if draining has failed.
+  /// Begins a step with at most `bytes` bytes. At most `runs` contiguous runs of the step may be as long as a page or
+  /// longer. If the stage has too little room, waits until its oldest steps are drained, and evicts them. `step` must
+  /// be higher than the number of the previous step. Throws StorageError if the stage has no room, or if draining has
+  /// failed.
   void begin(std::uint64_t step, std::uint64_t bytes, std::size_t runs);
 
   /// Adds a run to the current step. Throws StorageError.
