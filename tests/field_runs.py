@@ -49,7 +49,7 @@ def staggered(near: Sequence[Offset]) -> Stencil:
 
 
 def species(near: Sequence[Offset]) -> Stencil:
-    """Make a stencil that updates three fields at once. Two fields need two copies each, the third field needs one
+    """Make a stencil that updates three fields in one stage. Two fields need two copies each, the third field needs one
     copy.
     """
     a, b, trace = Field("a"), Field("b"), Field("trace")

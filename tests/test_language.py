@@ -210,7 +210,8 @@ def test_a_kernel_is_compiled_once(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_processes_may_compile_the_same_kernel_at_once(tmp_path: Path) -> None:
-    """Checks that several processes can compile the same kernel at once, and that each gets a complete kernel."""
+    """Checks that several processes can compile the same kernel at the same time, and that each gets a complete
+    kernel."""
     script = (
         "from outcrop.language.library import heat7\n"
         "from outcrop.language.compile import compile_kernel\n"

@@ -38,7 +38,7 @@ def test_each_kind_of_shard_gives_its_bytes(tmp_path: Path, folder: int) -> None
 
 @pytest.mark.parametrize("name", ["link", "linked/0", "../outside", "pipe", "u", ""])
 def test_what_leads_outside_or_is_no_file_is_refused(tmp_path: Path, folder: int, name: str) -> None:
-    """Checks that reads and stores refuse links and special files at once. A pipe must not block."""
+    """Checks that reads and stores refuse links and special files immediately. A pipe must not block."""
     (tmp_path / "run" / "link").symlink_to(tmp_path / "outside")
     (tmp_path / "run" / "linked").symlink_to("u")
     os.mkfifo(tmp_path / "run" / "pipe")

@@ -82,7 +82,8 @@ NONSENSE = {
 
 @pytest.mark.parametrize("option", NONSENSE)
 def test_words_nobody_means_are_one_line(option: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """Checks that `run` and `plan` refuse senseless options in one line and at once, even for very large numbers."""
+    """Checks that `run` and `plan` refuse senseless options immediately and with an error of one line, even for very
+    large numbers."""
     for value in NONSENSE[option]:
         refused(changed(option, value), capsys)
         if option != "-d":  # `plan` does not check all paths

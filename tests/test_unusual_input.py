@@ -217,7 +217,7 @@ def test_sweeps_refuse_arrays_that_share_memory() -> None:
 
 @pytest.mark.parametrize("suffix", [suffix for kind in FORMATS for suffix in kind.suffixes])
 def test_what_is_no_regular_file_is_refused(suffix: str) -> None:
-    """Checks that special files are refused at once. A FIFO may have no writer, and /dev/zero has no end."""
+    """Checks that special files are refused immediately. A FIFO may have no writer, and /dev/zero has no end."""
     os.mkfifo(f"fifo{suffix}")
     Path(f"zero{suffix}").symlink_to("/dev/zero")
     Path(f"loop{suffix}").symlink_to(f"loop{suffix}")

@@ -319,8 +319,8 @@ class _Derivation:
         """Return programs for the previous values whose adjoint needs no separate field. Each program computes the
         adjoint of a previous value from `previous` of the field's adjoint. The keys are the numbers of the fields.
 
-        A field has such a program under two conditions. Only one stage reads or updates the field. The derivative with
-        respect to its previous value depends only on parameters, and on static fields in the same cell.
+        A field has such a program under two conditions. First, only one stage reads or updates the field. Second, the
+        derivative with respect to its previous value depends only on parameters, and on static fields in the same cell.
         """
         found: dict[int, Program] = {}
         for field in self.with_previous:

@@ -3,7 +3,7 @@
 An action is a small object that cannot be changed. The validator, the cost model, the executor and the rehearsal
 (tests/rehearsal.py) all give an action the same meaning. Ranges are half open. The coordinate y counts rows. The
 coordinate x counts the cells of a row, including its padding, so that x0 and x1 can be multiples of 64 bytes. An action
-applies to all fields at once.
+applies to all fields.
 
 The window has one ring of slots for the first copy of each field. If a field has two copies, the window has another
 ring for the second copy. Updates write the two copies alternately. For example, a single field that is updated in one

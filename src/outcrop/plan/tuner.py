@@ -228,10 +228,10 @@ def tilings(problem: Problem, scheme: Scheme, sizes: Sizes, machine: Machine) ->
     the first.
 
     A tile's working set is about 4 r^2 D^2 rows, or 2 r D planes of few rows. The working set should fit into the
-    second-level cache, or at least into a thread's share of the last-level cache. Threads are idle in three cases.
-    Diamonds are higher than the number of levels, diamonds are wider than a thread's share of the rows, or the number
-    of bands is less than the number of threads. With many fields, the best working set may be larger than this rule
-    allows, so at least TILINGS tilings are tried.
+    second-level cache, or at least into a thread's share of the last-level cache. Threads are idle in three cases: if
+    diamonds are higher than the number of levels, if diamonds are wider than a thread's share of the rows, or if there
+    are fewer bands than threads. With many fields, the best working set may be larger than this rule allows, so at
+    least TILINGS tilings are tried.
     """
     if scheme.sweeps:
         block_rows = min(SWEEP_ROWS, key=lambda rows: abs(6 * rows * problem.pitch_bytes - machine.cache_bytes))

@@ -5,7 +5,7 @@
 
 After Ctrl-C during a commit, the commit is still completed, because it takes only milliseconds. If a pass of a run in
 place is stopped, the run is lost. Therefore such a run completes the current pass after the first Ctrl-C. The second
-Ctrl-C stops the pass at once.
+Ctrl-C stops the pass immediately.
 """
 
 from __future__ import annotations

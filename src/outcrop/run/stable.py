@@ -37,9 +37,9 @@ def refuse_unstable(stencil: Stencil, manifest: Description, ranges: Mapping[str
     not raise an error when the ranges alone cannot show whether waves grow.
 
     This function is called before the first step. `ranges` has the known minimum and maximum of fields that are only
-    read. For several fields that are only read, growth is certain under two conditions. An extreme of one field is
-    unstable together with every combination of extremes of the other fields. All these combinations have the same
-    largest stable step.
+    read. For several fields that are only read, growth is certain under two conditions. First, an extreme of one field
+    is unstable together with every combination of extremes of the other fields. Second, all these combinations have the
+    same largest stable step.
     """
     names = [entry.name for entry in manifest.static]
     if manifest.unstable:

@@ -15,7 +15,7 @@ arrays, and writes generation g+1 into the other copies:
     commit:  manifest.json.tmp ──► fsync ──► rename ──► fsync folder     the rename commits all arrays at once
              u -> .u.1                                                   killed before this: the next writer repairs it
 
-On a block device the protocol is the same. There the arrays and the manifest are ranges of bytes of the device
+On a block device, the protocol is the same, but the arrays and the manifest are ranges of bytes of the device
 (`device.py`).
 
 A run in place has only one copy of each array. Therefore its manifest is marked "in flight" before the first write of a
