@@ -26,7 +26,7 @@ State = dict[str, Any]
 
 
 def inner(stencil: Stencil, boundary: Boundary, shape: Sequence[int]) -> tuple[slice, ...]:
-    """Return the cells that steps update."""
+    """Return the cells that are updated in a step."""
     rims = zip(boundary.rims(stencil.radii), shape, strict=True)
     return tuple(slice(min(low, n), max(min(low, n), n - high)) for (low, high), n in rims)
 

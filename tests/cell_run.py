@@ -29,7 +29,7 @@ BEFORE = -1
 
 @dataclass
 class _Slot:
-    """One slot of a ring. It has the level of each cell of one plane that is inside the frame of the block."""
+    """One slot of a ring. For one plane, it has the level of each cell inside the frame of the block."""
 
     frame: Rectangle
     owner: Block | None

@@ -209,8 +209,8 @@ def test_both_versions_of_groups_forbid_swap(tmp_path: Path, number: int, swap_l
 
 
 def test_a_failing_or_slow_child_is_told_in_one_line() -> None:
-    """Checks that a child that fails or runs too long does not stop the ladder. The last line of the child becomes the
-    error message.
+    """Checks that a child process that fails or takes too long does not stop the ladder. The last line that the child
+    process prints becomes the error message.
     """
     with pytest.raises(StorageError, match=r"^InputError: too small$"):
         memory.run_limited(["-c", "from outcrop.errors import InputError; raise InputError('too small')"], None)

@@ -280,7 +280,7 @@ FIND = "import json, sys; from outcrop.language.library import find_stencil\n" \
 
 
 def test_a_stencil_that_is_known_needs_no_sympy(tmp_path: Path) -> None:
-    """Checks that Outcrop finds a stencil in the user's cache without SymPy, because the import of SymPy takes long.
+    """Checks that Outcrop finds a stencil in the user's cache without SymPy, because the import of SymPy is slow.
 
     A damaged description in the cache is replaced.
     """

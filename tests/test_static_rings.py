@@ -1,4 +1,4 @@
-"""Check the rings of static fields. These rings have exactly the number of planes that updates need."""
+"""Check the rings of static fields. These rings have exactly the number of planes that are needed for updates."""
 
 from dataclasses import replace
 from itertools import pairwise

@@ -67,8 +67,8 @@ def test_words_for_a_layout() -> None:
 def test_threads_on_one_node_of_several_are_told(
     threads_on_nodes: tuple[int, ...], bind: str, nodes: int, is_told: bool
 ) -> None:
-    """Checks the text for a machine whose nodes are treated as one node. The text must tell the user about this. It
-    must not mention this if `bind="none"` is set or only one thread is used.
+    """Checks the text for a machine whose nodes are treated as one node. The text must tell the user that the nodes are
+    treated as one node. This remark must be missing if `bind="none"` is set or only one thread is used.
     """
     layout = discover.layout_of(threads_on_nodes, bind, nodes, "the obstacle")
     assert layout.threads_on_nodes == threads_on_nodes

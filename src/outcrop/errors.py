@@ -42,6 +42,6 @@ def shown(value: object, max_length: int = 120) -> str:
     """
     try:
         text = " ".join(repr(value).split())
-    except Exception:  # repr fails for numbers of more than 4300 digits, deeply nested lists, and some user classes
+    except Exception:  # `repr` fails for numbers of more than 4300 digits, deeply nested lists, and some user classes
         text = f"<{type(value).__name__}>"
     return text if len(text) <= max_length else f"{text[: max_length - 25]} ... {text[-20:]}"

@@ -144,7 +144,7 @@ def require_directory(directory: Path) -> None:
     if not stat.S_ISDIR(mode):
         raise InputError(f"directory {directory} cannot be created: {existing} is a file")
     missing = directory.absolute().parts[len(existing.parts) :]
-    if missing and missing[0].endswith(":"):  # Path changes s3://bucket/name to s3:/bucket/name
+    if missing and missing[0].endswith(":"):  # `Path` changes s3://bucket/name to s3:/bucket/name
         raise InputError(f"directory {directory} looks like a URL; results are kept in file systems only, name a path")
     if not os.access(existing, os.W_OK | os.X_OK):
         raise InputError(f"directory {directory} cannot be written: no permission in {existing}")

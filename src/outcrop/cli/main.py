@@ -97,7 +97,7 @@ def _open_standard_files() -> None:
     opens gets the number of a standard file, and messages are written into that file. Also make standard output escape
     characters that its encoding does not have."""
     null = os.open(os.devnull, os.O_RDWR)
-    while null <= 2:  # dup returns the lowest free number
+    while null <= 2:  # `dup` returns the lowest free number
         null = os.dup(null)
     os.close(null)
     for name, handle in (("stdout", 1), ("stderr", 2)):

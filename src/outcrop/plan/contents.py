@@ -96,7 +96,7 @@ class CellLevels:
         return found
 
     def raised(self, count: int) -> CellLevels:
-        """Return a copy in which all levels that updates have written are increased by `count`."""
+        """Return a copy in which all levels that were written by updates are increased by `count`."""
         levels = self.levels
         return self.shape.cells(np.where((levels > 0) & (levels != RIM), levels + count, levels).astype(np.int32))
 

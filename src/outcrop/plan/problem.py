@@ -187,8 +187,8 @@ class Problem:
 
     @property
     def statics_z(self) -> int:
-        """The distance in planes at which updates read static fields. The distance is 0 if updates read static fields
-        only at the updated cell."""
+        """The maximum distance, in planes, at which an update reads static fields. The distance is 0 if updates read
+        static fields only at the updated cell."""
         operands = (operand for update in self.updates for operand in update.reads)
         is_beside = any(one.beside and self.fields[one.field].is_static for one in operands)
         return self.skew_z if is_beside else 0

@@ -5,8 +5,8 @@ its traces.
     rmatvec    residuals ──► adjoint run             ──► gradient with respect to the sources
 
 A vector has the values of all sources, or of all receivers, in the order of the options. The values of one source or
-receiver are ordered by step. The values of one step are ordered by point. Both runs are created in a temporary folder
-beside the user's run, and are removed afterwards.
+receiver are ordered by step. The values of one step are ordered by point. The forward run and the adjoint run are
+created in a temporary folder beside the user's run, and are removed afterwards.
 """
 
 from __future__ import annotations

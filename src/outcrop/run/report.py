@@ -172,8 +172,8 @@ def make_report(
 
 def peak_memory_bytes() -> int:
     """Return the maximum resident memory of this process in bytes, or 0 if the kernel does not report it."""
-    # getrusage is not used, because its maximum includes the time before exec. For a small process that a large process
-    # has started, this maximum is too large.
+    # `getrusage` is not used, because its maximum includes the time before `exec`. If a large process has started a
+    # small process, the maximum of the small process is too large.
     try:
         for line in Path("/proc/self/status").read_text().splitlines():
             if line.startswith("VmHWM:"):

@@ -191,7 +191,7 @@ class _Stream:
             yield from self._write_to(end)
 
     def _read_to(self, zeta: int) -> Iterator[Action]:
-        """Yield the reads of all planes that updates below `zeta` need."""
+        """Yield the reads of all planes that are needed for the updates below `zeta`."""
         yield from self._read_state_to(zeta + self.problem.skew_z)
         z0, z1 = self.statics_read, min(zeta + self.problem.statics_z, self.problem.planes)
         if z1 > z0:

@@ -180,7 +180,7 @@ class PlanesView(ABC):
         values.
         """
         z_index, rest = _split(index, self.ndim)
-        planes = range(self.shape[0])[z_index]  # range indexing accepts negative numbers and raises IndexError
+        planes = range(self.shape[0])[z_index]  # `range` accepts negative indices and raises IndexError
         one = isinstance(planes, int)
         wanted = range(planes, planes + 1) if isinstance(planes, int) else planes
         # To find the shape of the result, an array that needs no memory is indexed.

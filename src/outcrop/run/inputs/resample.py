@@ -175,7 +175,7 @@ def _letter(place: int, target: Shape) -> str:
 def _lengths(name: str, given: Lengths, ndim: int, signed: bool = False) -> list[Fraction]:
     """Return an exact length for each of the engine's axes. Axes that the grid does not have get the length 1."""
     several = list(islice(given, 4)) if isinstance(given, Iterable) else [given] * ndim
-    # repr gives the decimal number that the user wrote. With a spacing of 0.1, sample 10 is then exactly at 1.
+    # `repr` gives the decimal number that the user wrote. With a spacing of 0.1, sample 10 is then exactly at 1.
     exact = [Fraction(repr(as_number(length, f"{name} {shown(given)}:"))) for length in several]
     if len(exact) != ndim:
         raise InputError(f"{name} {shown(given)} has {len(exact)} numbers; the grid has {axes_text(ndim)}")
