@@ -246,8 +246,8 @@ std::span<const std::uint64_t> Plan::memory_bytes() const { return engine_->patt
 
 namespace {
 
-// Collective. Returns the environment variables of rank 0 on all ranks. The message contains texts "NAME=value", and
-// each text ends with a zero byte.
+// Collective. Returns the environment variables of rank 0 on all ranks. Rank 0 passes its variables as texts
+// "NAME=value", and each text ends with a zero byte.
 Texts environment_of_first(const Link &link, const GivenSettings &given) {
   std::string mine;
   if (link.rank() == 0)

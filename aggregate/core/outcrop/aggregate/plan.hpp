@@ -94,9 +94,9 @@ class PlacedPlan {
   /// The plan keeps the last 1024 steps of each kind.
   void add_measured(const std::string &what, const Timing &timing);
 
-  /// Returns a text for users. The text shows the aggregators and why they were chosen, staging, the settings, and the
-  /// measured times of steps at this rank. The text describes the `max_domains` slowest domains in detail. `library` is
-  /// the name of the MPI library.
+  /// Returns a text for users. The text shows the aggregators with the reasons for their choice, the decision about
+  /// staging, the settings, and the measured times of steps at this rank. The text describes the `max_domains` slowest
+  /// domains in detail. `library` is the name of the MPI library.
   std::string explain(std::size_t max_domains = 1, const std::string &library = {}) const;
 
  private:

@@ -91,8 +91,8 @@ namespace detail {
 
 struct Walk {
   std::span<const Dimension> dims;
-  // Element i is the length in the file from the first byte of all repetitions of dim i to their last byte. The element
-  // after those of all dims is the length of one block.
+  // Element i is the length of the file range that contains all repetitions of dim i. The element that follows is the
+  // length of one block.
   std::array<std::uint64_t, Extent::max_dims + 1> spans{};
   std::uint64_t block = 0;
   Range clip;

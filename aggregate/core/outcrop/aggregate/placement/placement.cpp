@@ -142,8 +142,8 @@ Capacity find_capacity(const Machine &machine, std::span<const std::uint32_t> ra
 
 // --- choosing --------------------------------------------------------------------------------------------------------
 
-// The maximum number of steps of assign(). In one step, assign() tests one column for one pair of domains. This number
-// of steps takes some seconds.
+// The maximum number of steps of assign(). In one step, assign() tests one column. For D domains and C columns,
+// assign() needs at most D * D * C steps. The maximum number of steps takes some seconds.
 constexpr double MAX_STEPS = 4e10;
 
 bool can_be_least(std::size_t domains, const Capacity &capacity) {

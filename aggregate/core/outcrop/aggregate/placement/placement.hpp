@@ -38,7 +38,8 @@ struct Option {
   Cost cost;
 };
 
-/// Says why a tier of the node was chosen or not. `taken` means that other aggregators use all room of the tier.
+/// The reason why a tier of the node was chosen or was not chosen. `taken` means that other aggregators use all room of
+/// the tier.
 enum class Verdict : std::uint8_t { chosen, dearer, taken, no_room, too_volatile, not_requested };
 
 struct Choice {
@@ -94,7 +95,7 @@ Placement predict(const Machine &machine, std::span<const Tally> tallies, const 
 std::string explain(const Placement &placement, const Machine &machine, const PlacementOptions &options,
                     std::size_t max_domains = 1);
 
-/// A placement, and the other arguments of explain().
+/// A placement, with the machine and the options for which it was made.
 struct Placed {
   Machine machine;
   PlacementOptions options;

@@ -20,7 +20,7 @@ namespace outcrop::aggregate {
 
 namespace {
 
-// Returns those runs of a sealed step that have bytes of the target from `begin` to `end` - 1. The runs are sorted and
+// Returns those runs of a sealed step that have bytes of the target from `begin` to `end - 1`. The runs are sorted and
 // do not overlap.
 std::span<const StagedRun> runs_in(const std::vector<StagedRun> &runs, std::uint64_t begin, std::uint64_t end) {
   const auto first =
@@ -29,7 +29,7 @@ std::span<const StagedRun> runs_in(const std::vector<StagedRun> &runs, std::uint
   return first < last ? std::span(first, last) : std::span<const StagedRun>();
 }
 
-// Returns how many of the target's bytes from `begin` to `end` - 1 are in these runs.
+// Returns how many of the target's bytes from `begin` to `end - 1` are in these runs.
 std::uint64_t covered(std::span<const StagedRun> runs, std::uint64_t begin, std::uint64_t end) {
   std::uint64_t bytes = 0;
   for (const StagedRun &run : runs) {
