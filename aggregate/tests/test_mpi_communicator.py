@@ -128,8 +128,8 @@ def runs_here() -> str:
 
 
 def test_headers_of_another_mpi_are_refused(tmp_path: Path) -> None:
-    """Give the headers of another MPI. A transport with such headers can be compiled, but crashes later. The error must
-    name both MPIs and the compiler wrapper.
+    """Use a compiler wrapper that finds the headers of another MPI. A transport with such headers can be compiled, but
+    crashes later. The error must name both MPIs and the compiler wrapper.
     """
     own = runs_here()
     wrapper = fake_mpicc(tmp_path, OTHERS[own])
@@ -154,7 +154,7 @@ def test_missing_headers_are_told(tmp_path: Path) -> None:
 
 
 def test_a_cache_that_cannot_be_written_is_told(tmp_path: Path) -> None:
-    """Use a cache that cannot be written. The error names the folder, and the variable that sets another folder."""
+    """Use a cache folder that cannot be made. The error names the folder, and the variable that sets another one."""
     (tmp_path / "file").touch()
     line = refused(environment={"XDG_CACHE_HOME": str(tmp_path / "file")})
     assert str(tmp_path / "file") in line and "XDG_CACHE_HOME" in line

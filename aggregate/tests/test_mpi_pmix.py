@@ -17,7 +17,7 @@ from outcrop.aggregate.surroundings import Facts, PmixAnswer, ask_pmix, loaded_p
 HEADERS = ("/usr/include", "/usr/lib/x86_64-linux-gnu/pmix2/include", "/usr/lib/aarch64-linux-gnu/pmix2/include")
 
 # The source of a small library that answers requests in place of PMIx, with the structures and types of PMIx. Each test
-# compiles the library with another answer.
+# compiles the library with a different answer.
 LIBRARY = """
 #include <pmix.h>
 #include <string.h>

@@ -5,26 +5,32 @@
 // The cells of a group are added in a fixed order (cells after nx count as 0), and the sums of the groups are then
 // added exactly:
 //
-//     |0 1 2 3 4 5 6 7|8 9 ...     in float64: 0+4, 1+5, 2+6, 3+7; then the same with these four, then with two
+//     |0 1 2 3 4 5 6 7|8 9 ...
+//
+// In float64, a group has 8 cells. The sums 0+4, 1+5, 2+6 and 3+7 are computed first. Then four sums become two sums in
+// the same way, and two sums become one sum.
 //
 // ExactSum adds doubles without rounding, so the order of the doubles does not matter. The sum is an integer in units
 // of the smallest double:
 //
-//     limb         66 ... 34 33 32 ... 0         a limb holds 32 bits of the sum and 31 bits for carries. Carries go to
-//     exponent     large     1.0     tiny        the next limb from time to time. Adding a number changes three limbs
+//     limb         66 ... 34 33 32 ... 0
+//     exponent     large     1.0     tiny
 //
-// This representation is Kulisch's long accumulator. Infinities and NaNs are added separately. The order in which they
-// are added does not matter either.
+// A limb holds 32 bits of the sum and 31 bits for carries. From time to time, the carries are moved to the next limb.
+// The addition of a number changes three limbs. This representation is Kulisch's long accumulator. Infinities and NaNs
+// are added separately. The order in which they are added does not matter either.
 //
 // Many numbers are added at once. Each number is split into a high part and a low part, all at the same bit. This bit
 // is so high that the sum of the high parts needs no rounding. The low parts are split again at a lower bit, until all
 // low parts are zero:
 //
-//     largest     1.01100|101                      a high part has 53 - 10 bits: 1024 numbers need 10 bits for carries;
-//     others      0.00110|011          sum of high parts ──► limbs       most fields need two or three splits
+//     largest     1.01100|101
+//     others      0.00110|011          sum of high parts ──► limbs
 //                 0.00000|1101011
 //
-// The method is from Rump, Ogita and Oishi, "Accurate floating-point summation", SIAM J. Sci. Comput. 31 (2008).
+// A high part has 53 - 10 bits, because the sum of 1024 numbers needs 10 bits for carries. Most fields need two or
+// three splits. The method is from Rump, Ogita and Oishi, "Accurate floating-point summation", SIAM J. Sci. Comput. 31
+// (2008).
 #pragma once
 
 #include <array>

@@ -5,8 +5,10 @@
 // positions alternate between planes from the lower end and planes from the upper end. The first and the last plane are
 // neighbours on this axis. The positions of these planes are also near each other, so no plane is read twice:
 //
-//     position   0   1    2   3    4   5   ...       a stencil of radius r then reaches 2r positions,
-//     plane      0  n-1   1  n-2   2  n-3  ...       and the skew is 2r positions per level
+//     position   0   1    2   3    4   5   ...
+//     plane      0  n-1   1  n-2   2  n-3  ...
+//
+// On a periodic axis, a stencil of radius r reaches 2r positions, and the skew is 2r positions per level.
 //
 // Tiles order the rows of a periodic y axis in the same way ("folded rows"). On disk and in memory, planes and rows
 // keep the order that they have in the grid.

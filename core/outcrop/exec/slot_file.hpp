@@ -1,9 +1,10 @@
 // Stores the tiles of an array. Each tile has two slots in the file. The last commit uses one of these slots, and the
-// next commit may write to the other slot.
+// next commit may write to the other slot. All tiles have the same size, but the last tile may be shorter. The stars
+// mark the slots of the last commit. These slots are not overwritten before a later commit is complete:
 //
-//     in memory    | tile 0  | tile 1  | tile 2 |      tiles of the same size; the last one may be shorter
-//     slots 0      | tile 0 *|         | tile 2*|      * slots of the last commit. They are not overwritten
-//     slots 1      |         | tile 1 *|        |        before a later commit is complete
+//     in memory    | tile 0  | tile 1  | tile 2 |
+//     slots 0      | tile 0 *|         | tile 2*|
+//     slots 1      |         | tile 1 *|        |
 //
 // A commit has two parts. write_changed() writes the tiles that have changed since the last commit, each to its free
 // slot, and makes them durable. The caller then stores the slot and the checksum of every tile durably. At the end, the

@@ -3,12 +3,14 @@
 // zeta.
 //
 // Diamonds (after Bondhugula and Malas): the tiles of row q have their centres at level q*D. The centres are 2*r*D rows
-// apart, and odd rows of tiles are shifted by r*D. A tile has the rows with |y - centre| < r*(D - |level - q*D|).
+// apart, and odd rows of tiles are shifted by r*D. A tile has the rows with |y - centre| < r*(D - |level - q*D|). A
+// tile needs only the two tiles below that touch it, and waits only for these two tiles. So no barrier is needed
+// between the rows of tiles:
 //
 //     level
-//      2D   |\    /\    /\    /|     q = 2     a tile needs only the two tiles below that touch it.
-//           | \  /  \  /  \  / |               It waits only for these two tiles. No barrier is needed
-//       D   |  \/    \/    \/  |     q = 1     between the rows of tiles
+//      2D   |\    /\    /\    /|     q = 2
+//           | \  /  \  /  \  / |
+//       D   |  \/    \/    \/  |     q = 1
 //           |  /\    /\    /\  |
 //       0   | /  \  /  \  /  \ |     q = 0
 //           0   r*D  2r*D ...   y
@@ -16,30 +18,35 @@
 // Threads take tiles along diagonals that lean to lower y. So the tiles of row q + 1 use the data that the tiles of row
 // q have left in the last-level cache. The cache has not evicted these data yet. Without this reuse of data, thin slabs
 // are slow. If p counts half tiles in y, the diagonals are p + lean*q = constant. With the chosen lean, about 2 *
-// `threads` tiles lie between a tile and the tiles that it needs:
+// `threads` tiles lie between a tile and the tiles that it needs. For example, threads take tiles in the order of these
+// numbers if the lean is 3:
 //
-//     q = 2       3    6           lean = 3: threads take tiles
-//     q = 1     1    4    7        in the order of these numbers
+//     q = 2       3    6
+//     q = 1     1    4    7
 //     q = 0   0    2    5   ...
 //
 // If several nodes own parts of the rows (team.hpp), each node updates its own part. At the edge between two parts,
 // either both nodes begin or both nodes end. So the tiles on both sides of an edge are updated at about the same time,
-// and no node waits long for another node:
+// and no node waits long for another node. Diagonals begin at every second edge, and each diagonal leans to the nearest
+// row at which diagonals begin:
 //
-//     node 0 | node 1 | node 2 | node 3          begin:  the rows where diagonals begin; each diagonal leans
-//      <------ ------> <------ ------>                 to the nearest of these rows
+//     node 0 | node 1 | node 2 | node 3
+//      <------ ------> <------ ------>
 //
 // Bands are for grids with too few rows for several diamonds (a grid of two axes has one row). A tile has some levels
 // and all rows of a chunk of the skewed coordinate zeta = z + skew*(level - 1). An update reads values with a lower
 // level and with the same or a lower zeta. An update also overwrites a value. The earlier updates that have read this
 // value also have a lower level and the same or a lower zeta. So a tile needs only two tiles: the previous tile in its
 // band, and the tile below. These two tiles wait for earlier tiles in the same way. So all tiles with lower bands and
-// lower chunks are finished. The tiles of a diagonal are independent:
+// lower chunks are finished. The tiles of a diagonal are independent. Threads take tiles in the order of these numbers:
 //
-//     level   | 3 : 4 : 5 : 6        Threads take tiles in the order of these numbers. In a grid with many bands,
-//     band 1  +---+---+---+---       only a strip of 2 * `threads` bands advances at once, so that each band uses data
-//     band 0  | 1 : 2 : 3 : 4        that the band below has left in the last-level cache. A strip begins while the
-//               chunks     zeta      strip before it ends.
+//     level   | 3 : 4 : 5 : 6
+//     band 1  +---+---+---+---
+//     band 0  | 1 : 2 : 3 : 4
+//               chunks     zeta
+//
+// In a grid with many bands, only a strip of 2 * `threads` bands advances at once. So each band uses data that the band
+// below has left in the last-level cache. A strip begins while the strip before it ends.
 //
 // Sweeps (D = 0) update the levels one after another. Each level is divided into blocks of rows, or into chunks of zeta
 // if the grid has few rows. The blocks of a level do not wait for each other. Sweeps update cells in the same order as

@@ -1,10 +1,14 @@
 // Finds the cores and NUMA nodes that this process may use. Places threads on these cores and nodes, and binds threads
 // and memory. No other file uses hwloc.
 //
-//     node 0                     node 1             The cores of a node share its memory; access to other memory takes
-//     core  core  core  core     core  core         longer. The list of a node's processors has one of each core
-//     0 8   1 9   2 10  3 11     4 12  5 13         first, and then the second hardware threads: 0 1 2 3 8 9 10 11
+//     node 0                     node 1
+//     core  core  core  core     core  core
+//     0 8   1 9   2 10  3 11     4 12  5 13
 //     memory                     memory
+//
+// The cores of a node share its memory, and access to other memory takes longer. The list of a node's processors has
+// one processor of each core first, and then the second hardware threads. For example, the list of node 0 is 0 1 2 3 8
+// 9 10 11.
 //
 // A node consists of memory and of the processors that are nearer to this memory than to other memory. Memory that has
 // no processors of its own (CXL, or HBM beside the ordinary memory of a node) is not a node. The lists contain only the
@@ -18,10 +22,10 @@
 // pu:2", or as a file in hwloc's XML format. The environment variables HWLOC_SYNTHETIC and HWLOC_XMLFILE also make
 // hwloc report another machine. Threads and memory are never bound to such a topology.
 //
-// Threads are placed on nodes and processors:
+// Threads are placed on nodes in proportion to the cores of the nodes, with one thread per core if possible:
 //
-//     6 threads on nodes of 4 and 2 cores:   node 0: 0 1 2 3    node 1: 4 5      threads in proportion to cores,
-//     2 threads:                             node 0: 0          node 1: 1        one thread per core if possible
+//     6 threads on nodes of 4 and 2 cores:   node 0: 0 1 2 3    node 1: 4 5
+//     2 threads on these nodes:              node 0: 0          node 1: 1
 //
 // On one node, threads are bound only on request. On a shared machine, a bound thread waits for its core even if
 // another core is idle. On several nodes, threads are bound by default, because this wait costs less than access to

@@ -4,9 +4,11 @@
 // position. A slab contains all levels of zeta0 <= zeta < zeta1. Inside a tile, zeta ascends in groups of `planes`
 // planes. In each group the levels ascend, so a plane is still in the cache when the next level reads this plane:
 //
-//     level 3   z-2r z-2r+1        each call updates `planes` neighbouring planes, so that the kernel can
-//     level 2        z-r  z-r+1    keep the planes between them in registers
+//     level 3   z-2r z-2r+1
+//     level 2        z-r  z-r+1
 //     level 1             z   z+1
+//
+// Each call updates `planes` neighbouring planes, so that the kernel can keep the planes between them in registers.
 //
 // On several NUMA nodes, a thread first takes the tiles of the rows that its node owns (team.hpp). Then the thread
 // takes tiles of other nodes. The rows of a node depend on the frame, so each frame has a schedule. The number of

@@ -98,7 +98,7 @@ def all_ranks() -> Iterator[Ranks]:
         raise InputError(f"several ranks need mpi4py and its MPI: pip install 'outcrop[mpi]' ({error})") from None
     ranks = MpiRanks(MPI)
     started = max((int(os.environ[name]) for name in COUNTS if os.environ.get(name, "").isdecimal()), default=1)
-    if ranks.size == 1 < started:  # without this error, each process acts as rank 0
+    if ranks.size == 1 < started:  # each process would act as rank 0
         other = f"the mpirun of another MPI than that of mpi4py, {ranks.library}"
         raise InputError(f"{started} ranks were started by {other}; use its own")
     try:

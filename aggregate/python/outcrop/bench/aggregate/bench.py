@@ -1,7 +1,10 @@
 """`outcrop agg bench`: many ranks write and read one file. Compare Outcrop with MPI-IO and plain system calls.
 
-    mpirun -n 8 outcrop agg bench -d SCRATCH            on these ranks
-    outcrop agg bench -d SCRATCH --ranks 4,8,16         by mpirun of mpi4py's MPI, once for each number
+    mpirun -n 8 outcrop agg bench -d SCRATCH
+    outcrop agg bench -d SCRATCH --ranks 4,8,16
+
+The first command measures on the 8 ranks that mpirun starts. The second command starts the mpirun of mpi4py's MPI
+itself, for each of the three numbers of ranks.
 
 The benchmark compares several ways to write and read the file. kernel.py contains the kernels, way.py contains the
 ways, and job.py determines the order of measurements. Usually one MPI program measures all ways. But some MPIs choose

@@ -27,7 +27,7 @@ NOTES = (
 )
 COLORS = {"outcrop": "#e07b39", "posix": "#7f9db9"}
 OTHERS = ("#4c8c6b", "#c9b458", "#8e6c8a", "#333333")
-"""The colors of the implementations of MPI-IO, in order."""
+"""One color for each implementation of MPI-IO. The first implementation of a figure gets the first color."""
 
 
 def of_programs(programs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
