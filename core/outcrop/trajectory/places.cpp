@@ -9,20 +9,17 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
-#include <exception>
 #include <filesystem>
 #include <map>
-#include <mutex>
 #include <system_error>
-#include <thread>
 #include <utility>
 
 #include "outcrop/base/aligned.hpp"
 #include "outcrop/base/error.hpp"
+#include "outcrop/trajectory/parallel.hpp"
 
 namespace outcrop {
 namespace {
@@ -349,25 +346,9 @@ File Places::open_file(std::size_t field, std::uint64_t state, bool direct) {
 
 // Several threads flush files, because the system joins flushes of a device that are requested at the same time.
 void Places::flush(std::uint64_t first, std::uint64_t last) {
-  const std::uint64_t files = (last - first) * layout_.count();
-  std::atomic<std::uint64_t> next = 0;
-  std::mutex mutex;
-  std::exception_ptr failure;
-  const auto work = [&] {
-    try {
-      for (std::uint64_t file = next++; file < files; file = next++)
-        open_file(file % layout_.count(), first + file / layout_.count(), false).flush();
-    } catch (...) {
-      const std::lock_guard lock(mutex);
-      failure = std::current_exception();
-      next = files;
-    }
-  };
-  std::vector<std::jthread> threads;
-  for (std::uint64_t i = 1; i < std::min(files, flush_threads); ++i) threads.emplace_back(work);
-  work();
-  threads.clear();
-  if (failure) std::rethrow_exception(failure);
+  in_parallel((last - first) * layout_.count(), flush_threads, [&](std::uint64_t file) {
+    open_file(file % layout_.count(), first + file / layout_.count(), false).flush();
+  });
 }
 
 void Places::commit(std::vector<std::uint32_t> sums) {

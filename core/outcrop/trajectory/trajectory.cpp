@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <cstring>
 #include <fstream>
+#include <thread>
 #include <utility>
 
 #include "outcrop/base/error.hpp"
 #include "outcrop/storage/checksums.hpp"
+#include "outcrop/trajectory/parallel.hpp"
 
 namespace outcrop {
 namespace {
@@ -18,13 +20,21 @@ constexpr std::size_t copy_bytes = std::size_t{128} << 10;
 // Smaller files go through the page cache, because direct transfers of few pages are slow.
 constexpr std::size_t direct_bytes = std::size_t{1} << 20;
 
-std::uint32_t copy_and_sum(std::byte *to, const std::byte *from, std::size_t length, std::uint32_t sum) {
+std::uint32_t copy_and_sum(std::byte *to, const std::byte *from, std::size_t length) {
+  std::uint32_t sum = 0;
   for (std::size_t done = 0; done < length; done += copy_bytes) {
     const std::size_t part = std::min(copy_bytes, length - done);
     std::memcpy(to + done, from + done, part);
     sum = crc32c({to + done, part}, sum);
   }
   return sum;
+}
+
+// More threads copy a state that takes at least a few milliseconds.
+std::uint64_t threads_for(const StateLayout &layout) {
+  constexpr std::uint64_t min_bytes = std::uint64_t{8} << 20, max_threads = 4;
+  if (layout.state_bytes() < min_bytes) return 1;
+  return std::clamp<std::uint64_t>(std::thread::hardware_concurrency(), 1, max_threads);
 }
 
 // Returns the bytes after which a transfer of a state is started while the rest is still being copied.
@@ -55,13 +65,6 @@ AlignedMemory memory_for(const StateLayout &layout, std::uint64_t states, std::s
   return AlignedMemory((states + buffers) * bytes);
 }
 
-// Returns the maximum number of requests for all buffers. So the pump never waits for room in its queue.
-std::size_t requests(const StateLayout &layout, std::size_t buffers, std::size_t piece_bytes) {
-  std::size_t count = 0;
-  for (std::size_t field = 0; field < layout.count(); ++field) count += layout.cell_bytes(field) / piece_bytes + 2;
-  return count * buffers;
-}
-
 }  // namespace
 
 std::unique_ptr<Trajectory> Trajectory::create(const StateLayout &layout, std::uint64_t states,
@@ -82,7 +85,13 @@ std::unique_ptr<Trajectory> Trajectory::open(const std::string &path, const Traj
 }
 
 Trajectory::Trajectory(Places places, AlignedMemory memory, const TrajectoryOptions &options)
-    : places_(std::move(places)), piece_bytes_(piece_bytes_of(layout())), memory_(std::move(memory)) {
+    : places_(std::move(places)), threads_(threads_for(layout())), memory_(std::move(memory)) {
+  const std::size_t piece_bytes = piece_bytes_of(layout());
+  for (std::size_t field = 0; field < layout().count(); ++field)
+    for (std::size_t begin = 0; begin < layout().cell_bytes(field); begin += piece_bytes) {
+      const std::size_t end = std::min(begin + piece_bytes, layout().cell_bytes(field));
+      pieces_.push_back({field, begin, end, crc32c_factor(end - begin), 0});
+    }
   const std::size_t count = buffers_of(options), bytes = layout().buffer_bytes();
   const std::uint64_t kept = memory_states();
   std::memset(memory_.data(), 0, memory_.size());  // the first touch of a page is slow, so it happens before a push
@@ -95,8 +104,9 @@ Trajectory::Trajectory(Places places, AlignedMemory memory, const TrajectoryOpti
   StoreOptions store_options;
   store_options.faults = options.faults;
   store_ = open_empty_store(options.io, count * layout().count(), store_options);
+  // A piece is at most two requests, so the pump never waits for room in its queue.
   PumpOptions pump_options;
-  pump_options.capacity = requests(layout(), count, piece_bytes_);
+  pump_options.capacity = 2 * pieces_.size() * count;
   pump_ = std::make_unique<Pump>(*store_, pump_options);
 }
 
@@ -122,8 +132,10 @@ std::uint64_t Trajectory::push(std::span<const std::byte *const> fields) {
                      " was popped, but its place is free only after the next commit; commit before the push");
   if (sums_.size() < (state + 1) * layout().count()) sums_.resize((state + 1) * layout().count());
   if (state < memory_states()) {
-    for (std::size_t field = 0; field < layout().count(); ++field)
-      std::memcpy(memory_states_[state] + layout().offset(field), fields[field], layout().cell_bytes(field));
+    in_parallel(pieces_.size(), threads_, [&](std::uint64_t i) {
+      const auto &[field, begin, end, factor, piece_sum] = pieces_[i];
+      std::memcpy(memory_states_[state] + layout().offset(field) + begin, fields[field] + begin, end - begin);
+    });
     in_memory_[state] = true;
     return states_++;
   }
@@ -131,17 +143,15 @@ std::uint64_t Trajectory::push(std::span<const std::byte *const> fields) {
   StateBuffer &buffer = take();
   open_files(buffer, state);
   buffer.state = state;
-  for (std::size_t field = 0; field < layout().count(); ++field) {
-    const std::size_t bytes = layout().cell_bytes(field);
-    std::byte *to = buffer.data + layout().offset(field);
-    std::uint32_t sum_so_far = 0;
-    for (std::size_t begin = 0; begin < bytes; begin += piece_bytes_) {
-      const std::size_t end = std::min(begin + piece_bytes_, bytes);
-      sum_so_far = copy_and_sum(to + begin, fields[field] + begin, end - begin, sum_so_far);
-      transfer(buffer, to, true, field, begin, end);
-    }
-    sum(state, field) = sum_so_far;
-  }
+  std::mutex submitting;
+  in_parallel(pieces_.size(), threads_, [&](std::uint64_t i) {
+    Piece &piece = pieces_[i];
+    std::byte *to = buffer.data + layout().offset(piece.field);
+    piece.sum = copy_and_sum(to + piece.begin, fields[piece.field] + piece.begin, piece.end - piece.begin);
+    const std::lock_guard submit(submitting);
+    transfer(buffer, to, true, piece.field, piece.begin, piece.end);
+  });
+  join_sums(&sum(state, 0));
   return states_++;
 }
 
@@ -173,8 +183,7 @@ Trajectory::Popped Trajectory::pop() {
     wait(*buffer);
     buffer->is_read = false;
     try {
-      for (std::size_t field = 0; field < layout().count(); ++field)
-        check(state, field, buffer->data + layout().offset(field));
+      check(state, fields_in(buffer->data));
     } catch (...) {
       buffer->state.reset();
       throw;
@@ -199,9 +208,9 @@ void Trajectory::read(std::uint64_t state, std::span<std::byte *const> fields) {
       std::memcpy(fields[field], there + layout().offset(field), bytes);
     } else {
       places_.open_file(field, state, bytes >= direct_bytes).read(0, fields[field], bytes);
-      check(state, field, fields[field]);
     }
   }
+  if (there == nullptr) check(state, fields);
 }
 
 void Trajectory::commit() {
@@ -344,11 +353,37 @@ void Trajectory::read_ahead(std::uint64_t newest) {
   }
 }
 
-void Trajectory::check(std::uint64_t state, std::size_t field, const std::byte *cells) const {
-  const std::size_t bytes = layout().cell_bytes(field);
-  if (crc32c({cells, bytes}) == sums_[state * layout().count() + field]) return;
-  throw CorruptionError(places_.label(field, state) + " is damaged: checksum mismatch in " + std::to_string(bytes) +
-                        " bytes (field " + layout().fields()[field].name + ", state " + std::to_string(state) + ")");
+// Sets the checksums of a state from the checksums of its pieces.
+void Trajectory::join_sums(std::uint32_t *sums) const {
+  std::fill_n(sums, layout().count(), 0);  // 0 is the checksum of no bytes
+  for (const Piece &piece : pieces_) sums[piece.field] = crc32c_join(sums[piece.field], piece.sum, piece.factor);
+}
+
+// Computes the checksum of each field. `cells` has the address of each field.
+std::vector<std::uint32_t> Trajectory::sums_of(std::span<const std::byte *const> cells) {
+  in_parallel(pieces_.size(), threads_, [&](std::uint64_t i) {
+    Piece &piece = pieces_[i];
+    piece.sum = crc32c({cells[piece.field] + piece.begin, piece.end - piece.begin});
+  });
+  std::vector<std::uint32_t> found(layout().count());
+  join_sums(found.data());
+  return found;
+}
+
+// Returns the address of each field in a buffer.
+std::vector<std::byte *> Trajectory::fields_in(std::byte *buffer) const {
+  std::vector<std::byte *> found;
+  for (std::size_t field = 0; field < layout().count(); ++field) found.push_back(buffer + layout().offset(field));
+  return found;
+}
+
+void Trajectory::check(std::uint64_t state, std::span<std::byte *const> cells) {
+  const std::vector<std::uint32_t> found = sums_of(cells);
+  for (std::size_t field = 0; field < layout().count(); ++field)
+    if (found[field] != sum(state, field))
+      throw CorruptionError(places_.label(field, state) + " is damaged: checksum mismatch in " +
+                            std::to_string(layout().cell_bytes(field)) + " bytes (field " +
+                            layout().fields()[field].name + ", state " + std::to_string(state) + ")");
 }
 
 // Starts to write a state that is in memory. The state stays in memory.
@@ -360,8 +395,8 @@ void Trajectory::write_from_memory(std::uint64_t state) {
     std::byte *cells = memory_states_[state] + layout().offset(field);
     const std::size_t bytes = layout().cell_bytes(field);
     transfer(buffer, cells, true, field, 0, bytes);
-    sum(state, field) = crc32c({cells, bytes});
   }
+  std::ranges::copy(sums_of(fields_in(memory_states_[state])), &sum(state, 0));
 }
 
 }  // namespace outcrop

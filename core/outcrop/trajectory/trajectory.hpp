@@ -100,6 +100,12 @@ class Trajectory {
     bool is_read = false;                        // whether the state comes from files and is not checked yet
   };
 
+  // The bytes begin <= i < end of a field, which one thread copies at once. `factor` is crc32c_factor() of the length.
+  struct Piece {
+    std::size_t field = 0, begin = 0, end = 0;
+    std::uint32_t factor = 0, sum = 0;
+  };
+
   Trajectory(Places places, AlignedMemory memory, const TrajectoryOptions &options);
 
   void require_open() const;
@@ -115,13 +121,17 @@ class Trajectory {
                 std::size_t end);
   void start_reading(StateBuffer &buffer, std::uint64_t state);
   void read_ahead(std::uint64_t newest);
-  void check(std::uint64_t state, std::size_t field, const std::byte *cells) const;
+  void join_sums(std::uint32_t *sums) const;
+  std::vector<std::uint32_t> sums_of(std::span<const std::byte *const> cells);
+  std::vector<std::byte *> fields_in(std::byte *buffer) const;
+  void check(std::uint64_t state, std::span<std::byte *const> cells);
   void write_from_memory(std::uint64_t state);
   std::uint32_t &sum(std::uint64_t state, std::size_t field) { return sums_[state * layout().count() + field]; }
   void stop();
 
   Places places_;
-  const std::size_t piece_bytes_;
+  const std::uint64_t threads_;  // the number of threads that copy a state or compute its checksum
+  std::vector<Piece> pieces_;
   AlignedMemory memory_;
   std::vector<std::byte *> memory_states_;  // the memory of each state that is kept in memory
   std::vector<bool> in_memory_;             // whether this memory has the present state
