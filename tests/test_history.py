@@ -118,15 +118,15 @@ def test_a_freed_history_leaves_nothing(snapshots: oc.Snapshots | None, tmp_path
 
 def run_with_history(path: Path) -> None:
     """Make a run with a history. A child process calls this function, and the parent kills the child."""
-    make(path, sizes={"bt": 2}).run(400, history=oc.History(5), progress="none")
+    make(path, sizes={"bt": 2}).run(200, history=oc.History(10), progress="none")
 
 
 def test_a_killed_run_continues_its_history(tmp_path: Path) -> None:
     """Checks that, after a kill at a random moment, the run continues and its history has the same bits as the history
     of a run that was not killed."""
     whole, chance = make(tmp_path / "whole.oc"), random.Random(5)
-    whole.run(400, history=oc.History(5), progress="none")
-    for kill in range(int(os.environ.get("OUTCROP_KILLS", "4"))):
+    whole.run(200, history=oc.History(10), progress="none")
+    for kill in range(int(os.environ.get("OUTCROP_KILLS", "2"))):
         path = tmp_path / f"killed-{kill}.oc"
         child = SPAWN.Process(target=run_with_history, args=(path,))
         child.start()

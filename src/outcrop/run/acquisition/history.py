@@ -5,7 +5,7 @@ The commit of the pass makes these states valid. Each file has a checksum. A his
 these ways:
 
     begin       run(history=...) adds the entry to the manifest of a run at step 0 (`history_entry`, `begin_history`)
-    reversed    a thread reads the older states ahead, and compares checksums (`HistoryView.reversed`)
+    reversed    threads read the older states ahead, and compare checksums (`HistoryView.reversed`)
     free        the entry is removed from the manifest; then the files are deleted (`HistoryView.free`)
 """
 
@@ -41,8 +41,8 @@ from outcrop.units import format_bytes, parse_bytes
 DIRECT_BYTES, PAGE_BYTES = 1 << 20, 4096
 """States of at least DIRECT_BYTES bypass the page cache. They are read in whole pages."""
 
-STATES_IN_MEMORY = 3
-"""The number of states in memory during `reversed`: the state that was yielded, and two that are read ahead."""
+STATES_IN_MEMORY = 4
+"""The number of states in memory during `reversed`: the state that was yielded, and three that are read ahead."""
 
 
 def history_entry(given: object, description: Description, step: int) -> SnapshotsEntry:
@@ -153,7 +153,7 @@ class HistoryView(Mapping[str, SnapshotView]):
         """Yield (step, fields) for each state, beginning with the newest state. `fields` maps names to arrays of shape
         (nz, ny, nx).
 
-        A thread reads older states before they are requested. At most three states are in memory. The arrays are valid
+        Threads read older states before they are requested. At most four states are in memory. The arrays are valid
         until the next state is requested. Copy values that you need longer. Raises CorruptionError for a state that
         differs from what the run has written, and StorageError.
         """
@@ -161,7 +161,7 @@ class HistoryView(Mapping[str, SnapshotView]):
         reader = _Reader(self._state, self._entry)
         numbers = iter(range(self._entry.count(self._state.manifest.step) - 1, -1, -1))
         waiting: deque[tuple[int, Future[dict[str, NDArray[Any]]]]] = deque()
-        with ThreadPoolExecutor(1) as pool:
+        with ThreadPoolExecutor(STATES_IN_MEMORY - 1) as pool:
             try:
                 for buffer in range(STATES_IN_MEMORY - 1):
                     if (number := next(numbers, None)) is not None:
