@@ -134,7 +134,7 @@ struct NodeDescription {
   std::string network_origin;
 };
 
-/// Parses the text of a node. Messages about errors call the text `file`. Throws InputError.
+/// Parses the text of a node. Error messages use `file` as the name of the text. Throws InputError.
 NodeDescription parse_node(std::string_view text, const std::string &file);
 
 /// Returns the text of this node with additions that only this node can make. One addition is a table of the tiers that

@@ -9,7 +9,7 @@ namespace outcrop::aggregate {
 namespace {
 
 // A waiting rank sleeps until an event of its node occurs. Messages from other nodes cause no such event. So, while
-// messages are under way, the rank wakes after this time and tests them.
+// messages are under way, the rank wakes after this time and tests whether messages have arrived.
 constexpr std::uint32_t poll_microseconds = 100;
 
 double seconds_since(std::chrono::steady_clock::time_point begin) {

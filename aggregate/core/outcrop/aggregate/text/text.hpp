@@ -125,7 +125,7 @@ class TextTable {
   std::set<std::string> asked_;
 };
 
-/// Returns the tables of a text, in their order. Messages about errors call the text `file`.
+/// Returns the tables of a text, in their order. Error messages use `file` as the name of the text.
 std::vector<TextTable> parse_tables(std::string_view text, const std::string &file);
 
 }  // namespace outcrop::aggregate
