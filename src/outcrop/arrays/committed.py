@@ -18,13 +18,13 @@ opened, every tile is compared with its checksum.
 A new array begins with commit.0.json.tmp, the record of generation 0. This record has no values. The record proves that
 Outcrop made the file `tiles`. Therefore Outcrop may replace `tiles` if no commit exists.
 
-A process that changes the array locks the folder exclusively. Readers share the lock and map the tiles. The folder is
-locked before any file in the folder is read or made. All files are opened relative to the descriptor of the folder, and
-links are not followed. Every file must pass these checks before it is used. Each file must be a regular file. Each
-record must have a valid checksum, and its generation must be even in commit.0.json and odd in commit.1.json. If both
-records exist, they must belong to the same array. The file `tiles` must be large enough. `parse_record` checks the type
-and the range of each field, and that the tables have one entry for each tile. Therefore later code may rely on the
-sizes in a record.
+A process that changes the array locks the folder exclusively. Readers share the lock and map the tiles into memory. The
+folder is locked before any file in the folder is read or made. All files are opened relative to the descriptor of the
+folder, and links are not followed. Every file must pass these checks before it is used. Each file must be a regular
+file. Each record must have a valid checksum, and its generation must be even in commit.0.json and odd in commit.1.json.
+If both records exist, they must belong to the same array. The file `tiles` must be large enough. `parse_record` checks
+the type and the range of each field, and that the tables have one entry for each tile. Therefore later code may rely on
+the sizes in a record.
 """
 
 from __future__ import annotations
@@ -220,7 +220,8 @@ class Committed(ArrayStorage):
             raise _gone(self.path)
 
     def _show(self) -> None:
-        """Map the tiles of the last commit as the values. The values are read-only and are not copied."""
+        """Map the tiles of the last commit into memory. The mapped tiles are the values, which are read-only and are
+        not copied."""
         with named(self._opened, self.path / TILES):
             self._content = self._file.map().bytes
         self.read_only = True

@@ -319,7 +319,7 @@ class Simulation:
 
         With `progress="auto"`, a bar is shown in a terminal or notebook. With "lines", plain lines are shown if no bar
         can be drawn. With "none", nothing is shown. `on_snapshot(step, fields)` is called for each snapshot, after the
-        pass that wrote the snapshot is committed. `fields` maps the names of fields to arrays that are mapped from
+        pass that wrote the snapshot is committed. `fields` maps the names of fields to arrays, which are memory maps of
         files. At the end, traces are copied into `.data` of Devito's receivers. With `history`, the run keeps its
         states from step 0 on. Later calls of `run` continue the history. Raises InterruptedRun after Ctrl-C, and
         StorageError when storage fails. In both cases the last committed pass stays intact.

@@ -310,9 +310,9 @@ def _box(grid: Grid, box: Any) -> tuple[tuple[int, int], ...]:
 
 
 def read_definitions(directory: Directory, manifest: Manifest) -> AcquisitionDefinitions:
-    """Return the definitions that the files of a run contain. The files with the values of sources are mapped, and the
-    values are read later. Raises StorageError when a file is missing, and CorruptionError when a cell lies outside the
-    grid."""
+    """Return the definitions that the files of a run contain. The files with the values of sources are mapped into
+    memory, and the values are read later. Raises StorageError when a file is missing, and CorruptionError when a cell
+    lies outside the grid."""
     entries = manifest.taps
     injections, samplings = [], []
     for number, source in enumerate(entries.sources):
@@ -326,8 +326,8 @@ def read_definitions(directory: Directory, manifest: Manifest) -> AcquisitionDef
 
 
 def mapped_values(directory: Directory, manifest: Manifest, number: int) -> NDArray[np.float64]:
-    """Return the values of source `number`, of shape (steps, points). The file is mapped, so values are read only when
-    the array is indexed. Raises StorageError."""
+    """Return the values of source `number`, of shape (steps, points). The file is mapped into memory, so values are
+    read only when the array is indexed. Raises StorageError."""
     one, name = manifest.taps.sources[number], f"source-{number}"
     if one.steps == 0:
         return np.zeros((0, one.points))

@@ -89,8 +89,8 @@ class NormRecords(Records):
 class SnapshotView:
     """The snapshots of one field up to the committed step. Indexing reads only the selected cells.
 
-    `view[3]` is the fourth snapshot, mapped from its file. `view[-1, 20]` is plane 20 of the last snapshot. `view[::2,
-    :, 5]` has row 5 of each plane of every second snapshot.
+    `view[3]` is the fourth snapshot, as a memory map of its file. `view[-1, 20]` is plane 20 of the last snapshot.
+    `view[::2, :, 5]` has row 5 of each plane of every second snapshot.
     """
 
     def __init__(self, state: State, entry: SnapshotsEntry, field: str) -> None:
@@ -160,7 +160,7 @@ def new_snapshots(state: State, first: int, last: int) -> Iterator[tuple[int, di
 
 
 def mapped(state: State, entry: SnapshotsEntry, field: str, number: int) -> NDArray[Any]:
-    """Return snapshot `number` of a field, mapped from its file. Raises StorageError."""
+    """Return snapshot `number` of a field, as a memory map of its file. Raises StorageError."""
     name = snapshot_name(entry, field, number)
     try:
         with state.records.opened(name) as handle, os.fdopen(os.dup(handle), "rb") as file:

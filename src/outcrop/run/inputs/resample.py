@@ -189,7 +189,7 @@ def _lengths(name: str, given: Lengths, ndim: int, signed: bool = False) -> list
 
 @dataclass(frozen=True)
 class AxisMap:
-    """Sample i of the result is a + weight[i] (b - a), with a = input[low[i]] and b = input[high[i]].
+    """Sample i of the result is `a + weight[i] * (b - a)`, with `a = input[low[i]]` and `b = input[high[i]]`.
 
     `size` is the number of samples of the input."""
 
