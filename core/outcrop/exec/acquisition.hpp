@@ -13,8 +13,11 @@
 // points in these rows:
 //
 //     position      0   1   2   3   4
-//     first         0   0   3   3   5   5        if a number equals the next one, the plane has no points
-//     points        y: 2 2 7     1 9             sorted by row in each plane; points in the same cell keep their order
+//     first         0   0   3   3   5   5
+//     points        y: 2 2 7     1 9
+//
+// If a number of `first` equals the next number, the plane has no points. In each plane, points are sorted by row.
+// Points in the same cell keep their order.
 //
 // No locks are needed. Only one thread updates a row, and other threads wait for the tile of the row before they read
 // the row.

@@ -1,9 +1,9 @@
 // Runs the actions of one pass. Only this class combines planes, threads and files.
 //
-// The executor starts the actions in the order of the list. Read and Write only put planes into the queue of the I/O
-// thread, which transfers the planes (pump.hpp). Update and Copy run on the team of threads, and wait only for the
-// planes that they use (transfers.hpp). So the executor reads the next slab, updates the current slab and writes the
-// previous slab at the same time:
+// The executor starts the actions in the order in which the pass lists them. Read and Write only put planes into the
+// queue of the I/O thread, which transfers the planes (pump.hpp). Update and Copy run on the team of threads, and wait
+// only for the planes that they use (transfers.hpp). So the executor reads the next slab, updates the current slab and
+// writes the previous slab at the same time:
 //
 //       Read z ──► slot.reading ──► wait ──► Copy, Update ──► check CRC32C (once)
 //       Update ──► CRC32C ──► Write z ──► slot.writing ──► the I/O thread starts the next Read of that slot afterwards

@@ -10,11 +10,11 @@
 // file. These pages are written through the page cache. Second, some boxes cannot or should not be written directly.
 //
 // The staging buffer collects bytes, and keeps them until they are written. So the threads that have computed the bytes
-// do not wait for the device:
+// do not wait for the device. In this drawing, slot 7 is complete and is sent, and the slots 6 and 8 are open:
 //
 //     file     | slot 6         | slot 7         | slot 8         |     slots of a file, at multiples of their size
 //     tile 1        ▒▒▒▒▒▒▒▒
-//     tile 2                ▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒                 slot 7 is complete and is sent; 6 and 8 are open
+//     tile 2                ▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒
 //
 //     free ──take()──► open ──put() of the last bytes──► sent ──pump──► free
 //                         └── if too many are open, the slot unused for longest ──►

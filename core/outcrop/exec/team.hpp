@@ -10,11 +10,12 @@
 // inherit its binding.
 //
 // On several NUMA nodes, each node owns a part of every slot of the window. The memory of the part comes from this
-// node. Threads of the node first take the tiles of the rows in the part:
+// node. Threads of the node first take the tiles of the rows in the part. The sizes of parts are in proportion to the
+// threads of the nodes. The owner of a row depends only on the place of the row in its slot:
 //
-//     slot of plane z:    | node 0         | node 1         |      sizes in proportion to the threads of the nodes
+//     slot of plane z:    | node 0         | node 1         |
 //     slot of plane z+1:  | node 0         | node 1         |
-//                           rows of the frame; the owner of a row depends only on the place of the row in its slot
+//                           rows of the frame
 //
 // Two methods place the memory, because containers often forbid the first method. The first method binds each part to
 // its node. In the second method, a thread of the node is the first thread that touches the pages of the part. The
@@ -122,9 +123,12 @@ class FirstFailure {
 /// An ordered list of items that threads take. Each item is owned by a node. A thread first takes the items of its own
 /// node:
 ///
-///     order     0 1 2 3 4 5 6 7 8 9        a thread of node 0 takes 0 1 4 6 8, and then helps with the remaining
-///     node 0    0 1     4   6   8          items of node 1; with one node the list is a counter
+///     order     0 1 2 3 4 5 6 7 8 9
+///     node 0    0 1     4   6   8
 ///     node 1        2 3   5   7   9
+///
+/// In this example, a thread of node 0 first takes the items 0, 1, 4, 6 and 8. Then it takes the remaining items of
+/// node 1. With one node, the list is a counter.
 ///
 /// An item may wait for earlier items, as tiles do. The threads cannot block each other forever if every node that owns
 /// items has a thread. Proof: assume that all threads wait. Let m be the first item that no thread has taken. Let f be

@@ -7,9 +7,9 @@
 // same slot. So the chain also keeps these two transfers in order. Blocks that shift their planes read only fringes of
 // each other. A fringe is read only after it has been written.
 //
-// An array of fringes stores, plane by plane, some rows of each ring of the updated fields:
+// An array of fringes stores, plane by plane, `fringe_rows` rows of each ring of the updated fields:
 //
-//     | plane 0: ring a | ring b | ... | plane 1: ring a | ...        each ring has fringe_rows rows
+//     | plane 0: ring a | ring b | ... | plane 1: ring a | ...
 //
 // The class PlaneSums computes the checksums of planes in parts, while the rows are in a cache. The update of level 1
 // reads rows whose bytes came from the disk. The update of the last level writes rows whose bytes go to the disk. At

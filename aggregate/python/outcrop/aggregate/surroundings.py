@@ -11,10 +11,11 @@ uses only a library that MPI has loaded and initialised. The layouts of structur
                       ▲
                       └── ask_pmix(): PMIx_Get of values that are already here
 
-Ping-pong: the first ranks of all nodes measure the time of a small message:
+Ping-pong: the first ranks of all nodes measure the time of a small message. Each pair of nodes measures in one round,
+and all pairs of a round measure at the same time:
 
-    round 0    0 ◄─► 3    1 ◄─► 2        each pair of nodes occurs once; all pairs of a round
-    round 1    0 ◄─► 1    2 ◄─► 3        measure at the same time
+    round 0    0 ◄─► 3    1 ◄─► 2
+    round 1    0 ◄─► 1    2 ◄─► 3
     round 2    0 ◄─► 2    1 ◄─► 3
 """
 

@@ -13,9 +13,10 @@ measured alternately, so that changes of the machine's load affect all ways equa
     read    drop its pages ─► open ─► (warm: read once) ─► │ read │ ─► close, compare
                              measured from barrier to barrier, for the slowest rank
 
-Every write creates a new file. All ways read the same file. Before the measurement, each rank writes and flushes its
-part of this file by system calls. Open MPI chooses OMPIO or ROMIO when a program starts. So several MPI programs, each
-with its own ways, may share a schedule. While one program performs a task, the other programs sleep (`Baton`).
+Every write creates a new file. In read modes, all ways read one file. Before the measurement, each rank writes and
+flushes its part of this file by system calls. Open MPI chooses OMPIO or ROMIO when a program starts. So several MPI
+programs, each with its own ways, may share a schedule. While one program performs a task, the other programs sleep
+(`Baton`).
 """
 
 from __future__ import annotations
