@@ -200,8 +200,8 @@ class _Derivation:
         self, field: int, stage: Stage, newest: Sequence[Term], older: Sequence[Term], more: list[int], gather: Gather
     ) -> dict[int, int]:
         """If the stage changes the adjoint of a field or of its previous value, append the new adjoint to the tape of
-        `gather`. `more` has positions on this tape that are added to the adjoint of the field. Return a mapping from
-        the numbers of the fields that hold these adjoints to positions on the tape."""
+        `gather`. `more` has positions on this tape that are added to the adjoint of the field. Return a mapping. Its
+        keys are the numbers of the fields that hold these adjoints. Its values are positions on the tape."""
 
         def here(number: int) -> int:
             return gather.tape.append(Load(number, HERE))

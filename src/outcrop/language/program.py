@@ -201,8 +201,8 @@ class Stage:
 
     @cached_property
     def reaches(self) -> dict[tuple[int, int], bool]:
-        """A mapping from each pair (field, age) that the stage reads to a bool. True means that the stage also reads
-        the values of neighbours."""
+        """A mapping whose keys are the pairs (field, age) that the stage reads. The value is True if the stage also
+        reads them in neighbouring cells."""
         found: dict[tuple[int, int], bool] = {}
         for load in self.program.loads:
             key = load.field, load.age

@@ -1,8 +1,8 @@
 """Compute the shapes that `outcrop plan --draw` shows. The shapes are lists of numbers, so this module needs no library
 for pictures.
 
-`slabs`       The planes of each Update. One axis of the drawing is z, the other is the level. With each level, the
-              planes lie lower by the skew.
+`slabs`       The planes of each Update. One axis of the drawing is z, the other is the level. At each further
+              level, the planes lie lower by one skew.
 `tiles`       The cache tiles of a slab. One axis of the drawing is y, or z for grids with few rows. The other axis is
               the level.
 `time line`   Transfers and updates over time, as plan/cost.py predicts them.

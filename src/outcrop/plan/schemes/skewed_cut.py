@@ -1,8 +1,8 @@
 """Divide one axis into blocks for skewed schemes. At each level, both ends of a block are at lower cells than at the
 level before.
 
-At level 1, cut number j is at cell eta[j]. At each further level, the cut is `reach` cells lower (eta = y + reach
-(level - 1)). So a block needs no cells of later blocks:
+At level 1, cut number j is at cell eta[j]. At each further level, the cut is `reach` cells lower (`eta = y + reach *
+(level - 1)`). So a block needs no cells of later blocks:
 
     level L  |    \\         \\         |
        :     | 0   \\    1    \\    2   |      Beside cut j both rings hold the latest two levels, by steps of

@@ -55,7 +55,7 @@ class AcquisitionDefinitions:
 
     @property
     def files(self) -> Definitions:
-        """A mapping from the names of the files with points and values to the arrays in these files."""
+        """The arrays in the files with points and values. The keys are the names of the files."""
         points: dict[str, list[NDArray[Any]]] = {}
         for number, source in enumerate(self.injections):
             points[f"source-{number}"] = [source.cells, source.weights, source.values]

@@ -123,8 +123,8 @@ class Recorder:
         """Return the values that a source adds to each corner in each step of a pass. In steps after the last value of
         the source, the result is 0.
 
-        The file with the values is mapped into memory again for each pass. A mapping that is kept for the whole run
-        keeps all pages that were read in memory.
+        The file with the values is mapped into memory again for each pass. If one mapping were kept for the whole run,
+        all pages that were read would stay in memory.
         """
         source = self._sources[number]
         values = np.zeros((steps, source.weights.size), self._state.manifest.dtype)

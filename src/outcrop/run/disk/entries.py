@@ -204,7 +204,7 @@ class AcquisitionEntries:
 
     @property
     def definitions(self) -> dict[str, int]:
-        """A mapping from the names of the files with points and values to the sizes of the files in bytes. These files
+        """The sizes, in bytes, of the files with points and values. The keys are the names of the files. These files
         are written once."""
         found = {f"source-{i}": _points_bytes(one) + 8 * one.steps * one.points for i, one in enumerate(self.sources)}
         return found | {f"receivers-{i}": _points_bytes(one) for i, one in enumerate(self.samplings)}
