@@ -329,8 +329,8 @@ def rows_seen(problem: Problem, area: Rectangle) -> Ranges:
 
 
 def columns_seen(problem: Problem, area: Rectangle) -> Ranges:
-    """Return the range of cells of a row that an update of a part of a plane reads. If both sides are fixed, kernels
-    also read padding."""
+    """An update of a part of a plane reads cells in each row. Return the range of these cells. If both sides are fixed,
+    kernels also read padding."""
     nx, reach = problem.shape[2], problem.radii[2]
     if problem.sides[2] == ("fixed", "fixed"):
         return _seen(area.x0, area.x1, reach, problem.pitch_cells, False)

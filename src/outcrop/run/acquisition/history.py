@@ -1,6 +1,6 @@
 """The history of a run: the values of all updated fields, kept at step 0 and after every k-th step.
 
-A history is stored like snapshots with the reserved name HISTORY. A pass writes the states that it computes to files.
+A history is stored like snapshots with the reserved name HISTORY. A pass computes states and writes them to files.
 The commit of the pass makes these states valid. Each file has a checksum. A history differs from other snapshots in
 these ways:
 

@@ -44,8 +44,8 @@ RawSum: TypeAlias = tuple[bytes, float, bytes, float, float, float]
 
 @dataclass(frozen=True, eq=False)
 class PointInjection:
-    """In step t, `values[t - first_step, i]` is added to `field[cells[i]]` for each point i. The order of the additions
-    is injection by injection, and point by point within an injection.
+    """In step t, `values[t - first_step, i]` is added to `field[cells[i]]` for each point i. The injections are added
+    one after another. The points of an injection are also added one after another.
 
     `values` has the shape (steps, points) and the field's dtype. Its first row is for step `first_step`. The rim never
     changes. Therefore a point in the rim is refused if a value of this point is not 0.
