@@ -1,10 +1,12 @@
 // Performs all work of a pass except the updates: point sources, receivers, sums and snapshots. This work happens while
-// the rows are in a cache, so no plane is loaded a second time:
+// the rows are in a cache, so no plane is loaded a second time. Three functions of the class Acquisition do this work:
 //
-//     level 1 of a pass     before: receivers that sample before the first step, sums and snapshots of the first values
-//     update                after:  sources of the fields that no later stage of the step updates;
-//                                   at the last stage of a step also receivers, sums and snapshots
-//     copy of the rim       rim:    receivers, sums and snapshots of all steps, because the rim does not change
+//     before()   The caller calls this before level 1 of a pass. It processes the receivers that sample before the first
+//                step, and the sums and snapshots of the first values.
+//     after()    The caller calls this after each update. It adds sources to the fields that no later stage of the step
+//                updates. After the last stage of a step, it also processes receivers, sums and snapshots.
+//     rim()      The caller calls this when the rim is copied. It processes the receivers, sums and snapshots of all
+//                steps, because the rim does not change.
 //
 // A block may also update cells that another block owns. Each block adds sources to all cells that it updates. But it
 // samples and sums only the cells that it owns.
@@ -126,7 +128,7 @@ class Injections {
   const Stages &stages_;
   std::vector<PointInjection> lists_;
   std::vector<PointTable> tables_;               // by stage
-  std::vector<std::vector<std::size_t>> rings_;  // the ring to which a call writes; index: [call of Stages][list]
+  std::vector<std::vector<std::size_t>> rings_;  // for each call of Stages: the ring of each list
 };
 
 /// Samples the receivers of a pass. All arguments must outlive this object.

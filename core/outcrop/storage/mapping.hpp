@@ -32,8 +32,8 @@ class Mapping {
   static Mapping reserve(std::size_t size);
 
   /// Maps `length` bytes of the file, from byte `offset` on, for reading. The addresses of these bytes begin at byte
-  /// `at` of this mapping. All three numbers must be multiples of the page size. As an exception, the bytes may end at
-  /// the end of the file. Throws StorageError.
+  /// `at` of this mapping. All three numbers must be multiples of the page size. There is one exception: `length` may
+  /// be any number if the bytes end at the end of the file. Throws StorageError.
   void place(std::size_t at, const File &file, std::uint64_t offset, std::size_t length);
 
   Mapping(Mapping &&other) noexcept { swap(other); }

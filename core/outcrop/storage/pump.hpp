@@ -34,8 +34,8 @@ namespace outcrop {
 using Ticket = std::uint64_t;
 constexpr Ticket no_ticket = 0;
 
-/// Transfers `rows` times `length` bytes between memory and a file of the store. The transfer starts when the request `after`
-/// is complete. `file_stride` and `data_stride` are the distances between rows in the file and in memory.
+/// Transfers `rows` times `length` bytes between memory and a file of the store. The transfer starts when the request
+/// `after` is complete. `file_stride` and `data_stride` are the distances between rows in the file and in memory.
 struct Request {
   bool write = false;
   std::uint32_t file = 0;
@@ -133,8 +133,8 @@ class Pump {
   const PumpOptions options_;
 
   mutable std::mutex mutex_;
-  std::condition_variable work_;      // the I/O thread waits here
-  std::condition_variable finished_;  // all other threads wait here
+  std::condition_variable work_;      // the I/O thread waits for this signal
+  std::condition_variable finished_;  // all other threads wait for this signal
   std::vector<QueuedRequest> requests_;
   std::array<TicketQueue, 2> queues_;  // reads, writes
   Ticket last_ = no_ticket;

@@ -134,7 +134,7 @@ def bench_dtype(directory: Path, scale: CoreScale, dtype: str, threads: int) -> 
         simulation = Simulation(stencil, shape=shape, dtype=dtype, directory=where)
         simulation["u"] = lambda z0, z1: smooth_planes(z0, z1, shape)
         problem = simulation.prepare(scale.steps).problem
-        del simulation  # the simulation locks the directory until it is deleted
+        del simulation  # the directory is locked until this object is deleted
         budgets = budgets_of(problem, scale.shares)
         cache_bytes = discover.caches().second_bytes
         l2 = rates.kernel_rate(problem, kernel.calls, scalars, threads, cache_bytes, scale.kernel_repeats)

@@ -88,7 +88,7 @@ def _cases(directory: Path, scale: TunerScale, shape: tuple[int, int, int]) -> I
         where = Path(folder) / "run.oc"
         simulation = Simulation("heat7", shape=shape, dtype="float32", directory=where)
         simulation["u"] = lambda z0, z1: smooth_planes(z0, z1, shape)
-        del simulation  # the simulation locks the directory until it is deleted
+        del simulation  # the directory is locked until this object is deleted
         for share in scale.shares:
             budget_bytes = int(share * 2 * shape[0] * shape[1] * shape[2] * 4)
             yield _case(where, scale, share, budget_bytes)

@@ -152,7 +152,7 @@ class RankBench:
 
     def measure(self, task: Task, mode: Mode) -> dict[str, Any]:
         """Measure a task. Returns JSON data with the seconds of the slowest rank. `known` maps each measurement that
-        the way makes itself to the highest value of all ranks. Raises CorruptionError if the bytes read are wrong.
+        the way itself makes to the highest value of all ranks. Raises CorruptionError if the bytes read are wrong.
         """
         measured = self._write(task, mode) if mode.is_write else self._read(task, mode)
         every = self._ranks.of_all(measured["known"])
