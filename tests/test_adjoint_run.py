@@ -114,6 +114,11 @@ def test_the_operator_is_linear_and_passes_the_dot_test(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["run.oc"]
     with pytest.raises(InputError, match="the operator takes a vector of 18 values; given: 3"):
         operator.matvec([1, 2, 3])
+    for wrong in ("x", [np.nan] * 18, [1j] * 18, [[1], [2, 3]]):
+        with pytest.raises(InputError, match="a vector of finite real numbers"):
+            operator.matvec(wrong)
+    with pytest.raises(InputError, match=r"'run\.oc' is not a simulation"):
+        oc.SourceOperator("run.oc")  # type: ignore[arg-type]
 
 
 def test_a_point_source_under_an_adjoint_is_what_a_finite_difference_says(tmp_path: Path) -> None:
@@ -173,6 +178,51 @@ def test_a_speed_of_zero_is_no_factor(tmp_path: Path) -> None:
     assert (sim["u"][...] * residual).sum() == pytest.approx(right, rel=1e-12)
 
 
+@pytest.mark.parametrize("value", [0.0, np.nan, 1e-25])
+def test_static_values_that_cannot_be_divided_by(value: float, tmp_path: Path) -> None:
+    """Checks adjoints with a factor that is 0 or too small inside the grid, and with any value in the rim."""
+    u, k = oc.Field("u"), oc.Field("k")
+    stencil = oc.Stencil("damped", {u: u[0] + k[0] * (u[1] - 2 * u[0] + u[-1]) / 4})
+    sponge = np.ones(20)
+    sponge[0] = value
+    if np.isfinite(value):
+        sponge[7] = value
+    rng = np.random.default_rng(7)
+    sim = oc.Simulation(stencil, (20,), "float32", tmp_path / "run.oc", unstable=True)
+    initial = np.pad(rng.standard_normal(18), 1).astype("float32")
+    sim.assign({"u": initial, "k": sponge})
+    sim.run(STEPS, progress="none")
+    residual = np.pad(rng.standard_normal(18), 1)
+    adjoint = sim.adjoint({"u": residual}, "u")
+    adjoint.run(progress="none")
+    left = (sim["u"][...].astype(float) * residual).sum()
+    assert (adjoint.gradients["u"][...].astype(float) * initial).sum() == pytest.approx(left, rel=1e-5)
+    assert adjoint.gradients["u"][::-3].tolist() == adjoint.gradients["u"][...][::-3].tolist()
+
+
+def test_an_adjoint_run_is_found_again_and_ends(tmp_path: Path) -> None:
+    """Checks resume=True: it continues or reads an adjoint run of the same residuals. No step follows the last one."""
+    sim, _, _ = run_forward("acoustic2", tmp_path, "float64")
+    residuals = {"line": np.ones((STEPS, 1))}
+    first = sim.adjoint(residuals, ["u", "source"], resume=True)
+    first.simulation.run(4, progress="none")
+    again = oc.open(tmp_path / "run.oc").adjoint(residuals, ["u", "source"], resume=True)
+    assert again.remaining_steps == STEPS - 4
+    again.run(progress="none")
+    done = sim.adjoint(residuals, ["u", "source"], resume=True)
+    assert done.gradients["u"][3].tobytes() == again.gradients["u"][3].tobytes()
+    with pytest.raises(InputError, match=r"run-adjoint\.oc ends at step 9 and is at step 9"):
+        oc.open(tmp_path / "run-adjoint.oc").run(1)
+    with pytest.raises(InputError, match="holds another run or other residuals"):
+        sim.adjoint({"line": np.zeros((STEPS, 1))}, ["u", "source"], resume=True)
+    with pytest.raises(InputError, match="exists; give resume=True"):
+        sim.adjoint(residuals, "u")
+    for place in ("run.oc", "run.oc/inside", "."):
+        with pytest.raises(InputError, match="overlap; choose another directory"):
+            sim.adjoint(residuals, "u", tmp_path / place, force=True)
+    assert sim["u"][3].any()
+
+
 def test_an_assignment_of_nothing_changes_nothing(tmp_path: Path) -> None:
     sim = oc.Simulation("heat7", (8, 8, 8), directory=tmp_path / "run.oc")
     sim.assign({})
@@ -197,6 +247,7 @@ def test_wrong_arguments_are_refused_before_anything_is_made(tmp_path: Path) -> 
     refused("residuals .* must be values by name", 3)
     refused("wrt: there is no gradient by 'v'; there are: u, u.previous, source", wrt=["u", "v"])
     refused(r"wrt \[\] must be names", wrt=[])
+    refused("residuals are empty", {})
     refused("force 1 must be True or False", force=1)
     refused("memory", memory="1 parsec")
     with pytest.raises(InputError, match="memory 1 KiB is too small for adjoint of acoustic2"):
@@ -214,7 +265,7 @@ def test_what_is_not_there_yet_is_said(tmp_path: Path) -> None:
     )
     sim.run(2, progress="none")
     with pytest.raises(InputError, match="gray_scott_2d is not linear: its adjoint needs u, v of each step"):
-        sim.adjoint({}, "u")
+        sim.adjoint({"u": np.ones((12, 12))}, "u")
     with pytest.raises(InputError, match="needs sources and receivers"):
         oc.SourceOperator(sim)
     linear = oc.Simulation("heat7", (8, 8, 8), directory=tmp_path / "heat.oc")

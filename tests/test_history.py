@@ -188,3 +188,13 @@ def test_a_history_begins_with_the_run_and_stays_as_it_is(tmp_path: Path) -> Non
         make(tmp_path / "third.oc", snapshots=oc.Snapshots(2, name="history"))
     with pytest.raises(InputError, match="on_snapshot would never be called"):
         sim.run(2, on_snapshot=print, progress="none")
+
+
+def test_a_freed_history_cannot_begin_again_on_the_same_object(tmp_path: Path) -> None:
+    sim = oc.Simulation("heat7", (8, 8, 8), directory=tmp_path / "run.oc")
+    sim.run(4, progress="none", history=oc.History(2))
+    sim.history.free()
+    with pytest.raises(InputError, match="a history begins with step 0, but this run is at step 4"):
+        sim.run(2, progress="none", history=oc.History(2))
+    sim.run(2, progress="none")
+    assert oc.open(tmp_path / "run.oc").step == 6

@@ -70,7 +70,7 @@ class Trajectory:
         states: int,
         memory: str | int | None = None,
         limit: str | int | None = None,
-        overflow: Sequence[Path] | Mapping[Path, str | int | None] = (),
+        overflow: Sequence[Path] | Mapping[Path, str | int | None] | None = None,
         buffers: int = 3,
         io: str = "auto",
     ) -> None:
@@ -276,6 +276,8 @@ def _limit(name: str, given: str | int | None) -> int:
 
 
 def _overflow(given: object) -> list[tuple[str, int]]:
+    if given is None:
+        return []
     if isinstance(given, Mapping):
         return [(str(as_path(path, "overflow")), _limit(f"overflow {path}", size)) for path, size in given.items()]
     if isinstance(given, (str, bytes, os.PathLike)) or not isinstance(given, Sequence):

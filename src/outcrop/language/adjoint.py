@@ -193,8 +193,12 @@ class _Derivation:
 
     def _may_repeat(self, load: Load) -> bool:
         """Return True if neighbours may compute a core with this load again. The result is False for values of the
-        forward step. If the core were computed again, the adjoint would read these values at twice the distance."""
-        return self.fields.names[load.field] not in self.fields.versions
+        forward step. If the core were computed again, the adjoint would read these values at twice the distance. With a
+        fixed side, the result is also False for static fields. Their values in the rim may be 0 or NaN, because the
+        forward step does not compute with them."""
+        name = self.fields.names[load.field]
+        has_rim = any("fixed" in self.boundary.sides[axis] for axis in range(3) if self.stencil.radii[axis])
+        return name not in self.fields.versions and not (has_rim and name in self.fields.forward)
 
     def _of_field(
         self, field: int, stage: Stage, newest: Sequence[Term], older: Sequence[Term], more: list[int], gather: Gather
@@ -277,25 +281,18 @@ class _Derivation:
         """Return the program of the factor by which a core multiplies the adjoint `seed`. Return None if the core is
         the adjoint itself, or if the factor depends on other values."""
 
-        def without(place: int) -> int | None:
-            operation = tape.operations[place]
-            if place == seed:
-                return tape.constant(1.0)
-            if not isinstance(operation, Apply) or operation.operator not in ("mul", "div", "neg"):
-                return None
-            first = without(operation.operands[0])
-            if operation.operator == "neg":
-                return None if first is None else tape.negative(first)
-            if first is not None:
-                combine = tape.multiply if operation.operator == "mul" else tape.divide
-                return combine(first, operation.operands[1])
-            second = without(operation.operands[1]) if operation.operator == "mul" else None
-            return None if second is None else tape.multiply(operation.operands[0], second)
-
-        place = without(core)
-        if place is None or tape.uniform[place]:
+        found: dict[int, int] = {seed: tape.constant(1.0)}  # the factor of each operation that is a multiple of `seed`
+        for place in range(seed + 1, core + 1):
+            match tape.operations[place]:
+                case Apply("neg", (a,)) if a in found:
+                    found[place] = tape.negative(found[a])
+                case Apply("div", (a, b)) if a in found and b not in found:
+                    found[place] = tape.divide(found[a], b)
+                case Apply("mul", (a, b)) if (a in found) != (b in found):
+                    found[place] = tape.multiply(found[a], b) if a in found else tape.multiply(a, found[b])
+        if core not in found or tape.uniform[found[core]]:
             return None
-        return self._local(tape.program([place]), {})
+        return self._local(tape.program([found[core]]), {})
 
     def _local(self, program: Program, moved: Mapping[int, Load]) -> Program | None:
         """Return a program of the forward stencil with the fields of the adjoint. The keys of `moved` are numbers of

@@ -71,7 +71,10 @@ class Tape:
         if first is None or second is None:
             return None
         exact = operator(Fraction(first), Fraction(second))
-        return self.constant(float(exact)) if Fraction(float(exact)) == exact else None
+        try:
+            return self.constant(float(exact)) if Fraction(float(exact)) == exact else None
+        except OverflowError:
+            return None
 
     def negative(self, a: int) -> int:
         if a == ZERO:

@@ -15,9 +15,11 @@ in the fields that it updates. The adjoint of such a stencil needs no values of 
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -31,8 +33,10 @@ from outcrop.language.gather import edge_values
 from outcrop.language.program import Load, Program, evaluate
 from outcrop.language.sparse import Cells, Injection, Sampling, Weights
 from outcrop.language.stencil import PREVIOUS, Stencil
+from outcrop.paths import as_place, is_there
 from outcrop.run.acquisition.definitions import AcquisitionDefinitions, read_definitions
 from outcrop.run.definition import Definition
+from outcrop.run.device.use import is_block_device
 from outcrop.run.disk.manifest import Description, Settings
 from outcrop.run.disk.state import State
 from outcrop.run.disk.values import FieldView, PlaneSource, PlanesView
@@ -45,6 +49,9 @@ from outcrop.tiers import discover
 
 if TYPE_CHECKING:
     from outcrop.run.simulation import Simulation
+
+GROUP_BYTES = 4 << 20
+"""The number of bytes of each field that are read at once."""
 
 SOURCES = "source"
 """The word in `wrt` that means the values of all sources."""
@@ -94,15 +101,19 @@ class AdjointRun:
             else:
                 made, parameters = self._adjoint.stencil, self._forward.manifest.parameters
                 scalars = [parameters[one.name] for one in made.parameters]
-                found[name] = _Computed(simulation, made, self._adjoint.values[name], scalars)
+                held = self._adjoint.adjoints[name.removesuffix(PREVIOUS)]
+                found[name] = _Computed(simulation, made, self._adjoint.values[name], scalars, held)
         return found
 
 
 class _Computed(PlanesView):
     """A view of values that a program computes in each cell from the values of a run's fields in this cell."""
 
-    def __init__(self, simulation: Simulation, stencil: Stencil, program: Program, scalars: Sequence[float]) -> None:
-        self._program, self._scalars = program, scalars
+    def __init__(
+        self, simulation: Simulation, stencil: Stencil, program: Program, scalars: Sequence[float], held: str
+    ) -> None:
+        """`held` is the field of the adjoint. The result is 0 in cells in which this field is 0."""
+        self._program, self._scalars, self._held = program, scalars, held
         self._loads = {
             load: simulation[stencil.fields[load.field].name + PREVIOUS * load.age] for load in program.loads
         }
@@ -110,13 +121,21 @@ class _Computed(PlanesView):
         self.shape, self.dtype = first.shape, first.dtype
 
     def _read(self, wanted: range) -> Iterator[NDArray[Any]]:
-        for unit in wanted:
+        unit_bytes = max(1, math.prod(self.shape[1:]) * self.dtype.itemsize)
+        group = max(1, GROUP_BYTES // unit_bytes)
+        for first in range(0, len(wanted), group):
+            part = wanted[first : first + group]
+            units = slice(part.start, part.stop if part.stop >= 0 else None, part.step)
 
-            def load(one: Load, unit: int = unit) -> NDArray[Any]:
-                values: NDArray[Any] = self._loads[one][unit : unit + 1]
+            def load(one: Load, units: Any = units) -> NDArray[Any]:
+                values: NDArray[Any] = self._loads[one][units]
                 return values
 
-            yield evaluate(self._program, load, self._scalars, self.dtype.type)[0]
+            values: NDArray[Any] = evaluate(self._program, load, self._scalars, self.dtype.type)[0]
+            held = [load(one) for one in self._loads if self._loads[one].name.removesuffix(PREVIOUS) == self._held]
+            yield np.where(
+                np.logical_and.reduce([one == 0 for one in held]), 0, values
+            )  # a factor in the rim may be NaN
 
 
 @dataclass(frozen=True)
@@ -157,17 +176,31 @@ class Forward:
         found: NDArray[np.bool_] = ((cells >= low) & (cells < np.array(self.manifest.layout.shape) - high)).all(axis=-1)
         return found
 
-    def is_nowhere_zero(self) -> bool:
-        """Return True if no static field contains the value 0. In this case, a scaled adjoint can be divided by its
-        factor."""
-        ranges = (self.state.manifest.ranges.get(entry.name, (0.0, 0.0)) for entry in self.manifest.static)
-        return all(low > 0 or high < 0 for low, high in ranges)
+    def can_scale(self, adjoint: Adjoint) -> bool:
+        """Return whether the factors of all scaled adjoints can be divided out again. Each factor must be a normal
+        number in all cells that steps update, and so must its inverse. This function reads all static fields once."""
+        shape, dtype = self.manifest.layout.shape, np.dtype(self.manifest.dtype)
+        rims = self.boundary.rims(self.stencil.radii)
+        (z_low, z_high), *inner = ((low, n - high) for (low, high), n in zip(rims, shape, strict=True))
+        part = (slice(None), *(slice(low, high) for low, high in inner))
+        group = max(1, GROUP_BYTES // (shape[1] * shape[2] * 8))
+        limits = np.finfo(dtype)
+        for name in adjoint.scales:
+            for z0 in range(z_low, z_high, group):
+                z1 = min(z0 + group, z_high)
+                factor = self.factor(adjoint, name, lambda static: self.planes(static)(z0, z1)[part], dtype.type)  # noqa: B023
+                size = np.abs(factor)
+                if not ((size >= limits.tiny) & (size <= 1 / limits.tiny)).all():
+                    return False
+        return True
 
-    def factor(self, adjoint: Adjoint, name: str, read: Callable[[str], Any]) -> Any:
+    def factor(
+        self, adjoint: Adjoint, name: str, read: Callable[[str], Any], dtype: type[np.floating[Any]] = np.float64
+    ) -> Any:
         """Return the factor of the scaled adjoint of a field, in float64. `read` returns values of a static field."""
         program, made = adjoint.scales[name], adjoint.stencil
         scalars = [self.manifest.parameters[one.name] for one in made.parameters]
-        return evaluate(program, lambda load: read(made.fields[load.field].name), scalars, np.float64)[0]
+        return evaluate(program, lambda load: read(made.fields[load.field].name), scalars, dtype)[0]
 
     def factor_at(self, adjoint: Adjoint, name: str, cells: Cells) -> Weights:
         """Return the factor of the adjoint of a field at cells of the arrays: 1 if the adjoint is not scaled."""
@@ -203,27 +236,43 @@ def adjoint_run(
     memory: str | int | None,
     threads: int | None,
     force: object,
+    resume: object,
+    forward: Forward | None = None,
 ) -> AdjointRun:
     """Return the adjoint of a run. `Simulation.adjoint` describes the arguments and errors. All arguments are checked
     before any file is created."""
-    from outcrop.run.simulation import Simulation  # imported here, because Simulation.adjoint calls this function
+    # imported here, because Simulation.adjoint calls this function
+    from outcrop.run.simulation import Simulation
+    from outcrop.run.simulation import open as open_run
 
-    forward = Forward.of(simulation)
+    forward = forward or Forward.of(simulation)
     names = _require_wrt(forward, wrt)
     sources = dict.fromkeys(one.field for one in forward.definitions.injections if SOURCES in names)
-    adjoint = adjoint_of(forward.stencil, (), forward.boundary, tuple(sources), forward.is_nowhere_zero())
+    adjoint = adjoint_of(forward.stencil, (), forward.boundary, tuple(sources))
     if adjoint.history:
         needed = ", ".join(dict.fromkeys(one.field for one in adjoint.history.values()))
         raise InputError(
-            f"{forward.stencil.name} is not linear: its adjoint needs {needed} of each step, which no run keeps yet"
+            f"{forward.stencil.name} is not linear: its adjoint needs {needed} of each step, which adjoint runs cannot "
+            "read yet; use the states of an oc.History with an adjoint solver of your own"
         )
     seeds, samples = _split_residuals(forward, residuals)
-    place = _default_place(simulation) if directory is None else os.fspath(directory)
+    if not forward.can_scale(adjoint):
+        adjoint = adjoint_of(forward.stencil, (), forward.boundary, tuple(sources), is_scaled=False)
+    place = Path(_default_place(simulation) if directory is None else as_place(directory, "directory"))
+    _require_apart(forward, place)
+    definition = _definition(forward, adjoint, samples, SOURCES in names)
+    is_new = not is_there(str(place))
+    if not is_new and as_flag(resume, "resume"):
+        return AdjointRun(_same_run(open_run(place, memory, threads), definition, place), adjoint, names, forward)
+    if not is_new and not as_flag(force, "force"):
+        raise InputError(
+            f"{place} exists; give resume=True to continue an adjoint run in it, or force=True to replace it"
+        )
     options = RunOptions(
-        adjoint.stencil, None, directory=place, steps=forward.steps, unstable=True, force=as_flag(force, "force")
+        adjoint.stencil, None, directory=str(place), steps=forward.steps, unstable=True, force=as_flag(force, "force")
     )
-    settings = settings_beside(forward, memory, threads)
-    setup = set_up_definition(_definition(forward, adjoint, samples, SOURCES in names), options, settings, {})
+    setup = set_up_definition(definition, options, settings_beside(forward, memory, threads), {})
+    setup = replace(setup, description=replace(setup.description, max_step=forward.steps))
     run = Simulation(setup)
     planes: dict[str, PlaneSource] = {}
     for entry in setup.description.static:
@@ -239,8 +288,42 @@ def adjoint_run(
     return AdjointRun(run, adjoint, names, forward)
 
 
-def _default_place(simulation: Simulation) -> str:
-    return f"{simulation.directory.parent / simulation.directory.stem}-adjoint.oc"
+def _require_apart(forward: Forward, place: Path) -> None:
+    """Raise InputError if the adjoint run would be in a directory of the forward run, or around one."""
+    own = Path(os.path.realpath(place))
+    for directory in (forward.state.path, *map(Path, forward.manifest.directories)):
+        other = Path(os.path.realpath(directory))
+        if own == other or own in other.parents or other in own.parents:
+            raise InputError(f"directory {place} and the forward run in {directory} overlap; choose another directory")
+
+
+def _same_run(run: Simulation, definition: Definition, place: Path) -> Simulation:
+    """Return the run if it computes `definition`. Otherwise raise InputError. Residuals of receivers are compared, but
+    not the derivative with respect to the last state."""
+    state = run.reader()
+    assert state is not None
+    found, manifest = read_definitions(state.records, state.manifest), state.manifest
+    pairs = zip(found.files.values(), definition.acquisition.files.values(), strict=False)
+    is_same = (
+        run.stencil == definition.stencil
+        and (manifest.shape, manifest.dtype, manifest.parameters, manifest.boundary)
+        == (definition.shape, definition.dtype, definition.parameters, str(definition.boundary))
+        and list(found.files) == list(definition.acquisition.files)
+        and all(np.array_equal(a, b) for one, other in pairs for a, b in zip(one, other, strict=True))
+    )
+    if not is_same:
+        raise InputError(f"{place} holds another run or other residuals; give force=True to replace it")
+    if not state.has_values:
+        raise InputError(f"{place} was interrupted before its values were written; give force=True to replace it")
+    return run
+
+
+def _default_place(simulation: Simulation) -> Path:
+    """Return the directory for the adjoint of a run in a directory. Raises InputError for a run on a block device."""
+    directory = simulation.directory
+    if is_block_device(directory):
+        raise InputError(f"the run is on the block device {directory}; give a directory for its adjoint run")
+    return directory.parent / f"{directory.name.removesuffix('.oc')}-adjoint.oc"
 
 
 def _trace(number: int) -> str:
@@ -267,6 +350,8 @@ def _split_residuals(
     residuals of receivers."""
     require_mapping(residuals, "residuals", "line")
     assert isinstance(residuals, Mapping)
+    if not residuals:
+        raise InputError("residuals are empty, so all gradients would be 0; give values for receivers or fields")
     seeds: dict[str, PlaneSource] = {}
     samples: list[tuple[Sampling, NDArray[np.float64]]] = []
     updated = forward.updated()

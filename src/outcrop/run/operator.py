@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from outcrop.errors import InputError
+from outcrop.errors import InputError, shown
 from outcrop.run.acquisition.definitions import AcquisitionDefinitions
 from outcrop.run.adjoint import SOURCES, Forward, adjoint_run, settings_beside
 from outcrop.run.definition import Definition
@@ -42,6 +42,8 @@ class SourceOperator:
     dtype = np.dtype(np.float64)
 
     def __init__(self, simulation: Simulation) -> None:
+        if not isinstance(simulation, Simulation):
+            raise InputError(f"{shown(simulation)} is not a simulation; give the result of oc.Simulation or oc.open")
         self._simulation, self._forward = simulation, Forward.of(simulation)
         definitions = self._forward.definitions
         if not definitions.injections or not definitions.samplings:
@@ -55,7 +57,8 @@ class SourceOperator:
         """Run forward from zeros with these values of the sources, and return the traces."""
         parts = _split(values, self._sources)
         injections = [
-            replace(one, values=part) for one, part in zip(self._forward.definitions.injections, parts, strict=True)
+            replace(one, values=part, weights=np.where(self._forward.inside(one.cells), one.weights, 0.0))
+            for one, part in zip(self._forward.definitions.injections, parts, strict=True)
         ]
         samplings = self._forward.definitions.samplings
         with self._folder() as folder:
@@ -76,7 +79,17 @@ class SourceOperator:
         parts = _split(values, list(self._traces.values()))
         with self._folder() as folder:
             residuals = dict(zip(self._traces, parts, strict=True))
-            run = adjoint_run(self._simulation, residuals, SOURCES, f"{folder}/adjoint.oc", None, None, False)
+            run = adjoint_run(
+                self._simulation,
+                residuals,
+                SOURCES,
+                f"{folder}/adjoint.oc",
+                None,
+                None,
+                False,
+                False,
+                self._forward,
+            )
             run.run(progress="none")
             return np.concatenate([one.reshape(-1) for one in run.gradients[SOURCES]])
 
@@ -109,7 +122,13 @@ def _size(shape: tuple[int, int]) -> int:
 
 
 def _split(values: Any, shapes: Sequence[tuple[int, int]]) -> list[NDArray[np.float64]]:
-    vector = np.asarray(values, np.float64).reshape(-1)
+    try:
+        given = np.asarray(values)
+    except Exception:  # NumPy raises errors of many types for lists of different lengths and for classes of users
+        given = np.array(None)
+    if given.dtype.kind not in "uif" or not np.isfinite(given).all():
+        raise InputError(f"the operator takes a vector of finite real numbers, not {shown(values)}")
+    vector = given.astype(np.float64).reshape(-1)
     ends = np.cumsum([_size(one) for one in shapes])
     if len(vector) != ends[-1]:
         raise InputError(f"the operator takes a vector of {ends[-1]} values; given: {len(vector)}")

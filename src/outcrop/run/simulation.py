@@ -287,6 +287,7 @@ class Simulation:
         memory: str | int | None = None,
         threads: int | None = None,
         force: bool = False,
+        resume: bool = False,
     ) -> AdjointRun:
         """Return the adjoint of this run. The method `run` of the result goes back from the last committed step to the
         first step.
@@ -300,12 +301,13 @@ class Simulation:
 
         The adjoint run is kept in `directory`. By default, this directory is beside the run: the adjoint of run.oc is
         in run-adjoint.oc. The defaults of `memory` and `threads` are the values of this run. With `force`, another run
-        in `directory` is replaced. Raises InputError for wrong arguments, before any file is created, and for stencils
-        that are not linear.
+        in `directory` is replaced. With `resume`, an adjoint run in `directory` with the same residuals of receivers is
+        continued, or only read if it is complete. Raises InputError for wrong arguments, before any file is created,
+        and for stencils that are not linear.
         """
         from outcrop.run.adjoint import adjoint_run
 
-        return adjoint_run(self, residuals, wrt, directory, memory, threads, force)
+        return adjoint_run(self, residuals, wrt, directory, memory, threads, force, resume)
 
     def run(
         self,
@@ -351,6 +353,8 @@ class Simulation:
     def _plan_history(self, history: History, steps: int) -> SnapshotsEntry:
         """Check a history, add the history to the description of the run, and return its entry. Raises InputError and
         BudgetError. After these errors, nothing has changed."""
+        if self._state is not None:
+            self._state.refresh()  # another object may have freed the history
         setup, first = self._setup, self.step
         taps = self._state.manifest.taps if self._state else setup.description.taps
         description = replace(setup.description, taps=taps)
@@ -412,6 +416,11 @@ class Simulation:
     def _prepare(self, steps: int, may_write: bool) -> Prepared:
         settings, signals = self._description.settings, decode_signals(self._description.signals)
         last, lowered = self.step + steps, self._setup.lowered
+        if 0 < self._description.max_step < last:
+            raise InputError(
+                f"{self.directory} ends at step {self._description.max_step} and is at step {self.step}: an adjoint "
+                "run goes back to the first step of its forward run"
+            )
         require_steps(signals, last)
         if lowered is not None and lowered.max_steps is not None and last > lowered.max_steps:
             raise InputError(

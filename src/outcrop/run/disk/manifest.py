@@ -98,7 +98,8 @@ class Description:
 
     The arrays extend `padding` cells beyond the user's grid at both ends of each axis. `rim` has the same numbers as
     `padding`, or is empty if there is no padding. With `unstable`, the user accepts parameters that let waves grow.
-    `records` is the folder of acquisition of a run on block devices, and None for a run in directories.
+    `records` is the folder of acquisition of a run on block devices, and None for a run in directories. No step follows
+    step `max_step`, unless it is 0.
     """
 
     stencil: dict[str, Any]
@@ -117,6 +118,7 @@ class Description:
     rim: Annotated[tuple[Count, ...], Meta(max_length=3)] = ()
     unstable: bool = False
     records: Text | None = None
+    max_step: Count = 0
 
     @property
     def layout(self) -> PlaneLayout:
@@ -240,7 +242,7 @@ def parse_manifest(data: bytes, path: Path) -> Manifest:
             f"{path} has format {version!r:.20}, this version reads format {FORMAT}; use the version that wrote it"
         )
     try:
-        content = unsealed(data, path)
+        content = {"max_step": 0, **unsealed(data, path)}  # manifests of earlier versions have no such member
         manifest = msgspec.convert(content, Manifest)
         if msgspec.json.decode(msgspec.json.encode(manifest)) != content:
             raise ValueError("it has keys or values that no manifest has")
