@@ -15,7 +15,8 @@ else:
 def main() -> None:
     with open("pyproject.toml", "rb") as source:
         project = tomllib.load(source)["project"]
-    print("\n".join(project["optional-dependencies"][sys.argv[1]]))
+    for requirement in project["optional-dependencies"][sys.argv[1]]:
+        print(requirement.replace(" ", ""))  # the shell divides the output at spaces
 
 
 main()

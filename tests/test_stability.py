@@ -1,5 +1,5 @@
 """Check the stability limit. Values must grow without bound only above the limit. The analysis must find the limit of
-each linear stencil, and messages must give a stable step.
+each linear stencil. An error message must name a time step that is stable.
 """
 
 from __future__ import annotations

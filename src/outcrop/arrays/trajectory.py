@@ -91,7 +91,7 @@ class Trajectory:
         """Open the trajectory in the directory `path` with the states of its last commit.
 
         Raises InputError if the directory holds no trajectory, or if another process uses it. Raises CorruptionError if
-        the manifest is damaged, and StorageError.
+        the manifest is damaged, and StorageError if a file cannot be read.
         """
         made = cls.__new__(cls)
         in_flight = _count("buffers", buffers, 2, 1024)

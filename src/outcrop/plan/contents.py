@@ -183,8 +183,8 @@ class Runs(Generic[Value]):
         return self._starts[min(1, len(self._starts) - 1)], self._starts[-1]
 
     def advance(self, z0: int, z1: int, distance: int, times: int) -> None:
-        """Move the values of planes z0 <= z < z1 up by `distance` planes, `times` times. The planes that become free
-        get copies of the values of the `distance` planes below z0."""
+        """Move the values of planes z0 <= z < z1 up by `distance` planes, `times` times. The freed planes
+        get copies of planes z0 - `distance` <= z < z0."""
         window, left = self.over(z0, z1), self.over(z0 - distance, z0)
         for moves in range(1, times + 1) if len(left) > 1 else ():
             for first, end, value in left:

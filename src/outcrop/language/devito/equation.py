@@ -256,7 +256,7 @@ def _check_read(update: FieldUpdate, access: Access, stages: dict[str, int]) -> 
 @dataclass(frozen=True)
 class SymbolValues:
     """The values of symbols. The grid's spacings become numbers, so that equal spacings share products. The time step
-    and Constants become Parameters. `constants` collects the Constants that were used, by name."""
+    and Constants become Parameters. `constants` maps names to the Constants that were used."""
 
     grid: Any
     dt: float

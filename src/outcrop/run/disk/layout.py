@@ -183,8 +183,8 @@ def plain_metadata(
     shape: Sequence[int], chunk: Sequence[int], dtype: str, axes: Sequence[str], attributes: dict[str, Any],
     inner: Sequence[int] | None = None,
 ) -> dict[str, Any]:  # fmt: skip
-    """Return the metadata (zarr.json) of an array whose chunks are plain bytes. With `inner`, each chunk is a shard: it
-    contains inner chunks of this shape and an index at its end."""
+    """Return the metadata (zarr.json) of an array whose chunks are plain bytes. If the shape `inner` is given, each
+    chunk is a shard. A shard contains inner chunks of this shape, and has an index at its end."""
     return _array(shape, chunk, dtype, axes, [_BYTES] if inner is None else _sharding(inner, [_BYTES]), attributes)
 
 

@@ -48,8 +48,8 @@ struct StagedRun {
   bool operator==(const StagedRun &) const = default;
 };
 
-/// The list of all runs that one writer has staged in one step. The list is stored as a listing (text.hpp). Each run of
-/// at least a page has the same offset within a page in the data file and in the target.
+/// The list of all runs that one writer has staged in one step. The list is stored as a listing (text.hpp). If a
+/// run is at least one page long, its offset within a page is the same in the data file and in the target.
 struct StageList {
   std::string target;  ///< the path of the file that these bytes belong to
   std::uint64_t step = 0;
