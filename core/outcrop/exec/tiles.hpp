@@ -74,9 +74,9 @@ struct Tile {
 };
 
 /// Returns diamonds for the levels 1 to `levels` and for `rows` rows. In the result, a tile comes after the tiles that
-/// it needs. `diamond` is the size D of the diamonds, at least 1. An update reads values of the level below that are up to `skew` rows away. `threads`
-/// is the number of threads that share the tiles between two edges. `begin` has the rows at which diagonals begin: at
-/// least one row, in ascending order.
+/// it needs. `diamond` is the size D of the diamonds, at least 1. An update reads values of the level below that are up
+/// to `skew` rows away. `threads` is the number of threads that share the tiles between two edges. `begin` has the rows
+/// at which diagonals begin: at least one row, in ascending order.
 std::vector<Tile> diamond_tiles(long levels, long rows, long skew, long diamond, unsigned threads,
                                 const std::vector<long> &begin = {0});
 
