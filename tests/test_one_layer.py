@@ -57,11 +57,11 @@ def test_every_plan_is_legal(plan: Plan) -> None:
         validate_one_layer(plan.problem, one, plan.window)
 
 
-@given(plans(make_problem((19, 17, 20), (1, 2, 1), 6)), st.data())
-def test_a_dropped_or_late_update_is_rejected(plan: Plan, data: st.DataObject) -> None:
+@given(plans(make_problem((19, 17, 20), (1, 2, 1), 6)), st.integers(0, 999))
+def test_a_dropped_or_late_update_is_rejected(plan: Plan, number: int) -> None:
     """Checks that the validator rejects a plan if an update is missing or is moved to the end."""
     one = plan.passes[0]
-    index = data.draw(st.integers(0, len(one.actions) - 1))
+    index = number % len(one.actions)
     rest = one.actions[:index] + one.actions[index + 1 :]
     with pytest.raises(IllegalPlan):
         validate_one_layer(plan.problem, replace(one, actions=rest), plan.window)
