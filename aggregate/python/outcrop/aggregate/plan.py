@@ -143,7 +143,7 @@ def declare(
             performs its own I/O. 0 means never. The default is 64 KiB if all ranks are on one node and no setting of
             aggregators is given. Otherwise the default is 0.
         topology: a file with lines `rank: group switch port`.
-        hints: an mpi4py `Info` or a mapping. The names of hints are those of ROMIO, or begin with outcrop_agg_.
+        hints: an mpi4py `Info` or a mapping. The names of hints are those of ROMIO, or begin with `outcrop_agg_`.
         count: the number of aggregators. The default is the number with the shortest predicted time.
         tier: the tier of the buffers.
         persistence: the minimum persistence of that tier: process, reboot, job or permanent.
