@@ -57,8 +57,8 @@ class Trajectory:
     calls `commit()`. After a crash, `oc.Trajectory.open` gives the states of the last commit. The program pops the
     states that its saved data already include, and continues.
 
-    The directory is a group of Zarr v3 with an array of shape `(time, *shape)` for each field. `xarray.open_zarr` shows the
-    committed states.
+    The directory is a group of Zarr v3 with an array of shape `(time, *shape)` for each field. `xarray.open_zarr` shows
+    the committed states.
     """
 
     def __init__(
