@@ -119,6 +119,36 @@ def test_verdicts_on_arrays_in_memory_are_those_of_the_run_cell_by_cell(plain: P
                      lambda pass_: run_one_layer(problem, pass_, plan.window))  # fmt: skip
 
 
+@pytest.mark.parametrize("block_z", [0, 1, 6])
+def test_each_update_of_arrays_in_memory_is_needed(block_z: int) -> None:
+    """Checks that the proof rejects a pass of one level without any one of its updates. Many updates are repetitions,
+    and the proof must not skip the one that is missing."""
+    problem = one_layer.in_memory(make_problem((19, 17, 20), (1, 2, 1), 6), False)
+    sizes = Sizes(levels=1, slab=1, diamond=0, block_y=1, block_z=block_z)
+    plan = one_layer.make_plan(problem, sizes, MACHINE, assumed_rate)
+    for one in without_one_action(plan.passes[0]):
+        with pytest.raises(IllegalPlan):
+            validate_one_layer(problem, one, plan.window)
+
+
+@pytest.mark.parametrize("name", SCHEMES)
+def test_verdicts_without_any_one_action_are_those_of_the_run_cell_by_cell(name: str) -> None:
+    """Checks each pass that lacks one action of a plan with many repetitions. If the proof accepts such a pass, the
+    symbolic run accepts it, too: a pass may read cells that no update needs."""
+    problem = make_problem((34, 9, 5), (1, 1, 0), 2)
+    plan = build(problem, SCHEMES[name], Sizes(levels=1, slab=1, diamond=2, block_y=4), MACHINE, assumed_rate)
+    for one in without_one_action(plan.passes[0]):
+        try:
+            validate_pass(problem, one, plan.window)
+        except IllegalPlan:
+            continue
+        run_pass(problem, one, plan.window)
+
+
+def without_one_action(one: Pass) -> list[Pass]:
+    return [replace(one, actions=one.actions[:i] + one.actions[i + 1 :]) for i in range(len(one.actions))]
+
+
 def compare(plan: Plan, seed: int, turns: int) -> None:
     """Compare the results of the proof and of the symbolic run for one pass of a plan. The pass is unchanged, has less
     memory, or is damaged."""

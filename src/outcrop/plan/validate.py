@@ -19,7 +19,8 @@ If a group of actions (a period) repeats, it is performed until two successive p
                             |--------|         each period equals the previous one, but is `distance` planes higher
 
 A period depends only on the planes of its own window. Assume that the windows of two successive periods have the same
-state, `distance` planes apart, and that all planes above them have equal contents. Then every later period has the same
+state, `distance` planes apart, and that all planes above them have the same contents as the highest `distance` planes
+of the window. Then every later period has the same
 effect, but `distance` planes higher. It leaves the same contents below its window, and changes nothing else. So the
 state at the beginning of a later period is known, and the periods before it need not be performed.
 """
@@ -163,15 +164,19 @@ class _Repeats:
         self._last = index, state
         if last != index - series.length or before != state:
             return 0
-        planes_left = min(problem.end_plane, block.own_z1) - high
+        # the planes above the window must equal the highest planes in it, because the window will move over them
+        planes_left, distance = min(problem.end_plane, block.own_z1) - high, series.distance
         for runs, _, end, is_kept in self._parts(low, high):
             if is_kept:
-                planes_left = min(planes_left, runs.over(end, end + problem.planes)[0][1] - end)
-            elif runs.ends[1] > end:
+                planes_left = min(planes_left, runs.over(end - distance, end + problem.planes)[0][1] - end)
+            elif runs.ends[1] > end - distance:
                 return 0
-        times = min((series.end - index) // series.length, planes_left // series.distance)
+        times = max(0, min((series.end - index) // series.length, planes_left // distance))
         for runs, first, end, _ in list(self._parts(low, high)) if times else ():
-            runs.advance(first, end, series.distance, times)
+            for z0, z1, content in runs.over(first - distance, end):
+                if proof.is_of_others(content):  # these contents were not compared, so no later action may use them
+                    runs.put(z0, z1, None)
+            runs.advance(first, end, distance, times)
         return times * series.length
 
     def _series_from(self, index: int) -> _Series:
