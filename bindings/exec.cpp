@@ -67,7 +67,7 @@ Fields to_fields(nb::iterable list) {
   std::vector<Field> fields;
   for (nb::handle one : list)
     fields.push_back({get<bool>(one, "is_static"), get<bool>(one, "is_double"), get<bool>(one, "has_previous"),
-                      get<bool>(one, "flips")});
+                      get<bool>(one, "flips"), get<bool>(one, "is_history"), field(one, "ahead")});
   return Fields(std::move(fields));
 }
 
@@ -76,8 +76,10 @@ Fields to_fields(nb::iterable list) {
 using Operands = std::vector<std::tuple<std::size_t, std::size_t>>;
 using Calls = std::vector<std::tuple<std::uintptr_t, Operands, Operands>>;
 
-Stages to_stages(const Calls &calls, const Fields &fields, std::vector<std::byte> scalars, std::size_t scalars_bytes) {
+Stages to_stages(const Calls &calls, const Fields &fields, std::vector<std::byte> scalars, std::size_t scalars_bytes,
+                 std::size_t per_step) {
   Stages stages;
+  stages.steps = calls.size() / per_step;
   const auto rings = [&](const Operands &operands) {
     std::vector<std::size_t> result;
     for (const auto &[field, copy] : operands) result.push_back(fields.ring(field, copy));
@@ -113,6 +115,7 @@ Array to_array(nb::handle name) {
   if (text == "statics") return Array::statics;
   if (text == "other") return Array::other;
   if (text == "fringes") return Array::fringes;
+  if (text == "history") return Array::history;
   throw nb::type_error(("no such array: " + std::string(text)).c_str());
 }
 
@@ -279,13 +282,16 @@ std::unique_ptr<Executor> make_executor(nb::object grid, nb::object sizes, const
   }
   const Grid core_grid = to_grid(grid);
   const Fields core_fields = to_fields(fields);
-  Stages stages = to_stages(calls, core_fields, {}, scalars_bytes);
+  Stages stages = to_stages(calls, core_fields, {}, scalars_bytes, get<std::size_t>(grid, "stages"));
   nb::gil_scoped_release release;
   return std::make_unique<Executor>(core_grid, options, core_fields, std::move(stages), store);
 }
 
 // For each array: the index of its first file in the store.
 using FirstFiles = std::vector<std::uint32_t>;
+
+// For each state that a pass reads: its file in the store, and the checksum of the state.
+using HistoryFiles = std::vector<std::tuple<std::uint32_t, std::uint32_t>>;
 
 // Returns, for each array, its files in the store and the seed of its seals. The seeds are in the attribute of `seeds`
 // with the name `name`. If `seeds` is None, all seeds are 0.
@@ -304,10 +310,13 @@ std::vector<PlaneFiles> to_files(const FirstFiles &first_files, long planes_per_
 
 nb::tuple run(Executor &executor, const Pass &pass, const FirstFiles &source, const FirstFiles &target,
               const FirstFiles &statics, std::uint32_t scratch_file, long planes_per_file, long fringe_rows,
-              nb::bytes scalars, nb::object acquisition, nb::object seeds) {
+              nb::bytes scalars, nb::object acquisition, nb::object seeds, const HistoryFiles &history) {
+  std::vector<HistoryFile> states;
+  for (const auto &[file, sum] : history) states.push_back({file, sum});
   const PassFiles files{to_files(source, planes_per_file, seeds, "sources"),
                         to_files(target, planes_per_file, seeds, "targets"),
                         to_files(statics, planes_per_file, seeds, "statics"),
+                        std::move(states),
                         PlaneFiles{scratch_file, std::numeric_limits<long>::max()},
                         scratch_file,
                         fringe_rows};
@@ -342,7 +351,7 @@ std::unique_ptr<UpdateMeter> make_update_meter(nb::object grid, nb::iterable fie
                                                const std::string &bind) {
   const Grid core_grid = to_grid(grid);
   const Fields core_fields = to_fields(fields);
-  Stages stages = to_stages(calls, core_fields, to_bytes(scalars), 0);
+  Stages stages = to_stages(calls, core_fields, to_bytes(scalars), 0, get<std::size_t>(grid, "stages"));
   ThreadPlacement placement = place_threads(threads, to_bind(bind));
   nb::gil_scoped_release release;
   return std::make_unique<UpdateMeter>(core_grid, std::move(stages), std::move(placement), core_fields.rings(),
@@ -365,7 +374,7 @@ void bind_exec(nb::module_ &module) {
   nb::class_<Executor>(module, "Executor")
       .def("run", &run, nb::arg("one_pass"), nb::arg("source"), nb::arg("target"), nb::arg("statics"),
            nb::arg("scratch_file"), nb::arg("planes_per_file"), nb::arg("fringe_rows"), nb::arg("scalars"),
-           nb::arg("acquisition") = nb::none(), nb::arg("seeds") = nb::none())
+           nb::arg("acquisition") = nb::none(), nb::arg("seeds") = nb::none(), nb::arg("history") = HistoryFiles())
       .def("swap_rings", &Executor::swap_rings)
       .def("cancel", &Executor::cancel)
       .def("counters", &counters)

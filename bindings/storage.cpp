@@ -116,6 +116,12 @@ void write_from(Store &store, std::uint32_t file, std::uint64_t offset, nb::hand
   store.write(file, offset, buffer.data(), buffer.size());
 }
 
+void replace_file(Store &store, std::uint32_t file, const FileName &name) {
+  const FileSpec spec = to_spec(name, false);
+  nb::gil_scoped_release release;
+  store.replace(file, File::open(spec.path, false, store.files().at(file).direct(), spec.folder, spec.label));
+}
+
 std::vector<std::string> paths(const Store &store) {
   std::vector<std::string> result;
   for (const File &file : store.files()) result.push_back(file.path());
@@ -151,6 +157,9 @@ void bind_storage(nb::module_ &module) {
            "Fill a contiguous array from a file, given by number. Raises StorageError. Not while an executor runs.")
       .def("write_from", &write_from, nb::arg("file"), nb::arg("offset"), nb::arg("array"),
            "Write a contiguous array to a file, given by number. Raises StorageError. Not while an executor runs.")
+      .def("replace", &replace_file, nb::arg("file"), nb::arg("name"),
+           "Open another file for reading, under the number of an open file, which is closed. Raises StorageError. Not "
+           "while an executor runs.")
       .def("flush", &Store::flush, unlocked, "Wait until all written bytes are on the device. Raises StorageError.")
       .def("close", &Store::close, unlocked, "Close the files. Later transfers raise StorageError.")
       .def_prop_ro("name", &Store::name, "The name of the backend.")

@@ -73,7 +73,9 @@ class CellRun:
         self.versions = versions(problem.fields, problem.updates, one.levels)
         updated = [f for f, one in enumerate(problem.fields) if not one.is_static]
         self.state = [_Entry(f, age) for f in updated for age in range(1 + problem.fields[f].has_previous)]
-        self.statics = [_Entry(f, 0) for f, one in enumerate(problem.fields) if one.is_static]
+        static = [(f, one) for f, one in enumerate(problem.fields) if one.is_static]
+        self.statics = [_Entry(f, 0) for f, one in static if not one.is_history]
+        self.histories = [f for f, one in static if one.is_history]
         doubles = [f for f, one in enumerate(problem.fields) if one.is_double]
         self.second = {f: len(problem.fields) + place for place, f in enumerate(doubles)}
         self.ring_sizes = list(window.rings(problem))
@@ -162,6 +164,8 @@ class CellRun:
         elif action.array == "statics":
             for entry in self.statics:
                 yield entry.field, self.grid.source[part]
+        elif action.array == "history":
+            yield self.histories[action.level], self.grid.source[part]
         elif action.array == "fringes":
             for ring in self._copies(action.level):
                 kept, cells = self.fringes.get((z, ring), (None, None))
@@ -205,7 +209,7 @@ class CellRun:
                     self._update_plane(z, level, Rectangle(*y, *x))
 
     def _update_plane(self, z: int, level: int, area: Rectangle) -> None:
-        stage = self.problem.updates[(level - 1) % self.problem.stages]
+        stage = self.problem.updates[(level - 1) % len(self.problem.updates)]
         rows, columns = self.grid.rows_around(area.y0, area.y1), self.grid.columns_around(area.x0, area.x1)
         for operand in stage.reads:
             if operand.beside:

@@ -245,7 +245,8 @@ def test_wrong_arguments_are_refused_before_anything_is_made(tmp_path: Path) -> 
     refused("residuals of 'line' must be numbers", {"line": "x"})
     refused("the value of point 0 in step 2 is nan", {"line": np.where(np.arange(9)[:, None] == 2, np.nan, 0)})
     refused("residuals .* must be values by name", 3)
-    refused("wrt: there is no gradient by 'v'; there are: u, u.previous, source", wrt=["u", "v"])
+    refused("wrt: there is no gradient by 'w'; there are: u, u.previous, source, v, dt, h", wrt=["u", "w"])
+    refused("the gradient with respect to v needs u after each step, which .* does not keep; run it", wrt=["u", "v"])
     refused(r"wrt \[\] must be names", wrt=[])
     refused("residuals are empty", {})
     refused("force 1 must be True or False", force=1)
@@ -264,7 +265,7 @@ def test_what_is_not_there_yet_is_said(tmp_path: Path) -> None:
         "gray_scott_2d", (12, 12), directory=tmp_path / "run.oc", init={"u": "random:1", "v": "random:2"}
     )
     sim.run(2, progress="none")
-    with pytest.raises(InputError, match="gray_scott_2d is not linear: its adjoint needs u, v of each step"):
+    with pytest.raises(InputError, match="the adjoint of gray_scott_2d, which is not linear, needs u, v after"):
         sim.adjoint({"u": np.ones((12, 12))}, "u")
     with pytest.raises(InputError, match="needs sources and receivers"):
         oc.SourceOperator(sim)

@@ -59,6 +59,10 @@ class Store:
     def write_from(self, file: int, offset: int, array: _Buffer) -> None:
         """Writes a contiguous array to the file with that number. Raises StorageError. Not while a run is at work."""
 
+    def replace(self, file: int, name: str | tuple[str, int, int] | tuple[int, str, str]) -> None:
+        """Opens another file for reading under the number of an open file, which is closed. Raises StorageError. Not
+        while a run is at work."""
+
     def flush(self) -> None:
         """Waits until what was written is on the device. Raises StorageError."""
 
@@ -105,12 +109,14 @@ class Executor:
         scalars: bytes,
         acquisition: object | None = None,
         seeds: object | None = None,
+        history: Sequence[tuple[int, int]] = (),
     ) -> tuple[list[tuple[bytes, float, bytes, float, float, float]], list[int]]:
-        """Runs one pass. `source`, `target` and `statics` are the first files of their arrays; what a pass keeps for
-        itself is one file whatever `planes_per_file`. `scalars` are those of each step, or of all. `acquisition`, a
-        PassAcquisition of run/acquisition/pass_acquisition.py, says what is done on the way. Returns the sums that it
-        asks for, and the CRC32C of each of its snapshots. `seeds`, of run/engine.py, are those of the seals of all
-        arrays; none: 0. Raises StorageError, CorruptionError or InterruptedRun; of no use after that."""
+        """Runs one pass. `source`, `target` and `statics` are the first files of their arrays; what a pass
+        keeps for itself is one file whatever `planes_per_file`. `scalars` are those of each step, or of all.
+        `acquisition`, a PassAcquisition of run/acquisition/pass_acquisition.py, says what is done on the way.
+        Returns the sums that it asks for, and the CRC32C of each of its snapshots. `seeds`, of run/engine.py,
+        are those of the seals of all arrays; none: 0. `history` has the file and the checksum of each state of
+        another run. Raises StorageError, CorruptionError or InterruptedRun; of no use after that."""
 
     def swap_rings(self) -> None:
         """Where planes stay in the window over passes: the last, odd level of one is level 0 of the next."""

@@ -64,6 +64,7 @@ void Executor::begin_pass(const Pass &pass, const PassFiles &files, AcquisitionR
   assert(pass.levels % stages_.per_step() == 0);
   steps_ = pass.levels / stages_.per_step();
   transfers_.set_files(files);
+  history_sums_.begin_pass(files.history);
   if (pass.levels > 0) traverse_.set_levels(pass.levels);
   if (checks_) {
     const bool reads_statics = std::ranges::any_of(pass.actions, [](const Action &action) {
@@ -115,8 +116,11 @@ std::vector<ArrayRing> Executor::array_rings(Array array, long level) const {
   } else if (array == Array::source || array == Array::target) {
     for (std::size_t i = 0; i < fields_.state().size(); ++i)
       result.push_back({array, i, fields_.ring(fields_.state()[i], array == Array::source ? 0 : steps_)});
+  } else if (array == Array::history) {
+    const auto index = static_cast<std::size_t>(level);
+    result.push_back({array, index, fields_.histories()[index]});
   } else if (array == Array::fringes) {
-    const std::size_t updated = fields_.size() - fields_.statics().size();
+    const std::size_t updated = fields_.updated();
     if (level % 2 == 0) {
       for (std::size_t i = 0, place = 0; i < fields_.size(); ++i)
         if (!fields_.read_only(i)) result.push_back({array, place++, fields_.ring(i, 0)});
@@ -168,6 +172,7 @@ void Executor::perform(const UpdateAction &action) {
   // this slab. So the static planes of the next slab arrive only after the whole state of the next slab.
   wait_for_reads(std::max(0L, action.zeta0 - reach), std::min(grid_.nz, action.zeta1 + grid_.skew_z),
                  std::min(grid_.nz, action.zeta1 + grid_.statics_z));
+  wait_for_history(std::max(0L, action.zeta0 - reach), action.zeta1, true);
   {
     const Timer timer(counters_.seconds_update);
     traverse_.update(Slab{action.zeta0, action.zeta1, action.levels, action.region}, cancelled_);
@@ -180,6 +185,7 @@ void Executor::perform(const UpdateAction &action) {
 void Executor::perform(const WriteAction &action) {
   // updates have not waited for the planes of the rim, so reads of these planes may still be in flight
   wait_for_reads(action.z0, action.z1);
+  wait_for_history(action.z0, action.z1, false);
   const std::vector<ArrayRing> pairs = array_rings(action.array, action.level);
   if (transfers_.has_tail(action.array, action.cells) && checks_) {
     const Timer timer(counters_.seconds_checksum);
@@ -202,6 +208,8 @@ void Executor::perform(const CommitAction &) {
     const Timer timer(counters_.seconds_write_wait);
     transfers_.drain();
   }
+  if (const auto wrong = history_sums_.wrong(); wrong && checks_)
+    throw CorruptionError(transfers_.path(*wrong) + " is damaged: checksum mismatch");
   const Timer timer(counters_.seconds_commit);
   if (acquisition_) acquisition_->flush();
   store_->flush();
@@ -212,10 +220,37 @@ void Executor::wait_for_reads(long z0, long z1, long z1_statics) {
   const Timer timer(counters_.seconds_read_wait);
   for (long z = z0; z < z1; ++z)
     for (std::size_t ring = 0; ring < window_.rings(); ++ring) {
+      if (fields_.is_history(ring)) continue;
       if (z >= z1_statics && ring < fields_.size() && fields_.read_only(ring)) continue;
       if (transfers_.wait_for_read(ring, z) && checks_) checks_->keep(ring, z);
     }
   check_fringes(z0, z1);
+}
+
+// Waits for the planes z0 <= z < z1 of each state that the pass reads. If `is_update`, z1 is the end of a slab, and the
+// planes end at z1 + Fields::ahead(), because later planes belong to the next slab. Adds the rows that have arrived to
+// the checksums of the states.
+void Executor::wait_for_history(long z0, long z1, bool is_update) {
+  if (store_ == nullptr) return;
+  std::vector<std::pair<std::size_t, long>> arrived;  // number of the state, and plane
+  {
+    const Timer timer(counters_.seconds_read_wait);
+    for (std::size_t i = 0; i < fields_.histories().size(); ++i) {
+      const std::size_t ring = fields_.histories()[i];
+      const long end = is_update ? std::min(grid_.nz, z1 + fields_.ahead(ring)) : z1;
+      for (long z = z0; z < end; ++z)
+        if (transfers_.wait_for_read(ring, z)) arrived.emplace_back(i, z);
+    }
+  }
+  if (!checks_) return;
+  const Timer timer(counters_.seconds_checksum);
+  const Rectangle rows = intersection(window_.frame(), own_.cells);
+  team_.for_each(static_cast<long>(arrived.size()), [&](long place) {
+    const auto [index, z] = arrived[static_cast<std::size_t>(place)];
+    if (z < own_.z0 || z >= own_.z1 || rows.empty()) return;
+    const std::byte *first = window_.cell(fields_.histories()[index], z, rows.y0, 0);
+    history_sums_.add(grid_, index, z, rows.y0, rows.y1, first, window_.pitch_bytes());
+  });
 }
 
 std::uint32_t Executor::sum_fringe(std::size_t ring, long z, const Rectangle &cells) const {

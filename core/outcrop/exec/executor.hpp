@@ -153,6 +153,7 @@ class Executor {
   std::vector<ArrayRing> array_rings(Array array, long level) const;
   void wait_for_reads(long z0, long z1) { wait_for_reads(z0, z1, z1); }
   void wait_for_reads(long z0, long z1, long z1_statics);
+  void wait_for_history(long z0, long z1, bool is_update);
   void check_planes(long z0, long z1);
   void check_fringes(long z0, long z1);
   void copy_rim(long z, const CopyAction &action);
@@ -166,6 +167,7 @@ class Executor {
   Team team_;
   Traverse traverse_;
   std::optional<Checks> checks_;
+  HistorySums history_sums_;
   std::optional<Acquisition> acquisition_;  // of this pass
   std::atomic<std::uint64_t> bytes_snapshots_{0};
   std::vector<std::uint32_t> fringe_sums_;  // checksums of the fringes that the current pass has written

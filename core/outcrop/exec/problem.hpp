@@ -109,6 +109,9 @@ struct Field {
   bool two_copies = false;
   bool has_previous = false;  ///< true if both copies are arrays on disk
   bool flips = false;         ///< true if, after each step, the other copy holds the newest value
+  bool is_history = false;    ///< true if the values are a state of another run; implies read_only
+  /// distance, in positions, from the end of a slab to the end of the planes that an update needs of a history field
+  long ahead = 0;
 };
 
 /// A value of a field. Each value has a ring in memory and an array on disk.
@@ -124,7 +127,8 @@ enum class Array : std::uint8_t {
   statics,  ///< fields that no stage updates
   /// an array as large as the grid, for unfinished levels whose parity differs from the parity of the last level
   other,
-  fringes  ///< for each plane, the rows between two blocks: first those of even levels, then those of odd levels
+  fringes,  ///< for each plane, the rows between two blocks: first those of even levels, then those of odd levels
+  history   ///< states of another run, in files of rows without padding
 };
 
 class Fields {
@@ -133,7 +137,8 @@ class Fields {
     for (std::size_t i = 0; i < fields_.size(); ++i) {
       second_.push_back(fields_[i].two_copies ? fields_.size() + doubles_.size() : i);
       if (fields_[i].two_copies) doubles_.push_back(i);
-      if (fields_[i].read_only) statics_.push_back({i, 0});
+      if (fields_[i].is_history) histories_.push_back(i);
+      if (fields_[i].read_only && !fields_[i].is_history) statics_.push_back({i, 0});
       if (!fields_[i].read_only) state_.push_back({i, 0});
       if (fields_[i].has_previous) state_.push_back({i, 1});
     }
@@ -144,7 +149,12 @@ class Fields {
   const std::vector<FieldValue> &state() const { return state_; }       ///< arrays that a pass reads and writes
   const std::vector<FieldValue> &statics() const { return statics_; }   ///< arrays that a pass only reads
   const std::vector<std::size_t> &doubles() const { return doubles_; }  ///< fields with two copies
+  /// Returns the fields whose values are states of another run. Each of them belongs to certain levels of a pass.
+  const std::vector<std::size_t> &histories() const { return histories_; }
+  std::size_t updated() const { return size() - statics_.size() - histories_.size(); }  ///< number of updated fields
   bool read_only(std::size_t field) const { return fields_[field].read_only; }
+  bool is_history(std::size_t ring) const { return ring < size() && fields_[ring].is_history; }
+  long ahead(std::size_t field) const { return fields_[field].ahead; }
 
   /// Returns the ring of copy 0 or copy 1 of a field.
   std::size_t ring(std::size_t field, std::size_t copy) const { return copy == 0 ? field : second_[field]; }
@@ -157,7 +167,7 @@ class Fields {
 
  private:
   std::vector<Field> fields_;
-  std::vector<std::size_t> second_, doubles_;
+  std::vector<std::size_t> second_, doubles_, histories_;
   std::vector<FieldValue> state_, statics_;
 };
 
@@ -168,14 +178,16 @@ struct StageCall {
 };
 
 /// The calls of all levels. A level is one stage of a step. The list of calls repeats after two steps, because the two
-/// copies of a field alternate.
+/// copies of a field alternate. If steps read a history, each step of a pass reads other rings. In this case, the list
+/// has the calls of all steps of a pass.
 struct Stages {
-  std::vector<StageCall> calls;    ///< the calls of an even step, then those of an odd step
+  std::vector<StageCall> calls;    ///< the calls of step 0, then those of step 1, ...
   std::vector<std::byte> scalars;  ///< the scalars of all steps in order, or one set for all steps
   /// distance in bytes between the scalars of two steps; 0 if one set serves all steps
   std::size_t scalars_bytes = 0;
+  std::size_t steps = 2;  ///< number of steps in `calls`
 
-  long per_step() const { return static_cast<long>(calls.size() / 2); }
+  long per_step() const { return static_cast<long>(calls.size() / steps); }
   const StageCall &at(long level) const { return calls[static_cast<std::size_t>(level - 1) % calls.size()]; }
   const void *scalars_of(long level) const {
     return scalars.data() + static_cast<std::size_t>((level - 1) / per_step()) * scalars_bytes;

@@ -117,7 +117,8 @@ void Transfers::transfer(bool write, const ArrayRing &pair, long z, const Rectan
     pump_->wait(fringe_tickets_[fringe_index(pair.ring, z)]);
   }
   const bool ends_record = has_tail(pair.array, cells);
-  state.has_tail = state.has_tail || (!write && pair.array != Array::target && ends_record);
+  const bool is_checked = ends_record || pair.array == Array::history;
+  state.has_tail = state.has_tail || (!write && pair.array != Array::target && is_checked);
   Request whole = request(pair, z, cells);
   whole.write = write;
   if (!ends_record) {
@@ -146,13 +147,25 @@ Request Transfers::request(const ArrayRing &pair, long z, const Rectangle &cells
   if (pair.array == Array::fringes) {
     const auto fringe_bytes = static_cast<std::size_t>(files_.fringe_rows) * grid_.pitch_bytes;
     assert(cells.rows() <= files_.fringe_rows && cells.columns() == grid_.pitch_cells());
-    const std::size_t kept = fields_.rings() - fields_.statics().size();
+    const std::size_t kept = fields_.updated() + fields_.doubles().size();
     result.file = files_.fringe_file;
     result.offset = (static_cast<std::uint64_t>(z) * kept + pair.index) * fringe_bytes;
     return result;
   }
-  const PlaneFiles &files = files_of(files_, pair);
   const long plane = grid_.plane(z);
+  if (pair.array == Array::history) {
+    const std::size_t row_bytes = static_cast<std::size_t>(grid_.nx) * grid_.item_bytes;
+    assert(cells.columns() == grid_.pitch_cells());
+    result.file = files_.history[pair.index].file;
+    result.offset = static_cast<std::uint64_t>(plane * grid_.ny + cells.y0) * row_bytes;
+    if (row_bytes == grid_.pitch_bytes) return result;
+    result.length = row_bytes;
+    result.rows = static_cast<std::size_t>(cells.rows());
+    result.file_stride = row_bytes;
+    result.data_stride = grid_.pitch_bytes;
+    return result;
+  }
+  const PlaneFiles &files = files_of(files_, pair);
   result.file = files.first_file + static_cast<std::uint32_t>(plane / files.planes_per_file);
   result.offset = static_cast<std::uint64_t>(plane % files.planes_per_file) * grid_.record_bytes +
                   static_cast<std::uint64_t>(cells.y0) * grid_.pitch_bytes +
@@ -199,6 +212,31 @@ void PlaneSums::add(long z, const std::byte *origin, std::size_t pitch_bytes, co
   bytes_[index(z)].fetch_add(
       static_cast<std::size_t>(cells.rows()) * static_cast<std::size_t>(cells.columns()) * grid_.item_bytes,
       std::memory_order_relaxed);
+}
+
+void HistorySums::begin_pass(const std::vector<HistoryFile> &files) {
+  files_ = files;
+  sums_.clear();
+  for (std::size_t i = 0; i < files.size(); ++i) sums_.emplace_back(0);
+}
+
+void HistorySums::add(const Grid &grid, std::size_t index, long z, long y0, long y1, const std::byte *rows,
+                      std::size_t pitch_bytes) {
+  const std::size_t row_bytes = static_cast<std::size_t>(grid.nx) * grid.item_bytes;
+  const auto count = static_cast<std::size_t>(y1 - y0);
+  std::uint32_t sum = 0;
+  if (pitch_bytes == row_bytes)
+    sum = crc32c({rows, count * row_bytes});
+  else
+    for (std::size_t y = 0; y < count; ++y) sum = crc32c({rows + y * pitch_bytes, row_bytes}, sum);
+  const auto rows_left = static_cast<std::size_t>((grid.nz - 1 - grid.plane(z)) * grid.ny + grid.ny - y1);
+  sums_[index].fetch_xor(crc32c_join(sum, 0, crc32c_factor(rows_left * row_bytes)), std::memory_order_relaxed);
+}
+
+std::optional<HistoryFile> HistorySums::wrong() const {
+  for (std::size_t i = 0; i < files_.size(); ++i)
+    if (sums_[i] != files_[i].sum) return files_[i];
+  return std::nullopt;
 }
 
 Checks::Checks(const Grid &grid, const Window &window, const Fields &fields)

@@ -50,10 +50,18 @@ struct PlaneFiles {
   std::uint32_t seed = 0;
 };
 
-/// The arrays of one pass. The arrays have the order of Fields::state() and Fields::statics(). The file of fringes has
-/// `fringe_rows` rows for each ring and plane.
+/// A file with a state of another run: all rows of all planes, without padding and without checksums. `sum` is the
+/// CRC32C of all its bytes.
+struct HistoryFile {
+  std::uint32_t file = 0;
+  std::uint32_t sum = 0;
+};
+
+/// The arrays of one pass. The arrays have the order of Fields::state(), Fields::statics() and Fields::histories(). The
+/// file of fringes has `fringe_rows` rows for each ring and plane.
 struct PassFiles {
   std::vector<PlaneFiles> source, target, statics;
+  std::vector<HistoryFile> history;
   PlaneFiles other;
   std::uint32_t fringe_file = 0;
   long fringe_rows = 0;
@@ -86,7 +94,8 @@ class Transfers {
   }
 
   /// Waits until all reads into the slot of plane z are complete. Returns true if the checksum was read together with
-  /// the plane. For each record, only the first call returns true.
+  /// the plane, or if rows of a history were read. For each record and each read of a history, only the first call
+  /// returns true.
   bool wait_for_read(std::size_t ring, long z);
   void wait_for_write(std::size_t ring, long z);
 
@@ -104,6 +113,7 @@ class Transfers {
   /// Returns the error message for a damaged plane. If `whole` is true, only the seal of the plane is wrong. Otherwise
   /// the checksum of the plane is wrong.
   std::string damage(const ArrayRing &pair, long z, bool whole) const;
+  const std::string &path(const HistoryFile &one) const { return store_->path(one.file); }
 
   void swap_rings() { slots_[0].swap(slots_[1]); }
   void drain();
@@ -115,8 +125,9 @@ class Transfers {
   struct SlotState {
     long place = -1;  // the result of Window::place for the plane in the slot
     Ticket reading = no_ticket, writing = no_ticket;
-    bool has_tail = false;  // true if the part that is being read ends with the checksum of the source
-    Rectangle fringe{};     // rows of the part being read that belong to a fringe
+    // true if the part that is being read ends with the checksum of the source, or belongs to a history
+    bool has_tail = false;
+    Rectangle fringe{};  // rows of the part being read that belong to a fringe
   };
 
   SlotState &slot(std::size_t ring, long z);
@@ -162,6 +173,26 @@ class PlaneSums {
   std::vector<std::atomic<std::uint32_t>> sums_;
   std::vector<std::atomic<std::size_t>> bytes_;  // number of bytes of each plane that have been added
   std::vector<std::uint32_t> row_factors_;       // factors that shift a CRC by rows; index: the number of rows
+};
+
+/// Computes the checksums of the states that a pass reads. A state has one checksum for all its bytes. Rows are added
+/// when they have arrived.
+class HistorySums {
+ public:
+  /// Begins a pass that reads these files.
+  void begin_pass(const std::vector<HistoryFile> &files);
+
+  /// Adds the rows y0 <= y < y1 of plane z of state `index`. `rows` is the address of cell 0 of row y0. In memory, rows
+  /// are `pitch_bytes` apart. Every row must be added exactly once. Any thread may call this function.
+  void add(const Grid &grid, std::size_t index, long z, long y0, long y1, const std::byte *rows,
+           std::size_t pitch_bytes);
+
+  /// Returns the file of a state that differs from its checksum, if any. All rows must have been added.
+  std::optional<HistoryFile> wrong() const;
+
+ private:
+  std::vector<HistoryFile> files_;
+  std::deque<std::atomic<std::uint32_t>> sums_;
 };
 
 /// The checksums and seals of the arrays of a pass.

@@ -118,7 +118,9 @@ def assemble(name: str, forward: Stencil, fields: Fields, stages: Sequence[Stage
     numbers of `forward`. The stencil has the fixed rim of `forward`. Raises InputError if no kernel can compute it."""
     updated = list(dict.fromkeys(target for stage in stages for target in stage.targets))
     read = {load.field for stage in stages for load in stage.program.loads} - set(updated)
-    order = [*updated, *sorted(read, key=lambda number: fields.names[number])]
+    # values of the forward step are last, because runs read them from another run (plan/history.py)
+    names = fields.names
+    order = [*updated, *sorted(read, key=lambda number: (names[number] in fields.versions, names[number]))]
     used = {one.index for stage in stages for one in stage.program.operations if isinstance(one, Scalar)}
     count, kept = len(forward.parameters), sorted(used)
     made = Assembly(

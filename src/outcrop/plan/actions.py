@@ -19,6 +19,7 @@ A pass uses the following arrays on disk. The arrays `other` and `fringes` are d
     `statics`   The static fields, which no stage updates.
     `other`     Unfinished levels of the parity that `target` does not hold.
     `fringes`   Rows between two blocks in y. The array holds both copies of these rows.
+    `history`   States of another run (history.py). A pass only reads these arrays.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from typing import Literal, TypeAlias
 FAR = 1 << 40
 """A coordinate beyond every grid."""
 
-Array: TypeAlias = Literal["source", "target", "statics", "other", "fringes"]
+Array: TypeAlias = Literal["source", "target", "statics", "other", "fringes", "history"]
 
 
 def round_up(count: int, multiple: int) -> int:
@@ -104,7 +105,8 @@ class Block:
 @dataclass(frozen=True, slots=True)
 class Read:
     """Read the cells `area` of planes z0 <= z < z1 from an array into its rings. If the array is `other` or `fringes`,
-    an even `level` selects the rings of first copies, and an odd `level` selects the rings of second copies.
+    an even `level` selects the rings of first copies, and an odd `level` selects the rings of second copies. If the
+    array is `history`, `level` is the number of the field among the fields that are a history.
 
     If the array is `source` or `statics`, the read of the last cell of a plane also reads the plane's checksum.
     """

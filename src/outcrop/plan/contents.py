@@ -421,7 +421,7 @@ class Uses:
 
     def __init__(self, problem: Problem, levels: int) -> None:
         self._problem, self._levels = problem, levels
-        self.cycle = 2 * problem.stages
+        self.cycle = 2 * len(problem.updates)
         self._versions = versions(problem.fields, problem.updates, min(levels, 2 * self.cycle))
         self._known: dict[int, LevelUses] = {}
         doubles = [f for f, one in enumerate(problem.fields) if one.is_double]
@@ -457,7 +457,7 @@ class Uses:
 
     def _uses(self, level: int) -> LevelUses:
         problem = self._problem
-        stage = problem.updates[(level - 1) % problem.stages]
+        stage = problem.updates[(level - 1) % len(problem.updates)]
         before, after = self._versions[level - 1], self._versions[level]
         reads = []
         for one in stage.reads:

@@ -41,6 +41,8 @@ def transfer_bytes(problem: Problem, action: Read | Write) -> int:
     """Return the bytes that a Read or Write moves. A transfer that includes the last cell of a plane also includes the
     tail of the record."""
     area, has_records = action.area, action.array in ("source", "target", "statics")
+    if action.array == "history":
+        return (action.z1 - action.z0) * (area.y1 - area.y0) * problem.shape[2] * problem.item_bytes
     last = area.y1 == problem.shape[1] and area.x1 == problem.pitch_cells and has_records
     each = (action.z1 - action.z0) * (area.cells * problem.item_bytes + (problem.tail_bytes if last else 0))
     return each * arrays_moved(problem, action)
@@ -48,7 +50,8 @@ def transfer_bytes(problem: Problem, action: Read | Write) -> int:
 
 def arrays_moved(problem: Problem, action: Read | Write) -> int:
     if action.array == "fringes":
-        return problem.doubles if action.level % 2 else len(problem.fields) - problem.statics
+        updated = len(problem.fields) - problem.statics - problem.histories
+        return problem.doubles if action.level % 2 else updated
     return {"source": problem.state_arrays, "target": problem.state_arrays, "statics": problem.statics}.get(
         action.array, 1
     )
@@ -122,11 +125,15 @@ def timeline(
     """Yield the spans of one pass, sorted by the times at which they end. `seconds_aside` is the time of the cores for
     all work except updates. An equal share of this time is added to each update."""
     transfers, shift = _Transfers(machine.device), 0
+    histories = [one for one in problem.fields if one.is_history]
     each_aside = seconds_aside / max(1, sum(isinstance(action, Update) for action in one.actions))
     for action in one.actions:
         match action:
             case Read():
-                planes = _Planes(action.z0 + shift, action.z1 + shift, action.array == "statics")
+                # planes of a history are needed as late as static planes that are `later` planes higher
+                later = problem.statics_z - histories[action.level].ahead if action.array == "history" else 0
+                first, end = action.z0 + shift + later, action.z1 + shift + later
+                planes = _Planes(first, end, action.array in ("statics", "history"))
                 transfers.begin_read(planes, transfer_bytes(problem, action))
             case Block():
                 shift = action.shift
@@ -304,6 +311,8 @@ def aside_seconds(problem: Problem, one: Pass, machine: Machine) -> float:
 def _requests(problem: Problem, move: Read | Write) -> int:
     """Return the number of system calls that a Read or Write needs. One call may transfer several whole planes that are
     adjacent in a file (transfers.cpp)."""
+    if move.array == "history" and problem.shape[2] * problem.item_bytes != problem.pitch_bytes:
+        return (move.z1 - move.z0) * (move.area.y1 - move.area.y0)  # rows are padded in memory, but not in the file
     are_adjacent = move.area == problem.whole_plane and move.array != "fringes" and not problem.periodic[0]
     together = max(1, TOGETHER_BYTES // problem.record_bytes) if are_adjacent else 1
     return -(-(move.z1 - move.z0) // together) * arrays_moved(problem, move)

@@ -50,7 +50,9 @@ class GivenSizes:
 
     def levels(self, problem: Problem, tried: Iterable[int]) -> Iterable[int]:
         """Return the number of levels of a pass if the user has given it, but at most the levels of the run. Otherwise,
-        return all numbers in `tried`."""
+        return all numbers in `tried`. If the passes read a history, the problem determines this number."""
+        if problem.histories:
+            return (min(len(problem.updates), problem.levels),)
         return tried if self.bt is None else (max(1, min(self.bt, problem.steps)) * problem.stages,)
 
     def __bool__(self) -> bool:

@@ -45,25 +45,31 @@ class Ring:
 class Window:
     """The sizes of all rings. There are three kinds of rings: for first copies, for second copies, and for static
     fields. `ring_planes` has the number of slots of a ring of each kind, and `copies` has the number of rings of each
-    kind. Both leave out the `resident` rings of static fields."""
+    kind. Both leave out the `resident` rings of static fields, and the rings of states of a history. These states have
+    `history_planes` slots."""
 
     ring_planes: tuple[int, int, int]
     slot_bytes: int
     copies: tuple[int, int, int] = (1, 1, 0)
     resident: tuple[Ring, ...] = ()
+    history_planes: tuple[int, ...] = ()
 
     @property
     def bytes(self) -> int:
         """The total number of bytes, exactly as the core allocates them."""
         slots = sum(planes * copies for planes, copies in zip(self.ring_planes, self.copies, strict=True))
+        slots += sum(self.history_planes)
         others = sum(ring.planes * ring.slot_bytes for ring in self.resident)
-        return slots * self.slot_bytes + others + gaps_bytes(sum(self.copies) + len(self.resident))
+        rings = sum(self.copies) + len(self.resident) + len(self.history_planes)
+        return slots * self.slot_bytes + others + gaps_bytes(rings)
 
     def rings(self, problem: Problem) -> Iterator[Ring]:
         """Yield the rings of the first copies of all fields, then the rings of the second copies."""
-        resident = list(self.resident)
+        resident, history_planes = list(self.resident), iter(self.history_planes)
         for one in problem.fields:
-            if one.is_static and resident:
+            if one.is_history:
+                yield Ring(next(history_planes), self.slot_bytes)
+            elif one.is_static and resident:
                 yield resident.pop()
             else:
                 yield Ring(self.ring_planes[2 if one.is_static else 0], self.slot_bytes)
@@ -73,21 +79,31 @@ class Window:
     def holds(self, other: Window) -> bool:
         """Return True if a pass that needs the window `other` can use this window."""
         return self.slot_bytes >= other.slot_bytes and all(
-            have >= need for have, need in zip(self.ring_planes, other.ring_planes, strict=True)
+            have >= need
+            for have, need in zip(
+                self.ring_planes + self.history_planes, other.ring_planes + other.history_planes, strict=True
+            )
         )
 
 
-def make_window(problem: Problem, ring_planes: tuple[int, int, int], slot: int, keeps_statics: bool = False) -> Window:
-    """Return the window with rings of `ring_planes` slots. If `keeps_statics` is true, the rings of static fields are
-    resident."""
+def make_window(
+    problem: Problem,
+    ring_planes: tuple[int, int, int],
+    slot: int,
+    keeps_statics: bool = False,
+    history_planes: tuple[int, ...] = (),
+) -> Window:
+    """Return the window with rings of `ring_planes` slots, and rings of `history_planes` slots for the states of a
+    history. If `keeps_statics` is true, the rings of static fields are resident."""
     kept = (Ring(problem.planes, problem.record_bytes, True),) * (problem.statics if keeps_statics else 0)
-    copies = len(problem.fields) - problem.statics, problem.doubles, problem.statics - len(kept)
-    return Window(ring_planes, slot, copies, kept)
+    updated = len(problem.fields) - problem.statics - problem.histories
+    return Window(ring_planes, slot, (updated, problem.doubles, problem.statics - len(kept)), kept, history_planes)
 
 
 def whole_window(problem: Problem) -> Window:
     """Return the largest useful window, which holds all planes of all copies of all fields."""
-    return make_window(problem, (problem.planes,) * 3, problem.record_bytes, keeps_statics=True)
+    history = (problem.planes,) * problem.histories
+    return make_window(problem, (problem.planes,) * 3, problem.record_bytes, True, history)
 
 
 def slot_bytes(problem: Problem, frame: Rectangle) -> int:

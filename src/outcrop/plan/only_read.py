@@ -63,7 +63,7 @@ def explained(plan: Plan, considered: Sequence[Candidate], machine: Machine, may
     `may_stay` is true if the scheme of a candidate can keep static fields in memory.
     """
     problem, place = plan.problem, place_of(plan.sizes)
-    statics = [(number, one) for number, one in enumerate(problem.fields) if one.is_static]
+    statics = [(number, one) for number, one in enumerate(problem.fields) if one.is_static and not one.is_history]
     rings = list(plan.window.rings(problem))
     # count each object once, because most passes of a plan are the same object
     once = {id(one): one for one in plan.passes}

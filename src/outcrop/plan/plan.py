@@ -117,7 +117,8 @@ class Plan:
     def scratch_bytes(self) -> int:
         """The bytes of the arrays `fringes` and `other`, which are used only within passes."""
         problem, uses_other = self.problem, any(one.uses_other for one in self.passes)
-        fringes = (problem.rings - problem.statics) * self.fringe_rows * problem.pitch_bytes * problem.planes
+        rings = problem.rings - problem.statics - problem.histories
+        fringes = rings * self.fringe_rows * problem.pitch_bytes * problem.planes
         return fringes + (problem.grid_bytes if uses_other else 0)
 
     @property

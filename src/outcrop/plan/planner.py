@@ -9,13 +9,14 @@ from functools import cached_property
 
 from outcrop.errors import BudgetError, InputError
 from outcrop.plan.given_sizes import FREE, GivenSizes, with_sizes
+from outcrop.plan.history import STEPS, listed
 from outcrop.plan.machine import Machine, UpdateRate
 from outcrop.plan.memory import acquisition_memory, min_acquisition_memory, whole_window
 from outcrop.plan.plan import Candidate, Plan
 from outcrop.plan.problem import Problem
 from outcrop.plan.schemes import ALIASES, SCHEMES
 from outcrop.plan.schemes.scheme import Scheme
-from outcrop.plan.tuner import TunedPlan, tune
+from outcrop.plan.tuner import TunedPlan, estimate, tune
 from outcrop.plan.validate import IllegalPlan, validate
 from outcrop.units import format_bytes
 
@@ -96,6 +97,28 @@ def choose(
     choice = tune(problem, schemes, machine, window_bytes, update_rate, acquisition)
     assert choice is not None, "the smallest budget has a plan"
     return choice
+
+
+def best_steps(
+    problem: Problem,
+    machine: Machine,
+    budget_bytes: int,
+    scheme: str,
+    given: GivenSizes,
+    cells_per_second: float,
+) -> int:
+    """Return the number of steps of a pass for a problem that reads a history. The problem depends on this number,
+    because each step of a pass reads other states. The costs are compared by formulas."""
+
+    def seconds(steps: int) -> float:
+        one = listed(problem, steps)
+        if budget_bytes < smallest_budget_bytes(one, scheme, given):
+            return float("inf")
+        window_bytes = budget_bytes - min_acquisition_memory(problem.acquisition, steps).bytes(steps)
+        return estimate(one, schemes_for(one, scheme, given), machine, window_bytes, cells_per_second)
+
+    tried = (min(given.bt, problem.steps),) if given.bt else [steps for steps in STEPS if steps <= problem.steps]
+    return min(tried, key=seconds)
 
 
 def schemes_for(problem: Problem, scheme: str, given: GivenSizes = FREE) -> list[Scheme]:

@@ -26,6 +26,10 @@ class FieldPlan:
     `is_static`: no stage updates the field. `is_double`: the field has two copies in memory, which are written
     alternately. `has_previous`: the previous value of the field is part of the state. `flips`: with each step, the
     newest value moves from one of the two copies to the other. `name`: the user's name for the field.
+
+    `history`: if not "", the field is read only, and its values are those of the field `history` in a state of another
+    run (history.py). `state`: the number of steps from the newest state that a pass reads to this state. An update of
+    the slab zeta0 <= zeta < zeta1 needs planes from zeta0 - `behind` to zeta1 + `ahead` of this state.
     """
 
     is_static: bool = False
@@ -33,6 +37,14 @@ class FieldPlan:
     has_previous: bool = False
     flips: bool = True
     name: str = ""
+    history: str = ""
+    state: int = 0
+    ahead: int = 0
+    behind: int = 0
+
+    @property
+    def is_history(self) -> bool:
+        return bool(self.history)
 
 
 @dataclass(frozen=True)
@@ -82,7 +94,8 @@ class Problem:
     its checksum and padding. `sides` are the boundaries below and above the grid along z, y and x: "fixed", "mirror" or
     "periodic". The user's grid has `ndim` axes. If the user's grid has two axes, y has one cell in `shape`. If it has
     one axis, z and y have one cell in `shape`. `acquisition` is the memory that sources, receivers and snapshots need
-    beside the window.
+    beside the window. `updates` has the stages of `listed_steps` steps. It usually has one step, which all steps
+    repeat. If fields are a history, `updates` has all steps of the longest pass, because each step reads other states.
     """
 
     stencil: str
@@ -99,11 +112,12 @@ class Problem:
     updates: tuple[StagePlan, ...] = PLAIN_UPDATES
     ndim: int = 3
     acquisition: AcquisitionDemand = NO_DEMAND
+    listed_steps: int = 1
 
     @property
     def stages(self) -> int:
         """The number of levels in a step."""
-        return len(self.updates)
+        return len(self.updates) // self.listed_steps
 
     @property
     def levels(self) -> int:
@@ -182,15 +196,26 @@ class Problem:
 
     @property
     def statics(self) -> int:
-        """The number of fields that no stage updates. Each of them is an array on disk."""
-        return sum(one.is_static for one in self.fields)
+        """The number of fields that no stage updates. Each of them is an array on disk. A history is not counted."""
+        return sum(one.is_static and not one.is_history for one in self.fields)
+
+    @property
+    def histories(self) -> int:
+        """The number of fields that are states of another run. A pass reads each of them from a separate file."""
+        return sum(one.is_history for one in self.fields)
+
+    @property
+    def history_bytes(self) -> int:
+        """The size of a state of one field in a history, which has no padding."""
+        return self.cells * self.item_bytes
 
     @property
     def statics_z(self) -> int:
         """The maximum distance, in planes, at which an update reads static fields. The distance is 0 if updates read
         static fields only at the updated cell."""
         operands = (operand for update in self.updates for operand in update.reads)
-        is_beside = any(one.beside and self.fields[one.field].is_static for one in operands)
+        statics = [one.is_static and not one.is_history for one in self.fields]
+        is_beside = any(one.beside and statics[one.field] for one in operands)
         return self.skew_z if is_beside else 0
 
     @property

@@ -244,7 +244,8 @@ def tilings(problem: Problem, scheme: Scheme, sizes: Sizes, machine: Machine) ->
     share = max(machine.cache_bytes, machine.last_cache_bytes // (2 * machine.threads))
     useful = _useful_diamonds(problem, sizes.levels, machine.threads)
     rows = problem.shape[1]
-    row_bytes = 2 * problem.rings * problem.skew_z * problem.pitch_bytes
+    rings = problem.rings - problem.histories + problem.histories // problem.listed_steps
+    row_bytes = 2 * rings * problem.skew_z * problem.pitch_bytes
     fitting = [one for one in useful if row_bytes * one * min(problem.skew_y * max(1, one), rows) <= share]
     larger = useful[len(fitting) :][: max(0, TILINGS - len(fitting))]
     for diamond in (*reversed(fitting[-TILINGS:]), *larger):

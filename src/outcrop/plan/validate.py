@@ -76,6 +76,8 @@ def validate(plan: Plan, budget_bytes: int | None = None) -> None:
         raise IllegalPlan(f"passes advance {sum(p.levels for p in plan.passes)} levels, not {problem.levels}")
     if any(one.levels % problem.stages for one in plan.passes):
         raise IllegalPlan(f"a pass ends in the middle of a step of {problem.stages} stages")
+    if problem.histories and any(one.levels > len(problem.updates) for one in plan.passes):
+        raise IllegalPlan(f"a pass has more levels than the {len(problem.updates)} for which states are known")
     if budget_bytes is not None and plan.memory_bytes > budget_bytes:
         raise IllegalPlan(f"window of {plan.memory_bytes} bytes exceeds the budget of {budget_bytes} bytes")
     if plan.predicted.memory_bytes != plan.memory_bytes:
@@ -268,7 +270,8 @@ class Proof:
         self.state = [
             (f, age) for f, one in enumerate(fields) if not one.is_static for age in range(1 + one.has_previous)
         ]
-        self.statics = [f for f, one in enumerate(fields) if one.is_static]
+        self.statics = [f for f, one in enumerate(fields) if one.is_static and not one.is_history]
+        self.histories = [f for f, one in enumerate(fields) if one.is_history]
         self._shapes: dict[PlaneSpan, Shape] = {}
         self._frames: dict[Block, Frame] = {}
         self.block = self.former_block = Block(problem.whole_plane)
@@ -389,6 +392,8 @@ class Proof:
         elif action.array == "statics":
             for field in self.statics:
                 yield field, self._static
+        elif action.array == "history":
+            yield self.histories[action.level], self._static
         elif action.array == "fringes":
             for ring in self.uses.copies(action.level):
                 yield ring, self.fringes[ring]

@@ -9,16 +9,17 @@ state, and the residuals of step N. Each adjoint step goes back by one step of t
 residuals of the forward step that it has reached. Before each adjoint step, the adjoint is read at the cells of each
 source. This value is the gradient with respect to the value of the source in the forward step.
 
-An adjoint run has its own directory and can be resumed like any other run. It is only possible if the stencil is linear
-in the fields that it updates. The adjoint of such a stencil needs no values of the forward run.
+An adjoint run has its own directory and can be resumed like any other run. Some adjoints need values of the forward run
+at each step: the adjoint of a stencil that is not linear, and gradients with respect to static fields, parameters and
+signals. These values are read from the history of the forward run (plan/history.py).
 """
 
 from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,18 +29,18 @@ from numpy.typing import NDArray
 from outcrop.axes import PLACES, Shape
 from outcrop.errors import InputError, shown
 from outcrop.language.adjoint import Adjoint, adjoint_of
-from outcrop.language.boundary import Boundary, as_boundary
 from outcrop.language.gather import edge_values
 from outcrop.language.program import Load, Program, evaluate
-from outcrop.language.sparse import Cells, Injection, Sampling, Weights
+from outcrop.language.sparse import Injection, Sampling
 from outcrop.language.stencil import PREVIOUS, Stencil
 from outcrop.paths import as_place, is_there
 from outcrop.run.acquisition.definitions import AcquisitionDefinitions, read_definitions
 from outcrop.run.definition import Definition
 from outcrop.run.device.use import is_block_device
-from outcrop.run.disk.manifest import Description, Settings
-from outcrop.run.disk.state import State
+from outcrop.run.disk.entries import NormsEntry
+from outcrop.run.disk.manifest import Settings
 from outcrop.run.disk.values import FieldView, PlaneSource, PlanesView
+from outcrop.run.forward import GROUP_BYTES, Forward, refuse_scales, states_of
 from outcrop.run.inputs.initial import cache_within, checked_planes, make_source
 from outcrop.run.options import RunOptions
 from outcrop.run.report import Report
@@ -49,9 +50,6 @@ from outcrop.tiers import discover
 
 if TYPE_CHECKING:
     from outcrop.run.simulation import Simulation
-
-GROUP_BYTES = 4 << 20
-"""The number of bytes of each field that are read at once."""
 
 SOURCES = "source"
 """The word in `wrt` that means the values of all sources."""
@@ -84,7 +82,8 @@ class AdjointRun:
     def gradients(self) -> dict[str, Any]:
         """A mapping from each name in `wrt` to a gradient. For a field, this is the gradient with respect to the
         initial values of the field. It is indexed like an array. For "source", this is a list. The list has an array of
-        shape (steps, points) for each source.
+        shape (steps, points) for each source. For a static field, the gradient is indexed like an array. For a
+        parameter, it is a number. For a signal, it is an array with a value for each step.
 
         Raises InputError before the run is complete.
         """
@@ -96,6 +95,8 @@ class AdjointRun:
             if name == SOURCES:
                 numbers = range(len(self._forward.definitions.injections))
                 found[name] = [np.ascontiguousarray(simulation.traces[_trace(one)][::-1]) for one in numbers]
+            elif name in self._forward.inputs():
+                found[name] = self._by_input(name)
             elif name not in self._adjoint.values:
                 found[name] = simulation[self._adjoint.adjoints[name]]
             else:
@@ -104,6 +105,21 @@ class AdjointRun:
                 held = self._adjoint.adjoints[name.removesuffix(PREVIOUS)]
                 found[name] = _Computed(simulation, made, self._adjoint.values[name], scalars, held)
         return found
+
+
+    def _by_input(self, name: str) -> Any:
+        """Return the gradient with respect to a static field, a parameter or a signal."""
+        forward, simulation = self._forward, self.simulation
+        field = self._adjoint.gradients.get(name)
+        is_static = name in forward.static()
+        if field is None:  # no update depends on this input
+            count = math.prod(forward.manifest.own_shape) if is_static else forward.steps
+            zeros = np.zeros(count if is_static or name in forward.stencil.signals else 1)
+            return zeros.reshape(forward.manifest.own_shape) if is_static else zeros if len(zeros) > 1 else 0.0
+        if is_static:
+            return simulation[field]
+        sums = simulation.norms[field]["sum"]
+        return sums[::-1].copy() if name in forward.stencil.signals else float(sums[-1])
 
 
 class _Computed(PlanesView):
@@ -138,96 +154,6 @@ class _Computed(PlanesView):
             )  # a factor in the rim may be NaN
 
 
-@dataclass(frozen=True)
-class Forward:
-    """The parts of a forward run on disk that its adjoint needs."""
-
-    stencil: Stencil
-    state: State
-    definitions: AcquisitionDefinitions
-
-    @classmethod
-    def of(cls, simulation: Simulation) -> Forward:
-        """Return the forward run of a simulation. Raises InputError when the simulation has no committed step."""
-        state = simulation.reader()
-        if state is None or not state.manifest.step:
-            raise InputError(f"{simulation.directory} has no step yet, so it has no adjoint; call sim.run(steps) first")
-        return cls(simulation.stencil, state, read_definitions(state.records, state.manifest))
-
-    @property
-    def manifest(self) -> Description:
-        return self.state.manifest
-
-    @property
-    def steps(self) -> int:
-        return self.state.manifest.step
-
-    @property
-    def boundary(self) -> Boundary:
-        return as_boundary(self.manifest.boundary)
-
-    def updated(self) -> list[str]:
-        pairs = zip(self.stencil.fields, self.stencil.storage, strict=True)
-        return [field.name for field, storage in pairs if not storage.is_static]
-
-    def inside(self, cells: Cells) -> NDArray[np.bool_]:
-        """Return an array with a bool for each cell. True means that steps update the cell."""
-        low, high = np.array(self.boundary.rims(self.stencil.radii)).T
-        found: NDArray[np.bool_] = ((cells >= low) & (cells < np.array(self.manifest.layout.shape) - high)).all(axis=-1)
-        return found
-
-    def can_scale(self, adjoint: Adjoint) -> bool:
-        """Return whether the factors of all scaled adjoints can be divided out again. Each factor must be a normal
-        number in all cells that steps update, and so must its inverse. This function reads all static fields once."""
-        shape, dtype = self.manifest.layout.shape, np.dtype(self.manifest.dtype)
-        rims = self.boundary.rims(self.stencil.radii)
-        (z_low, z_high), *inner = ((low, n - high) for (low, high), n in zip(rims, shape, strict=True))
-        part = (slice(None), *(slice(low, high) for low, high in inner))
-        group = max(1, GROUP_BYTES // (shape[1] * shape[2] * 8))
-        limits = np.finfo(dtype)
-        for name in adjoint.scales:
-            for z0 in range(z_low, z_high, group):
-                z1 = min(z0 + group, z_high)
-                factor = self.factor(adjoint, name, lambda static: self.planes(static)(z0, z1)[part], dtype.type)  # noqa: B023
-                size = np.abs(factor)
-                if not ((size >= limits.tiny) & (size <= 1 / limits.tiny)).all():
-                    return False
-        return True
-
-    def factor(
-        self, adjoint: Adjoint, name: str, read: Callable[[str], Any], dtype: type[np.floating[Any]] = np.float64
-    ) -> Any:
-        """Return the factor of the scaled adjoint of a field, in float64. `read` returns values of a static field."""
-        program, made = adjoint.scales[name], adjoint.stencil
-        scalars = [self.manifest.parameters[one.name] for one in made.parameters]
-        return evaluate(program, lambda load: read(made.fields[load.field].name), scalars, dtype)[0]
-
-    def factor_at(self, adjoint: Adjoint, name: str, cells: Cells) -> Weights:
-        """Return the factor of the adjoint of a field at cells of the arrays: 1 if the adjoint is not scaled."""
-        if name not in adjoint.scales:
-            return np.ones(cells.shape[:-1])
-        found: Weights = self.factor(adjoint, name, lambda static: self.read(static, cells))
-        return found
-
-    def planes(self, name: str) -> PlaneSource:
-        """Return a function that reads committed planes of an array."""
-
-        def read(z0: int, z1: int) -> np.ndarray[Any, Any]:
-            with self.state.planes_of(name) as planes:
-                return planes.read(z0, z1).copy()
-
-        return read
-
-    def read(self, name: str, cells: Cells) -> Weights:
-        """Return the values of a static field at `cells`, which have the shape (..., 3)."""
-        found = np.empty(cells.shape[:-1])
-        with self.state.planes_of(name) as planes:
-            for z in np.unique(cells[..., 0]):
-                plane, here = planes.read(int(z), int(z) + 1)[0], cells[..., 0] == z
-                found[here] = plane[cells[here][:, 1], cells[here][:, 2]]
-        return found
-
-
 def adjoint_run(
     simulation: Simulation,
     residuals: Mapping[str, Any],
@@ -247,20 +173,18 @@ def adjoint_run(
 
     forward = forward or Forward.of(simulation)
     names = _require_wrt(forward, wrt)
-    sources = dict.fromkeys(one.field for one in forward.definitions.injections if SOURCES in names)
-    adjoint = adjoint_of(forward.stencil, (), forward.boundary, tuple(sources))
-    if adjoint.history:
-        needed = ", ".join(dict.fromkeys(one.field for one in adjoint.history.values()))
-        raise InputError(
-            f"{forward.stencil.name} is not linear: its adjoint needs {needed} of each step, which adjoint runs cannot "
-            "read yet; use the states of an oc.History with an adjoint solver of your own"
-        )
+    sources = tuple(dict.fromkeys(one.field for one in forward.definitions.injections if SOURCES in names))
+    inputs = tuple(name for name in names if name in forward.inputs())
+    adjoint = adjoint_of(forward.stencil, inputs, forward.boundary, sources)
+    states = states_of(forward, adjoint, inputs)
+    refuse_scales(forward, inputs)
     seeds, samples = _split_residuals(forward, residuals)
     if not forward.can_scale(adjoint):
-        adjoint = adjoint_of(forward.stencil, (), forward.boundary, tuple(sources), is_scaled=False)
+        adjoint = adjoint_of(forward.stencil, inputs, forward.boundary, sources, is_scaled=False)
+        states = states_of(forward, adjoint, inputs)
     place = Path(_default_place(simulation) if directory is None else as_place(directory, "directory"))
     _require_apart(forward, place)
-    definition = _definition(forward, adjoint, samples, SOURCES in names)
+    definition = replace(_definition(forward, adjoint, samples, SOURCES in names), states=states)
     is_new = not is_there(str(place))
     if not is_new and as_flag(resume, "resume"):
         return AdjointRun(_same_run(open_run(place, memory, threads), definition, place), adjoint, names, forward)
@@ -271,7 +195,10 @@ def adjoint_run(
     options = RunOptions(
         adjoint.stencil, None, directory=str(place), steps=forward.steps, unstable=True, force=as_flag(force, "force")
     )
-    setup = set_up_definition(definition, options, settings_beside(forward, memory, threads), {})
+    settings = settings_beside(forward, memory, threads)
+    if states and settings.io == "mmap":  # mapped files cannot be replaced by the states of the next pass
+        settings = replace(settings, io="auto")
+    setup = set_up_definition(definition, options, settings, {})
     setup = replace(setup, description=replace(setup.description, max_step=forward.steps))
     run = Simulation(setup)
     planes: dict[str, PlaneSource] = {}
@@ -308,6 +235,7 @@ def _same_run(run: Simulation, definition: Definition, place: Path) -> Simulatio
         run.stencil == definition.stencil
         and (manifest.shape, manifest.dtype, manifest.parameters, manifest.boundary)
         == (definition.shape, definition.dtype, definition.parameters, str(definition.boundary))
+        and manifest.states == definition.states
         and list(found.files) == list(definition.acquisition.files)
         and all(np.array_equal(a, b) for one, other in pairs for a, b in zip(one, other, strict=True))
     )
@@ -334,7 +262,7 @@ def _require_wrt(forward: Forward, wrt: object) -> tuple[str, ...]:
     given = (wrt,) if isinstance(wrt, str) else tuple(wrt) if isinstance(wrt, Sequence) else ()
     pairs = zip(forward.stencil.fields, forward.stencil.storage, strict=True)
     previous = [field.name + PREVIOUS for field, storage in pairs if storage.history == 2]
-    known = [*forward.updated(), *previous, *([SOURCES] if forward.definitions.injections else [])]
+    known = [*forward.updated(), *previous, *([SOURCES] if forward.definitions.injections else []), *forward.inputs()]
     if not given:
         raise InputError(f"wrt {shown(wrt)} must be names; there are: {', '.join(known)}")
     for name in given:
@@ -422,6 +350,11 @@ def _definition(
         is_before = field == adjoint.adjoints[source.field]
         weights = known.weights / forward.factor_at(adjoint, source.field, known.cells)
         samplings.append(Sampling(_trace(number), field, known.cells, weights, is_before))
+    scalars = {one: field for one, field in adjoint.gradients.items() if one not in forward.static()}
+    # The sum over the grid of a signal's gradient belongs to one step. That of a parameter's gradient is complete after
+    # the last step.
+    every = 1 if scalars.keys() & set(forward.stencil.signals) else steps
+    norms = NormsEntry(every, tuple(scalars.values())) if scalars else None
     signals = {name: values[:steps][::-1] for name, values in decode_signals(manifest.signals).items()}
     return Definition(
         made,
@@ -432,7 +365,7 @@ def _definition(
         {one.name: manifest.parameters[one.name] for one in made.parameters},
         encode_signals(made, {name: signals[name] for name in made.signals}),
         manifest.coordinates,
-        AcquisitionDefinitions(tuple(injections), tuple(samplings)),
+        AcquisitionDefinitions(tuple(injections), tuple(samplings), norms=norms),
     )
 
 

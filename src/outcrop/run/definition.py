@@ -19,8 +19,10 @@ from outcrop.language.library import find_stencil, is_built_in
 from outcrop.language.program import Stage
 from outcrop.language.stencil import Stencil
 from outcrop.paths import as_path
+from outcrop.plan.history import listed
 from outcrop.plan.problem import FieldPlan, Operand, Problem, StagePlan
 from outcrop.run.acquisition.definitions import AcquisitionDefinitions, Grid, define
+from outcrop.run.disk.entries import StatesEntry
 from outcrop.run.disk.layout import PlaneLayout
 from outcrop.run.disk.manifest import Description
 from outcrop.run.disk.values import PlaneSource
@@ -64,6 +66,7 @@ class Definition:
     coordinates: Coordinates | None
     acquisition: AcquisitionDefinitions
     lowered: Lowered | None = None
+    states: StatesEntry | None = None
 
     @property
     def own_shape(self) -> Shape:
@@ -148,18 +151,30 @@ def as_parameters(stencil: Stencil, params: Mapping[str, float] | None, dt: floa
     return dict(zip(names, stencil.scalars(values), strict=True))
 
 
-def as_problem(stencil: Stencil, layout: PlaneLayout, steps: int, boundary: Boundary, in_place: bool) -> Problem:
+def as_problem(
+    stencil: Stencil,
+    layout: PlaneLayout,
+    steps: int,
+    boundary: Boundary,
+    in_place: bool,
+    states: StatesEntry | None = None,
+) -> Problem:
     """Return the `Problem`, which has all numbers about the computation that the planner needs."""
+    read = {one.name: (one.field, one.state) for one in states.fields} if states else {}
     fields = tuple(
-        FieldPlan(storage.is_static, storage.is_double, storage.history == 2, bool(copy), field.name)
+        FieldPlan(
+            storage.is_static, storage.is_double, storage.history == 2, bool(copy), field.name,
+            *read.get(field.name, ("", 0)),
+        )
         for field, storage, copy in zip(stencil.fields, stencil.storage, stencil.newest_copies(1), strict=True)
-    )
-    return Problem(
+    )  # fmt: skip
+    problem = Problem(
         stencil=stencil.name, radii=stencil.radii, shape=layout.shape, dtype=layout.dtype, steps=steps,
         pitch_bytes=layout.pitch_bytes, plane_bytes=layout.plane_bytes, record_bytes=layout.record_bytes,
         sides=boundary.sides, in_place=in_place, fields=fields,
         updates=tuple(_stage_plan(stage) for stage in stencil.stages), ndim=stencil.ndim,
     )
+    return listed(problem, 1) if read else problem
 
 
 def _stage_plan(stage: Stage) -> StagePlan:

@@ -10,7 +10,7 @@ run_pass() ──► one generation to the next                                 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -18,22 +18,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outcrop import _core
+from outcrop.errors import InputError
 from outcrop.language.boundary import Boundary
 from outcrop.language.compile import Kernel, compile_kernel
 from outcrop.language.program import Apply
 from outcrop.language.stencil import Stencil
 from outcrop.plan.given_sizes import FREE, GivenSizes
+from outcrop.plan.history import fields_read, listed, listed_calls
 from outcrop.plan.machine import Machine
 from outcrop.plan.plan import Plan
-from outcrop.plan.planner import Planned, choose, find_scheme, smallest_budget_bytes
+from outcrop.plan.planner import Planned, best_steps, choose, find_scheme, smallest_budget_bytes
 from outcrop.plan.problem import Problem
+from outcrop.run.acquisition.history import StateFiles
 from outcrop.run.acquisition.pass_acquisition import NO_ACQUISITION, Acquisition, AcquisitionResults, PassAcquisition
 from outcrop.run.disk.layout import PlaneLayout
 from outcrop.run.disk.planes import ShardFile
 from outcrop.run.disk.storage import ScratchMaker, no_scratch
 from outcrop.tiers import discover, measure
 from outcrop.tiers.discover import ThreadLayout, lay_out
-from outcrop.tiers.update_rate import UpdateRateMeter
+from outcrop.tiers.update_rate import EXPECTED_CELLS_PER_SECOND, UpdateRateMeter
 
 ArrayFiles: TypeAlias = Sequence["Path | ShardFile"]
 """The shards of an array, in the order of their planes."""
@@ -207,6 +210,12 @@ def prepare(
         checksum_bytes_per_second=_core.measure_checksum_rate(threads, 1 << 20, min(budget_bytes, 64 << 20)),
         device=measure.device(directories, io, may_write and worth, problem),
     )
+    if problem.histories:
+        if io == "mmap":
+            raise InputError("io mmap cannot read the states of another run; choose another io")
+        steps = best_steps(problem, machine, budget_bytes, scheme, given, EXPECTED_CELLS_PER_SECOND / work)
+        kernel = replace(kernel, calls=listed_calls(problem, kernel.calls, steps))
+        problem = listed(problem, steps)
     rate = UpdateRateMeter(problem, kernel.calls, scalars.of_steps(0, 0), threads, budget_bytes, worth, bind, work)
     choice = choose(problem, machine, budget_bytes, scheme, rate, given)
     assumed = {}
@@ -228,8 +237,8 @@ class Engine:
     `arrays_a` has the files of the first copy of the state, and `arrays_b` has the files of the second copy. For a run
     in place, `arrays_b` is empty. `statics` has the files of fields that are only read. With `checksum`, planes are
     written with checksums and seals. The checksums and seals are verified when planes are read. With `lock`, the window
-    cannot be swapped out. Raises IllegalPlan, before any file is opened, if the plan cannot be proved legal. Raises
-    InputError if the window cannot be locked.
+    cannot be swapped out. `states` has the files of the states that passes read, if any. Raises IllegalPlan, before any
+    file is opened, if the plan cannot be proved legal. Raises InputError if the window cannot be locked.
     """
 
     def __init__(
@@ -243,6 +252,7 @@ class Engine:
         checksum: bool = True,
         scratch: ScratchMaker = no_scratch,
         lock: bool = False,
+        states: StateFiles | None = None,
     ) -> None:
         prepared.require_legal()
         plan = prepared.plan
@@ -253,7 +263,11 @@ class Engine:
         first = list(range(0, len(files), layout.shards))
         state, both = len(arrays_a), len(arrays_a) + len(arrays_b)
         self._copies = (first[:state], first[state:both] or first[:state])
-        self._statics, self._scratch_file = first[both:], len(files)
+        self._statics, self._states = first[both:], states
+        if states is not None:  # each pass replaces these files by the states that it reads
+            self._first_state = len(files)
+            files += [states.any_file] * plan.problem.histories
+        self._scratch_file = len(files)
         with scratch(plan.scratch_bytes) as more:
             self._store = _core.Store([*files, *more], backend=io, direct=True, writable=True, scratch=len(more))
         self._executor = _core.make_executor(
@@ -301,11 +315,28 @@ class Engine:
         """
         steps = self._plan.passes[index].levels // self._plan.problem.stages
         wanted = PassAcquisition.of(acquisition, self._plan, first_step, steps)
+        history = self._open_states(first_step, self._plan.passes[index].levels)
         sums, snapshot_sums = self._executor.run(
             self._passes[index], self._copies[source], self._copies[1 - source], self._statics, self._scratch_file,
             self._planes_per_file, self._plan.fringe_rows, self._scalars.of_steps(first_step, steps), wanted, seeds,
+            history,
         )
         return wanted.results(sums, snapshot_sums)
+
+    def _open_states(self, first_step: int, levels: int) -> list[tuple[int, int]]:
+        """Open the states that a pass reads. Return the number of its file and its checksum for each state. A state
+        that the pass does not read has the checksum of no bytes."""
+        if self._states is None:
+            return []
+        found, read = [], fields_read(self._plan.problem, levels)
+        histories = [(number, one) for number, one in enumerate(self._plan.problem.fields) if one.is_history]
+        for file, (number, one) in enumerate(histories, self._first_state):
+            checksum = 0
+            if number in read:
+                name, checksum = self._states.of(one.history, one.state + first_step)
+                self._store.replace(file, name)
+            found.append((file, checksum))
+        return found
 
     def sample(self) -> Sample:
         """Return the current counters. Any thread may call this method."""

@@ -22,9 +22,10 @@ from numpy.typing import NDArray
 
 from outcrop.errors import InputError, shown
 from outcrop.run.acquisition.definitions import AcquisitionDefinitions
-from outcrop.run.adjoint import SOURCES, Forward, adjoint_run, settings_beside
+from outcrop.run.adjoint import SOURCES, adjoint_run, settings_beside
 from outcrop.run.definition import Definition
 from outcrop.run.disk.manifest import Description
+from outcrop.run.forward import Forward
 from outcrop.run.options import RunOptions
 from outcrop.run.setup import set_up_definition
 from outcrop.run.simulation import Simulation

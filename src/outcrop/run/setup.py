@@ -31,7 +31,7 @@ from outcrop.plan.problem import Problem
 from outcrop.run.acquisition.definitions import NOTHING_DEFINED, AcquisitionDefinitions
 from outcrop.run.acquisition.pass_acquisition import demand_of
 from outcrop.run.definition import Definition, are_equations, as_problem, as_stencil, definition_of
-from outcrop.run.disk.entries import arrays_of
+from outcrop.run.disk.entries import StatesEntry, arrays_of
 from outcrop.run.disk.layout import make_layout, stripe_planes
 from outcrop.run.disk.manifest import Description, Manifest, Settings, require_readable
 from outcrop.run.disk.state import State
@@ -84,7 +84,7 @@ class Setup:
     def problem(self, steps: int) -> Problem:
         """Return the `Problem` of `steps` steps, which has all numbers about the computation that the planner needs."""
         one = self.description
-        problem = as_problem(self.stencil, one.layout, steps, as_boundary(one.boundary), one.in_place)
+        problem = as_problem(self.stencil, one.layout, steps, as_boundary(one.boundary), one.in_place, one.states)
         return replace(problem, acquisition=demand_of(one.taps, one.dtype))
 
 
@@ -263,7 +263,8 @@ def stencil_of(manifest: Manifest, path: Path) -> Stencil:
     except InputError as error:
         raise InputError(f"{path} is damaged or not written by Outcrop ({error})") from None
     wrong = {
-        "arrays": arrays_of(stencil) != manifest.arrays,
+        "arrays": arrays_of(stencil, manifest.states) != manifest.arrays,
+        "states": not _are_read(stencil, manifest.states),
         "shape": stencil.ndim != len(manifest.shape),
         "parameters": list(manifest.parameters) != [one.name for one in stencil.parameters],
         "signals": list(texts) != list(stencil.signals),
@@ -274,6 +275,17 @@ def stencil_of(manifest: Manifest, path: Path) -> Stencil:
     return stencil
 
 
+def _are_read(stencil: Stencil, states: StatesEntry | None) -> bool:
+    """Return True if the fields in `states` are different fields that are only read, and the stencil's last fields."""
+    pairs = zip(stencil.fields, stencil.storage, strict=True)
+    static = [field.name for field, storage in pairs if storage.is_static]
+    names = [one.name for one in states.fields] if states else []
+    count = len(names)
+    return sorted(names) == sorted(static[len(static) - count :]) == sorted(set(names)) and (
+        not count or [field.name for field in stencil.fields][-count:] == static[-count:]
+    )
+
+
 def _describe(
     definition: Definition, options: RunOptions, settings: Settings, directories: Sequence[Path]
 ) -> Description:
@@ -282,7 +294,7 @@ def _describe(
     return Description(
         stencil=definition.stencil.to_json(),
         parameters=definition.parameters,
-        arrays=arrays_of(definition.stencil),
+        arrays=arrays_of(definition.stencil, definition.states),
         shape=definition.shape,
         dtype=layout.dtype,
         boundary=str(definition.boundary),
@@ -295,6 +307,7 @@ def _describe(
         taps=definition.acquisition.entries,
         rim=definition.padding if any(definition.padding) else (),
         unstable=bool(options.unstable),
+        states=definition.states,
         records=str(as_place(records, "records").absolute()) if records is not None else None,
     )
 

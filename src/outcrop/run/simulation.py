@@ -24,7 +24,7 @@ from outcrop.axes import Shape
 from outcrop.errors import InputError, shown
 from outcrop.language.stencil import Stencil
 from outcrop.paths import nearest_existing
-from outcrop.run.acquisition.history import HistoryView, begin_history, history_entry, require_room
+from outcrop.run.acquisition.history import HistoryView, StateFiles, begin_history, history_entry, require_room
 from outcrop.run.acquisition.recorder import Recorder, require_space
 from outcrop.run.acquisition.views import NormRecords, SnapshotViews, Traces
 from outcrop.run.definition import initial_planes, require_unchanged
@@ -38,7 +38,7 @@ from outcrop.run.inputs.initial import cache_within, checked_planes, make_source
 from outcrop.run.inputs.input_array import InputArray
 from outcrop.run.options import History, OnSnapshot, RunOptions, takes_options
 from outcrop.run.passes import PassRunner
-from outcrop.run.places import created_state
+from outcrop.run.places import created_state, open_state
 from outcrop.run.progress import KINDS, make_progress
 from outcrop.run.report import Report, make_report
 from outcrop.run.setup import Setup, as_steps, reopen, require_plan, set_up
@@ -297,13 +297,18 @@ class Simulation:
         derivative with respect to the last values of this field. This derivative has any form that `sim[name] = ...`
         accepts. `wrt` says which gradients are computed. The name of an updated field, or "u.previous", means the
         gradient with respect to these initial values. "source" means the gradient with respect to the values of all
-        sources. Values in the fixed rim have no gradient.
+        sources. Values in the fixed rim have no gradient. The name of a static field, a parameter or a signal means the
+        gradient with respect to this input.
+
+        Some adjoints need the states of this run: those of stencils that are not linear, and gradients with respect to
+        static fields, parameters and signals. This run must then keep all states (`run(history=oc.History("all"))`),
+        until the adjoint run is complete.
 
         The adjoint run is kept in `directory`. By default, this directory is beside the run: the adjoint of run.oc is
         in run-adjoint.oc. The defaults of `memory` and `threads` are the values of this run. With `force`, another run
         in `directory` is replaced. With `resume`, an adjoint run in `directory` with the same residuals of receivers is
-        continued, or only read if it is complete. Raises InputError for wrong arguments, before any file is created,
-        and for stencils that are not linear.
+        continued, or only read if it is complete. Raises InputError for wrong arguments, and if this run does not keep
+        the states that the adjoint needs, before any file is created.
         """
         from outcrop.run.adjoint import adjoint_run
 
@@ -389,7 +394,10 @@ class Simulation:
         state.change(target_step=last_step, settings=description.settings, signals=description.signals)
         recorder = Recorder(state, [field.name for field in self.stencil.fields], io)
         first, second = state.files(0), [] if state.manifest.in_place else state.files(1)
-        with Engine(prepared, first, second, state.static_files(), state.layout, io, scratch=state.scratch) as engine:
+        static, layout = state.static_files(), state.layout
+        read = state.manifest.states
+        states = StateFiles(open_state(Path(read.run)), read) if read else None
+        with Engine(prepared, first, second, static, layout, io, scratch=state.scratch, states=states) as engine:
             runner = PassRunner(engine, state, prepared.plan, recorder, on_snapshot)
             seconds_setup = time.perf_counter() - start
             one = prepared.problem  # planes and rows of a fixed rim are not counted, because they are not updated

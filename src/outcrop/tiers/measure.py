@@ -190,6 +190,7 @@ class _Transfer:
     skew_z: int = 1
     skew_y: int = 1
     statics_z: int = 0
+    stages: int = 1
     item_bytes: int = 4
     pitch_bytes: int = RECORD_BYTES - 4096
     plane_bytes: int = RECORD_BYTES - 4096

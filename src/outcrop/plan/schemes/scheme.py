@@ -46,6 +46,7 @@ class Scheme:
     `repeats_updates`   True if blocks also update cells of other blocks.
     `keeps_statics`     True if the scheme can keep static fields in memory although memory does not hold the whole
                         grid.
+    `reads_histories`   True if passes can read the states of another run.
     """
 
     name: str
@@ -62,11 +63,14 @@ class Scheme:
     sweeps: bool = False
     repeats_updates: bool = False
     keeps_statics: bool = False
+    reads_histories: bool = False
 
     def refusal(self, problem: Problem) -> str | None:
         """Return the reason why the scheme cannot run the problem, or None if it can."""
         if problem.in_place and not self.in_place:
             return "run in place: blocks read what others have overwritten"
+        if problem.histories and not self.reads_histories:
+            return "read a history: give scheme wavefront or auto"
         if self.single and not problem.single:
             return "run this stencil: it keeps unfinished levels of one field only, updated in one stage"
         return None

@@ -46,6 +46,7 @@ from outcrop.plan import only_read
 from outcrop.plan.actions import (
     EVERY_CELL,
     EVERYTHING,
+    FAR,
     Action,
     Block,
     Commit,
@@ -58,6 +59,7 @@ from outcrop.plan.actions import (
 )
 from outcrop.plan.cost import updates_below
 from outcrop.plan.given_sizes import FREE, GivenSizes
+from outcrop.plan.history import fields_read
 from outcrop.plan.memory import Window, make_window, slot_bytes, whole_window
 from outcrop.plan.plan import Pass, Sizes
 from outcrop.plan.problem import Problem
@@ -83,7 +85,8 @@ def window(problem: Problem, levels: int, sizes: Sizes) -> Window:
     cut = blocks_in_y(problem, levels, sizes)
     frame = Rectangle(0, cut.max_frame, 0, problem.pitch_cells)
     slot = problem.record_bytes if cut.count == 1 else slot_bytes(problem, frame)
-    return make_window(problem, ring_planes(problem, levels, sizes.slab, cut.count), slot, sizes.keeps_statics)
+    planes = ring_planes(problem, levels, sizes.slab, cut.count)
+    return make_window(problem, planes, slot, sizes.keeps_statics, history_planes(problem, sizes.slab))
 
 
 def smallest_window(problem: Problem, given: GivenSizes = FREE) -> Window:
@@ -108,6 +111,14 @@ def ring_planes(problem: Problem, levels: int, slab: int, blocks: int = 1) -> tu
     else:
         even, odd = 2 * slab + reach + skew, slab + max(slab + reach - skew, problem.radius_z)
     return min(even, problem.planes), min(odd, problem.planes), min(static, problem.planes)
+
+
+def history_planes(problem: Problem, slab: int) -> tuple[int, ...]:
+    """Return the number of slots for each state that a pass reads, for slabs of `slab`. A state is used at a few levels
+    only, so its ring is shorter than other rings."""
+    first = problem.first_plane + problem.skew_z
+    used = [max(one.ahead + one.behind, first) for one in problem.fields if one.is_history]
+    return tuple(min(2 * slab + one, problem.planes) for one in used)
 
 
 def _max_ring_planes(problem: Problem, levels: int, slab: int) -> int:
@@ -167,6 +178,11 @@ class _Stream:
             own = Rectangle(*block.own(), EVERY_CELL.x0, EVERY_CELL.x1)
             self.begin = Block(self._rows(*block.frame()), own=own, shift=is_linked * block.number * problem.planes)
         self.read = self.statics_read = self.copied = self.written = 0
+        read = fields_read(problem, levels)
+        self.histories = [one for one in problem.fields if one.is_history]
+        self.history_read = [
+            0 if number in read else problem.planes for number, one in enumerate(problem.fields) if one.is_history
+        ]
 
     def actions(self, slab: int, following: _Stream | None) -> Iterator[Action]:
         """Yield all actions of the block except the commit. Also yield the first reads of the block `following`."""
@@ -176,7 +192,8 @@ class _Stream:
         for zeta0, zeta1 in slabs(problem, levels, slab):
             yield from self._read_to(zeta1 + slab)
             if following is not None and self.is_linked:
-                ahead = list(following._read_to(zeta1 + slab - problem.planes))
+                # the rings of a history hold no more planes than the first two slabs of the next block need
+                ahead = list(following._read_to(zeta1 + slab - problem.planes, problem.first_plane + 2 * slab))
                 yield from (following.begin, *ahead, self.begin) if ahead else ()
             yield from self._copy_to(zeta1)
             zetas = [zeta for zeta in range(zeta0, zeta1) if has_updates(problem, levels, zeta)]
@@ -187,17 +204,28 @@ class _Stream:
         for z in range(self.written, problem.planes, slab):
             end = min(problem.planes, z + slab)
             yield from self._read_to(end)
+            for number in range(len(self.histories)):
+                yield from self._read_history_to(number, end)
             yield from self._copy_to(end)
             yield from self._write_to(end)
 
-    def _read_to(self, zeta: int) -> Iterator[Action]:
-        """Yield the reads of all planes that are needed for the updates below `zeta`."""
+    def _read_to(self, zeta: int, max_zeta_history: int = FAR) -> Iterator[Action]:
+        """Yield the reads of all planes that are needed for the updates below `zeta`. From a history, yield only the
+        reads for updates below `max_zeta_history`."""
         yield from self._read_state_to(zeta + self.problem.skew_z)
         z0, z1 = self.statics_read, min(zeta + self.problem.statics_z, self.problem.planes)
         if z1 > z0:
             self.statics_read = z1
             if self.problem.statics and self.static_rows.cells:
                 yield Read(z0, z1, self.static_rows, "statics")
+        for number, one in enumerate(self.histories):
+            yield from self._read_history_to(number, min(zeta, max_zeta_history) + one.ahead)
+
+    def _read_history_to(self, number: int, end: int) -> Iterator[Action]:
+        z0, z1 = self.history_read[number], min(end, self.problem.planes)
+        if z1 > z0:
+            self.history_read[number] = z1
+            yield Read(z0, z1, self._rows(*self.block.frame()), "history", number)
 
     def _read_state_to(self, end: int) -> Iterator[Action]:
         z0, z1 = self.read, min(end, self.problem.planes)
@@ -247,7 +275,7 @@ def candidates(problem: Problem, budget_bytes: int, given: GivenSizes = FREE) ->
 
     If memory holds the whole grid, the function yields only a few candidates. All of them have whole planes.
     """
-    if not given and whole_window(problem).bytes <= budget_bytes:
+    if not given and not problem.histories and whole_window(problem).bytes <= budget_bytes:
         yield from _whole_grid_candidates(problem)
         return
     for levels, keeps in product(
@@ -276,7 +304,7 @@ def _whole_grid_candidates(problem: Problem) -> Iterator[Sizes]:
 def volume(problem: Problem, sizes: Sizes) -> Volume:
     """Estimate the work of a pass: 2/L + 4r/by words per cell and step."""
     rows, interior = problem.shape[1], problem.shape[1] - 2 * problem.radius_y
-    arrays, copies = problem.state_arrays, problem.rings - problem.statics
+    arrays, copies = problem.state_arrays, problem.rings - problem.statics - problem.histories
     blocks = max(1, -(-(interior - _lead(problem, sizes.levels)) // sizes.block_y)) if sizes.block_y else 1
     fringes = (blocks - 1) * copies * problem.radius_y * sizes.levels * problem.pitch_bytes * problem.planes
     frame = min(rows, sizes.block_y + problem.radius_y * (sizes.levels + 1)) if blocks > 1 else rows
@@ -287,7 +315,9 @@ def volume(problem: Problem, sizes: Sizes) -> Volume:
     exposed = 2 * drained * min(problem.planes, sizes.slab) * frame * problem.pitch_bytes * arrays
     slabs = blocks * -(-(problem.planes + problem.skew_z * sizes.levels) // sizes.slab)
     requests = problem.planes * arrays * (2 * blocks + 4 * (blocks - 1))
-    return Volume(moved + statics, moved, problem.cells * sizes.levels, exposed, slabs, requests)
+    read = fields_read(problem, sizes.levels)
+    history = sum(problem.fields[one].is_history for one in read) * problem.history_bytes
+    return Volume(moved + statics + history, moved, problem.cells * sizes.levels, exposed, slabs, requests)
 
 
 def levels_worth_trying(problem: Problem) -> Iterator[int]:
@@ -352,7 +382,9 @@ def thickest_slab(problem: Problem, levels: int, sizes: Sizes, budget_bytes: int
 
 
 SIZES = ("bt", "by", "slab", "diamond")
-SCHEME = Scheme("wavefront", window, make_pass, candidates, smallest_window, volume, SIZES, keeps_statics=True)
+SCHEME = Scheme(
+    "wavefront", window, make_pass, candidates, smallest_window, volume, SIZES, keeps_statics=True, reads_histories=True
+)
 
 
 def _naive_candidates(problem: Problem, budget_bytes: int, given: GivenSizes = FREE) -> Iterable[Sizes]:

@@ -29,7 +29,7 @@ from outcrop.paths import nearest_existing
 from outcrop.run.acquisition.views import SnapshotView
 from outcrop.run.disk.acquisition_files import read_rows, snapshot_name
 from outcrop.run.disk.contents import ACQUISITION, RESERVED
-from outcrop.run.disk.entries import HISTORY, SnapshotsEntry
+from outcrop.run.disk.entries import HISTORY, SnapshotsEntry, StatesEntry
 from outcrop.run.disk.layout import snapshot_index
 from outcrop.run.disk.manifest import Description
 from outcrop.run.disk.planes import FileBeneath
@@ -192,6 +192,45 @@ class HistoryView(Mapping[str, SnapshotView]):
         self._state.refresh()
         if self._state.manifest.taps.history is None:
             raise InputError(f"the history of {self._state.path} was freed")
+
+
+class StateFiles:
+    """The files of the states that an adjoint run reads. They belong to the history of another run.
+
+    Raises InputError if the other run has changed or keeps no history.
+    """
+
+    def __init__(self, state: State, states: StatesEntry) -> None:
+        """`state` is the committed state of the other run."""
+        self._state, self._steps = state, states.steps
+        manifest, entry = state.manifest, state.manifest.taps.history
+        if manifest.identity != states.identity or manifest.step != states.steps:
+            raise InputError(
+                f"{states.run} is no longer the run at step {states.steps} to which this adjoint run belongs"
+            )
+        if entry is None or entry.every > 1:
+            raise InputError(f"the history of {states.run} was freed, and the adjoint run needs its states")
+        rows = {field: read_rows(state.records, manifest, entry.record(field)) for field in entry.fields}
+        self._sums, self._entry = {field: np.frombuffer(data, "<u4") for field, data in rows.items()}, entry
+        for one in states.fields:
+            if one.field not in entry.fields:
+                raise InputError(f"the history of {states.run} has no field {one.field}")
+
+    @property
+    def any_file(self) -> FileBeneath:
+        """The file of an arbitrary state."""
+        return self.of(self._entry.fields[0], 0)[0]
+
+    def of(self, field: str, back: int) -> tuple[FileBeneath, int]:
+        """Return the file and the checksum of the state that is `back` steps before the last one."""
+        number, directory = self._steps - back, self._state.records
+        if number < 0:
+            raise InputError(
+                f"the adjoint of the first step needs the values of {field} before step 0, which a history does not "
+                "have"
+            )
+        name = snapshot_name(self._entry, field, number)
+        return FileBeneath(directory.handle, name, str(directory.path / name)), int(self._sums[field][number])
 
 
 class _Reader:

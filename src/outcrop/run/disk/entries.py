@@ -70,14 +70,39 @@ class ArrayEntry:
         return "." in self.name
 
 
-def arrays_of(stencil: Stencil) -> tuple[ArrayEntry, ...]:
-    """Return the arrays of a stencil: the state, then the fields that are only read.
+@dataclass(frozen=True)
+class StateField:
+    """A field that is only read, and whose values come from states of another run. In the step of an adjoint run that
+    goes back from state t of the other run to state t - 1, its values are those of `field` in state t - `state`."""
+
+    name: Name
+    field: Name
+    state: Annotated[int, Meta(ge=0, le=2)]
+
+
+@dataclass(frozen=True)
+class StatesEntry:
+    """The states that an adjoint run reads. They are the history of the run in the directory `run`. Step 0 of the
+    adjoint run goes back from step `steps` of this other run."""
+
+    run: Text
+    identity: Identity
+    steps: Positive
+    fields: Annotated[tuple[StateField, ...], Meta(min_length=1, max_length=1024)]
+
+
+def arrays_of(stencil: Stencil, states: StatesEntry | None = None) -> tuple[ArrayEntry, ...]:
+    """Return the arrays of a stencil: the state, then the fields that are only read. Fields whose values come from
+    `states` have no array.
 
     Fields have the stencil's order. If a step needs the previous values of a field, their array follows the array of
     the field.
     """
     state, static = [], []
+    without = {one.name for one in states.fields} if states else set()
     for field, storage in zip(stencil.fields, stencil.storage, strict=True):
+        if field.name in without:
+            continue
         if storage.is_static:
             static.append(ArrayEntry(field.name, True))
             continue

@@ -34,6 +34,7 @@ from outcrop.run.disk.entries import (
     Name,
     Positive,
     Shown,
+    StatesEntry,
     Text,
 )
 from outcrop.run.disk.layout import PlaneLayout, make_layout
@@ -99,7 +100,7 @@ class Description:
     The arrays extend `padding` cells beyond the user's grid at both ends of each axis. `rim` has the same numbers as
     `padding`, or is empty if there is no padding. With `unstable`, the user accepts parameters that let waves grow.
     `records` is the folder of acquisition of a run on block devices, and None for a run in directories. No step follows
-    step `max_step`, unless it is 0.
+    step `max_step`, unless it is 0. `states` says which states of another run the steps read, if any.
     """
 
     stencil: dict[str, Any]
@@ -119,6 +120,7 @@ class Description:
     unstable: bool = False
     records: Text | None = None
     max_step: Count = 0
+    states: StatesEntry | None = None
 
     @property
     def layout(self) -> PlaneLayout:
@@ -242,7 +244,8 @@ def parse_manifest(data: bytes, path: Path) -> Manifest:
             f"{path} has format {version!r:.20}, this version reads format {FORMAT}; use the version that wrote it"
         )
     try:
-        content = {"max_step": 0, **unsealed(data, path)}  # manifests of earlier versions have no such member
+        # manifests of earlier versions do not have these members
+        content = {"max_step": 0, "states": None, **unsealed(data, path)}
         manifest = msgspec.convert(content, Manifest)
         if msgspec.json.decode(msgspec.json.encode(manifest)) != content:
             raise ValueError("it has keys or values that no manifest has")

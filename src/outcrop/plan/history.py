@@ -1,0 +1,91 @@
+"""Problems whose updates read the states of another run. The reverse pass of a gradient is such a problem: it goes back
+through the steps of a forward run, and each of its steps reads states of the forward run near this step.
+
+    forward run     state t-2 ──► state t-1 ──► state t ──► state t+1
+    reverse pass                    step 2  ◄──  step 1  ◄──  step 0        step j reads states near t - j
+    rings            u, state 3    u, state 2   u, state 1    u, state 0    `state` counts from the newest state
+
+A state that one step reads is not the state that another step reads, so the updates of a pass cannot repeat after one
+step. `listed` lists the updates of all steps of a pass. Each state becomes a field of its own that is only read. This
+field is used at a few levels only. So its ring holds only a few planes, which are read later than the planes of other
+fields (`FieldPlan.ahead`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TypeAlias
+
+from outcrop.plan.problem import FieldPlan, Problem, StagePlan
+
+Operands: TypeAlias = tuple[tuple[int, int], ...]
+Calls: TypeAlias = tuple[tuple[int, Operands, Operands], ...]
+"""The kernel calls of successive levels, as `Kernel.calls` has them (language/compile.py)."""
+STEPS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
+"""The numbers of steps of a pass that are tried if passes read a history."""
+
+
+def listed(problem: Problem, steps: int) -> Problem:
+    """Return the problem with the updates of `steps` steps. `problem` must have the updates of one step, and its fields
+    that are a history must be the last fields."""
+    assert problem.listed_steps == 1 and steps >= 1
+    states = _states(problem, steps)
+    kept = problem.fields[: len(problem.fields) - problem.histories]
+    numbers = {key: len(kept) + place for place, key in enumerate(states)}
+    updates, levels = list[StagePlan](), dict[int, list[tuple[int, bool]]]()
+    for step in range(steps):
+        for stage in problem.updates:
+            reads = []
+            for one in stage.reads:
+                number = _number(problem, numbers, one.field, step)
+                reads.append(replace(one, field=number))
+                levels.setdefault(number, []).append((len(updates) + 1, one.beside))
+            updates.append(StagePlan(tuple(reads), stage.targets))
+    fields = [_field(problem, *key, levels[number]) for key, number in numbers.items()]
+    return replace(problem, fields=(*kept, *fields), updates=tuple(updates), listed_steps=steps)
+
+
+def listed_calls(problem: Problem, calls: Calls, steps: int) -> Calls:
+    """Return the kernel calls of all steps of a pass. `calls` has the calls of an even step and of an odd step of
+    `problem`, which has the updates of one step."""
+    states = _states(problem, steps)
+    kept = len(problem.fields) - problem.histories
+    numbers = {key: kept + place for place, key in enumerate(states)}
+    found = []
+    for step in range(steps):
+        for address, sources, targets in calls[step % 2 * problem.stages :][: problem.stages]:
+            moved = tuple((_number(problem, numbers, field, step), copy) for field, copy in sources)
+            found.append((address, moved, targets))
+    return tuple(found)
+
+
+def fields_read(problem: Problem, levels: int) -> set[int]:
+    """Return the numbers of the fields that a pass of `levels` levels reads."""
+    return {one.field for stage in problem.updates[:levels] for one in stage.reads}
+
+
+def states_read(problem: Problem) -> Iterator[tuple[str, int]]:
+    """Yield the field and the state for each field of `problem` that is a history, in the order of the fields."""
+    return ((one.history, one.state) for one in problem.fields if one.is_history)
+
+
+def _states(problem: Problem, steps: int) -> list[tuple[str, int]]:
+    """Return the fields and states that `steps` steps read. States that are used first are first."""
+    every = ((name, state + step) for step in range(steps) for name, state in states_read(problem))
+    return list(dict.fromkeys(every))
+
+
+def _number(problem: Problem, numbers: dict[tuple[str, int], int], field: int, step: int) -> int:
+    one = problem.fields[field]
+    return numbers[one.history, one.state + step] if one.is_history else field
+
+
+def _field(problem: Problem, name: str, state: int, levels: list[tuple[int, bool]]) -> FieldPlan:
+    """Return a state as a field. `levels` has the levels that read the state, and says whether they read neighbours."""
+    skew, every = problem.skew_z, [level for level, _ in levels]
+    beside = skew if any(is_beside for _, is_beside in levels) else 0
+    return FieldPlan(
+        is_static=True, is_double=False, flips=False, name=f"{name}, state {state}", history=name, state=state,
+        ahead=beside - skew * (min(every) - 1), behind=beside + skew * (max(every) - 1),
+    )  # fmt: skip

@@ -1,0 +1,184 @@
+"""`Forward`: the parts of a forward run on disk that its adjoint needs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outcrop.errors import InputError
+from outcrop.language.adjoint import Adjoint
+from outcrop.language.boundary import Boundary, as_boundary
+from outcrop.language.program import Scalar, evaluate
+from outcrop.language.sparse import Cells, Weights
+from outcrop.language.stencil import Stencil
+from outcrop.run.acquisition.definitions import AcquisitionDefinitions, read_definitions
+from outcrop.run.disk.entries import StateField, StatesEntry
+from outcrop.run.disk.manifest import Description
+from outcrop.run.disk.state import State
+from outcrop.run.disk.values import PlaneSource
+
+if TYPE_CHECKING:
+    from outcrop.run.simulation import Simulation
+
+GROUP_BYTES = 4 << 20
+"""The number of bytes of each field that are read at once."""
+
+
+@dataclass(frozen=True)
+class Forward:
+    """A run with committed steps, its stencil, and its sources and receivers."""
+
+    stencil: Stencil
+    state: State
+    definitions: AcquisitionDefinitions
+
+    @classmethod
+    def of(cls, simulation: Simulation) -> Forward:
+        """Return the forward run of a simulation. Raises InputError when the simulation has no committed step."""
+        state = simulation.reader()
+        if state is None or not state.manifest.step:
+            raise InputError(f"{simulation.directory} has no step yet, so it has no adjoint; call sim.run(steps) first")
+        return cls(simulation.stencil, state, read_definitions(state.records, state.manifest))
+
+    @property
+    def manifest(self) -> Description:
+        return self.state.manifest
+
+    @property
+    def steps(self) -> int:
+        return self.state.manifest.step
+
+    @property
+    def identity(self) -> str:
+        return self.state.manifest.identity
+
+    def names(self, numbers: Sequence[int]) -> list[str]:
+        return [self.stencil.fields[one].name for one in numbers]
+
+    @property
+    def boundary(self) -> Boundary:
+        return as_boundary(self.manifest.boundary)
+
+    def updated(self) -> list[str]:
+        pairs = zip(self.stencil.fields, self.stencil.storage, strict=True)
+        return [field.name for field, storage in pairs if not storage.is_static]
+
+    def static(self) -> list[str]:
+        pairs = zip(self.stencil.fields, self.stencil.storage, strict=True)
+        return [field.name for field, storage in pairs if storage.is_static]
+
+    def inputs(self) -> list[str]:
+        """Return the names of all static fields, parameters and signals."""
+        return [*self.static(), *(one.name for one in self.stencil.parameters), *self.stencil.signals]
+
+    def inside(self, cells: Cells) -> NDArray[np.bool_]:
+        """Return an array with a bool for each cell. True means that steps update the cell."""
+        low, high = np.array(self.boundary.rims(self.stencil.radii)).T
+        found: NDArray[np.bool_] = ((cells >= low) & (cells < np.array(self.manifest.layout.shape) - high)).all(axis=-1)
+        return found
+
+    def can_scale(self, adjoint: Adjoint) -> bool:
+        """Return whether the factors of all scaled adjoints can be divided out again. Each factor must be a normal
+        number in all cells that steps update, and so must its inverse. This function reads all static fields once."""
+        shape, dtype = self.manifest.layout.shape, np.dtype(self.manifest.dtype)
+        rims = self.boundary.rims(self.stencil.radii)
+        (z_low, z_high), *inner = ((low, n - high) for (low, high), n in zip(rims, shape, strict=True))
+        part = (slice(None), *(slice(low, high) for low, high in inner))
+        group = max(1, GROUP_BYTES // (shape[1] * shape[2] * 8))
+        limits = np.finfo(dtype)
+        for name in adjoint.scales:
+            for z0 in range(z_low, z_high, group):
+                z1 = min(z0 + group, z_high)
+                factor = self.factor(adjoint, name, lambda static: self.planes(static)(z0, z1)[part], dtype.type)  # noqa: B023
+                size = np.abs(factor)
+                if not ((size >= limits.tiny) & (size <= 1 / limits.tiny)).all():
+                    return False
+        return True
+
+    def factor(
+        self, adjoint: Adjoint, name: str, read: Callable[[str], Any], dtype: type[np.floating[Any]] = np.float64
+    ) -> Any:
+        """Return the factor of the scaled adjoint of a field, in float64. `read` returns values of a static field."""
+        program, made = adjoint.scales[name], adjoint.stencil
+        scalars = [self.manifest.parameters[one.name] for one in made.parameters]
+        return evaluate(program, lambda load: read(made.fields[load.field].name), scalars, dtype)[0]
+
+    def factor_at(self, adjoint: Adjoint, name: str, cells: Cells) -> Weights:
+        """Return the factor of the adjoint of a field at cells of the arrays: 1 if the adjoint is not scaled."""
+        if name not in adjoint.scales:
+            return np.ones(cells.shape[:-1])
+        found: Weights = self.factor(adjoint, name, lambda static: self.read(static, cells))
+        return found
+
+    def planes(self, name: str) -> PlaneSource:
+        """Return a function that reads committed planes of an array."""
+
+        def read(z0: int, z1: int) -> np.ndarray[Any, Any]:
+            with self.state.planes_of(name) as planes:
+                return planes.read(z0, z1).copy()
+
+        return read
+
+    def read(self, name: str, cells: Cells) -> Weights:
+        """Return the values of a static field at `cells`, which have the shape (..., 3)."""
+        found = np.empty(cells.shape[:-1])
+        with self.state.planes_of(name) as planes:
+            for z in np.unique(cells[..., 0]):
+                plane, here = planes.read(int(z), int(z) + 1)[0], cells[..., 0] == z
+                found[here] = plane[cells[here][:, 1], cells[here][:, 2]]
+        return found
+
+
+def states_of(forward: Forward, adjoint: Adjoint, inputs: Sequence[str]) -> StatesEntry | None:
+    """Return the states of the forward run that the adjoint reads, or None if it reads none. Raises InputError if the
+    forward run does not keep these states."""
+    if not adjoint.history:
+        return None
+    manifest, name = forward.manifest, forward.stencil.name
+    needed = ", ".join(dict.fromkeys(one.field for one in adjoint.history.values()))
+    reason = f"the gradient with respect to {inputs[0]}" if inputs else f"the adjoint of {name}, which is not linear,"
+    kept = manifest.taps.history
+    if kept is None:
+        raise InputError(
+            f"{reason} needs {needed} after each step, which {forward.state.path} does not keep; run it with "
+            "history=oc.History('all')"
+        )
+    if kept.every > 1:
+        raise InputError(
+            f"{reason} needs {needed} after each step, but {forward.state.path} keeps every {kept.every} steps; run it "
+            "with history=oc.History('all')"
+        )
+    fields = []
+    for own, version in adjoint.history.items():
+        updates = sum(version.field in forward.names(stage.targets) for stage in forward.stencil.stages)
+        if 0 < version.updates < updates:
+            raise InputError(
+                f"{reason} needs {version.field} in the middle of a step, because several stages update it; a history "
+                "has only the values after each step"
+            )
+        if version.updates < 0:
+            raise InputError(
+                f"{reason} needs the previous values of {version.field} at step 0, which a history does not have"
+            )
+        fields.append(StateField(own, version.field, 1 if version.updates == 0 else 0))
+    run = str(forward.state.path.absolute())
+    return StatesEntry(run, forward.identity, forward.steps, tuple(fields))
+
+
+def refuse_scales(forward: Forward, inputs: Sequence[str]) -> None:
+    """Raise InputError if the scale of a source depends on one of these inputs."""
+    parameters = [one.name for one in forward.stencil.parameters]
+    for number, source in enumerate(forward.definitions.injections):
+        if source.scale is None:
+            continue
+        read = {source.scale.fields[load.field] for load in source.scale.program.loads}
+        scalars = {parameters[one.index] for one in source.scale.program.operations if isinstance(one, Scalar)}
+        if found := [name for name in inputs if name in read | scalars]:
+            raise InputError(
+                f"wrt: the scale of source {number} depends on {found[0]}, and its derivative is not supported; "
+                "multiply the values of the source by the scale instead"
+            )

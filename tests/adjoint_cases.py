@@ -1,0 +1,71 @@
+"""Stencils, tiny grids and values for tests of adjoints."""
+
+from __future__ import annotations
+
+import numpy as np
+import sympy
+
+from backwards import State
+from outcrop.language import library
+from outcrop.language.boundary import Boundary, as_boundary, boundary_on_grid
+from outcrop.language.stencil import PREVIOUS, Field, Parameter, Signal, Stencil
+from strategies import SOAK
+
+FAMILIES = [
+    "heat7", "heat13", "box27", "heat2", "acoustic2", "acoustic4_2d_sponge", "elastic2", "maxwell", "maxwell_lossy",
+    "gray_scott", "advection1", "stream_function", "sharpen", "d2q9", "d3q19",
+]  # fmt: skip
+"""One stencil of each family, and options that change its equations."""
+MORE = [
+    "heat8", "heat4_2d", "heat6_1d", "acoustic8", "acoustic4_1d", "acoustic8_sponge", "elastic4", "elastic4_2d",
+    "maxwell_2d_te", "maxwell_1d", "maxwell_vacuum", "gray_scott_2d", "advection2", "advection2_2d",
+]  # fmt: skip
+"""Stencils that only `make soak` compares: other orders, fewer axes."""
+NAMES = FAMILIES + (MORE if SOAK > 1 else [])
+BOUNDARIES = ["fixed", "periodic", "mirror", "y=mirror:fixed,x=periodic"]
+
+
+def users() -> list[Stencil]:
+    """Return stencils with features that no stencil of the library has. The features are signals, two updates of a
+    field, previous values of other fields, uneven coefficients of all kinds, and operations without a derivative."""
+    u, v, k, a, s = Field("u"), Field("v"), Field("k"), Parameter("a", 0.3), Signal("s")
+    return [
+        Stencil("signals", {u: u[0] + s * a * (u[1] - 2 * u[0] + u[-1]) + s**2 * k[1] * u[-2]}),
+        Stencil("twice", [{u: u[0] * u[1]}, {v: v[0] + a * u[-1] ** 2}, {u: u[0] + a * v[1] * u[0]}]),
+        Stencil("older", [{v: v[0] + a * u.previous[1] * u[0]}, {u: u[0] + a * (v[1] - v.previous[0]) * u[-1]}]),
+        Stencil("damped", {u: 2 * u[0] - (1 - k[0]) * u.previous[0] + a * (k[1] * u[1] - k[0] * (u[0] - u[-1]))}),
+        Stencil("driven", {u: 2 * u[0] - s * u.previous[0] + a * (u[1] + u[-1])}),
+        Stencil("names", {u: u[0] + Field("u_adj")[1] * u[-1] ** 2 * Field("edge_x")[-1]}),
+        Stencil("kinks", {u: sympy.Max(u[1], a * u[0]) + sympy.Min(u[-1], k[0]) * abs(u[0] - a) + sympy.sqrt(u[2])}),
+        Stencil("plane", {u: u[0, 0] / (1 + u[1, 0] ** 2) + k[-1, 1] * u[2, -1] * u[0, 1] + k[0, 1] * u[-1, -1]}),
+    ]
+
+
+STENCILS = {**{name: library.find_stencil(name) for name in NAMES}, **{one.name: one for one in users()}}
+
+
+def grid(stencil: Stencil, text: str, spare: int = 3) -> tuple[Boundary, tuple[int, ...]]:
+    """Return a boundary for the axes of the stencil, and the shape of a tiny grid."""
+    boundary = boundary_on_grid(as_boundary(text.rpartition(",")[2] if stencil.ndim == 1 else text), stencil.ndim)
+    return boundary, tuple(2 * radius + spare if radius else 1 for radius in stencil.radii)
+
+
+def values(stencil: Stencil, shape: tuple[int, ...], seed: int) -> State:
+    """Return random values between 1/2 and 1. They are not near 0, because an update may divide by densities."""
+    rng, state = np.random.default_rng(seed), State()
+    for field, storage in zip(stencil.fields, stencil.storage, strict=True):
+        state[field.name] = rng.random(shape) / 2 + 0.5
+        if storage.history == 2:
+            state[field.name + PREVIOUS] = rng.random(shape) / 2 + 0.5
+    return state
+
+
+def static_names(stencil: Stencil) -> list[str]:
+    pairs = zip(stencil.fields, stencil.storage, strict=True)
+    return [field.name for field, storage in pairs if storage.is_static]
+
+
+def all_names(stencil: Stencil) -> list[str]:
+    """Return the names of all static fields, parameters and signals. A gradient exists with respect to each of
+    these."""
+    return [*static_names(stencil), *(one.name for one in stencil.parameters), *stencil.signals]

@@ -1,0 +1,265 @@
+"""Check adjoint runs that read the states of their forward run: gradients with respect to static fields, parameters and
+signals, and adjoints of stencils that are not linear."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import outcrop as oc
+from adjoint_cases import BOUNDARIES, STENCILS, all_names, grid, static_names, values
+from backwards import PLAIN, Steps, inner, put, reverse
+from cell_run import run_pass
+from outcrop.axes import PLACES
+from outcrop.cli.main import call
+from outcrop.errors import CorruptionError, InputError, StorageError
+from outcrop.language.adjoint import adjoint_of
+from outcrop.language.stencil import Stencil
+from outcrop.plan.history import listed
+from outcrop.plan.plan import Sizes
+from outcrop.plan.problem import FieldPlan, Operand, Problem, StagePlan
+from outcrop.plan.schemes import SCHEMES
+from outcrop.plan.tuner import build
+from outcrop.plan.validate import IllegalPlan, validate, validate_pass
+from strategies import MACHINE, assumed_rate, examples, make_problem
+
+STEPS = 5
+NEED_MORE = {"acoustic4_2d_sponge", "older", "damped", "driven", "twice"}
+"""Stencils whose gradients need values that a history does not have: the previous values at step 0, or values in the
+middle of a step."""
+RUNS = [
+    (name, text)
+    for place, name in enumerate(STENCILS)
+    for text in (BOUNDARIES if place % 4 == 0 else [BOUNDARIES[place % 4]])
+]
+
+
+def run_forward(
+    stencil: Stencil, folder: Path, text: str = "fixed", dtype: str = "float64", history: int | str | None = "all",
+    spare: int = 5,
+) -> oc.Simulation:  # fmt: skip
+    """Run a stencil on a tiny grid, from random values. The run keeps its states."""
+    _, whole = grid(stencil, text, spare)
+    shape = tuple(whole[place] for place in PLACES[stencil.ndim])
+    rng = np.random.default_rng(2)
+    signals = {name: rng.random(STEPS).tolist() for name in stencil.signals}
+    sim = oc.Simulation(
+        stencil, shape, dtype, folder / "run.oc", memory="64MiB", threads=2, unstable=True, signals=signals or None,
+        boundary=text.rpartition(",")[2] if stencil.ndim == 1 else text,
+    )  # fmt: skip
+    sim.assign({name: one.reshape(shape) for name, one in values(stencil, whole, 1).items()})
+    sim.run(STEPS, progress="none", history=None if history is None else oc.History(history))
+    return sim
+
+
+def seeds_of(stencil: Stencil, text: str, spare: int = 5) -> dict[str, Any]:
+    """Return random derivatives with respect to the last values of each updated field. They are 0 in the rim."""
+    boundary, shape = grid(stencil, text, spare)
+    rng, found, static = np.random.default_rng(3), {}, static_names(stencil)
+    for name in (one.name for one in stencil.fields if one.name not in static):
+        found[name] = np.zeros(shape)
+        cells = inner(stencil, boundary, shape)
+        found[name][cells] = rng.standard_normal(found[name][cells].shape)
+    return found
+
+
+@pytest.mark.parametrize(("name", "text"), [one for one in RUNS if one[0] not in NEED_MORE])
+def test_gradients_of_a_run_are_those_of_the_oracle(name: str, text: str, tmp_path: Path) -> None:
+    """Checks the gradients with respect to all static fields, parameters, signals and initial values of a whole run, in
+    float64. The oracle keeps all states in memory."""
+    stencil = STENCILS[name]
+    boundary, shape = grid(stencil, text, 5)
+    sim, seeds = run_forward(stencil, tmp_path, text), seeds_of(stencil, text)
+    names = [*all_names(stencil), *seeds]
+    run = sim.adjoint({key: one.reshape(sim.shape) for key, one in seeds.items()}, wrt=names)
+    run.run(progress="none")
+    rng = np.random.default_rng(2)
+    signals = {key: rng.random(STEPS) for key in stencil.signals}
+    rows = [[*(one.default for one in stencil.parameters), *(one[step] for one in signals.values())]
+            for step in range(STEPS)]  # fmt: skip
+    steps = Steps(stencil, boundary, PLAIN, put)
+    derived = adjoint_of(stencil, all_names(stencil), boundary)
+    expected = reverse(derived, steps, values(stencil, shape, 1), rows, seeds)
+    for key in names:
+        of = expected.adjoints if key in seeds else expected.gradients
+        right = np.asarray(of.get(key, 0.0))
+        found = np.asarray(run.gradients[key][:] if np.ndim(right) == 3 else run.gradients[key])
+        scale = np.abs(right).max(initial=1e-6)
+        assert np.abs(found.reshape(right.shape) - right).max() <= 1e-12 * scale, key
+
+
+def test_every_plan_gives_the_same_bits(tmp_path: Path) -> None:
+    """Checks that the sizes of a plan, the number of threads and the interface to storage do not change a gradient."""
+    stencil = STENCILS["gray_scott"]
+    sim = run_forward(stencil, tmp_path, dtype="float32", spare=29)
+    seeds = {name: one.astype("float32") for name, one in seeds_of(stencil, "fixed", 29).items()}
+    wrt = [*all_names(stencil), "u"]
+    first = sim.adjoint(seeds, wrt, tmp_path / "first.oc")
+    first.run(progress="none")
+    right = {name: np.array(first.gradients[name][:] if name == "u" else first.gradients[name]) for name in wrt}
+    ios: list[dict[str, Any]] = [{"io": "threads"}, {}, {}, {}, {}]
+    sizes = [{"bt": 1, "slab": 1}, {"bt": 2, "by": 12}, {"bt": 3, "slab": 5}, {"bt": 5, "by": 12, "slab": 2}, {"bt": 4}]
+    for number, (one, more) in enumerate(zip(sizes, ios, strict=True)):
+        place = tmp_path / f"adjoint-{number}.oc"
+        sim.adjoint(seeds, wrt, place)
+        oc.open(place, sizes=one, threads=1 + number % 2, **more).run(STEPS, progress="none")
+        found = sim.adjoint(seeds, wrt, place, resume=True).gradients
+        for name, value in right.items():
+            assert np.array_equal(found[name][:] if name == "u" else found[name], value), (one, name)
+
+
+def test_interruptions_do_not_change_a_gradient(tmp_path: Path) -> None:
+    """Checks that an adjoint run can stop after any step and go on, in Python and on the command line."""
+    stencil = STENCILS["acoustic2"]
+    sim, seeds = run_forward(stencil, tmp_path), seeds_of(stencil, "fixed")
+    whole = sim.adjoint(seeds, "v", tmp_path / "whole.oc")
+    whole.run(progress="none")
+    sim.adjoint(seeds, "v", tmp_path / "parts.oc")
+    for _ in range(2):
+        oc.open(tmp_path / "parts.oc").run(1, progress="none")
+    assert call(["resume", str(tmp_path / "parts.oc"), "-t", "2", "--quiet"]) == 0
+    parts = oc.open(tmp_path / "run.oc").adjoint(seeds, "v", tmp_path / "parts.oc", resume=True)
+    assert parts.remaining_steps == 1
+    parts.run(progress="none")
+    assert np.array_equal(parts.gradients["v"][:], whole.gradients["v"][:])
+
+
+def test_a_damaged_state_is_found(tmp_path: Path) -> None:
+    """Checks that an adjoint run compares the checksums of the states. The last committed pass stays intact."""
+    stencil = STENCILS["acoustic2"]
+    sim, seeds = run_forward(stencil, tmp_path), seeds_of(stencil, "fixed")
+    (path,) = (tmp_path / "run.oc").glob("snapshots.zarr/history/u/c/2/0/0/0")
+    data = bytearray(path.read_bytes())
+    data[40] ^= 1
+    path.write_bytes(data)
+    run = sim.adjoint(seeds, "v")
+    with pytest.raises(CorruptionError, match=r"history/u/c/2/0/0/0 is damaged: checksum mismatch; step \d of 5"):
+        run.run(progress="none")
+    path.unlink()
+    with pytest.raises(StorageError, match="history/u/c/2/0/0/0"):
+        run.run(progress="none")
+
+
+def test_states_that_are_not_kept_are_missed_at_once(tmp_path: Path) -> None:
+    """Checks the messages if the forward run keeps no states, or not those that the gradient needs."""
+    acoustic, seeds = STENCILS["acoustic2"], seeds_of(STENCILS["acoustic2"], "fixed")
+    for number, (history, message) in enumerate(
+        [(None, "does not keep; run it with history=oc.History"), (2, "keeps every 2 steps; run it with history=")]
+    ):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        sim = run_forward(acoustic, folder, history=history)
+        with pytest.raises(InputError, match=f"gradient with respect to v needs u after each step.*{message}"):
+            sim.adjoint(seeds, "v")
+        sim.adjoint(seeds, "u")  # needs no state
+        assert sorted(one.name for one in folder.iterdir()) == ["run-adjoint.oc", "run.oc"]
+    with pytest.raises(InputError, match="adjoint of gray_scott, which is not linear, needs u, v after each step"):
+        (tmp_path / "nonlinear").mkdir()
+        sim = run_forward(STENCILS["gray_scott"], tmp_path / "nonlinear", history=None)
+        sim.adjoint(seeds_of(STENCILS["gray_scott"], "fixed"), "u")
+
+
+@pytest.mark.parametrize(
+    ("name", "wrt", "message"),
+    [
+        ("damped", "k", "needs the previous values of u at step 0, which a history does not have"),
+        ("twice", "v", "needs u in the middle of a step, because several stages update it"),
+    ],
+)
+def test_values_that_no_history_has_are_refused(name: str, wrt: str, message: str, tmp_path: Path) -> None:
+    sim = run_forward(STENCILS[name], tmp_path)
+    seeds = {key: one.reshape(sim.shape) for key, one in seeds_of(STENCILS[name], "fixed").items()}
+    with pytest.raises(InputError, match=message):
+        sim.adjoint(seeds, wrt)
+
+
+def test_a_forward_run_that_has_changed_is_refused(tmp_path: Path) -> None:
+    """Checks that an adjoint run never reads states of another run, and says which run is missing."""
+    stencil = STENCILS["acoustic2"]
+    sim, seeds = run_forward(stencil, tmp_path), seeds_of(stencil, "fixed")
+    run = sim.adjoint(seeds, "v")
+    sim.history.free()
+    with pytest.raises(InputError, match=r"the history of .*run\.oc was freed"):
+        run.run(progress="none")
+    shutil.rmtree(tmp_path / "run.oc")
+    with pytest.raises(InputError, match=r"run\.oc"):
+        run.run(progress="none")
+    run_forward(stencil, tmp_path)
+    with pytest.raises(InputError, match="is no longer the run at step 5 to which this adjoint run belongs"):
+        run.run(progress="none")
+
+
+def test_mapped_files_cannot_be_replaced(tmp_path: Path) -> None:
+    stencil = STENCILS["acoustic2"]
+    sim, seeds = run_forward(stencil, tmp_path), seeds_of(stencil, "fixed")
+    sim.adjoint(seeds, "v")
+    with pytest.raises(InputError, match="io mmap cannot read the states of another run; choose another io"):
+        oc.open(tmp_path / "run-adjoint.oc", io="mmap").run(STEPS, progress="none")
+
+
+# --- plans ------------------------------------------------------------------------------------------------------------
+
+LATER = FieldPlan(has_previous=True)
+SUM, READ = FieldPlan(is_double=False, flips=False), FieldPlan(is_static=True, is_double=False, flips=False)
+BEFORE, AFTER = replace(READ, history="u", state=1), replace(READ, history="u", state=0)
+
+
+@st.composite
+def problems(draw: st.DrawFn) -> Problem:
+    """Generate random problems that read states: one stage or two, near or far."""
+    radii = draw(st.tuples(*[st.integers(1, 2)] * 3))
+    shape = draw(st.tuples(st.integers(5, 22), st.sampled_from([5, 12]), st.integers(5, 8)))
+    pair = st.sampled_from([("fixed", "fixed"), ("periodic", "periodic"), ("fixed", "mirror")])
+    problem = make_problem(shape, radii, draw(st.integers(1, 5)))
+    far = draw(st.booleans())
+    gradient = Operand(3, 0, far), Operand(1, 0, False), Operand(0, 0, False)
+    wave = Operand(0), Operand(0, 1, False), Operand(2), Operand(4, 0, False)
+    updates = draw(
+        st.sampled_from([(StagePlan((*gradient, *wave), (0, 1)),), (StagePlan(gradient, (1,)), StagePlan(wave, (0,)))])
+    )
+    fields = LATER, SUM, READ, BEFORE, AFTER
+    problem = replace(problem, fields=fields, updates=updates, sides=draw(st.tuples(pair, pair, pair)))
+    return listed(problem, draw(st.integers(1, problem.steps)))
+
+
+@settings(max_examples=examples(40), deadline=None)
+@given(problems(), st.integers(1, 5), st.sampled_from([0, 3, 6]), st.booleans())
+def test_plans_with_states_are_legal(problem: Problem, slab: int, block_y: int, keeps: bool) -> None:
+    """Checks that all plans are legal, that they read each state of a pass once, and that a pass without one of its
+    reads is refused."""
+    block_y = 0 if problem.periodic[1] else block_y
+    sizes = Sizes(len(problem.updates), slab, diamond=2, block_y=block_y, keeps_statics=keeps)
+    plan = build(problem, SCHEMES["wavefront"], sizes, MACHINE, assumed_rate)
+    validate(plan)
+    one = plan.passes[0]
+    run_pass(problem, one, plan.window)
+    reads = [place for place, action in enumerate(one.actions) if getattr(action, "array", "") == "history"]
+    for place in reads[:: max(1, len(reads) // 4)]:
+        damaged = replace(one, actions=one.actions[:place] + one.actions[place + 1 :])
+        verdicts = []
+        for prove in (validate_pass, run_pass):
+            try:
+                prove(problem, damaged, plan.window)
+                verdicts.append(True)
+            except IllegalPlan:
+                verdicts.append(False)
+        assert verdicts[0] == verdicts[1]
+
+
+def test_a_state_takes_few_planes() -> None:
+    """Checks that the ring of a state does not grow with the number of levels of a pass."""
+    problem = replace(
+        make_problem((200, 40, 40), (2, 2, 2), 16), fields=(LATER, SUM, READ, BEFORE),
+        updates=(StagePlan((Operand(0), Operand(0, 1, False), Operand(2), Operand(3), Operand(1, 0, False)), (0, 1)),),
+    )  # fmt: skip
+    for steps, slab in product((1, 4, 16), (1, 8)):
+        window = SCHEMES["wavefront"].window(listed(problem, steps), steps, Sizes(steps, slab, diamond=2))
+        assert window.history_planes == (2 * slab + 4,) * steps
