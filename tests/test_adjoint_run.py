@@ -240,13 +240,14 @@ def test_wrong_arguments_are_refused_before_anything_is_made(tmp_path: Path) -> 
             sim.adjoint(residuals, wrt, **more)
         assert [path.name for path in tmp_path.iterdir()] == ["run.oc"]
 
-    refused("residuals: there is no 'lines'; there are the receivers and fields: line, first, u", {"lines": 1})
+    refused("there is no 'lines'; there are the receivers, snapshots and fields: line, first, u", {"lines": 1})
     refused(r"residuals of 'line' must be numbers of shape \(9, 1\): steps, points; given: \(3,\)", {"line": [1, 2, 3]})
     refused("residuals of 'line' must be numbers", {"line": "x"})
     refused("the value of point 0 in step 2 is nan", {"line": np.where(np.arange(9)[:, None] == 2, np.nan, 0)})
     refused("residuals .* must be values by name", 3)
     refused("wrt: there is no gradient by 'w'; there are: u, u.previous, source, v, dt, h", wrt=["u", "w"])
-    refused("the gradient with respect to v needs u after each step, which .* does not keep; run it", wrt=["u", "v"])
+    refused("wrt: the scale of source 0 depends on v, and its derivative is not supported", wrt=["u", "v"])
+    refused("the gradient with respect to h needs u after each step, which .* does not keep; run it", wrt=["u", "h"])
     refused(r"wrt \[\] must be names", wrt=[])
     refused("residuals are empty", {})
     refused("force 1 must be True or False", force=1)

@@ -29,18 +29,20 @@ from numpy.typing import NDArray
 from outcrop.axes import PLACES, Shape
 from outcrop.errors import InputError, shown
 from outcrop.language.adjoint import Adjoint, adjoint_of
+from outcrop.language.boundary import as_boundary
 from outcrop.language.gather import edge_values
 from outcrop.language.program import Load, Program, evaluate
 from outcrop.language.sparse import Injection, Sampling
 from outcrop.language.stencil import PREVIOUS, Stencil
 from outcrop.paths import as_place, is_there
 from outcrop.run.acquisition.definitions import AcquisitionDefinitions, read_definitions
+from outcrop.run.acquisition.snapshot_residuals import named_snapshots, snapshot_samples
 from outcrop.run.definition import Definition
 from outcrop.run.device.use import is_block_device
 from outcrop.run.disk.entries import NormsEntry
-from outcrop.run.disk.manifest import Settings
+from outcrop.run.disk.manifest import Description, Settings
 from outcrop.run.disk.values import FieldView, PlaneSource, PlanesView
-from outcrop.run.forward import GROUP_BYTES, Forward, refuse_scales, states_of
+from outcrop.run.forward import GROUP_BYTES, Derived, Forward, inputs_of, refuse_scales, require_states, states_of
 from outcrop.run.inputs.initial import cache_within, checked_planes, make_source
 from outcrop.run.options import RunOptions
 from outcrop.run.report import Report
@@ -105,7 +107,6 @@ class AdjointRun:
                 held = self._adjoint.adjoints[name.removesuffix(PREVIOUS)]
                 found[name] = _Computed(simulation, made, self._adjoint.values[name], scalars, held)
         return found
-
 
     def _by_input(self, name: str) -> Any:
         """Return the gradient with respect to a static field, a parameter or a signal."""
@@ -172,26 +173,19 @@ def adjoint_run(
     from outcrop.run.simulation import open as open_run
 
     forward = forward or Forward.of(simulation)
-    names = _require_wrt(forward, wrt)
-    sources = tuple(dict.fromkeys(one.field for one in forward.definitions.injections if SOURCES in names))
-    inputs = tuple(name for name in names if name in forward.inputs())
-    adjoint = adjoint_of(forward.stencil, inputs, forward.boundary, sources)
-    states = states_of(forward, adjoint, inputs)
-    refuse_scales(forward, inputs)
+    derived = derive(forward.stencil, forward.manifest, wrt)
     seeds, samples = _split_residuals(forward, residuals)
-    if not forward.can_scale(adjoint):
-        adjoint = adjoint_of(forward.stencil, inputs, forward.boundary, sources, is_scaled=False)
-        states = states_of(forward, adjoint, inputs)
-    place = Path(_default_place(simulation) if directory is None else as_place(directory, "directory"))
-    _require_apart(forward, place)
+    if not forward.can_scale(derived.adjoint):
+        derived = derive(forward.stencil, forward.manifest, wrt, is_scaled=False)
+    names, adjoint, states = derived.names, derived.adjoint, states_of(forward, derived)
+    place, is_old = find_place(simulation, directory, force, resume)
     definition = replace(_definition(forward, adjoint, samples, SOURCES in names), states=states)
-    is_new = not is_there(str(place))
-    if not is_new and as_flag(resume, "resume"):
-        return AdjointRun(_same_run(open_run(place, memory, threads), definition, place), adjoint, names, forward)
-    if not is_new and not as_flag(force, "force"):
-        raise InputError(
-            f"{place} exists; give resume=True to continue an adjoint run in it, or force=True to replace it"
-        )
+    if is_old:
+        run = _same_run(open_run(place, memory, threads), definition, place)
+        if run.step < forward.steps:  # a complete adjoint run has read all states
+            require_states(forward, derived)
+        return AdjointRun(run, adjoint, names, forward)
+    require_states(forward, derived)
     options = RunOptions(
         adjoint.stencil, None, directory=str(place), steps=forward.steps, unstable=True, force=as_flag(force, "force")
     )
@@ -215,13 +209,36 @@ def adjoint_run(
     return AdjointRun(run, adjoint, names, forward)
 
 
-def _require_apart(forward: Forward, place: Path) -> None:
-    """Raise InputError if the adjoint run would be in a directory of the forward run, or around one."""
+def derive(stencil: Stencil, description: Description, wrt: object, is_scaled: bool = True) -> Derived:
+    """Return the adjoint of a run of `stencil` with the gradients in `wrt`. Raises InputError for unknown names, and
+    for gradients that no adjoint run can compute."""
+    sources = description.taps.sources
+    names = _require_wrt(stencil, bool(sources), wrt)
+    inputs = tuple(name for name in names if name in inputs_of(stencil))
+    refuse_scales(stencil, sources, inputs)
+    sourced = tuple(dict.fromkeys(one.field for one in sources if SOURCES in names))
+    adjoint = adjoint_of(stencil, inputs, as_boundary(description.boundary), sourced, is_scaled)
+    return Derived(stencil, names, inputs, adjoint)
+
+
+def find_place(
+    simulation: Simulation, directory: str | os.PathLike[str] | None, force: object, resume: object
+) -> tuple[Path, bool]:
+    """Return the directory of the adjoint of a run, and whether an adjoint run in it is continued. Raises InputError if
+    this directory exists but is neither continued nor replaced, and if it overlaps a directory of the run."""
+    place = Path(_default_place(simulation) if directory is None else as_place(directory, "directory"))
     own = Path(os.path.realpath(place))
-    for directory in (forward.state.path, *map(Path, forward.manifest.directories)):
-        other = Path(os.path.realpath(directory))
+    for one in (simulation.directory, *map(Path, simulation.setup.description.directories)):
+        other = Path(os.path.realpath(one))
         if own == other or own in other.parents or other in own.parents:
-            raise InputError(f"directory {place} and the forward run in {directory} overlap; choose another directory")
+            raise InputError(f"directory {place} and the forward run in {one} overlap; choose another directory")
+    if not is_there(str(place)):
+        return place, False
+    if as_flag(resume, "resume"):
+        return place, True
+    if as_flag(force, "force"):
+        return place, False
+    raise InputError(f"{place} exists; give resume=True to continue an adjoint run in it, or force=True to replace it")
 
 
 def _same_run(run: Simulation, definition: Definition, place: Path) -> Simulation:
@@ -258,17 +275,18 @@ def _trace(number: int) -> str:
     return f"source_{number}"
 
 
-def _require_wrt(forward: Forward, wrt: object) -> tuple[str, ...]:
+def _require_wrt(stencil: Stencil, has_sources: bool, wrt: object) -> tuple[str, ...]:
     given = (wrt,) if isinstance(wrt, str) else tuple(wrt) if isinstance(wrt, Sequence) else ()
-    pairs = zip(forward.stencil.fields, forward.stencil.storage, strict=True)
+    pairs = list(zip(stencil.fields, stencil.storage, strict=True))
+    updated = [field.name for field, storage in pairs if not storage.is_static]
     previous = [field.name + PREVIOUS for field, storage in pairs if storage.history == 2]
-    known = [*forward.updated(), *previous, *([SOURCES] if forward.definitions.injections else []), *forward.inputs()]
+    known = [*updated, *previous, *([SOURCES] if has_sources else []), *inputs_of(stencil)]
     if not given:
         raise InputError(f"wrt {shown(wrt)} must be names; there are: {', '.join(known)}")
     for name in given:
         if name not in known:
             raise InputError(f"wrt: there is no gradient by {shown(name)}; there are: {', '.join(known)}")
-    return given
+    return tuple(dict.fromkeys(given))
 
 
 def _split_residuals(
@@ -284,11 +302,16 @@ def _split_residuals(
     samples: list[tuple[Sampling, NDArray[np.float64]]] = []
     updated = forward.updated()
     names = dict.fromkeys(one.name for one in forward.definitions.samplings)
+    snapshots = named_snapshots(forward.manifest.taps)
     for name, values in residuals.items():
-        if name not in names and name not in updated:
-            there = ", ".join([*names, *updated])
-            raise InputError(f"residuals: there is no {shown(name)}; there are the receivers and fields: {there}")
-        if name not in names:
+        if name not in names and name not in updated and name not in snapshots:
+            there = ", ".join([*names, *snapshots, *updated])
+            raise InputError(
+                f"residuals: there is no {shown(name)}; there are the receivers, snapshots and fields: {there}"
+            )
+        if name in snapshots:
+            samples += snapshot_samples(snapshots[name], name, values, forward.steps)
+        elif name not in names:
             manifest = forward.manifest
             source = make_source(values, manifest.own_shape, cache_within(manifest.settings.memory_bytes))
             seeds[name] = checked_planes(source, manifest.dtype, check_finite=False)

@@ -13,10 +13,10 @@ from outcrop.errors import InputError
 from outcrop.language.adjoint import Adjoint
 from outcrop.language.boundary import Boundary, as_boundary
 from outcrop.language.program import Scalar, evaluate
-from outcrop.language.sparse import Cells, Weights
+from outcrop.language.sparse import Cells, SourceFactor, Weights
 from outcrop.language.stencil import Stencil
 from outcrop.run.acquisition.definitions import AcquisitionDefinitions, read_definitions
-from outcrop.run.disk.entries import StateField, StatesEntry
+from outcrop.run.disk.entries import SourceEntry, StateField, StatesEntry
 from outcrop.run.disk.manifest import Description
 from outcrop.run.disk.state import State
 from outcrop.run.disk.values import PlaneSource
@@ -42,6 +42,7 @@ class Forward:
         state = simulation.reader()
         if state is None or not state.manifest.step:
             raise InputError(f"{simulation.directory} has no step yet, so it has no adjoint; call sim.run(steps) first")
+        state.refresh()  # another object may have freed the history
         return cls(simulation.stencil, state, read_definitions(state.records, state.manifest))
 
     @property
@@ -56,9 +57,6 @@ class Forward:
     def identity(self) -> str:
         return self.state.manifest.identity
 
-    def names(self, numbers: Sequence[int]) -> list[str]:
-        return [self.stencil.fields[one].name for one in numbers]
-
     @property
     def boundary(self) -> Boundary:
         return as_boundary(self.manifest.boundary)
@@ -72,8 +70,7 @@ class Forward:
         return [field.name for field, storage in pairs if storage.is_static]
 
     def inputs(self) -> list[str]:
-        """Return the names of all static fields, parameters and signals."""
-        return [*self.static(), *(one.name for one in self.stencil.parameters), *self.stencil.signals]
+        return inputs_of(self.stencil)
 
     def inside(self, cells: Cells) -> NDArray[np.bool_]:
         """Return an array with a bool for each cell. True means that steps update the cell."""
@@ -133,50 +130,77 @@ class Forward:
         return found
 
 
-def states_of(forward: Forward, adjoint: Adjoint, inputs: Sequence[str]) -> StatesEntry | None:
-    """Return the states of the forward run that the adjoint reads, or None if it reads none. Raises InputError if the
-    forward run does not keep these states."""
-    if not adjoint.history:
-        return None
-    manifest, name = forward.manifest, forward.stencil.name
-    needed = ", ".join(dict.fromkeys(one.field for one in adjoint.history.values()))
-    reason = f"the gradient with respect to {inputs[0]}" if inputs else f"the adjoint of {name}, which is not linear,"
-    kept = manifest.taps.history
-    if kept is None:
-        raise InputError(
-            f"{reason} needs {needed} after each step, which {forward.state.path} does not keep; run it with "
-            "history=oc.History('all')"
-        )
-    if kept.every > 1:
-        raise InputError(
-            f"{reason} needs {needed} after each step, but {forward.state.path} keeps every {kept.every} steps; run it "
-            "with history=oc.History('all')"
-        )
-    fields = []
-    for own, version in adjoint.history.items():
-        updates = sum(version.field in forward.names(stage.targets) for stage in forward.stencil.stages)
-        if 0 < version.updates < updates:
-            raise InputError(
-                f"{reason} needs {version.field} in the middle of a step, because several stages update it; a history "
-                "has only the values after each step"
-            )
-        if version.updates < 0:
-            raise InputError(
-                f"{reason} needs the previous values of {version.field} at step 0, which a history does not have"
-            )
-        fields.append(StateField(own, version.field, 1 if version.updates == 0 else 0))
+@dataclass(frozen=True)
+class Derived:
+    """An adjoint of `stencil` that computes gradients with respect to `names`. `inputs` are the static fields,
+    parameters and signals among these names."""
+
+    stencil: Stencil
+    names: tuple[str, ...]
+    inputs: tuple[str, ...]
+    adjoint: Adjoint
+
+    @property
+    def reason(self) -> str:
+        """The reason why states are needed, as the beginning of a message."""
+        if self.inputs:
+            return f"the gradient with respect to {self.inputs[0]}"
+        return f"the adjoint of {self.stencil.name}, which is not linear,"
+
+    @property
+    def states(self) -> tuple[StateField, ...]:
+        """The states of the forward run that the adjoint reads. Raises InputError if no history has these states."""
+        fields = []
+        for own, version in self.adjoint.history.items():
+            targets = [[self.stencil.fields[one].name for one in stage.targets] for stage in self.stencil.stages]
+            updates = sum(version.field in one for one in targets)
+            if 0 < version.updates < updates:
+                raise InputError(
+                    f"{self.reason} needs {version.field} in the middle of a step, because several stages update it; a "
+                    "history has only the values after each step"
+                )
+            if version.updates < 0:
+                raise InputError(
+                    f"{self.reason} needs the previous values of {version.field} at step 0, which a history does not "
+                    "have"
+                )
+            fields.append(StateField(own, version.field, 1 if version.updates == 0 else 0))
+        return tuple(fields)
+
+
+def states_of(forward: Forward, derived: Derived) -> StatesEntry | None:
+    """Return the states of the forward run that the adjoint reads, or None if it reads none. Raises InputError if no
+    history has these states."""
     run = str(forward.state.path.absolute())
-    return StatesEntry(run, forward.identity, forward.steps, tuple(fields))
+    return StatesEntry(run, forward.identity, forward.steps, derived.states) if derived.states else None
 
 
-def refuse_scales(forward: Forward, inputs: Sequence[str]) -> None:
+def require_states(forward: Forward, derived: Derived) -> None:
+    """Raise InputError if the forward run does not keep the states that the adjoint reads."""
+    kept, path = forward.manifest.taps.history, forward.state.path
+    if not derived.states or (kept is not None and kept.every == 1):
+        return
+    needed = ", ".join(dict.fromkeys(one.field for one in derived.states))
+    found = f"which {path} does not keep" if kept is None else f"but {path} keeps every {kept.every} steps"
+    raise InputError(f"{derived.reason} needs {needed} after each step, {found}; run it with history=oc.History('all')")
+
+
+def inputs_of(stencil: Stencil) -> list[str]:
+    """Return the names of all static fields, parameters and signals."""
+    pairs = zip(stencil.fields, stencil.storage, strict=True)
+    static = [field.name for field, storage in pairs if storage.is_static]
+    return [*static, *(one.name for one in stencil.parameters), *stencil.signals]
+
+
+def refuse_scales(stencil: Stencil, sources: Sequence[SourceEntry], inputs: Sequence[str]) -> None:
     """Raise InputError if the scale of a source depends on one of these inputs."""
-    parameters = [one.name for one in forward.stencil.parameters]
-    for number, source in enumerate(forward.definitions.injections):
+    parameters = [one.name for one in stencil.parameters]
+    for number, source in enumerate(sources):
         if source.scale is None:
             continue
-        read = {source.scale.fields[load.field] for load in source.scale.program.loads}
-        scalars = {parameters[one.index] for one in source.scale.program.operations if isinstance(one, Scalar)}
+        scale = SourceFactor.from_json(source.scale)
+        read = {scale.fields[load.field] for load in scale.program.loads}
+        scalars = {parameters[one.index] for one in scale.program.operations if isinstance(one, Scalar)}
         if found := [name for name in inputs if name in read | scalars]:
             raise InputError(
                 f"wrt: the scale of source {number} depends on {found[0]}, and its derivative is not supported; "

@@ -73,6 +73,11 @@ class Simulation:
         return f"<Simulation of {self.stencil.name} on {self.shape} in {str(self.directory)!r} at step {self.step}>"
 
     @property
+    def setup(self) -> Setup:
+        """The checked options of the run."""
+        return self._setup
+
+    @property
     def stencil(self) -> Stencil:
         """The stencil that each step computes."""
         return self._setup.stencil
@@ -293,9 +298,10 @@ class Simulation:
         first step.
 
         `residuals` has the derivatives of a misfit. It maps the names of receivers to the derivatives with respect to
-        their traces, which are arrays of shape (steps, points). It may also map the name of an updated field to the
-        derivative with respect to the last values of this field. This derivative has any form that `sim[name] = ...`
-        accepts. `wrt` says which gradients are computed. The name of an updated field, or "u.previous", means the
+        their traces, which are arrays of shape (steps, points). It may also map the name of snapshots, such as
+        "side/u", to the derivatives with respect to `sim.snapshots["side/u"]`, and the name of an updated field to the
+        derivative with respect to the last values of this field. This last derivative has any form that `sim[name] =
+        ...` accepts. `wrt` says which gradients are computed. The name of an updated field, or "u.previous", means the
         gradient with respect to these initial values. "source" means the gradient with respect to the values of all
         sources. Values in the fixed rim have no gradient. The name of a static field, a parameter or a signal means the
         gradient with respect to this input.
