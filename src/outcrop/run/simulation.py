@@ -47,6 +47,7 @@ from outcrop.run.user_values import Coordinates, decode_signals, require_mapping
 
 if TYPE_CHECKING:
     from outcrop.run.adjoint import AdjointRun
+    from outcrop.run.misfit import MisfitFunction
 
 
 class Simulation:
@@ -319,6 +320,36 @@ class Simulation:
         from outcrop.run.adjoint import adjoint_run
 
         return adjoint_run(self, residuals, wrt, directory, memory, threads, force, resume)
+
+    def gradient(
+        self,
+        steps: int,
+        misfit: MisfitFunction,
+        wrt: str | Sequence[str],
+        directory: str | os.PathLike[str] | None = None,
+        memory: str | int | None = None,
+        threads: int | None = None,
+        progress: str = "auto",
+        force: bool = False,
+        resume: bool = False,
+    ) -> tuple[float, dict[str, Any]]:
+        """Return the value of a misfit after `steps` steps, and a mapping from each name in `wrt` to a gradient.
+
+        This method runs forward to step `steps`, evaluates the misfit, and runs the adjoint. If the run already is at
+        this step, it is not repeated. `misfit` is an `oc.Misfit`, a sum of several, or a function misfit(sim) that
+        returns a value and residuals for `adjoint`. `progress` has the same meaning as in `run`, and the other
+        arguments have the same meaning as in `adjoint`. The gradients are those of `AdjointRun.gradients`. If the
+        adjoint needs the states of the run and the run keeps no history, the run keeps all states from step 0 on, and
+        frees them at the end. A history that the run had before the call is not freed.
+
+        The gradients are read from the directory of the adjoint run. Outcrop does not delete this directory: delete it
+        when you no longer need the gradients. After an interruption, call this method again with `resume=True`. The
+        misfit must then be the same: residuals of fields are not compared with those of the interrupted adjoint run.
+        Raises the errors of `run` and `adjoint`. Wrong arguments are refused before the forward run.
+        """
+        from outcrop.run.gradient import gradient
+
+        return gradient(self, steps, misfit, wrt, directory, memory, threads, progress, force, resume)
 
     def run(
         self,

@@ -1,0 +1,234 @@
+"""`Misfit`: compares what a run has computed with observed values.
+
+A misfit is any function that takes a simulation at its last step, and returns a value and its derivatives:
+
+    misfit(simulation)  ──►  value, {name: residuals}          `Simulation.adjoint` takes these residuals
+
+`Misfit` is such a function: half the weighted sum of squared differences. Fields are compared a few planes at a time,
+because a field may be larger than memory.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outcrop.axes import Shape
+from outcrop.errors import InputError, shown
+from outcrop.run.acquisition.snapshot_residuals import named_snapshots, require_small
+from outcrop.run.inputs.initial import cache_within, make_source
+from outcrop.run.inputs.input_array import plane_groups
+from outcrop.run.simulation import Simulation
+
+GROUP_BYTES = 4 << 20
+"""The approximate number of bytes of each array that are compared at once."""
+
+MisfitFunction: TypeAlias = Callable[[Simulation], tuple[float, Mapping[str, Any]]]
+
+Block: TypeAlias = NDArray[np.float64]
+Blocks: TypeAlias = Callable[[int, int], Block]
+"""A function (first, end) that returns a part of an array in float64: the entries first <= i < end of its first
+axis."""
+
+
+class Summable:
+    """A misfit that can be added to other misfits. The sum is a misfit again."""
+
+    def __add__(self, other: Any) -> SumOfMisfits:
+        return SumOfMisfits((self, other)) if callable(other) else NotImplemented
+
+    def __radd__(self, other: Any) -> Any:
+        """Add a misfit to a function. `sum` begins with the number 0, which changes nothing."""
+        if callable(other):
+            return SumOfMisfits((other, self))
+        return self if other == 0 else NotImplemented
+
+
+class Misfit(Summable):
+    """Half the weighted sum of squared differences between computed and observed values:
+
+        value = 1/2 * sum of weight * (computed - observed)**2
+
+    `name` says what is compared. The name of receivers means their traces, of shape (steps, points). The name of an
+    updated field means the last values of this field, on the whole grid. A name such as "side/u" means the snapshots
+    `sim.snapshots["side/u"]`, of shape (times, nz, ny, nx). Snapshots need a name and a small box: their residuals may
+    need at most 256 MiB, with 8 bytes for each cell of the box and each step.
+
+    `observed` has the same shape. It is an array, a memory map of NumPy or a Zarr array. For fields, any form that
+    `sim[name] = ...` accepts is possible. None means zeros, so that the misfit is an energy. `weight` is a number or an
+    array of the same shape. None means 1.
+
+    Misfits can be added. A call of a misfit with a simulation returns the value and the residuals for
+    `Simulation.adjoint`. Sums are computed in float64. Raises InputError for unknown names, wrong shapes, and values
+    that are not finite.
+    """
+
+    def __init__(self, name: str, observed: Any, weight: Any = None) -> None:
+        if not isinstance(name, str):
+            raise InputError(f"misfit: {shown(name)} must be the name of receivers, a field or snapshots")
+        self.name, self._observed, self._weight = name, observed, weight
+
+    def __repr__(self) -> str:
+        return f"<misfit of {self.name!r}>"
+
+    def __call__(self, simulation: Simulation) -> tuple[float, dict[str, Any]]:
+        compared = self._compared(simulation, simulation.step)
+        value = compared.value()
+        if not math.isfinite(value):
+            raise InputError(f"the misfit of {self.name!r} is {value}: the run or the observed values are not finite")
+        return value, {self.name: compared.residual if compared.is_field else compared.residual(0, compared.shape[0])}
+
+    def check(self, simulation: Simulation, steps: int) -> None:
+        """Check the misfit before a run reaches step `steps`. Raises InputError. This method reads the observed values
+        and the weights once."""
+        compared = self._compared(simulation, steps)
+        for first, end in compared.groups:
+            for what, blocks in (("observed values", compared.observed), ("weights", compared.weight)):
+                if not np.isfinite(found := blocks(first, end)).all():
+                    place = np.argwhere(~np.isfinite(found))[0]
+                    index = tuple(int(one) + first * (axis == 0) for axis, one in enumerate(place))
+                    raise InputError(f"misfit of {self.name!r}: {what} have {found[tuple(place)]} at index {index}")
+
+    def _compared(self, simulation: Simulation, steps: int) -> _Compared:
+        """Return the arrays that are compared when the simulation is at step `steps`."""
+        if not isinstance(simulation, Simulation):
+            raise InputError(f"{shown(simulation)} is not a simulation; give the result of oc.Simulation or oc.open")
+        name, entries, stencil = self.name, simulation.setup.description.taps, simulation.stencil
+        pairs = zip(stencil.fields, stencil.storage, strict=True)
+        updated, snapshots = [one.name for one, storage in pairs if not storage.is_static], named_snapshots(entries)
+        if name in entries.traces:
+            shape: Shape = (steps, entries.traces[name])
+            return self._whole(shape, lambda first, end: np.asarray(simulation.traces[name][first:end]))
+        if name in snapshots:
+            entry, _ = snapshots[name]
+            require_small(name, entry, steps)
+            shape = (entry.count(steps), *entry.shape)
+            if not shape[0]:
+                raise InputError(f"misfit of {name!r}: there is no snapshot up to step {steps}")
+            return self._whole(shape, lambda first, end: np.asarray(simulation.snapshots[name][first:end], np.float64))
+        if name not in updated:
+            known = ", ".join([*entries.traces, *snapshots, *updated])
+            raise InputError(
+                f"misfit: there is no {shown(name)}; there are the receivers, snapshots and fields: {known}"
+            )
+        shape, cache_bytes = simulation.shape, cache_within(simulation.memory_bytes) // 2
+
+        def blocks(given: Any, default: float) -> Blocks:
+            try:
+                source = make_source(default if given is None else given, shape, cache_bytes)
+            except InputError as error:
+                raise InputError(f"misfit of {name!r}: {error}") from None
+            return lambda first, end: np.asarray(source.planes(first, end), np.float64)
+
+        def computed(first: int, end: int) -> Block:
+            return np.asarray(simulation[name][first:end], np.float64)
+
+        return _Compared(shape, computed, blocks(self._observed, 0.0), blocks(self._weight, 1.0), True)
+
+    def _whole(self, shape: Shape, computed: Blocks) -> _Compared:
+        """Return the arrays that are compared for traces or snapshots. The residuals of these fit into memory."""
+
+        def blocks(what: str, given: Any, default: float) -> Blocks:
+            value: Any = default if given is None else given
+            try:
+                array: Any = value if hasattr(value, "shape") and hasattr(value, "dtype") else np.asarray(value)
+                is_real = np.dtype(array.dtype).kind in "uif"
+            except Exception:  # NumPy raises errors of many types for nested lists and for classes of users
+                is_real = False
+            if not is_real or (tuple(array.shape) and tuple(array.shape) != shape):
+                found = tuple(array.shape) if is_real else shown(value)
+                raise InputError(f"misfit of {self.name!r}: {what} must be numbers of shape {shape}; given: {found}")
+            if not tuple(array.shape):
+                return lambda first, end: np.full((end - first, *shape[1:]), float(array))
+            return lambda first, end: np.asarray(array[first:end], np.float64)
+
+        observed, weight = blocks("observed", self._observed, 0.0), blocks("weight", self._weight, 1.0)
+        return _Compared(shape, computed, observed, weight, False)
+
+
+@dataclass(frozen=True, eq=False)
+class _Compared:
+    """Three arrays of the same shape: computed values, observed values and weights."""
+
+    shape: Shape
+    computed: Blocks
+    observed: Blocks
+    weight: Blocks
+    is_field: bool
+
+    @property
+    def groups(self) -> list[tuple[int, int]]:
+        """The ranges of the first axis that are compared at once. Traces and snapshots are compared as a whole."""
+        return list(plane_groups(self.shape, 8, GROUP_BYTES)) if self.is_field else [(0, self.shape[0])]
+
+    def value(self) -> float:
+        value = 0.0
+        for first, end in self.groups:
+            difference = self.computed(first, end) - self.observed(first, end)
+            value += float((self.weight(first, end) * difference**2).sum()) / 2
+        return value
+
+    def residual(self, first: int, end: int) -> Block:
+        """Return the derivative of the value with respect to a part of the computed values."""
+        return self.weight(first, end) * (self.computed(first, end) - self.observed(first, end))
+
+
+class SumOfMisfits(Summable):
+    """The sum of several misfits. A misfit is any function that returns a value and residuals."""
+
+    def __init__(self, terms: tuple[Any, ...]) -> None:
+        self._terms = terms
+
+    def __repr__(self) -> str:
+        return f"<{' + '.join(map(repr, self._terms))}>"
+
+    def __call__(self, simulation: Simulation) -> tuple[float, dict[str, Any]]:
+        value, residuals = 0.0, dict[str, Any]()
+        for term in self._terms:
+            own, found = evaluate(term, simulation)
+            value += own
+            for name, one in found.items():
+                residuals[name] = one if name not in residuals else _added(simulation, name, residuals[name], one)
+        return value, residuals
+
+    def check(self, simulation: Simulation, steps: int) -> None:
+        """Check all terms that can be checked before a run."""
+        for term in self._terms:
+            check(term, simulation, steps)
+
+
+def _added(simulation: Simulation, name: str, one: Any, other: Any) -> Any:
+    """Return the sum of two residuals. Residuals of a field are added plane by plane."""
+    if name in simulation.traces or name not in {field.name for field in simulation.stencil.fields}:
+        return np.asarray(one, np.float64) + np.asarray(other, np.float64)
+    cache_bytes = cache_within(simulation.memory_bytes) // 2
+    first, second = (make_source(given, simulation.shape, cache_bytes).planes for given in (one, other))
+    return lambda z0, z1: np.asarray(first(z0, z1), np.float64) + np.asarray(second(z0, z1), np.float64)
+
+
+def check(misfit: object, simulation: Simulation, steps: int) -> None:
+    """Raise InputError if `misfit` is no function. Misfits of Outcrop are also checked against the run."""
+    if not callable(misfit):
+        raise InputError(f"misfit {shown(misfit)} is no oc.Misfit and no function(simulation) -> (value, residuals)")
+    if isinstance(misfit, (Misfit, SumOfMisfits)):
+        misfit.check(simulation, steps)
+
+
+def evaluate(misfit: MisfitFunction, simulation: Simulation) -> tuple[float, Mapping[str, Any]]:
+    """Return the value and the residuals of a misfit. Raises InputError for results of another form."""
+    found: Any = misfit(simulation)
+    try:
+        value, residuals = found
+        number = float(value)
+    except (TypeError, ValueError):
+        raise InputError(f"misfit {shown(misfit)} must return (value, residuals), not {shown(found)}") from None
+    if not isinstance(residuals, Mapping):
+        raise InputError(f"misfit {shown(misfit)} must return residuals by name, not {shown(residuals)}")
+    if not math.isfinite(number):
+        raise InputError(f"misfit {shown(misfit)} returned the value {number}; it must be finite")
+    return number, residuals
