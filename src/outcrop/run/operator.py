@@ -11,9 +11,7 @@ created in a temporary folder beside the user's run, and are removed afterwards.
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -23,6 +21,7 @@ from numpy.typing import NDArray
 from outcrop.errors import InputError, shown
 from outcrop.run.acquisition.definitions import AcquisitionDefinitions
 from outcrop.run.adjoint import SOURCES, adjoint_run, settings_beside
+from outcrop.run.copies import temporary_folder
 from outcrop.run.definition import Definition
 from outcrop.run.disk.manifest import Description
 from outcrop.run.forward import Forward
@@ -62,7 +61,7 @@ class SourceOperator:
             for one, part in zip(self._forward.definitions.injections, parts, strict=True)
         ]
         samplings = self._forward.definitions.samplings
-        with self._folder() as folder:
+        with temporary_folder(self._simulation, "operator") as folder:
             acquisition = AcquisitionDefinitions(tuple(injections), samplings)
             options = RunOptions(
                 self._forward.stencil, None, directory=f"{folder}/forward.oc", steps=self._forward.steps, unstable=True
@@ -78,7 +77,7 @@ class SourceOperator:
         """Run the adjoint with these residuals of the traces, and return the gradient with respect to the values of the
         sources."""
         parts = _split(values, list(self._traces.values()))
-        with self._folder() as folder:
+        with temporary_folder(self._simulation, "operator") as folder:
             residuals = dict(zip(self._traces, parts, strict=True))
             run = adjoint_run(
                 self._simulation,
@@ -93,12 +92,6 @@ class SourceOperator:
             )
             run.run(progress="none")
             return np.concatenate([one.reshape(-1) for one in run.gradients[SOURCES]])
-
-    @contextmanager
-    def _folder(self) -> Iterator[str]:
-        place = self._simulation.directory.parent
-        with tempfile.TemporaryDirectory(prefix=f"{self._simulation.directory.stem}-operator-", dir=place) as folder:
-            yield folder
 
 
 def dot_test(simulation: Simulation, seed: int = 0) -> float:

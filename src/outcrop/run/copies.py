@@ -1,0 +1,201 @@
+"""`Original`: a run at step 0 as the model for copies. A copy is a new run with other values of some inputs.
+
+    initial values, static fields     name of an array      planes are changed while they are copied
+    sources                           "source"              one array (steps, points) for each source
+    parameters and signals            name                  a number; an array (steps,)
+
+The copies are made in temporary folders beside the original run, and are removed with these folders.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outcrop.axes import PLACES, GridShape, grid_shape
+from outcrop.errors import InputError, shown
+from outcrop.language.sparse import Injection
+from outcrop.language.stencil import PREVIOUS
+from outcrop.run.acquisition.definitions import AcquisitionDefinitions, read_definitions
+from outcrop.run.adjoint import SOURCES, settings_beside
+from outcrop.run.definition import Definition
+from outcrop.run.device.use import is_block_device
+from outcrop.run.disk.manifest import Manifest
+from outcrop.run.disk.values import PlaneSource
+from outcrop.run.forward import Forward
+from outcrop.run.inputs.input_array import plane_groups
+from outcrop.run.options import RunOptions
+from outcrop.run.setup import set_up_definition
+from outcrop.run.simulation import Simulation
+from outcrop.run.user_values import decode_signals, encode_signals
+
+GROUP_BYTES = 4 << 20
+"""The approximate number of bytes of planes that are read at once."""
+
+Planes: TypeAlias = NDArray[np.float64]
+PlaneChange: TypeAlias = Callable[[int, Planes], Planes]
+"""A function (z0, planes) that returns the new values of planes from z0 on. The planes have the shape (planes, ny, nx)
+of the user's grid on the engine's axes, without padding."""
+
+
+class Original:
+    """A run at step 0, and copies of this run that take `steps` steps with other inputs."""
+
+    def __init__(self, simulation: Simulation, steps: int) -> None:
+        """Write the initial values of the run to its directory, if they are not there yet. Raises InputError if the run
+        has passed step 0, because its initial values are then gone."""
+        require_initial(simulation)
+        simulation.fill()
+        state = simulation.reader()
+        assert state is not None
+        self.simulation, self.steps = simulation, steps
+        self._forward = Forward(simulation.stencil, state, read_definitions(state.records, state.manifest))
+
+    @property
+    def manifest(self) -> Manifest:
+        return self._forward.state.manifest
+
+    @property
+    def shape(self) -> GridShape:
+        """The shape of the user's grid on the engine's axes."""
+        return grid_shape(self.manifest.own_shape)
+
+    def is_array(self, name: str) -> bool:
+        return name in {entry.name for entry in self.manifest.arrays}
+
+    def groups(self) -> Iterator[tuple[int, int]]:
+        """Yield ranges of planes of the user's grid, in ascending order."""
+        return plane_groups(self.shape, 8, GROUP_BYTES)
+
+    def planes(self, name: str, z0: int, z1: int) -> Planes:
+        """Return planes of an array at step 0, on the user's grid."""
+        pad = self._pads[0]
+        return self._inside(self._read(name)(z0 + pad, z1 + pad)).astype(np.float64)
+
+    def values(self, name: str) -> list[NDArray[np.float64]]:
+        """Return the values of an input that is not an array: those of each source, of a parameter or of a signal."""
+        manifest, signals = self.manifest, decode_signals(self.manifest.signals)
+        if name == SOURCES:
+            found = []
+            for one in self._forward.definitions.injections:
+                values = np.zeros((self.steps, len(one.cells)))
+                count = min(self.steps, one.steps)
+                values[:count] = one.values[:count]
+                found.append(values)
+            return found
+        return [signals[name][: self.steps] if name in signals else np.array(manifest.parameters[name])]
+
+    def updated_cells(self) -> tuple[slice, slice, slice]:
+        """Return the cells of the user's grid that steps update, on the engine's axes."""
+        rims = self._forward.boundary.rims(self._forward.stencil.radii)
+        z, y, x = (
+            slice(max(0, low - pad), n - max(0, high - pad))
+            for (low, high), pad, n in zip(rims, self._pads, self.shape, strict=True)
+        )
+        return z, y, x
+
+    def copy(
+        self,
+        directory: str,
+        arrays: Mapping[str, PlaneChange],
+        values: Mapping[str, Sequence[NDArray[np.float64]]],
+        dtype: str | None = None,
+        is_unstable: bool | None = None,
+    ) -> Simulation:
+        """Return a copy of the run at step 0. `arrays` has changes of arrays. `values` has new values of other inputs,
+        in the form that `values` returns. `dtype` and `is_unstable` replace these options of the run."""
+        manifest, forward = self.manifest, self._forward
+        options = RunOptions(
+            forward.stencil, None, directory=directory, steps=self.steps,
+            unstable=manifest.unstable if is_unstable is None else is_unstable,
+        )  # fmt: skip
+        definition = self._definition(values, dtype or manifest.dtype)
+        factor = np.dtype(definition.dtype).itemsize // np.dtype(manifest.dtype).itemsize
+        settings = settings_beside(forward, None, None)
+        settings = replace(settings, memory_bytes=settings.memory_bytes * factor)
+        run = Simulation(set_up_definition(definition, options, settings, {}))
+        names = [entry.name for entry in manifest.arrays]
+        run.assign_planes({name: self._changed(name, arrays.get(name), definition.dtype) for name in names})
+        return run
+
+    def _definition(self, values: Mapping[str, Sequence[NDArray[np.float64]]], dtype: str) -> Definition:
+        """Return the definition of the run with other sources, parameters and signals, and without a history."""
+        manifest, forward, own = self.manifest, self._forward, self._forward.definitions
+        parameters = {name: float(values[name][0]) if name in values else one
+                      for name, one in manifest.parameters.items()}  # fmt: skip
+        signals: dict[str, Any] = dict(decode_signals(manifest.signals))
+        signals |= {name: values[name][0] for name in signals if name in values}
+        given = values.get(SOURCES, [one.values for one in own.injections])
+        injections = [self._injection(one, new) for one, new in zip(own.injections, given, strict=True)]
+        snapshots = tuple(one for one in own.snapshots if not one.is_history)
+        return Definition(
+            forward.stencil, manifest.shape, manifest.padding, dtype, forward.boundary, parameters,
+            encode_signals(forward.stencil, signals), manifest.coordinates,
+            AcquisitionDefinitions(tuple(injections), own.samplings, snapshots, own.norms),
+        )  # fmt: skip
+
+    def _injection(self, one: Injection, values: NDArray[np.float64]) -> Injection:
+        """Return a source with other values. In the rim, where steps change no value, its weights are 0."""
+        return replace(one, values=values, weights=np.where(self._forward.inside(one.cells), one.weights, 0.0))
+
+    @property
+    def _pads(self) -> tuple[int, int, int]:
+        pads = [0, 0, 0]
+        for place, pad in zip(PLACES[len(self.manifest.shape)], self.manifest.padding, strict=True):
+            pads[place] = pad
+        return pads[0], pads[1], pads[2]
+
+    def _read(self, name: str) -> PlaneSource:
+        """Return a function that reads planes of an array at step 0, including the padding. A field without values is
+        0, and previous values without values are those of their field."""
+        manifest = self.manifest
+        if name not in manifest.filled and name.endswith(PREVIOUS):
+            name = name.removesuffix(PREVIOUS)
+        if name in manifest.filled:
+            return self._forward.planes(name)
+        return lambda z0, z1: np.zeros((z1 - z0, *manifest.layout.shape[1:]), manifest.dtype)
+
+    def _inside(self, planes: NDArray[Any]) -> NDArray[Any]:
+        """Return a view of planes without the padding along y and x."""
+        (_, ny, nx), (_, pad_y, pad_x) = self.shape, self._pads
+        return planes[:, pad_y : pad_y + ny, pad_x : pad_x + nx]
+
+    def _changed(self, name: str, change: PlaneChange | None, dtype: str) -> PlaneSource:
+        """Return a function that reads planes of an array and changes the cells of the user's grid."""
+        read, pad, nz = self._read(name), self._pads[0], self.shape[0]
+
+        def give(z0: int, z1: int) -> NDArray[Any]:
+            block = read(z0, z1).astype(dtype)
+            first, end = max(z0, pad), min(z1, nz + pad)
+            if change is not None and first < end:
+                own = self._inside(block[first - z0 : end - z0])
+                own[...] = change(first - pad, own.astype(np.float64))
+            return block
+
+        return give
+
+
+def require_initial(simulation: object) -> None:
+    """Raise InputError if `simulation` is no simulation at step 0."""
+    if not isinstance(simulation, Simulation):
+        raise InputError(f"{shown(simulation)} is not a simulation; give the result of oc.Simulation or oc.open")
+    if simulation.step:
+        raise InputError(
+            f"{simulation.directory} is at step {simulation.step} and has no initial values any more; give a run that "
+            "has not begun"
+        )
+
+
+@contextmanager
+def temporary_folder(simulation: Simulation, purpose: str) -> Iterator[str]:
+    """Make a folder beside a run, and remove it with its contents at the end."""
+    directory = simulation.directory
+    place = None if is_block_device(directory) else directory.parent
+    with tempfile.TemporaryDirectory(prefix=f"{directory.stem}-{purpose}-", dir=place) as folder:
+        yield folder
