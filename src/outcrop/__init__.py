@@ -24,17 +24,20 @@ if TYPE_CHECKING:
     from outcrop.language.stencil import Field, Parameter, Signal, Stencil
     from outcrop.run.adjoint import AdjointRun
     from outcrop.run.inputs.resample import extrude, resample
+    from outcrop.run.misfit import Misfit
+    from outcrop.run.objective import Objective
     from outcrop.run.operator import SourceOperator, dot_test
     from outcrop.run.options import History, Norms, Receivers, RunOptions, Snapshots, Source
     from outcrop.run.report import Report
     from outcrop.run.simulation import Simulation, open
     from outcrop.run.sweep import Sweep
+    from outcrop.run.taylor import taylor_test
 
 __all__ = [
-    "AdjointRun", "Array", "ArraySpec", "Boundary", "Field", "History", "Norms", "Parameter", "Placement", "Receivers",
-    "Report", "RunOptions", "Signal", "Simulation", "Snapshots", "Source", "SourceOperator", "Stencil", "Sweep",
-    "Trajectory", "aggregate", "array", "dot_test", "errors", "extrude", "open", "open_array", "place", "resample",
-    "stencils",
+    "AdjointRun", "Array", "ArraySpec", "Boundary", "Field", "History", "Misfit", "Norms", "Objective", "Parameter",
+    "Placement", "Receivers", "Report", "RunOptions", "Signal", "Simulation", "Snapshots", "Source",
+    "SourceOperator", "Stencil", "Sweep", "Trajectory", "aggregate", "array", "dot_test", "errors", "extrude",
+    "open", "open_array", "place", "resample", "stencils", "taylor_test",
 ]  # fmt: skip
 __version__ = "0.1.0"
 
@@ -49,11 +52,14 @@ _NAMES = {
     "language.stencil": ("Field", "Parameter", "Signal", "Stencil"),
     "run.adjoint": ("AdjointRun",),
     "run.inputs.resample": ("extrude", "resample"),
+    "run.misfit": ("Misfit",),
+    "run.objective": ("Objective",),
     "run.operator": ("SourceOperator", "dot_test"),
     "run.options": ("History", "Norms", "Receivers", "RunOptions", "Snapshots", "Source"),
     "run.report": ("Report",),
     "run.simulation": ("Simulation", "open"),
     "run.sweep": ("Sweep",),
+    "run.taylor": ("taylor_test",),
 }
 
 
