@@ -1,0 +1,337 @@
+"""Check misfits and their gradients: known results, finite differences, Taylor tests, optimisers, and wrong
+arguments."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import outcrop as oc
+from outcrop.errors import InputError
+from outcrop.language.library import find_stencil
+from outcrop.language.stencil import PREVIOUS
+
+STEPS = 5
+SHAPE = (12, 10, 14)
+U, A = oc.Field("u"), oc.Parameter("a", 0.2)
+DECAY = oc.Stencil("decay", {U: U[0] + A * (U[1] - 2 * U[0] + U[-1])})
+SHIFT = oc.Stencil("shift", {U: U[-1]})
+
+
+def new_run(
+    name: str, folder: Path, dtype: str = "float64", boundary: str = "fixed"
+) -> tuple[oc.Simulation, list[str]]:
+    """Return a run at step 0 with random values, a source, receivers and snapshots, and the names of its gradients."""
+    stencil, rng = find_stencil(name), np.random.default_rng(1)
+    shape = SHAPE[-stencil.ndim :]
+    pairs = list(zip(stencil.fields, stencil.storage, strict=True))
+    updated = [field.name for field, storage in pairs if not storage.is_static]
+    previous = [field.name + PREVIOUS for field, storage in pairs if storage.history == 2]
+    middle, box = np.array(shape) / 2, [slice(n // 2 - 1, n // 2 + 2) for n in shape]
+    sim = oc.Simulation(
+        stencil, shape, dtype, folder / "run.oc", memory="64MiB", threads=1, boundary=boundary, unstable=True,
+        sources=[oc.Source(updated[-1], [middle - 0.3], rng.standard_normal(STEPS))],
+        receivers=[oc.Receivers("line", updated[0], [middle - 1.3, middle + 0.2])],
+        snapshots=[
+            oc.Snapshots(2, updated[0], box, name="middle"),
+            oc.Snapshots(STEPS, updated[-1], box, name="last", initial=False),
+        ],
+    )  # fmt: skip
+    sim.assign({one: rng.standard_normal(shape) for one in [*updated, *previous]})
+    sim.assign({field.name: rng.random(shape) / 2 + 0.5 for field, storage in pairs if storage.is_static})
+    return sim, [*updated, *previous, "source"]
+
+
+def all_kinds(sim: oc.Simulation) -> Any:
+    """Return a misfit with terms of all kinds for a run of `new_run`."""
+    rng, first = np.random.default_rng(2), sim.stencil.fields[0].name
+    last = next(name for name in sim.setup.description.taps.snapshots if name.name == "last").fields[0]
+    weight = rng.random(sim.shape)
+
+    def of_a_user(one: oc.Simulation) -> tuple[float, dict[str, Any]]:
+        trace = one.traces["line"]
+        return float((trace**3).sum() / 3), {"line": trace**2}
+
+    return (
+        oc.Misfit("line", rng.standard_normal((STEPS, 2)), weight=0.5)
+        + oc.Misfit(f"middle/{first}", None, rng.random((1 + STEPS // 2, *(3,) * sim.stencil.ndim)))
+        + oc.Misfit(f"last/{last}", None)
+        + oc.Misfit(first, rng.standard_normal(sim.shape), weight)
+        + oc.Misfit(first, 0.25)
+        + of_a_user
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "boundary"),
+    [("heat7", "fixed"), ("heat6_1d", "periodic"), ("advection2_2d", "periodic"), ("acoustic2", "mirror")],
+)
+def test_gradients_pass_the_taylor_test(name: str, boundary: str, tmp_path: Path) -> None:
+    sim, wrt = new_run(name, tmp_path, boundary=boundary)
+    rates = oc.taylor_test(sim, STEPS, all_kinds(sim), wrt, change=0.001)
+    assert list(rates) == wrt
+    for name, one in rates.items():
+        assert one.shape == (4,) and abs(one - 2).max() < 0.05, name
+    assert sim.step == 0 and [path.name for path in tmp_path.iterdir()] == ["run.oc"]
+
+
+@pytest.mark.parametrize(("name", "dtype"), [("acoustic2", "float64"), ("gray_scott_2d", "float32")])
+def test_gradients_that_need_the_states_of_the_run(name: str, dtype: str, tmp_path: Path) -> None:
+    """Checks gradients with respect to static fields, parameters and initial values. The copies of the run keep their
+    states and remove them."""
+    stencil = find_stencil(name)
+    rng, shape = np.random.default_rng(8), SHAPE[-stencil.ndim :]
+    sim = oc.Simulation(
+        stencil, shape, dtype, tmp_path / "run.oc", memory="64MiB", unstable=True, dt=0.5,
+        receivers=[oc.Receivers("line", "u", [np.array(shape) / 2])],
+    )  # fmt: skip
+    sim.assign({one.name: rng.random(shape) / 4 + 0.5 for one in stencil.fields})
+    wrt = [*(one.name for one in stencil.fields), stencil.parameters[-1].name]
+    misfit = oc.Misfit("u", rng.random(shape)) + oc.Misfit("line", None)
+    rates = oc.taylor_test(sim, STEPS, misfit, wrt, change=0.005)
+    assert list(rates) == wrt and all(abs(one - 2).max() < 0.05 for one in rates.values()), rates
+    value, gradient = sim.gradient(STEPS, misfit, wrt, progress="none")
+    with pytest.raises(InputError, match="keeps no history"):
+        _ = sim.history
+    assert not list((tmp_path / "run.oc" / "snapshots.zarr").glob("history/*"))
+    again, same = sim.gradient(STEPS, misfit, wrt, resume=True)
+    assert again == value and all(np.array_equal(same[one][...], gradient[one][...]) for one in ("u", "v"))
+    with pytest.raises(InputError, match=r"which .* does not keep; run it with history="):
+        sim.gradient(STEPS, misfit, wrt, force=True)
+
+
+def test_a_history_that_a_user_keeps_is_not_removed(tmp_path: Path) -> None:
+    s = oc.Signal("s")
+    stencil = oc.Stencil("driven", {U: U[0] + A * s * (U[1] - 2 * U[0] + U[-1])})
+    sim = oc.Simulation(
+        stencil, (14,), "float64", tmp_path / "run.oc", init=np.arange(14.0) ** 2, signals={"s": np.arange(1.0, 8.0)},
+        unstable=True,
+    )  # fmt: skip
+    rates = oc.taylor_test(sim, STEPS, oc.Misfit("u", None), ["s", "a"], change=0.001)
+    assert all(abs(one - 2).max() < 0.05 for one in rates.values()), rates
+    fun = oc.Objective(sim, STEPS, oc.Misfit("u", None), ["a", "s"])
+    assert fun.start.tolist() == [0.2, 1, 2, 3, 4, 5] and fun.unpack(fun.start)["s"].tolist() == [1, 2, 3, 4, 5]
+    value, gradient = fun(fun.start)
+    sim.run(2, progress="none", history=oc.History("all"))
+    same, other = sim.gradient(STEPS, oc.Misfit("u", None), ["a", "s"], progress="none")
+    assert same == value and gradient.tolist() == [other["a"], *other["s"]]
+    assert sim.history.steps.tolist() == [*range(STEPS + 1)]
+
+
+def test_the_taylor_test_of_a_run_in_float32(tmp_path: Path) -> None:
+    sim, wrt = new_run("acoustic4_1d", tmp_path, "float32")
+    rates = oc.taylor_test(sim, STEPS, oc.Misfit("line", None) + oc.Misfit("u", 1.0), wrt, seed=1)
+    assert all(abs(one - 2).max() < 0.05 for one in rates.values())
+
+
+def test_the_taylor_test_finds_a_wrong_gradient(tmp_path: Path) -> None:
+    """Checks that the rates are near 1 if residuals are 3 % too large, or if one step is missing."""
+    sim, _ = new_run("heat6_1d", tmp_path)
+    observed = np.random.default_rng(3).standard_normal((STEPS, 2))
+    right = oc.Misfit("line", observed)
+
+    def too_large(one: oc.Simulation) -> tuple[float, dict[str, Any]]:
+        value, residuals = right(one)
+        return value, {"line": residuals["line"] * 1.03}
+
+    def late(one: oc.Simulation) -> tuple[float, dict[str, Any]]:
+        value, residuals = right(one)
+        return value, {"line": np.roll(residuals["line"], 1, axis=0)}
+
+    for wrong in (too_large, late):
+        assert oc.taylor_test(sim, STEPS, wrong, "u")["u"].max() < 1.5
+    assert abs(oc.taylor_test(sim, STEPS, right, "u")["u"] - 2).max() < 0.05
+    with pytest.raises(InputError, match=r"the Taylor test of u says nothing: a change of 6\.25e-07"):
+        oc.taylor_test(sim, STEPS, lambda one: (float(one["u"][...].sum()), {"u": 1.0}), "u", change=1e-5)
+
+
+def test_the_gradient_of_a_decaying_wave(tmp_path: Path) -> None:
+    """Checks the gradient of the energy of a wave. Each step multiplies the wave by the same factor."""
+    n, a, wave = 16, 0.2, 2 * math.pi * 3 / 16
+    factor = 1 - 2 * a * (1 - math.cos(wave))
+    start = np.cos(wave * np.arange(n))
+    sim = oc.Simulation(DECAY, (n,), "float64", tmp_path / "run.oc", boundary="periodic", params={"a": a})
+    sim["u"] = start
+    value, gradient = sim.gradient(STEPS, oc.Misfit("u", None), "u", progress="none")
+    assert value == pytest.approx(factor ** (2 * STEPS) * (start**2).sum() / 2, rel=1e-12)
+    assert np.allclose(gradient["u"][...], factor ** (2 * STEPS) * start, rtol=0, atol=1e-13)
+
+
+def test_the_gradient_of_a_shift(tmp_path: Path) -> None:
+    """Checks a gradient bit by bit. The field moves by one cell in each step."""
+    rng = np.random.default_rng(4)
+    start, observed = rng.standard_normal((2, 16))
+    sim = oc.Simulation(SHIFT, (16,), "float64", tmp_path / "run.oc", boundary="periodic", unstable=True)
+    sim["u"] = start
+    value, gradient = sim.gradient(STEPS, oc.Misfit("u", observed), ["u"], progress="none")
+    expected = start - np.roll(observed, -STEPS)
+    assert (gradient["u"][...] == expected).all() and value == pytest.approx((expected**2).sum() / 2, rel=1e-14)
+
+
+def test_misfits_are_sums_of_squares(tmp_path: Path) -> None:
+    """Checks values and residuals of all kinds of misfits against NumPy. The observed values are arrays, files that are
+    mapped into memory, and numbers."""
+    sim, _ = new_run("heat7", tmp_path)
+    sim.run(STEPS, progress="none")
+    rng = np.random.default_rng(5)
+    for name, computed in {
+        "line": sim.traces["line"], "u": sim["u"][...], "middle/u": sim.snapshots["middle/u"][:],
+    }.items():  # fmt: skip
+        observed, weight = rng.random((2, *computed.shape))
+        np.save(tmp_path / "observed.npy", observed)
+        mapped = np.load(tmp_path / "observed.npy", mmap_mode="r")
+        value, residuals = oc.Misfit(name, mapped, weight)(sim)
+        assert value == pytest.approx((weight * (computed - observed) ** 2).sum() / 2, rel=1e-13)
+        found = residuals[name](0, len(computed)) if callable(residuals[name]) else residuals[name]
+        assert (found == weight * (computed - observed)).all()
+        both, added = sum([oc.Misfit(name, mapped), oc.Misfit(name, 0.5, 2.0)])(sim)
+        assert both == pytest.approx(((computed - observed) ** 2).sum() / 2 + ((computed - 0.5) ** 2).sum(), rel=1e-13)
+        found = added[name](0, len(computed)) if callable(added[name]) else added[name]
+        assert np.allclose(found, computed - observed + 2 * (computed - 0.5), rtol=0, atol=1e-12)
+    assert repr(oc.Misfit("line", None) + oc.Misfit("u", None)) == "<<misfit of 'line'> + <misfit of 'u'>>"
+
+
+def test_observed_values_in_zarr_are_read(tmp_path: Path) -> None:
+    zarr = pytest.importorskip("zarr")
+    sim, _ = new_run("heat7", tmp_path)
+    sim.run(STEPS, progress="none")
+    for name, shape in {"line": (STEPS, 2), "u": SHAPE, "middle/u": (3, 3, 3, 3)}.items():
+        observed = np.random.default_rng(6).random(shape)
+        stored = zarr.create_array(str(tmp_path / f"{len(shape)}.zarr"), shape=shape, chunks=shape, dtype="float64")
+        stored[...] = observed
+        assert oc.Misfit(name, stored)(sim)[0] == oc.Misfit(name, observed)(sim)[0]
+
+
+def test_a_gradient_does_not_repeat_what_is_done(tmp_path: Path) -> None:
+    """Checks that a second call continues at the last step, and that resume=True reads a complete adjoint run."""
+    sim, _ = new_run("acoustic2", tmp_path)
+    misfit = oc.Misfit("line", None)
+    sim.run(2, progress="none")
+    value, first = sim.gradient(STEPS, misfit, ["u", "source"], progress="none")
+    generation = sim.setup.description.taps, sim.reader().manifest.generation  # type: ignore[union-attr]
+    with pytest.raises(InputError, match=r"run-adjoint\.oc exists; give resume=True"):
+        sim.gradient(STEPS, misfit, "u")
+    again, second = oc.open(tmp_path / "run.oc").gradient(STEPS, misfit, ["u", "source"], resume=True)
+    assert again == value and second["u"][...].tobytes() == first["u"][...].tobytes()
+    assert second["source"][0].tobytes() == first["source"][0].tobytes()
+    half, third = sim.gradient(STEPS, oc.Misfit("line", None, 0.5), "u", force=True, progress="none")
+    assert half == value / 2 and third["u"][6].any()
+    assert generation == (sim.setup.description.taps, sim.reader().manifest.generation)  # type: ignore[union-attr]
+    with pytest.raises(InputError, match="is at step 5, past step 3; start a new run"):
+        sim.gradient(3, misfit, "u")
+
+
+def test_an_optimiser_finds_the_initial_values(tmp_path: Path) -> None:
+    optimize = pytest.importorskip("scipy.optimize")
+    truth = np.pad(np.random.default_rng(7).standard_normal(12), 1)
+    sim = oc.Simulation(DECAY, (14,), "float64", tmp_path / "run.oc", params={"a": 0.05})
+    known = oc.Simulation(DECAY, (14,), "float64", tmp_path / "known.oc", params={"a": 0.05}, init=truth)
+    known.run(STEPS, progress="none")
+    fun = oc.Objective(sim, STEPS, oc.Misfit("u", known["u"]), wrt="u")
+    assert (fun.start == 0).all() and repr(fun) == f"<objective of u over {STEPS} steps>"
+    found = optimize.minimize(fun, fun.start, jac=True, method="L-BFGS-B", options={"maxiter": 20})
+    assert np.allclose(fun.unpack(found.x)["u"], truth, rtol=0, atol=1e-2)
+    assert sim.step == 0 and sorted(path.name for path in tmp_path.iterdir()) == ["known.oc", "run.oc"]
+    for wrong in ([1.0] * 13, np.full(14, np.nan), np.zeros((14, 1)), "x", [[1], [2, 3]]):
+        with pytest.raises(InputError, match="the objective takes a vector of 14 finite numbers"):
+            fun(wrong)
+
+
+def test_an_objective_of_several_inputs(tmp_path: Path) -> None:
+    """Checks each entry of a gradient against a finite difference. The vector has a field and the sources."""
+    sim = oc.Simulation(
+        DECAY, (10,), "float64", tmp_path / "run.oc", init=np.arange(10.0),
+        sources=[oc.Source("u", [4.5], [1.0, 2.0]), oc.Source("u", [[3.0], [6.0]], np.ones((9, 2)))],
+        receivers=[oc.Receivers("line", "u", [5.0])],
+    )  # fmt: skip
+    fun = oc.Objective(sim, 3, oc.Misfit("line", np.ones((3, 1))), wrt=["u", "source", "u"])
+    start = fun.start
+    assert start.tolist() == [*range(10), 1, 2, 0, *[1] * 6]
+    assert [one.shape for one in fun.unpack(start)["source"]] == [(3, 1), (3, 2)]
+    _, gradient = fun(start)
+    for place in (1, 5, 11, 12, 17):
+        change = np.zeros_like(start)
+        change[place] = 1e-3
+        difference = (fun(start + change)[0] - fun(start - change)[0]) / 2e-3
+        assert difference == pytest.approx(gradient[place], rel=1e-8, abs=1e-12)
+    assert fun(start)[0] == pytest.approx(sim.gradient(3, oc.Misfit("line", np.ones((3, 1))), "u")[0], rel=1e-14)
+    with pytest.raises(InputError, match=r"run\.oc is at step 3 and has no initial values any more"):
+        oc.Objective(sim, 3, oc.Misfit("line", None), "u")
+
+
+def test_wrong_arguments_are_refused_before_the_run(tmp_path: Path) -> None:
+    sim, _ = new_run("heat7", tmp_path)
+    nan = np.zeros((STEPS, 2))
+    nan[3, 1] = np.nan
+
+    def refused(message: str, misfit: Any, wrt: Any = "u", steps: Any = STEPS, **more: Any) -> None:
+        with pytest.raises(InputError, match=message) as caught:
+            sim.gradient(steps, misfit, wrt, **more)
+        assert "\n" not in str(caught.value)
+        assert sim.step == 0 and [path.name for path in tmp_path.iterdir()] == ["run.oc"]
+
+    good = oc.Misfit("line", None)
+    refused("steps 0 must be at least 1", good, steps=0)
+    refused("there is no gradient by .k.; there are: u, source", good, wrt=["u", "k"])
+    refused(r"wrt \[\] must be names", good, wrt=[])
+    refused("there is no 'lines'; there are the receivers, snapshots and fields: line, middle/u, last/u, u",
+            oc.Misfit("lines", None))  # fmt: skip
+    refused(
+        r"misfit of 'line': observed must be numbers of shape \(5, 2\); given: \(3,\)", oc.Misfit("line", [1, 2, 3])
+    )
+    refused(r"weight must be numbers of shape \(5, 2\); given: 'x'", oc.Misfit("line", None, "x"))
+    refused(r"misfit of 'middle/u': observed must be .* \(3, 3, 3, 3\)", oc.Misfit("middle/u", np.zeros((3, 3))))
+    refused(r"misfit of 'u': .* has shape \(4, 4, 4\), the grid", oc.Misfit("u", np.zeros((4, 4, 4))))
+    refused(r"misfit of 'line': observed values have nan at index \(3, 1\)", oc.Misfit("line", nan) + good)
+    refused("misfit of 'u': weights have nan at index", oc.Misfit("u", None, np.full(SHAPE, np.nan)))
+    refused("misfit 3 is no oc.Misfit and no function", 3)
+    refused("memory", good, memory="1 parsec")
+    refused("memory 1 KiB is too small for adjoint of heat7", good, memory="1KiB")
+    refused("threads", good, threads=0)
+    refused("overlap; choose another directory", good, directory=tmp_path / "run.oc" / "inside")
+    refused(r"misfit of 'last/u': there is no snapshot up to step 4", oc.Misfit("last/u", None), steps=4)
+    with pytest.raises(InputError, match="misfit: 3 must be the name"):
+        oc.Misfit(3, None)  # type: ignore[arg-type]
+    with pytest.raises(TypeError):
+        _ = good + 1
+    for function in (oc.taylor_test, oc.Objective):
+        with pytest.raises(InputError, match=r"'run\.oc' is not a simulation"):
+            function("run.oc", STEPS, good, "u")  # type: ignore[operator]
+    with pytest.raises(InputError, match=r"change -1\.0 must be positive"):
+        oc.taylor_test(sim, STEPS, good, "u", change=-1)
+
+
+def test_large_boxes_and_gradients_that_do_not_exist_are_refused(tmp_path: Path) -> None:
+    sim = oc.Simulation("heat2_2d", (64, 64), directory=tmp_path / "run.oc", snapshots=[oc.Snapshots(100, name="all")])
+    with pytest.raises(InputError, match=r"'all/u' need 625\.2 MiB for 4096 cells and 10000 steps, at most 256 MiB"):
+        sim.gradient(10000, oc.Misfit("all/u", None), "u")
+    twice = oc.Stencil("twice", [{U: U[0] * U[1]}, {U: U[0] + A * U[-1]}])
+    other = oc.Simulation(twice, (12,), directory=tmp_path / "other.oc", unstable=True)
+    with pytest.raises(InputError, match="needs u in the middle of a step"):
+        other.gradient(3, oc.Misfit("u", None), "a")
+    assert not list(tmp_path.iterdir())
+
+
+def test_wrong_results_of_a_users_misfit_are_refused(tmp_path: Path) -> None:
+    sim, _ = new_run("heat6_1d", tmp_path)
+    results: dict[str, Any] = {
+        r"must return \(value, residuals\), not 3": 3,
+        r"must return \(value, residuals\), not \('x', {}\)": ("x", {}),
+        "must return residuals by name, not 3": (1.0, 3),
+        "returned the value nan; it must be finite": (math.nan, {}),
+        "residuals are empty": (1.0, {}),
+        "there is no 'm'": (1.0, {"m": 1}),
+        r"of 'middle/u' must be numbers of shape \(3, 3\): times, box; given: \(2,\)": (1, {"middle/u": [1, 2]}),
+        "residuals of 'middle/u': cell .* of snapshot 0 is not finite": (1, {"middle/u": np.full((3, 3), np.inf)}),
+    }  # fmt: skip
+    for message, result in results.items():
+        with pytest.raises(InputError, match=message):
+            sim.gradient(STEPS, lambda one, result=result: result, "u", progress="none")
+    assert sim.step == STEPS and [path.name for path in tmp_path.iterdir()] == ["run.oc"]
+    sim.assign({"u": np.full(14, np.nan)})
+    with pytest.raises(InputError, match="the misfit of 'u' is nan: the run or the observed values are not finite"):
+        oc.Misfit("u", None)(sim)
