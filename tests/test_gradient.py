@@ -258,7 +258,12 @@ def test_an_objective_of_several_inputs(tmp_path: Path) -> None:
         change[place] = 1e-3
         difference = (fun(start + change)[0] - fun(start - change)[0]) / 2e-3
         assert difference == pytest.approx(gradient[place], rel=1e-8, abs=1e-12)
+    for factor in (3.0, 2.0, 1.0):  # an objective takes the inputs that the run has now
+        sim["u"] = factor * np.arange(10.0)
+        assert fun.start[:10].tolist() == [factor * one for one in range(10)]
     assert fun(start)[0] == pytest.approx(sim.gradient(3, oc.Misfit("line", np.ones((3, 1))), "u")[0], rel=1e-14)
+    with pytest.raises(InputError, match=r"run\.oc is at step 3 and has no initial values any more"):
+        fun(start)
     with pytest.raises(InputError, match=r"run\.oc is at step 3 and has no initial values any more"):
         oc.Objective(sim, 3, oc.Misfit("line", None), "u")
 

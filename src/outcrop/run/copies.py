@@ -66,6 +66,12 @@ class Original:
         """The shape of the user's grid on the engine's axes."""
         return grid_shape(self.manifest.own_shape)
 
+    def refresh(self) -> None:
+        """Take values that were assigned to the run since this object was made. Raises InputError if the run has begun
+        meanwhile."""
+        self._forward.state.refresh()
+        _require_step_0(self.simulation, self.manifest.step)
+
     def is_array(self, name: str) -> bool:
         return name in {entry.name for entry in self.manifest.arrays}
 
@@ -110,6 +116,7 @@ class Original:
     ) -> Simulation:
         """Return a copy of the run at step 0. `arrays` has changes of arrays. `values` has new values of other inputs,
         in the form that `values` returns. `dtype` and `is_unstable` replace these options of the run."""
+        self.refresh()
         manifest, forward = self.manifest, self._forward
         options = RunOptions(
             forward.stencil, None, directory=directory, steps=self.steps,
@@ -185,10 +192,14 @@ def require_initial(simulation: object) -> None:
     """Raise InputError if `simulation` is no simulation at step 0."""
     if not isinstance(simulation, Simulation):
         raise InputError(f"{shown(simulation)} is not a simulation; give the result of oc.Simulation or oc.open")
-    if simulation.step:
+    _require_step_0(simulation, simulation.step)
+
+
+def _require_step_0(simulation: Simulation, step: int) -> None:
+    if step:
         raise InputError(
-            f"{simulation.directory} is at step {simulation.step} and has no initial values any more; give a run that "
-            "has not begun"
+            f"{simulation.directory} is at step {step} and has no initial values any more; give a run that has not "
+            "begun"
         )
 
 

@@ -48,7 +48,8 @@ class Objective:
 
     @property
     def start(self) -> Vector:
-        """The vector of the inputs of the run."""
+        """The vector of the inputs of the run, as they are now."""
+        self._original.refresh()
         return _flat(one for name in self._names for one in self._values(name))
 
     def unpack(self, x: Any) -> dict[str, Any]:
