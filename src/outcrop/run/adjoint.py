@@ -433,9 +433,8 @@ def _last_adjoint(
             block[first - z0 : end - z0][part] = whole[part]
         for one, row in rows:
             here = forward.inside(one.cells) & (one.cells[..., 0] >= z0) & (one.cells[..., 0] < z1)
-            for point, corner in np.argwhere(here):
-                z, y, x = one.cells[point, corner]
-                block[z - z0, y, x] += block.dtype.type(one.weights[point, corner] * row[point])
+            z, y, x = one.cells[here].T
+            np.add.at(block, (z - z0, y, x), (one.weights * row[:, None])[here].astype(block.dtype))
         if name in adjoint.scales:
             factor = forward.factor(adjoint, name, lambda static: forward.planes(static)(z0, z1).astype(np.float64))
             np.multiply(block, factor, out=block, where=block != 0, casting="same_kind")  # 1/m is infinite in padding
