@@ -8,6 +8,7 @@ order, neighbouring planes have numbers that are close to each other.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from math import gcd
 
 from outcrop.axes import NAMES, PLACES
@@ -209,10 +210,11 @@ class Problem:
         """The size of a state of one field in a history, which has no padding."""
         return self.cells * self.item_bytes
 
-    @property
+    @cached_property
     def statics_z(self) -> int:
         """The maximum distance, in planes, at which an update reads static fields. The distance is 0 if updates read
-        static fields only at the updated cell."""
+        static fields only at the updated cell. The value is cached: with a history, `updates` has hundreds of stages,
+        and the time line uses this value in every slab."""
         operands = (operand for update in self.updates for operand in update.reads)
         statics = [one.is_static and not one.is_history for one in self.fields]
         is_beside = any(one.beside and statics[one.field] for one in operands)
