@@ -16,12 +16,13 @@ from hypothesis import strategies as st
 
 import outcrop as oc
 from adjoint_cases import BOUNDARIES, STENCILS, all_names, grid, static_names, values
-from backwards import PLAIN, Steps, inner, put, reverse
+from backwards import PLAIN, State, Steps, inner, put, reverse
 from cell_run import run_pass
 from outcrop.axes import PLACES
 from outcrop.cli.main import call
 from outcrop.errors import CorruptionError, InputError, StorageError
 from outcrop.language.adjoint import adjoint_of
+from outcrop.language.boundary import FIXED
 from outcrop.language.stencil import Stencil
 from outcrop.plan.history import listed
 from outcrop.plan.plan import Sizes
@@ -151,20 +152,86 @@ def test_a_damaged_state_is_found(tmp_path: Path) -> None:
 def test_states_that_are_not_kept_are_missed_at_once(tmp_path: Path) -> None:
     """Checks the messages if the forward run keeps no states, or not those that the gradient needs."""
     acoustic, seeds = STENCILS["acoustic2"], seeds_of(STENCILS["acoustic2"], "fixed")
-    for number, (history, message) in enumerate(
-        [(None, "does not keep; run it with history=oc.History"), (2, "keeps every 2 steps; run it with history=")]
-    ):
-        folder = tmp_path / str(number)
-        folder.mkdir()
-        sim = run_forward(acoustic, folder, history=history)
-        with pytest.raises(InputError, match=f"gradient with respect to v needs u after each step.*{message}"):
-            sim.adjoint(seeds, "v")
-        sim.adjoint(seeds, "u")  # needs no state
-        assert sorted(one.name for one in folder.iterdir()) == ["run-adjoint.oc", "run.oc"]
+    sim = run_forward(acoustic, tmp_path, history=None)
+    with pytest.raises(InputError, match=r"gradient with respect to v needs u after each step.*does not keep; run it"):
+        sim.adjoint(seeds, "v")
+    assert [one.name for one in tmp_path.iterdir()] == ["run.oc"]
+    sim.adjoint(seeds, "u")  # needs no state
     with pytest.raises(InputError, match="adjoint of gray_scott, which is not linear, needs u, v after each step"):
         (tmp_path / "nonlinear").mkdir()
         sim = run_forward(STENCILS["gray_scott"], tmp_path / "nonlinear", history=None)
         sim.adjoint(seeds_of(STENCILS["gray_scott"], "fixed"), "u")
+
+
+@pytest.mark.parametrize(
+    ("name", "wrt", "message"),
+    [
+        ("gray_scott", "feed", "which is not linear, needs u, v after each step, but .* keeps every 3 steps; run it"),
+        ("signals", "s", "respect to signal s needs u after each step, but .* keeps every 3 steps"),
+        ("elastic2", ["lam", "b"], "with respect to lam needs .*, but .* keeps every 3 steps"),
+        ("maxwell", "eps", "needs products of neighbours in each step, but .* keeps every 3 steps; run it with hist"),
+    ],
+)
+def test_gradients_that_need_every_state_say_so(name: str, wrt: Any, message: str, tmp_path: Path) -> None:
+    sim = run_forward(STENCILS[name], tmp_path, history=3)
+    seeds = {key: one.reshape(sim.shape) for key, one in seeds_of(STENCILS[name], "fixed").items()}
+    with pytest.raises(InputError, match=message):
+        sim.adjoint(seeds, wrt)
+
+
+@pytest.mark.parametrize(("every", "steps"), [(2, 7), (4, 7)])
+@pytest.mark.parametrize(("name", "wrt"), [("acoustic2", ["v", "dt"]), ("heat7", ["c0"]), ("elastic2", ["lam"])])
+def test_a_sampled_gradient_is_the_sum_over_the_kept_states(
+    name: str, wrt: list[str], every: int, steps: int, tmp_path: Path
+) -> None:
+    """Checks gradients from every k-th state: the sum over the steps that find their states, times k. The gradient with
+    respect to the initial values is exact. All plans and all interruptions give the same bits."""
+    stencil, seeds = STENCILS[name], seeds_of(STENCILS[name], "fixed")
+    _boundary, shape = grid(stencil, "fixed", 5)
+    state = values(stencil, shape, 1)
+    sim = oc.Simulation(stencil, shape, "float64", tmp_path / "run.oc", memory="64MiB", unstable=True)
+    sim.assign(state)
+    sim.run(steps, progress="none", history=oc.History(every))
+    names, updated = [*wrt, next(iter(seeds))], next(iter(seeds))
+    run = sim.adjoint(seeds, names)
+    run.run(progress="none")
+    found = {one: np.array(run.gradients[one][:] if one in state else run.gradients[one]) for one in names}
+    expected = sampled_gradients(stencil, shape, state, wrt, steps, every, seeds)
+    for one in wrt:
+        assert np.abs(found[one] - expected[one]).max() <= 1e-12 * np.abs(expected[one]).max(), one
+    whole = sim.adjoint(seeds, updated, tmp_path / "whole.oc")
+    whole.run(progress="none")
+    assert np.array_equal(whole.gradients[updated][:], found[updated])
+    for number, sizes in enumerate([{"bt": 1, "slab": 1}, {"bt": 2 * every, "slab": 3}]):
+        place = tmp_path / f"{number}.oc"
+        sim.adjoint(seeds, names, place)
+        oc.open(place, sizes=sizes).run(1 + number, progress="none")
+        again = sim.adjoint(seeds, names, place, resume=True)
+        again.run(progress="none")
+        for one in names:
+            assert np.array_equal(again.gradients[one][:] if one in state else again.gradients[one], found[one])
+
+
+def sampled_gradients(
+    stencil: Stencil, shape: tuple[int, ...], state: State, wrt: list[str], steps: int, every: int, seeds: State
+) -> State:
+    """Return `every` times the sum of the gradients of those steps that begin at a kept state. The gradient of a step
+    is the difference of two gradients of the oracle: of all steps from this one on, and of all later steps."""
+    forward, derived = Steps(stencil, FIXED, PLAIN, put), adjoint_of(stencil, wrt)
+    row = [one.default for one in stencil.parameters]
+    total: State = dict.fromkeys(wrt, 0.0)
+    now = dict(state)
+    after = {version: version.updates for version in derived.history.values()}
+    offset = 1 if 0 in after.values() else 0  # a step from t - 1 to t reads state t - 1, or state t
+    for step in range(1, steps + 1):
+        from_here = reverse(derived, forward, now, [row] * (steps - step + 1), seeds).gradients
+        now |= forward.advance(now, row)
+        later = dict.fromkeys(wrt, 0.0)
+        if step < steps:
+            later = reverse(derived, forward, now, [row] * (steps - step), seeds).gradients
+        if (step - offset) % every == 0:
+            total = {name: total[name] + every * (from_here[name] - later[name]) for name in wrt}
+    return total
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from outcrop.errors import InputError, shown
-from outcrop.language.program import Load, Operation, Program, Scalar, Stage
+from outcrop.language.program import Apply, Load, Operation, Program, Scalar, Stage
 from outcrop.language.stencil import Field, Stencil
 
 Offset: TypeAlias = tuple[int, int, int]
@@ -90,6 +90,59 @@ def updates_before(stencil: Stencil) -> list[tuple[int, ...]]:
         for target in stage.targets:
             count[target] += 1
     return found
+
+
+def without_updates(stencil: Stencil, sums: Sequence[str]) -> Stencil | None:
+    """Return the stencil without the updates of the fields `sums`, and without fields that no remaining stage uses. The
+    other fields get the same bits, and the scalars are the same. Return None if this is not possible: if a stage
+    updates nothing else, or if the fields `sums` change how other fields are stored."""
+    numbers = {one.name: number for number, one in enumerate(stencil.fields)}
+    dropped = {numbers[name] for name in sums}
+    stages = []
+    for stage in stencil.stages:
+        kept = [place for place, target in enumerate(stage.targets) if target not in dropped]
+        if not kept:
+            return None
+        results = [stage.program.results[place] for place in kept]
+        stages.append(Stage(tuple(stage.targets[place] for place in kept), _pruned(stage.program.operations, results)))
+    used = {load.field for stage in stages for load in stage.program.loads}
+    updated = list(dict.fromkeys(target for stage in stages for target in stage.targets))
+    order = [*updated, *sorted(used - set(updated))]
+    if dropped & used:
+        return None
+    new = {number: place for place, number in enumerate(order)}
+
+    def renumbered(one: Operation) -> Operation:
+        return Load(new[one.field], one.offset, one.age) if isinstance(one, Load) else one
+
+    moved = [
+        Stage(
+            tuple(new[target] for target in stage.targets),
+            Program(tuple(map(renumbered, stage.program.operations)), stage.program.results),
+        )
+        for stage in stages
+    ]
+    found = Stencil.from_stages(
+        f"{stencil.name}, without sums", [stencil.fields[number] for number in order], moved, stencil.parameters,
+        stencil.signals, stencil.ndim, stencil.radii,
+    )  # fmt: skip
+    same = all(found.storage[place] == stencil.storage[number] for number, place in new.items())
+    return found if same and not any(stencil.storage[number].is_double for number in dropped) else None
+
+
+def _pruned(operations: Sequence[Operation], results: Sequence[int]) -> Program:
+    """Return the program without the operations on which no result depends."""
+    needed = set(results)
+    for place in reversed(range(len(operations))):
+        one = operations[place]
+        if place in needed and isinstance(one, Apply):
+            needed |= set(one.operands)
+    new = {place: number for number, place in enumerate(sorted(needed))}
+    kept = []
+    for place in sorted(needed):
+        one = operations[place]
+        kept.append(Apply(one.operator, tuple(new[i] for i in one.operands)) if isinstance(one, Apply) else one)
+    return Program(tuple(kept), tuple(new[place] for place in results))
 
 
 @dataclass(frozen=True)

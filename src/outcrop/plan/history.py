@@ -5,6 +5,10 @@ through the steps of a forward run, and each of its steps reads states of the fo
     reverse pass                    step 2  ◄──  step 1  ◄──  step 0        step j reads states near t - j
     rings            u, state 3    u, state 2   u, state 1    u, state 0    `state` counts from the newest state
 
+If the history has only every k-th state, only every k-th step reads it. Such a step adds to the sums of a gradient. The
+other steps have updates without these sums (`Problem.plain_updates`). Passes have a multiple of k steps, so that all
+passes have the same pattern.
+
 A state that one step reads is not the state that another step reads, so the updates of a pass cannot repeat after one
 step. `listed` lists the updates of all steps of a pass. Each state becomes a field of its own that is only read. This
 field is used at a few levels only. So its ring holds only a few planes, which are read later than the planes of other
@@ -27,15 +31,15 @@ STEPS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 
 
 def listed(problem: Problem, steps: int) -> Problem:
-    """Return the problem with the updates of `steps` steps. `problem` must have the updates of one step, and its fields
-    that are a history must be the last fields."""
+    """Return the problem with the updates of `steps` steps. `problem` must have the updates of one step that reads the
+    history. Its fields that are a history must be the last fields."""
     assert problem.listed_steps == 1 and steps >= 1
     states = _states(problem, steps)
     kept = problem.fields[: len(problem.fields) - problem.histories]
     numbers = {key: len(kept) + place for place, key in enumerate(states)}
     updates, levels = list[StagePlan](), dict[int, list[tuple[int, bool]]]()
     for step in range(steps):
-        for stage in problem.updates:
+        for stage in problem.updates if _reads(problem, step) else problem.plain_updates:
             reads = []
             for one in stage.reads:
                 number = _number(problem, numbers, one.field, step)
@@ -46,18 +50,24 @@ def listed(problem: Problem, steps: int) -> Problem:
     return replace(problem, fields=(*kept, *fields), updates=tuple(updates), listed_steps=steps)
 
 
-def listed_calls(problem: Problem, calls: Calls, steps: int) -> Calls:
+def listed_calls(problem: Problem, calls: Calls, plain: Calls, steps: int) -> Calls:
     """Return the kernel calls of all steps of a pass. `calls` has the calls of an even step and of an odd step of
-    `problem`, which has the updates of one step."""
+    `problem`, which has the updates of one step. `plain` has the calls of steps that do not read the history. All calls
+    have the field numbers of `problem`."""
     states = _states(problem, steps)
     kept = len(problem.fields) - problem.histories
     numbers = {key: kept + place for place, key in enumerate(states)}
     found = []
     for step in range(steps):
-        for address, sources, targets in calls[step % 2 * problem.stages :][: problem.stages]:
+        of_two_steps = calls if _reads(problem, step) else plain
+        for address, sources, targets in of_two_steps[step % 2 * problem.stages :][: problem.stages]:
             moved = tuple((_number(problem, numbers, field, step), copy) for field, copy in sources)
             found.append((address, moved, targets))
     return tuple(found)
+
+
+def _reads(problem: Problem, step: int) -> bool:
+    return (step - problem.phase) % problem.every == 0
 
 
 def fields_read(problem: Problem, levels: int) -> set[int]:
@@ -72,8 +82,8 @@ def states_read(problem: Problem) -> Iterator[tuple[str, int]]:
 
 def _states(problem: Problem, steps: int) -> list[tuple[str, int]]:
     """Return the fields and states that `steps` steps read. States that are used first are first."""
-    every = ((name, state + step) for step in range(steps) for name, state in states_read(problem))
-    return list(dict.fromkeys(every))
+    reading = (step for step in range(steps) if _reads(problem, step))
+    return list(dict.fromkeys((name, state + step) for step in reading for name, state in states_read(problem)))
 
 
 def _number(problem: Problem, numbers: dict[tuple[str, int], int], field: int, step: int) -> int:

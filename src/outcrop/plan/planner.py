@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from outcrop.errors import BudgetError, InputError
+from outcrop.plan.actions import round_up
 from outcrop.plan.given_sizes import FREE, GivenSizes, with_sizes
 from outcrop.plan.history import STEPS, listed
 from outcrop.plan.machine import Machine, UpdateRate
@@ -117,8 +118,9 @@ def best_steps(
         window_bytes = budget_bytes - min_acquisition_memory(problem.acquisition, steps).bytes(steps)
         return estimate(one, schemes_for(one, scheme, given), machine, window_bytes, cells_per_second)
 
-    tried = (min(given.bt, problem.steps),) if given.bt else [steps for steps in STEPS if steps <= problem.steps]
-    return min(tried, key=seconds)
+    every, last = problem.every, round_up(problem.steps, problem.every)
+    tried = [round_up(given.bt, every)] if given.bt else [every * steps for steps in STEPS]
+    return min([steps for steps in tried if steps <= last] or [last], key=seconds)
 
 
 def schemes_for(problem: Problem, scheme: str, given: GivenSizes = FREE) -> list[Scheme]:

@@ -8,7 +8,6 @@ order, neighbouring planes have numbers that are close to each other.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property
 from math import gcd
 
 from outcrop.axes import NAMES, PLACES
@@ -97,6 +96,8 @@ class Problem:
     one axis, z and y have one cell in `shape`. `acquisition` is the memory that sources, receivers and snapshots need
     beside the window. `updates` has the stages of `listed_steps` steps. It usually has one step, which all steps
     repeat. If fields are a history, `updates` has all steps of the longest pass, because each step reads other states.
+    If the history has only every `every`-th state, step j of a pass reads it if j - `phase` is a multiple of `every`.
+    All other steps have the updates `plain_updates`.
     """
 
     stencil: str
@@ -114,6 +115,9 @@ class Problem:
     ndim: int = 3
     acquisition: AcquisitionDemand = NO_DEMAND
     listed_steps: int = 1
+    plain_updates: tuple[StagePlan, ...] = ()
+    every: int = 1
+    phase: int = 0
 
     @property
     def stages(self) -> int:
@@ -210,11 +214,10 @@ class Problem:
         """The size of a state of one field in a history, which has no padding."""
         return self.cells * self.item_bytes
 
-    @cached_property
+    @property
     def statics_z(self) -> int:
         """The maximum distance, in planes, at which an update reads static fields. The distance is 0 if updates read
-        static fields only at the updated cell. The value is cached: with a history, `updates` has hundreds of stages,
-        and the time line uses this value in every slab."""
+        static fields only at the updated cell."""
         operands = (operand for update in self.updates for operand in update.reads)
         statics = [one.is_static and not one.is_history for one in self.fields]
         is_beside = any(one.beside and statics[one.field] for one in operands)

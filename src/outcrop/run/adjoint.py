@@ -30,7 +30,9 @@ from outcrop.axes import PLACES, Shape
 from outcrop.errors import InputError, shown
 from outcrop.language.adjoint import Adjoint, adjoint_of
 from outcrop.language.boundary import as_boundary
+from outcrop.language.derivative import Tape
 from outcrop.language.gather import edge_values
+from outcrop.language.linearised import HERE
 from outcrop.language.program import Load, Program, evaluate
 from outcrop.language.sparse import Injection, Sampling
 from outcrop.language.stencil import PREVIOUS, Stencil
@@ -39,7 +41,7 @@ from outcrop.run.acquisition.definitions import AcquisitionDefinitions, read_def
 from outcrop.run.acquisition.snapshot_residuals import named_snapshots, snapshot_samples
 from outcrop.run.definition import Definition
 from outcrop.run.device.use import is_block_device
-from outcrop.run.disk.entries import NormsEntry
+from outcrop.run.disk.entries import NormsEntry, StatesEntry
 from outcrop.run.disk.manifest import Description, Settings
 from outcrop.run.disk.values import FieldView, PlaneSource, PlanesView
 from outcrop.run.forward import GROUP_BYTES, Derived, Forward, inputs_of, refuse_scales, require_states, states_of
@@ -60,8 +62,16 @@ SOURCES = "source"
 class AdjointRun:
     """The adjoint of a run, made by `Simulation.adjoint`. `simulation` is the run of the adjoint stencil."""
 
-    def __init__(self, simulation: Simulation, adjoint: Adjoint, wrt: Sequence[str], forward: Forward) -> None:
+    def __init__(
+        self,
+        simulation: Simulation,
+        adjoint: Adjoint,
+        wrt: Sequence[str],
+        forward: Forward,
+        states: StatesEntry | None,
+    ) -> None:
         self.simulation, self._adjoint, self._wrt, self._forward = simulation, adjoint, tuple(wrt), forward
+        self._states = states
 
     def __repr__(self) -> str:
         place = str(self.simulation.directory)
@@ -117,10 +127,19 @@ class AdjointRun:
             count = math.prod(forward.manifest.own_shape) if is_static else forward.steps
             zeros = np.zeros(count if is_static or name in forward.stencil.signals else 1)
             return zeros.reshape(forward.manifest.own_shape) if is_static else zeros if len(zeros) > 1 else 0.0
+        weight = self._states.every if self._states else 1  # a step that adds to the sums stands for so many steps
         if is_static:
-            return simulation[field]
+            return simulation[field] if weight == 1 else _weighted(simulation, field, weight)
         sums = simulation.norms[field]["sum"]
-        return sums[::-1].copy() if name in forward.stencil.signals else float(sums[-1])
+        return sums[::-1].copy() if name in forward.stencil.signals else weight * float(sums[-1])
+
+
+def _weighted(simulation: Simulation, field: str, weight: int) -> _Computed:
+    """Return a view of a field in which each value is multiplied by `weight`."""
+    stencil, tape = simulation.stencil, Tape()
+    number = [one.name for one in stencil.fields].index(field)
+    product = tape.multiply(tape.constant(float(weight)), tape.append(Load(number, HERE)))
+    return _Computed(simulation, stencil, tape.program([product]), (), field)
 
 
 class _Computed(PlanesView):
@@ -177,14 +196,16 @@ def adjoint_run(
     seeds, samples = _split_residuals(forward, residuals)
     if not forward.can_scale(derived.adjoint):
         derived = derive(forward.stencil, forward.manifest, wrt, is_scaled=False)
-    names, adjoint, states = derived.names, derived.adjoint, states_of(forward, derived)
+    names, adjoint = derived.names, derived.adjoint
     place, is_old = find_place(simulation, directory, force, resume)
+    found = open_run(place, memory, threads) if is_old else None
+    states = states_of(forward, derived, found.states if found else None)
     definition = replace(_definition(forward, adjoint, samples, SOURCES in names), states=states)
-    if is_old:
-        run = _same_run(open_run(place, memory, threads), definition, place)
+    if found:
+        run = _same_run(found, definition, place)
         if run.step < forward.steps:  # a complete adjoint run has read all states
             require_states(forward, derived)
-        return AdjointRun(run, adjoint, names, forward)
+        return AdjointRun(run, adjoint, names, forward, states)
     require_states(forward, derived)
     options = RunOptions(
         adjoint.stencil, None, directory=str(place), steps=forward.steps, unstable=True, force=as_flag(force, "force")
@@ -206,7 +227,7 @@ def adjoint_run(
     for entry in setup.description.state:  # all other adjoints begin with 0, because no residual depends on them
         planes.setdefault(entry.name, _last_adjoint(forward, adjoint, "", None, []))
     run.assign_planes(planes)
-    return AdjointRun(run, adjoint, names, forward)
+    return AdjointRun(run, adjoint, names, forward, states)
 
 
 def derive(stencil: Stencil, description: Description, wrt: object, is_scaled: bool = True) -> Derived:
@@ -217,8 +238,10 @@ def derive(stencil: Stencil, description: Description, wrt: object, is_scaled: b
     inputs = tuple(name for name in names if name in inputs_of(stencil))
     refuse_scales(stencil, sources, inputs)
     sourced = tuple(dict.fromkeys(one.field for one in sources if SOURCES in names))
-    adjoint = adjoint_of(stencil, inputs, as_boundary(description.boundary), sourced, is_scaled)
-    return Derived(stencil, names, inputs, adjoint)
+    boundary = as_boundary(description.boundary)
+    adjoint = adjoint_of(stencil, inputs, boundary, sourced, is_scaled)
+    is_linear = not adjoint.history or not adjoint_of(stencil, (), boundary, sourced, is_scaled).history
+    return Derived(stencil, names, inputs, adjoint, is_linear)
 
 
 def find_place(

@@ -16,10 +16,10 @@ from outcrop.axes import NAMES, ORDERS, PLACES, Shape, axes_text, option_text
 from outcrop.errors import InputError, shown
 from outcrop.language.boundary import Boundary, as_boundary, boundary_on_grid
 from outcrop.language.library import find_stencil, is_built_in
+from outcrop.language.linearised import without_updates
 from outcrop.language.program import Stage
 from outcrop.language.stencil import Stencil
 from outcrop.paths import as_path
-from outcrop.plan.history import listed
 from outcrop.plan.problem import FieldPlan, Operand, Problem, StagePlan
 from outcrop.run.acquisition.definitions import AcquisitionDefinitions, Grid, define
 from outcrop.run.disk.entries import StatesEntry
@@ -158,8 +158,10 @@ def as_problem(
     boundary: Boundary,
     in_place: bool,
     states: StatesEntry | None = None,
+    first_step: int = 0,
 ) -> Problem:
-    """Return the `Problem`, which has all numbers about the computation that the planner needs."""
+    """Return the `Problem`, which has all numbers about the computation that the planner needs. `first_step` is the
+    step at which the run is, and matters only if steps read `states`."""
     read = {one.name: (one.field, one.state) for one in states.fields} if states else {}
     fields = tuple(
         FieldPlan(
@@ -174,7 +176,17 @@ def as_problem(
         sides=boundary.sides, in_place=in_place, fields=fields,
         updates=tuple(_stage_plan(stage) for stage in stencil.stages), ndim=stencil.ndim,
     )
-    return listed(problem, 1) if read else problem
+    if states is None:
+        return problem
+    plain = without_updates(stencil, states.sums) if states.every > 1 else None
+    numbers = [stencil.fields.index(one) for one in plain.fields] if plain else []
+    updates = tuple(_renumbered(_stage_plan(stage), numbers) for stage in plain.stages) if plain else ()
+    return replace(problem, plain_updates=updates, every=states.every, phase=states.phase(first_step))
+
+
+def _renumbered(stage: StagePlan, numbers: Sequence[int]) -> StagePlan:
+    reads = tuple(replace(one, field=numbers[one.field]) for one in stage.reads)
+    return StagePlan(reads, tuple(numbers[one] for one in stage.targets))
 
 
 def _stage_plan(stage: Stage) -> StagePlan:

@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 from outcrop import _core
 from outcrop.errors import InputError
 from outcrop.language.boundary import Boundary
-from outcrop.language.compile import Kernel, compile_kernel
+from outcrop.language.compile import Calls, Kernel, compile_kernel
+from outcrop.language.linearised import without_updates
 from outcrop.language.program import Apply
 from outcrop.language.stencil import Stencil
 from outcrop.plan.given_sizes import FREE, GivenSizes
@@ -31,6 +32,7 @@ from outcrop.plan.planner import Planned, best_steps, choose, find_scheme, small
 from outcrop.plan.problem import Problem
 from outcrop.run.acquisition.history import StateFiles
 from outcrop.run.acquisition.pass_acquisition import NO_ACQUISITION, Acquisition, AcquisitionResults, PassAcquisition
+from outcrop.run.disk.entries import StatesEntry
 from outcrop.run.disk.layout import PlaneLayout
 from outcrop.run.disk.planes import ShardFile
 from outcrop.run.disk.storage import ScratchMaker, no_scratch
@@ -186,13 +188,15 @@ def prepare(
     bind: str = "none",
     given: GivenSizes = FREE,
     signals: Mapping[str, Signal] | None = None,
+    states: StatesEntry | None = None,
 ) -> Prepared:
     """Compile the kernel, measure the machine, and plan the run.
 
     With `may_write`, the measurement may use a scratch file of up to 1 GiB in `directories` for a few seconds.
     `signals` has a sequence for each signal. The first value of a sequence is for the first step of the simulation.
-    Raises BudgetError if the budget is too small. The message has the smallest budget that works. Raises InputError for
-    an unknown scheme, impossible sizes, or a missing compiler.
+    `states` says which states of another run the steps read, if any. Raises BudgetError if the budget is too small. The
+    message has the smallest budget that works. Raises InputError for an unknown scheme, impossible sizes, or a missing
+    compiler.
     """
     if scheme != "auto":
         find_scheme(scheme)
@@ -214,7 +218,8 @@ def prepare(
         if io == "mmap":
             raise InputError("io mmap cannot read the states of another run; choose another io")
         steps = best_steps(problem, machine, budget_bytes, scheme, given, EXPECTED_CELLS_PER_SECOND / work)
-        kernel = replace(kernel, calls=listed_calls(problem, kernel.calls, steps))
+        plain = _plain_calls(stencil, states, problem) if states else ()
+        kernel = replace(kernel, calls=listed_calls(problem, kernel.calls, plain, steps))
         problem = listed(problem, steps)
     rate = UpdateRateMeter(problem, kernel.calls, scalars.of_steps(0, 0), threads, budget_bytes, worth, bind, work)
     choice = choose(problem, machine, budget_bytes, scheme, rate, given)
@@ -228,6 +233,21 @@ def prepare(
         updates_origin="assumed" if "updates" in assumed else "measured", assumed=assumed,
         kernel=kernel, scalars=scalars, layout=layout, bind=bind,
     )  # fmt: skip
+
+
+def _plain_calls(stencil: Stencil, states: StatesEntry, problem: Problem) -> Calls:
+    """Return the kernel calls of an even step and of an odd step that do not read states, with the field numbers of
+    `stencil`. Return no calls if all steps read states."""
+    plain = without_updates(stencil, states.sums) if states.every > 1 else None
+    if plain is None:
+        return ()
+    numbers = [stencil.fields.index(one) for one in plain.fields]
+    kernel = compile_kernel(plain, problem.dtype, boundary=Boundary(*problem.sides))  # type: ignore[arg-type]
+    found = []
+    for address, sources, targets in kernel.calls:
+        read, written = (tuple((numbers[field], copy) for field, copy in one) for one in (sources, targets))
+        found.append((address, read, written))
+    return tuple(found)
 
 
 class Engine:

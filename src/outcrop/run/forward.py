@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from outcrop.errors import InputError
 from outcrop.language.adjoint import Adjoint
 from outcrop.language.boundary import Boundary, as_boundary
+from outcrop.language.linearised import without_updates
 from outcrop.language.program import Scalar, evaluate
 from outcrop.language.sparse import Cells, SourceFactor, Weights
 from outcrop.language.stencil import Stencil
@@ -133,12 +134,14 @@ class Forward:
 @dataclass(frozen=True)
 class Derived:
     """An adjoint of `stencil` that computes gradients with respect to `names`. `inputs` are the static fields,
-    parameters and signals among these names."""
+    parameters and signals among these names. If `is_linear`, only the gradients with respect to `inputs` need states of
+    the forward run."""
 
     stencil: Stencil
     names: tuple[str, ...]
     inputs: tuple[str, ...]
     adjoint: Adjoint
+    is_linear: bool
 
     @property
     def reason(self) -> str:
@@ -146,6 +149,23 @@ class Derived:
         if self.inputs:
             return f"the gradient with respect to {self.inputs[0]}"
         return f"the adjoint of {self.stencil.name}, which is not linear,"
+
+    def needs(self, every: int) -> str:
+        """Return the reason why a history with every `every`-th state is not enough, or "" if it is enough. If `every`
+        is 1, return the reason why the adjoint needs a history."""
+        fields = ", ".join(dict.fromkeys(one.field for one in self.states))
+        if every == 1:
+            return f"{self.reason} needs {fields} after each step"
+        if self.is_linear:
+            if found := [one for one in self.inputs if one in self.stencil.signals]:
+                return f"the gradient with respect to signal {found[0]} needs {fields} after each step"
+            if len({one.state for one in self.states}) > 1:
+                return f"{self.reason} needs {fields} before and after the same step"
+            plain = without_updates(self.adjoint.stencil, tuple(self.adjoint.gradients.values()))
+            if plain is None or any(one.name in self.adjoint.history for one in plain.fields):
+                return f"{self.reason} needs products of neighbours in each step"
+            return ""
+        return f"the adjoint of {self.stencil.name}, which is not linear, needs {fields} after each step"
 
     @property
     def states(self) -> tuple[StateField, ...]:
@@ -168,11 +188,16 @@ class Derived:
         return tuple(fields)
 
 
-def states_of(forward: Forward, derived: Derived) -> StatesEntry | None:
-    """Return the states of the forward run that the adjoint reads, or None if it reads none. Raises InputError if no
-    history has these states."""
+def states_of(forward: Forward, derived: Derived, before: StatesEntry | None = None) -> StatesEntry | None:
+    """Return the states of the forward run that the adjoint reads, or None if it reads none. If the history of the
+    forward run was freed, `before` has the states that an adjoint run on disk has read. Raises InputError if no history
+    has these states."""
+    if not derived.states:
+        return None
+    kept, sums = forward.manifest.taps.history, tuple(derived.adjoint.gradients.values())
+    every = kept.every if kept else before.every if before else 1
     run = str(forward.state.path.absolute())
-    return StatesEntry(run, forward.identity, forward.steps, derived.states) if derived.states else None
+    return StatesEntry(run, forward.identity, forward.steps, derived.states, every, sums if every > 1 else ())
 
 
 def require_states(forward: Forward, derived: Derived) -> None:
@@ -180,9 +205,10 @@ def require_states(forward: Forward, derived: Derived) -> None:
     kept, path = forward.manifest.taps.history, forward.state.path
     if not derived.states or (kept is not None and kept.every == 1):
         return
-    needed = ", ".join(dict.fromkeys(one.field for one in derived.states))
-    found = f"which {path} does not keep" if kept is None else f"but {path} keeps every {kept.every} steps"
-    raise InputError(f"{derived.reason} needs {needed} after each step, {found}; run it with history=oc.History('all')")
+    if kept is None:
+        raise InputError(f"{derived.needs(1)}, which {path} does not keep; run it with history=oc.History('all')")
+    if reason := derived.needs(kept.every):
+        raise InputError(f"{reason}, but {path} keeps every {kept.every} steps; run it with history=oc.History('all')")
 
 
 def inputs_of(stencil: Stencil) -> list[str]:

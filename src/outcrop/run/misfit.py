@@ -102,9 +102,6 @@ class Misfit(Summable):
         pairs = zip(stencil.fields, stencil.storage, strict=True)
         updated, snapshots = [one.name for one, storage in pairs if not storage.is_static], named_snapshots(entries)
         if name in entries.traces:
-            static = [one.field for one in entries.samplings if one.name == name and one.field not in updated]
-            if static:
-                raise InputError(f"misfit of {name!r}: it records {static[0]}, which no step changes")
             shape: Shape = (steps, entries.traces[name])
             return self._whole(shape, lambda first, end: np.asarray(simulation.traces[name][first:end]))
         if name in snapshots:

@@ -25,6 +25,7 @@ from outcrop.language.boundary import as_boundary
 from outcrop.language.stencil import Stencil
 from outcrop.paths import as_path, as_place, is_there
 from outcrop.plan.given_sizes import NAMES, GivenSizes
+from outcrop.plan.history import listed
 from outcrop.plan.machine import DeclaredMachine
 from outcrop.plan.planner import Planned, choose, find_scheme, require_budget
 from outcrop.plan.problem import Problem
@@ -81,10 +82,13 @@ class Setup:
     raw_device: bool = False
     state: State | None = None
 
-    def problem(self, steps: int) -> Problem:
-        """Return the `Problem` of `steps` steps, which has all numbers about the computation that the planner needs."""
+    def problem(self, steps: int, first_step: int = 0) -> Problem:
+        """Return the `Problem` of `steps` steps after step `first_step`. It has all numbers about the computation that
+        the planner needs."""
         one = self.description
-        problem = as_problem(self.stencil, one.layout, steps, as_boundary(one.boundary), one.in_place, one.states)
+        problem = as_problem(
+            self.stencil, one.layout, steps, as_boundary(one.boundary), one.in_place, one.states, first_step
+        )
         return replace(problem, acquisition=demand_of(one.taps, one.dtype))
 
 
@@ -317,7 +321,10 @@ def require_plan(setup: Setup) -> None:
     settings = setup.description.settings
     given = settings.given
     steps, scheme = (given.bt or 1, settings.scheme) if given else (1, "auto")
-    require_budget(setup.problem(steps), settings.memory_bytes, scheme, given)
+    problem = setup.problem(steps)
+    if problem.histories:
+        problem = listed(problem, problem.every)
+    require_budget(problem, settings.memory_bytes, scheme, given)
 
 
 def plan_elsewhere(declared: DeclaredMachine, options: RunOptions) -> Planned:

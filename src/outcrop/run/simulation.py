@@ -29,7 +29,7 @@ from outcrop.run.acquisition.recorder import Recorder, require_space
 from outcrop.run.acquisition.views import NormRecords, SnapshotViews, Traces
 from outcrop.run.definition import initial_planes, require_unchanged
 from outcrop.run.device.use import is_block_device
-from outcrop.run.disk.entries import SnapshotsEntry
+from outcrop.run.disk.entries import SnapshotsEntry, StatesEntry
 from outcrop.run.disk.manifest import Description, new_manifest
 from outcrop.run.disk.state import State
 from outcrop.run.disk.values import FieldView, PlaneSource, assign, complete, padded, require_fields
@@ -147,6 +147,11 @@ class Simulation:
     def _filled(self) -> Collection[str]:
         """The names of the arrays that have values."""
         return self._state.manifest.filled if self._state else ()
+
+    @property
+    def states(self) -> StatesEntry | None:
+        """The states of another run that this run reads, or None. Only adjoint runs read states."""
+        return self._description.states
 
     @property
     def memory_bytes(self) -> int:
@@ -308,8 +313,9 @@ class Simulation:
         gradient with respect to this input.
 
         Some adjoints need the states of this run: those of stencils that are not linear, and gradients with respect to
-        static fields, parameters and signals. This run must then keep all states (`run(history=oc.History("all"))`),
-        until the adjoint run is complete.
+        static fields, parameters and signals. This run must then keep its states (`run(history=oc.History("all"))`),
+        until the adjoint run is complete. If it keeps every k-th state, a gradient with respect to a static field or a
+        parameter is k times the sum over every k-th step.
 
         The adjoint run is kept in `directory`. By default, this directory is beside the run: the adjoint of run.oc is
         in run-adjoint.oc. The defaults of `memory` and `threads` are the values of this run. With `force`, another run
@@ -472,9 +478,10 @@ class Simulation:
                 f"sources and receivers have room for {lowered.max_steps} steps, not for {last}; make their nt larger"
             )
         directories = [nearest_existing(path) for path in self._setup.directories]
+        problem = self._setup.problem(steps, self.step)
         return prepare(
-            self.stencil, self._description.parameters, self._setup.problem(steps), directories, settings.memory_bytes,
-            settings.threads, settings.scheme, settings.io, may_write, settings.bind, settings.given, signals,
+            self.stencil, self._description.parameters, problem, directories, settings.memory_bytes, settings.threads,
+            settings.scheme, settings.io, may_write, settings.bind, settings.given, signals, self._description.states,
         )
 
 

@@ -208,7 +208,7 @@ class StateFiles:
             raise InputError(
                 f"{states.run} is no longer the run at step {states.steps} to which this adjoint run belongs"
             )
-        if entry is None or entry.every > 1:
+        if entry is None or entry.every != states.every:
             raise InputError(f"the history of {states.run} was freed, and the adjoint run needs its states")
         rows = {field: read_rows(state.records, manifest, entry.record(field)) for field in entry.fields}
         self._sums, self._entry = {field: np.frombuffer(data, "<u4") for field, data in rows.items()}, entry
@@ -219,16 +219,18 @@ class StateFiles:
     @property
     def any_file(self) -> FileBeneath:
         """The file of an arbitrary state."""
-        return self.of(self._entry.fields[0], 0)[0]
+        return self.of(self._entry.fields[0], self._steps % self._entry.every)[0]
 
     def of(self, field: str, back: int) -> tuple[FileBeneath, int]:
         """Return the file and the checksum of the state that is `back` steps before the last one."""
-        number, directory = self._steps - back, self._state.records
-        if number < 0:
+        step, directory = self._steps - back, self._state.records
+        if step < 0:
             raise InputError(
                 f"the adjoint of the first step needs the values of {field} before step 0, which a history does not "
                 "have"
             )
+        number, rest = divmod(step, self._entry.every)
+        assert rest == 0, "only steps that find their states read them"
         name = snapshot_name(self._entry, field, number)
         return FileBeneath(directory.handle, name, str(directory.path / name)), int(self._sums[field][number])
 

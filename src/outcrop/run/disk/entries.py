@@ -83,12 +83,20 @@ class StateField:
 @dataclass(frozen=True)
 class StatesEntry:
     """The states that an adjoint run reads. They are the history of the run in the directory `run`. Step 0 of the
-    adjoint run goes back from step `steps` of this other run."""
+    adjoint run goes back from step `steps` of this other run. The history has every `every`-th state. If `every` is
+    more than 1, only steps that find all their states add to the fields `sums`."""
 
     run: Text
     identity: Identity
     steps: Positive
     fields: Annotated[tuple[StateField, ...], Meta(min_length=1, max_length=1024)]
+    every: Positive = 1
+    sums: Annotated[tuple[Name, ...], Meta(max_length=1024)] = ()
+
+    def phase(self, first_step: int) -> int:
+        """Return the first step of a pass that reads states. `first_step` is the step of the adjoint run at which the
+        pass begins."""
+        return (self.steps - first_step - self.fields[0].state) % self.every
 
 
 def arrays_of(stencil: Stencil, states: StatesEntry | None = None) -> tuple[ArrayEntry, ...]:
