@@ -290,5 +290,6 @@ def test_the_benchmark_compares_both_directions(tmp_path: Path) -> None:
     stencils = json.loads(target.read_text())["stencils"]
     assert set(stencils) == {"heat2", "elastic4"}
     assert all(rate > 0 for one in stencils.values() for rate in (*one["forward"], *one["adjoint"], one["ratio"]))
+    assert stencils["heat2"]["gradient_every"] > 0 and stencils["heat2"]["gradient_all"] > 0
     assert [path.name for path in tmp_path.iterdir()] == ["figures.json"]
     assert call(["bench", "adjoint", "--small", "--only", "gray_scott", "-d", str(tmp_path)]) == 2

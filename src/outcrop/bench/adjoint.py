@@ -2,11 +2,16 @@
 
 Each repeat has a forward run and an adjoint run of the same number of steps on the same grid, one after the other. Both
 runs stream the grid from the disk, with the same memory. The first repeat does not count, because it compiles kernels.
+
+For stencils of one field, each repeat also computes gradients with respect to an input, which needs states of the
+forward run. There are two ways: all states, or every fourth state. The table has the time of the forward run, which
+writes states, and of the adjoint run, which reads them, divided by the time of both runs without states.
 """
 
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
@@ -20,10 +25,12 @@ from outcrop.errors import InputError
 from outcrop.language.adjoint import adjoint_of
 from outcrop.language.library import find_stencil
 from outcrop.language.stencil import Stencil
-from outcrop.run.options import RunOptions
+from outcrop.run.options import History, RunOptions
 from outcrop.run.report import Report
 from outcrop.run.simulation import Simulation
 
+WAYS: dict[str, int | str] = {"every": 4, "all": "all"}
+"""The histories with which gradients are computed, by the names of their figures."""
 DEFAULT = ("heat2", "acoustic8", "acoustic8_sponge", "elastic4", "maxwell")
 
 
@@ -58,7 +65,8 @@ def bench(
         if adjoint_of(stencil).history:
             raise InputError(f"bench adjoint: {stencil.name} is not linear, so its adjoint needs states; leave it out")
     with figures_of_runs("adjoint", small, directory) as figures:
-        for line in table_head(["stencil", "forward Gcell/s", "adjoint Gcell/s", "adjoint / forward", "updates alone"]):
+        head = ["stencil", "forward Gcell/s", "adjoint Gcell/s", "adjoint / forward", "updates alone"]
+        for line in table_head([*head, "gradient, every 4th", "gradient, all"]):
             print(line)
         figures |= {"cells": scale.cells, "steps": scale.steps, "share": scale.share, "stencils": {}}
         for stencil in stencils:
@@ -66,9 +74,9 @@ def bench(
                 found = _compare(stencil, scale, Path(folder))
             figures["stencils"][stencil.name] = found
             rates = (f"{median(found[way]) / 1e9:.2f}" for way in ("forward", "adjoint"))
-            print(
-                table_row([stencil.name, *rates, f"{found['ratio']:.2f}", f"{found['ratio_updates']:.2f}"]), flush=True
-            )
+            names = "ratio", "ratio_updates", *(f"gradient_{way}" for way in WAYS)
+            ratios = (f"{found[name]:.2f}" if name in found else "" for name in names)
+            print(table_row([stencil.name, *rates, *ratios]), flush=True)
         return figures
 
 
@@ -85,24 +93,38 @@ def _compare(stencil: Stencil, scale: AdjointScale, folder: Path) -> dict[str, A
     def halves(z0: int, z1: int) -> np.ndarray[Any, Any]:
         return np.full((z1 - z0, *shape[1:]), 0.5, np.float32)
 
-    for _ in range(scale.repeats + 1):
+    name = next(field.name for field, storage in pairs if not storage.is_static)
+    has_gradients = sum(not storage.is_static for _, storage in pairs) == 1
+    static = [field.name for field, storage in pairs if storage.is_static]
+    wrt = [*static, *(one.name for one in stencil.parameters)][:1]
+    gradients: dict[str, list[float]] = {f"gradient_{way}": [] for way in WAYS if has_gradients and wrt}
+
+    def both(history: History | None, by: Sequence[str]) -> tuple[Report, Report]:
         run = Simulation(replace(options, force=True))
-        run.assign({field.name: halves for field, storage in pairs if storage.is_static})
-        forward.append(run.run(scale.steps, progress="none"))
-        name = next(field.name for field, storage in pairs if not storage.is_static)
-        adjoint = run.adjoint({name: "gaussian"}, name, folder / "adjoint.oc", force=True)
-        backward.append(adjoint.run(progress="none"))
+        run.assign(dict.fromkeys(static, halves))
+        run.assign({name: "gaussian"})
+        there = run.run(scale.steps, progress="none", history=history)
+        back = run.adjoint({name: "gaussian"}, by, folder / "adjoint.oc", force=True).run(progress="none")
+        return there, back
+
+    for _ in range(scale.repeats + 1):
+        there, back = both(None, [name])
+        forward.append(there)
+        backward.append(back)
+        for way, ratios_of_way in zip(WAYS.values(), gradients.values(), strict=False):
+            seconds = sum(one.seconds for one in both(History(way), wrt))
+            ratios_of_way.append(seconds / (there.seconds + back.seconds))
     found = {
         "forward": [one.cell_updates_per_second for one in forward[1:]],
         "adjoint": [one.cell_updates_per_second for one in backward[1:]],
         "forward_updates": [_update_rate(one) for one in forward[1:]],
         "adjoint_updates": [_update_rate(one) for one in backward[1:]],
     }
-    ratios = {
+    of_rates = {
         name: median(a / f for a, f in zip(found[f"adjoint{suffix}"], found[f"forward{suffix}"], strict=True))
         for name, suffix in (("ratio", ""), ("ratio_updates", "_updates"))
     }
-    return found | ratios
+    return found | of_rates | {way: median(every[1:]) for way, every in gradients.items()}
 
 
 def _update_rate(report: Report) -> float:
