@@ -261,6 +261,57 @@ class Ranks(Program):
         return [int(path.name.partition("-")[2]) for path in self.folder.glob("rank-*")]
 
 
+class Gradient(Run):
+    """A forward run that keeps its states, and then its adjoint run, which reads them."""
+
+    name = "gradients"
+    steps = 40
+    expected: Any = None
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.adjoint = folder / "adjoint.oc"
+
+    def start(self) -> int:
+        if step_of(self.where) is None:
+            shape, history = (48, 40, 44), oc.History("all")
+            sim = oc.Simulation(
+                oc.stencils.acoustic(order=4), shape, directory=self.where, memory="800KiB", threads=2, force=True,
+                dt=0.001, params={"h": 10.0},
+            )  # fmt: skip
+            sim["v"] = np.linspace(1500, 3000, int(np.prod(shape)), dtype="float32").reshape(shape)
+            sim["u"] = "random:3"
+            sim.run(self.steps, progress="none", history=history)
+        else:
+            sim = oc.open(self.where)
+            if sim.step < self.steps:
+                sim.run(self.steps - sim.step, progress="none", history=oc.History("all"))
+        residuals = {"u": sim["u"][...]}
+        try:
+            run = sim.adjoint(residuals, ["v", "u"], self.adjoint, memory="3MiB", resume=True)
+        except OutcropError:  # it was killed before its values were written
+            run = sim.adjoint(residuals, ["v", "u"], self.adjoint, memory="3MiB", force=True)
+        if run.remaining_steps:
+            run.run(progress="none")
+        return 0
+
+    def check(self) -> str:
+        steps = (step_of(self.where) or 0) + (step_of(self.adjoint) or 0)
+        lost = f"{self.reached} steps of both runs were committed, now {steps}" if steps < self.reached else ""
+        self.reached = steps
+        return lost
+
+    def is_over(self) -> bool:
+        if step_of(self.adjoint) != self.steps:
+            return False
+        run = oc.open(self.where).adjoint({"u": "0.0"}, ["v", "u"], self.adjoint, memory="3MiB", resume=True)
+        found = [run.gradients[name][...] for name in ("v", "u")]
+        if Gradient.expected is None:
+            Gradient.expected = found
+        np.testing.assert_array_equal(found, Gradient.expected)
+        return True
+
+
 def step_of(where: Path) -> int | None:
     """Return the committed step of a run, or None if a field has no values yet. Raises an exception if committed data
     is not complete.
@@ -274,8 +325,8 @@ def step_of(where: Path) -> int | None:
     if {entry.name for entry in manifest.arrays if not entry.is_previous} - set(manifest.filled):
         return None
     sim = oc.open(where)
-    for field in sim.stencil.fields:
-        _ = sim[field.name][...]
+    for entry in manifest.arrays:
+        _ = None if entry.is_previous else sim[entry.name][...]
     return sim.step
 
 
@@ -395,7 +446,9 @@ def wait_for_group(process: int) -> None:
         time.sleep(0.01)
 
 
-SHARES: dict[type[Program], float] = {Waves: 0.35, Command: 0.25, Steps: 0.2, Staging: 0.15, Ranks: 0.05}
+SHARES: dict[type[Program], float] = {
+    Waves: 0.3, Command: 0.2, Gradient: 0.15, Steps: 0.15, Staging: 0.15, Ranks: 0.05,
+}  # fmt: skip
 
 
 def main() -> int:
