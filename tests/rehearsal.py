@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from oracle import Signals, seen_from
+from oracle import Signals, seen_cells, seen_from
 from outcrop.language.boundary import Boundary
 from outcrop.language.program import Load, evaluate
 from outcrop.language.stencil import PREVIOUS, Stencil
@@ -183,7 +183,7 @@ class _Rehearsal:
         """Return the position of the plane inside the grid from which a read of plane z gets its values. z may be
         outside the grid."""
         count = self.problem.planes
-        (inside,) = seen_from(np.array([z]), count, self.boundary.z)
+        inside = seen_from(z, count, self.boundary.z)
         if not self.problem.periodic[0]:
             return int(inside)
         return int(2 * inside if inside < (count + 1) // 2 else 2 * (count - 1 - inside) + 1)
@@ -196,35 +196,39 @@ class _Rehearsal:
                 low, high = region.z_low.at(level), region.z_high.at(level)
                 if max(problem.first_plane, low) <= z < min(problem.end_plane, high):
                     y0, y1 = region.y_low.at(level), region.y_high.at(level)
-                    rows = slice(max(problem.first_row, y0), max(0, min(problem.end_row, y1)))
-                    columns = slice(max(0, region.x_low.at(level)), max(0, region.x_high.at(level)))
-                    self._update_plane(z, level, rows, columns)
+                    rows = range(max(problem.first_row, y0), min(problem.end_row, y1))
+                    columns = range(max(0, region.x_low.at(level)), min(problem.shape[2], region.x_high.at(level)))
+                    if rows and columns:
+                        self._update_plane(z, level, rows, columns)
 
-    def _update_plane(self, position: int, level: int, rows: slice, columns: slice) -> None:
+    def _update_plane(self, position: int, level: int, rows: range, columns: range) -> None:
         step, number = divmod(level - 1, self.problem.stages)
         stage, copies = self.stencil.stages[number], self.copies[(level - 1) % len(self.copies)]
         source = dict(zip(stage.operands, copies.sources, strict=True))
         z = self._plane(position)
-        _, ny, nx = self.problem.shape
+        low, high = self.boundary.rims(self.problem.radii)[2]
+        inner = range(max(low, columns.start), min(self.problem.shape[2] - high, columns.stop))
 
         def load(operation: Load) -> Cells:
             dz, dy, dx = operation.offset
             plane = self.slot(self._ring(*source[operation.field, operation.age]), self._position(z + dz))
-            y, x = np.arange(ny) + dy, np.arange(nx) + dx
-            seen: Cells = plane[np.ix_(seen_from(y, ny, self.boundary.y), seen_from(x, nx, self.boundary.x))]
-            return seen
+            ranges = range(rows.start + dy, rows.stop + dy), range(inner.start + dx, inner.stop + dx)
+            return seen_cells(plane, ranges, (self.boundary.y, self.boundary.x))
 
         scalars = (*self.parameters, *(self.signals[name][self.first_step + step] for name in self.stencil.signals))
-        results = evaluate(stage.program, load, scalars, self.other.dtype.type)
-        low, high = self.boundary.rims(self.problem.radii)[2]
-        for field, target, result in zip(stage.targets, copies.targets, results, strict=True):
-            before = self.slot(self._ring(*source[field, 0]), position)
-            after = np.broadcast_to(result, before.shape).copy()
+        # The copies are needed because a result may be a view of a plane that the stage updates.
+        results = evaluate(stage.program, load, scalars, self.other.dtype.type) if inner else []
+        results = [np.broadcast_to(result, (len(rows), len(inner))).copy() for result in results]
+        for place, (field, target) in enumerate(zip(stage.targets, copies.targets, strict=True)):
+            before, after = (self.slot(self._ring(*one), position) for one in (source[field, 0], target))
             # Like a kernel, this code copies the rim in x together with each row that it updates.
-            after[:, : min(low, nx)], after[:, max(min(low, nx), nx - high) :] = (
-                before[:, : min(low, nx)], before[:, max(min(low, nx), nx - high) :],
-            )  # fmt: skip
-            self.slot(self._ring(*target), position)[rows, columns] = after[rows, columns]
+            after[_part(rows, columns)] = before[_part(rows, columns)]
+            if inner:
+                after[_part(rows, inner)] = results[place]
+
+
+def _part(rows: range, columns: range) -> tuple[slice, slice]:
+    return slice(rows.start, rows.stop), slice(columns.start, columns.stop)
 
 
 def _cells(plane: Cells, area: Rectangle) -> Cells:

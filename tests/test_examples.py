@@ -60,15 +60,24 @@ def test_what_cannot_be_is_one_line(name: str, words: list[str], message: str, t
     assert "Traceback" not in done.stderr
 
 
+def after_heat(volume: np.ndarray, steps: int) -> np.ndarray:
+    """Return the result of the oracle for the heat equation with radius 1. NumPy computes 8 planes at a time, so that
+    its temporary arrays stay in the cache. This takes a third of the time."""
+    stencil, depth = oc.stencils.heat(ndim=3), 8
+    for _ in range(steps):
+        starts = range(0, len(volume), depth)
+        parts = [advance(stencil, volume[max(z - 1, 0) : z + depth + 1], {}, 1)[min(z, 1) :][:depth] for z in starts]
+        volume = np.concatenate(parts)
+    return volume
+
+
 def test_brain_is_blurred_to_the_bit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Checks 50 steps within 8 MiB, on a grid of irregular shape, with uint8 input. The bits must equal those of NumPy.
     The example must write two different pictures.
     """
     example = load("brain", monkeypatch)
     example["main"](["-d", str(tmp_path)])
-    volume = example["load_volume"]().astype("float32")
-    stencil = oc.stencils.heat(ndim=3)
-    expected = advance(stencil, volume, {}, 50)
+    expected = after_heat(example["load_volume"]().astype("float32"), 50)
     np.testing.assert_array_equal(oc.open(tmp_path / "run.oc")["u"][:], expected)
     before, after = (tmp_path / f"{name}.png" for name in ("before", "after"))
     assert before.read_bytes() != after.read_bytes()
