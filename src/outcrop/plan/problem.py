@@ -8,6 +8,7 @@ order, neighbouring planes have numbers that are close to each other.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from math import gcd
 
 from outcrop.axes import NAMES, PLACES
@@ -98,6 +99,8 @@ class Problem:
     repeat. If fields are a history, `updates` has all steps of the longest pass, because each step reads other states.
     If the history has only every `every`-th state, step j of a pass reads it if j - `phase` is a multiple of `every`.
     All other steps have the updates `plain_updates`.
+
+    The properties are cached, because the tuner and the proof use some of them hundreds of thousands of times.
     """
 
     stencil: str
@@ -119,48 +122,48 @@ class Problem:
     every: int = 1
     phase: int = 0
 
-    @property
+    @cached_property
     def stages(self) -> int:
         """The number of levels in a step."""
         return len(self.updates) // self.listed_steps
 
-    @property
+    @cached_property
     def levels(self) -> int:
         return self.steps * self.stages
 
-    @property
+    @cached_property
     def radius_z(self) -> int:
         """The radius of the stencil along the streaming axis, in planes."""
         return self.radii[0]
 
-    @property
+    @cached_property
     def radius_y(self) -> int:
         return self.radii[1]
 
-    @property
+    @cached_property
     def periodic(self) -> tuple[bool, bool, bool]:
         """Three values, for z, y and x. A value is true if the axis is periodic."""
         z, y, x = (sides[0] == "periodic" for sides in self.sides)
         return z, y, x
 
-    @property
+    @cached_property
     def skew_z(self) -> int:
         """The skew: the distance, in the order of planes, between an updated plane and the farthest plane that the
         update reads. It is at least 1."""
         return max(1, self.radius_z * (2 if self.periodic[0] else 1))
 
-    @property
+    @cached_property
     def skew_y(self) -> int:
         """The skew along y: the distance, in the order in which tiles use rows, between an updated row and the farthest
         row that the update reads. It is at least 1."""
         return max(1, self.radius_y * (2 if self.periodic[1] else 1))
 
-    @property
+    @cached_property
     def rim_z(self) -> tuple[int, int]:
         """The numbers of rim planes at the lower and the upper end of the streaming axis."""
         return self._rim(0)
 
-    @property
+    @cached_property
     def rim_y(self) -> tuple[int, int]:
         return self._rim(1)
 
@@ -168,53 +171,53 @@ class Problem:
         low, high = (self.radii[axis] if side == "fixed" else 0 for side in self.sides[axis])
         return low, high
 
-    @property
+    @cached_property
     def planes(self) -> int:
         return self.shape[0]
 
-    @property
+    @cached_property
     def item_bytes(self) -> int:
         return {"float32": 4, "float64": 8}[self.dtype]
 
-    @property
+    @cached_property
     def first_plane(self) -> int:
         """The first plane that is updated."""
         return min(self.rim_z[0], self.planes)
 
-    @property
+    @cached_property
     def end_plane(self) -> int:
         """The number of the plane after the last updated plane. It is never less than `first_plane`."""
         return max(self.first_plane, self.planes - self.rim_z[1])
 
-    @property
+    @cached_property
     def first_row(self) -> int:
         return min(self.rim_y[0], self.shape[1])
 
-    @property
+    @cached_property
     def end_row(self) -> int:
         return max(self.first_row, self.shape[1] - self.rim_y[1])
 
-    @property
+    @cached_property
     def has_updates(self) -> bool:
         """True if the run updates any cell. False if all cells belong to the rim."""
         return self.first_plane < self.end_plane and self.first_row < self.end_row
 
-    @property
+    @cached_property
     def statics(self) -> int:
         """The number of fields that no stage updates. Each of them is an array on disk. A history is not counted."""
         return sum(one.is_static and not one.is_history for one in self.fields)
 
-    @property
+    @cached_property
     def histories(self) -> int:
         """The number of fields that are states of another run. A pass reads each of them from a separate file."""
         return sum(one.is_history for one in self.fields)
 
-    @property
+    @cached_property
     def history_bytes(self) -> int:
         """The size of a state of one field in a history, which has no padding."""
         return self.cells * self.item_bytes
 
-    @property
+    @cached_property
     def statics_z(self) -> int:
         """The maximum distance, in planes, at which an update reads static fields. The distance is 0 if updates read
         static fields only at the updated cell."""
@@ -223,34 +226,34 @@ class Problem:
         is_beside = any(one.beside and statics[one.field] for one in operands)
         return self.skew_z if is_beside else 0
 
-    @property
+    @cached_property
     def doubles(self) -> int:
         """The number of fields with two copies in memory."""
         return sum(one.is_double for one in self.fields)
 
-    @property
+    @cached_property
     def state_arrays(self) -> int:
         """The number of arrays that a pass reads and writes."""
         return sum(0 if one.is_static else 2 if one.has_previous else 1 for one in self.fields)
 
-    @property
+    @cached_property
     def rings(self) -> int:
         """The number of rings of the window. The window has one ring for each copy of a field."""
         return len(self.fields) + self.doubles
 
-    @property
+    @cached_property
     def plain(self) -> bool:
         """True if a step has one stage, and each updated field has two copies in memory and no previous value in the
         state."""
         updated = [one for one in self.fields if not one.is_static]
         return self.stages == 1 and all(one.is_double and not one.has_previous for one in updated)
 
-    @property
+    @cached_property
     def single(self) -> bool:
         """True if `plain` is true and only one field is updated."""
         return self.plain and self.state_arrays == 1
 
-    @property
+    @cached_property
     def boundary(self) -> str:
         """A text that names the boundaries along the axes of the user's grid."""
         own = [self.sides[place] for place in PLACES[self.ndim]]
@@ -262,41 +265,41 @@ class Problem:
             for axis, (low, high) in zip(NAMES[self.ndim], own, strict=True)
         )
 
-    @property
+    @cached_property
     def own_shape(self) -> tuple[int, ...]:
         """The numbers of cells along the axes of the user's grid: (nz, ny, nx), (ny, nx) or (nx,)."""
         return tuple(self.shape[place] for place in PLACES[self.ndim])
 
-    @property
+    @cached_property
     def cells(self) -> int:
         """The number of cells, including the rim."""
         nz, ny, nx = self.shape
         return nz * ny * nx
 
-    @property
+    @cached_property
     def grid_bytes(self) -> int:
         """The size of one array on disk, in bytes."""
         return self.planes * self.record_bytes
 
-    @property
+    @cached_property
     def pitch_cells(self) -> int:
         return self.pitch_bytes // self.item_bytes
 
-    @property
+    @cached_property
     def tail_bytes(self) -> int:
         """The number of bytes of a record after its last row. They hold the checksum and zeros."""
         return self.record_bytes - self.plane_bytes
 
-    @property
+    @cached_property
     def whole_plane(self) -> Rectangle:
         return Rectangle(0, self.shape[1], 0, self.pitch_cells)
 
-    @property
+    @cached_property
     def vector_cells(self) -> int:
         """The number of cells in the longest vector of a kernel."""
         return VECTOR_BYTES // self.item_bytes
 
-    @property
+    @cached_property
     def row_group(self) -> int:
         """Direct I/O can begin and end at multiples of this number of rows. If a group of this number of rows is too
         large for the grid, the number is 1. In this case, transfers of a part of a plane use the page cache."""
