@@ -6,17 +6,18 @@ test` uses the MPI of the package `mpich`. `make test-mpi` runs the same tests w
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shlex
 import shutil
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
+from cpp_builds import build
+
 SECONDS_MOST = 200
 
 
@@ -47,31 +48,16 @@ def compiler(name: str = "mpicc") -> str:
     return str(found)
 
 
-def succeed(*command: str, **environment: str) -> str:
-    """Run a command that must not fail, and return the text that the command printed."""
-    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **environment})
-    assert done.returncode == 0, f"{shlex.join(command)}\n{done.stdout}{done.stderr}"
-    return done.stdout
+@cache
+def build_with_mpi(*targets: str, prefix: Path | None = None) -> Path:
+    """Build some targets of aggregate/ with the MPI of the launcher, once in a process. Return the folder that contains
+    the built targets. `build` describes `prefix`.
 
-
-def build_with_mpi(*targets: str) -> Path:
-    """Build some targets of aggregate/ with the MPI of the launcher. Return the folder that contains the built targets.
-
-    `make test-core` uses the same folder. All MPI libraries share this folder, so that most files are compiled only
-    once. Before the build, the paths of any other MPI are removed from the cache of CMake. The processes of a test
-    session build one after another, because a program cannot start while the linker writes its file.
+    All MPI libraries share this folder. Before the build, the paths of any other MPI are removed from the cache of
+    CMake.
     """
-    if shutil.which("cmake") is None:
-        pytest.skip("there is no cmake")
-    folder = ROOT / "build" / "tests"
-    mpi = ["-U", "MPI_*", f"-DMPI_C_COMPILER={compiler()}"]
-    options = ["-DOUTCROP_PYTHON=OFF", "-DOUTCROP_MPI=ON", "-DOUTCROP_TESTS=ON", *mpi]
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        succeed("cmake", "-S", str(ROOT), "-B", str(folder), *options)
-        succeed("cmake", "--build", str(folder), "--parallel", "2", "--target", *targets)
-    return folder
+    mpi = ("-U", "MPI_*", f"-DMPI_C_COMPILER={compiler()}")
+    return build(targets, ("-DOUTCROP_MPI=ON", "-DOUTCROP_TESTS=ON", *mpi), prefix)
 
 
 def mpirun(

@@ -5,7 +5,6 @@ A trajectory that a C program has made can be opened in Python.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 import subprocess
@@ -15,8 +14,8 @@ import numpy as np
 import pytest
 
 import outcrop as oc
+from cpp_builds import ROOT, build, succeed
 
-ROOT = Path(__file__).parent.parent
 PROGRAM = ROOT / "tests" / "trajectory_program.c"
 WARNINGS = ("-std=c99", "-Wall", "-Wextra", "-Werror")
 USING_CMAKE = """
@@ -28,27 +27,14 @@ target_link_libraries(program outcrop::outcrop_trajectory)
 """
 
 
-def succeed(*command: str, **environment: str) -> str:
-    """Run a command, which must succeed, and return its output."""
-    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **environment})
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
-
-
 @pytest.fixture(scope="module")
 def prefix(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Build and install the library, and return the folder of the installation."""
-    for tool in ("cmake", "cc", "c++"):
+    for tool in ("cc", "c++"):
         if shutil.which(tool) is None:
             pytest.skip(f"there is no {tool}")
-    folder, prefix = ROOT / "build" / "library", tmp_path_factory.mktemp("installed")
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        options = ["-DOUTCROP_PYTHON=OFF", "-DOUTCROP_TRAJECTORY=ON"]
-        succeed("cmake", "-S", str(ROOT), "-B", str(folder), *options)
-        succeed("cmake", "--build", str(folder), "--parallel", "2", "--target", "outcrop_trajectory_shared")
-        succeed("cmake", "--install", str(folder), "--prefix", str(prefix))
+    prefix = tmp_path_factory.mktemp("installed")
+    build(("outcrop_trajectory_shared",), ("-DOUTCROP_TRAJECTORY=ON",), prefix)
     return prefix
 
 

@@ -13,7 +13,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mpi_programs import ROOT, build_with_mpi, compiler, mpirun, succeed
+from cpp_builds import ROOT, succeed
+from mpi_programs import build_with_mpi, compiler, mpirun
 
 PROGRAMS = ROOT / "aggregate" / "tests" / "core" / "mpi"
 WARNINGS = ("-std=c99", "-D_POSIX_C_SOURCE=200809L", "-Wall", "-Wextra", "-Werror")
@@ -30,8 +31,7 @@ target_link_libraries(c_program outcrop::outcrop_aggregate)
 def prefix(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Install the library, and return the folder of the installation."""
     prefix = tmp_path_factory.mktemp("installed")
-    folder = build_with_mpi("outcrop_aggregate_mpi")
-    succeed("cmake", "--install", str(folder), "--prefix", str(prefix))
+    build_with_mpi("outcrop_aggregate_mpi", prefix=prefix)
     return prefix
 
 
