@@ -29,8 +29,10 @@ pytestmark = pytest.mark.usefixtures("images")
 
 SPAWN = multiprocessing.get_context("forkserver")
 SPAWN.set_forkserver_preload(["numpy", "outcrop.run.simulation", "outcrop.language.library", "test_device"])
-STEPS = 600
-KILLS = int(os.environ.get("OUTCROP_KILLS", "20"))
+STEPS = 300
+KILLS = int(os.environ.get("OUTCROP_KILLS", "16"))
+GIVEN = {"memory": "512KiB", "scheme": "wavefront", "sizes": {"bt": 16, "slab": 3, "diamond": 16}}
+"""The sizes are given, because most kills would happen during the search for sizes otherwise."""
 
 
 @pytest.mark.parametrize("count", [1, 2, 3])
@@ -177,7 +179,7 @@ def test_one_process_at_a_time(tmp_path: Path) -> None:
 def run_from_start(device: Path) -> None:
     """Create a run and perform all steps. A child process calls this function."""
     take_images_for_devices()
-    sim = simulation([device], force=True)
+    sim = oc.Simulation(oc.stencils.heat(ndim=3), SHAPE, directory=device, raw_device=True, force=True, **GIVEN)
     sim.prepare(STEPS)
     sim["u"] = values()
     sim.run(steps=STEPS, progress="none")
@@ -186,7 +188,7 @@ def run_from_start(device: Path) -> None:
 def resume(device: Path) -> None:
     """Continue the run from the last committed state. A child process calls this function."""
     take_images_for_devices()
-    sim = oc.open(device)
+    sim = oc.open(device, **GIVEN)
     sim.run(steps=sim.remaining_steps, progress="none")
 
 

@@ -18,10 +18,12 @@ import outcrop as oc
 from outcrop.errors import OutcropError
 from outcrop.run.places import open_state
 
-KILLS = int(os.environ.get("OUTCROP_KILLS", "60"))
+KILLS = int(os.environ.get("OUTCROP_KILLS", "40"))
 SHAPE = (61, 70, 83)
 STEPS = 96
 MEMORY = 1 << 20  # a fifth of both arrays: the run has many passes, so many kills happen in a commit
+GIVEN = {"memory": MEMORY, "scheme": "wavefront", "sizes": {"bt": 12, "slab": 4, "diamond": 12}}
+"""The sizes are given, because most kills would happen during the search for sizes otherwise."""
 
 SPAWN = multiprocessing.get_context("forkserver")
 SPAWN.set_forkserver_preload(["numpy", "outcrop.run.simulation", "outcrop.language.library", "test_kill"])
@@ -35,7 +37,7 @@ def initial_values() -> np.ndarray:
 def run_from_start(where: Path) -> None:
     """Create the run and perform all steps."""
     simulation = oc.Simulation(
-        oc.stencils.heat(ndim=3), shape=SHAPE, dtype="float32", directory=where, memory=MEMORY, force=True
+        oc.stencils.heat(ndim=3), shape=SHAPE, dtype="float32", directory=where, force=True, **GIVEN
     )
     simulation.prepare(STEPS)  # as on the command line, this happens before the values are assigned
     simulation["u"] = initial_values()
@@ -44,7 +46,7 @@ def run_from_start(where: Path) -> None:
 
 def resume(where: Path) -> None:
     """Continue the run from the last committed state."""
-    simulation = oc.open(where)
+    simulation = oc.open(where, **GIVEN)
     simulation.run(steps=simulation.remaining_steps, progress="none")
 
 
