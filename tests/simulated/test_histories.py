@@ -16,7 +16,7 @@ from simulated.mutations import OF_ARRAYS, OF_RUNS
 from simulated.search import first_failure, search
 from strategies import SOAK
 
-COUNTS = {"runs": 600, "arrays": 1200}
+COUNTS = {"runs": 300, "arrays": 600}
 FIRST = secrets.randbelow(1 << 40) if "OUTCROP_SOAK" in os.environ else 0
 TO_FIND_MUTATIONS = 300
 """The number of histories within which each bug must be found. The correct code passes the same histories, because they
