@@ -117,19 +117,22 @@ def test_every_plan_gives_the_same_bits(tmp_path: Path) -> None:
             assert np.array_equal(found[name][:] if name == "u" else found[name], value), (one, name)
 
 
-def test_interruptions_do_not_change_a_gradient(tmp_path: Path) -> None:
+def test_interruptions_do_not_change_a_gradient(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Checks that an adjoint run can stop after any step and go on, in Python and on the command line."""
     stencil = STENCILS["acoustic2"]
     sim, seeds = run_forward(stencil, tmp_path), seeds_of(stencil, "fixed")
     whole = sim.adjoint(seeds, "v", tmp_path / "whole.oc")
     whole.run(progress="none")
     sim.adjoint(seeds, "v", tmp_path / "parts.oc")
-    for _ in range(2):
-        oc.open(tmp_path / "parts.oc").run(1, progress="none")
-    assert call(["resume", str(tmp_path / "parts.oc"), "-t", "2", "--quiet"]) == 0
+    for steps in (1, 2):
+        oc.open(tmp_path / "parts.oc").run(steps, progress="none")
+    assert oc.open(tmp_path / "run.oc").adjoint(seeds, "v", tmp_path / "parts.oc", resume=True).remaining_steps == 2
+    assert call(["info", str(tmp_path / "parts.oc")]) == 0
+    shown = capsys.readouterr().out
+    assert "step 3 of 5, unfinished: outcrop resume" in shown
+    assert f"the states of {tmp_path / 'run.oc'}; goes back from its step 2" in shown
+    assert call(["resume", str(tmp_path / "parts.oc"), "--quiet"]) == 0
     parts = oc.open(tmp_path / "run.oc").adjoint(seeds, "v", tmp_path / "parts.oc", resume=True)
-    assert parts.remaining_steps == 1
-    parts.run(progress="none")
     assert np.array_equal(parts.gradients["v"][:], whole.gradients["v"][:])
 
 

@@ -58,6 +58,9 @@ def info(where: Annotated[Path, typer.Argument(metavar="WHERE", help="directory 
     if run.signals:
         steps = ", ".join(f"{name} ({len(values)} steps)" for name, values in decode_signals(run.signals).items())
         rows.append(("signals", steps))
+    if states := run.states:
+        every = f"every {states.every} steps of " if states.every > 1 else ""
+        rows.append(("reads", f"the states of {every}{states.run}; goes back from its step {states.steps - run.step}"))
     rows += _acquisition(run)
     if run.records:
         rows.append(("records", run.records))

@@ -434,7 +434,9 @@ class Simulation:
         refuse_unstable_run(self.stencil, state)
         if state.manifest.taps:
             require_space(state.records, state.manifest, last_step)
-        state.change(target_step=last_step, settings=description.settings, signals=description.signals)
+        # an adjoint run is finished only at the first step of its forward run
+        target_step = max(last_step, description.max_step)
+        state.change(target_step=target_step, settings=description.settings, signals=description.signals)
         recorder = Recorder(state, [field.name for field in self.stencil.fields], io)
         first, second = state.files(0), [] if state.manifest.in_place else state.files(1)
         static, layout = state.static_files(), state.layout
