@@ -170,13 +170,13 @@ class _Stream:
     def __init__(self, problem: Problem, levels: int, block: SkewedBlock, is_linked: bool, keeps_statics: bool) -> None:
         self.problem, self.levels, self.block, self.is_linked = problem, levels, block, is_linked
         self.region, self.begin = EVERYTHING, Block(problem.whole_plane)
-        self.static_rows = self._rows(*block.frame())
+        self.frame = self.static_rows = self._rows(*block.frame())
         if keeps_statics:
             self.static_rows = problem.whole_plane if block.is_first else Rectangle(0, 0, 0, 0)
         if block.cut.count > 1:
             self.region = UpdateRegion(y_low=block.bounds()[0], y_high=block.bounds()[1])
             own = Rectangle(*block.own(), EVERY_CELL.x0, EVERY_CELL.x1)
-            self.begin = Block(self._rows(*block.frame()), own=own, shift=is_linked * block.number * problem.planes)
+            self.begin = Block(self.frame, own=own, shift=is_linked * block.number * problem.planes)
         self.read = self.statics_read = self.copied = self.written = 0
         read = fields_read(problem, levels)
         self.histories = [one for one in problem.fields if one.is_history]
@@ -225,7 +225,7 @@ class _Stream:
         z0, z1 = self.history_read[number], min(end, self.problem.planes)
         if z1 > z0:
             self.history_read[number] = z1
-            yield Read(z0, z1, self._rows(*self.block.frame()), "history", number)
+            yield Read(z0, z1, self.frame, "history", number)
 
     def _read_state_to(self, end: int) -> Iterator[Action]:
         z0, z1 = self.read, min(end, self.problem.planes)
