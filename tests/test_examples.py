@@ -171,6 +171,32 @@ def test_a_shot_over_marmousi_arrives(
         example["main"]([*options, "--spacing", "60"])
 
 
+def test_migration_shows_the_reflectors(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Checks that the image of two shots has the reflectors of the true model, with their signs. A second call uses the
+    kept shots, and a kept shot of another survey is refused."""
+    words = ("--every", 8, "--shots", 2)
+    text = printed("rtm", tmp_path, monkeypatch, capsys, *words)
+    assert text.count("is complete") == 2
+    assert numbers(r"the reflectors: (\S+)", text)[0] > 0.3
+    assert "is complete" not in printed("rtm", tmp_path, monkeypatch, capsys, *words)
+    with pytest.raises(InputError, match=r"is a shot of another survey; choose another place with -d"):
+        printed("rtm", tmp_path, monkeypatch, capsys, "--every", 7, "--shots", 2)
+
+
+def test_inversion_recovers_the_bodies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Checks that two iterations with two shots reduce the misfit to less than a quarter, and that the recovered
+    bodies are where the true bodies are."""
+    words = ("--size", 48, "--shots", 2, "--steps", 2)
+    text = printed("fwi", tmp_path, monkeypatch, capsys, *words)
+    misfits = numbers(r"misfit (\S+) of", text)
+    assert len(misfits) == 2 and misfits[-1] < 0.25
+    assert numbers(r"recovered bodies: (\S+)", text)[0] > 0.6
+
+
 def test_sharpening_on_a_tier_is_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
