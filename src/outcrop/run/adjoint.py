@@ -241,7 +241,13 @@ def derive(stencil: Stencil, description: Description, wrt: object, is_scaled: b
     boundary = as_boundary(description.boundary)
     adjoint = adjoint_of(stencil, inputs, boundary, sourced, is_scaled)
     is_linear = not adjoint.history or not adjoint_of(stencil, (), boundary, sourced, is_scaled).history
-    return Derived(stencil, names, inputs, adjoint, is_linear)
+    derived = Derived(stencil, names, inputs, adjoint, is_linear)
+    if adjoint.history and any(description.padding):
+        raise InputError(
+            f"{derived.reason} needs states with the halo of Devito's grid, which a history does not have; give "
+            "boundary='fixed' to the simulation"
+        )
+    return derived
 
 
 def find_place(
