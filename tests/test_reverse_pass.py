@@ -30,6 +30,7 @@ from outcrop.plan.problem import FieldPlan, Operand, Problem, StagePlan
 from outcrop.plan.schemes import SCHEMES
 from outcrop.plan.tuner import build
 from outcrop.plan.validate import IllegalPlan, validate, validate_pass
+from outcrop.run.places import open_state
 from strategies import MACHINE, assumed_rate, examples, make_problem
 
 STEPS = 5
@@ -265,6 +266,57 @@ def test_a_forward_run_that_has_changed_is_refused(tmp_path: Path) -> None:
     run_forward(stencil, tmp_path)
     with pytest.raises(InputError, match="is no longer the run at step 5 to which this adjoint run belongs"):
         run.run(progress="none")
+
+
+def test_a_run_that_moves_or_goes_on_keeps_its_adjoint(tmp_path: Path) -> None:
+    """Checks that an unfinished adjoint run continues after its forward run has moved to another directory."""
+    stencil = STENCILS["acoustic2"]
+    (tmp_path / "here").mkdir()
+    sim, seeds = run_forward(stencil, tmp_path / "here"), seeds_of(stencil, "fixed")
+    whole = sim.adjoint(seeds, "v", tmp_path / "whole.oc")
+    whole.run(progress="none")
+    sim.adjoint(seeds, "v")
+    oc.open(tmp_path / "here" / "run-adjoint.oc").run(2, progress="none")
+    (tmp_path / "here").rename(tmp_path / "there")
+    with pytest.raises(InputError, match=r"here/run\.oc"):
+        oc.open(tmp_path / "there" / "run-adjoint.oc").run(progress="none")
+    moved = oc.open(tmp_path / "there" / "run.oc").adjoint(seeds, "v", resume=True)
+    assert moved.remaining_steps == 3
+    oc.open(tmp_path / "there" / "run.oc").run(1, progress="none", history=oc.History("all"))  # states 0 to 5 stay
+    moved.run(progress="none")
+    assert np.array_equal(moved.gradients["v"][:], whole.gradients["v"][:])
+
+
+def test_states_may_be_readable_only(tmp_path: Path) -> None:
+    """Checks that a reverse pass never writes to the forward run: no file of the forward run changes."""
+    stencil = STENCILS["acoustic2"]
+    sim, seeds = run_forward(stencil, tmp_path), seeds_of(stencil, "fixed")
+    run = sim.adjoint(seeds, "v")
+    files = [one for one in (tmp_path / "run.oc" / "snapshots.zarr").rglob("*") if one.is_file()]
+    before = {one: (one.read_bytes(), one.stat().st_mtime_ns) for one in files}
+    for one in files:
+        one.chmod(0o444)
+    run.run(progress="none")
+    assert before == {one: (one.read_bytes(), one.stat().st_mtime_ns) for one in files}
+
+
+def test_the_path_of_the_forward_run_must_be_absolute(tmp_path: Path) -> None:
+    stencil = STENCILS["acoustic2"]
+    sim, seeds = run_forward(stencil, tmp_path), seeds_of(stencil, "fixed")
+    run = sim.adjoint(seeds, "v").simulation
+    state = open_state(run.directory)
+    assert state.manifest.states is not None
+    state.change(states=replace(state.manifest.states, run="run.oc"))
+    with pytest.raises(InputError, match=r"names the run with its states by .run\.oc., which is not absolute"):
+        oc.open(run.directory).run(progress="none")
+
+
+def test_an_adjoint_of_an_adjoint_that_reads_states_is_refused(tmp_path: Path) -> None:
+    sim = run_forward(STENCILS["gray_scott"], tmp_path)
+    run = sim.adjoint(seeds_of(STENCILS["gray_scott"], "fixed"), "u")
+    run.run(progress="none")
+    with pytest.raises(InputError, match="is an adjoint run that reads states of another run; it has no adjoint"):
+        run.simulation.adjoint({"u_adj": "0.0"}, "u_adj")
 
 
 def test_mapped_files_cannot_be_replaced(tmp_path: Path) -> None:

@@ -48,7 +48,7 @@ from outcrop.run.forward import GROUP_BYTES, Derived, Forward, inputs_of, refuse
 from outcrop.run.inputs.initial import cache_within, checked_planes, make_source
 from outcrop.run.options import RunOptions
 from outcrop.run.report import Report
-from outcrop.run.setup import as_threads, parse_memory, set_up_definition
+from outcrop.run.setup import as_threads, parse_memory, reopen, set_up_definition
 from outcrop.run.user_values import as_flag, decode_signals, encode_signals, require_mapping
 from outcrop.tiers import discover
 
@@ -124,9 +124,9 @@ class AdjointRun:
         field = self._adjoint.gradients.get(name)
         is_static = name in forward.static()
         if field is None:  # no update depends on this input
-            count = math.prod(forward.manifest.own_shape) if is_static else forward.steps
-            zeros = np.zeros(count if is_static or name in forward.stencil.signals else 1)
-            return zeros.reshape(forward.manifest.own_shape) if is_static else zeros if len(zeros) > 1 else 0.0
+            if is_static:
+                return np.zeros(forward.manifest.own_shape)
+            return np.zeros(forward.steps) if name in forward.stencil.signals else 0.0
         weight = self._states.every if self._states else 1  # a step that adds to the sums stands for so many steps
         if is_static:
             return simulation[field] if weight == 1 else _weighted(simulation, field, weight)
@@ -234,6 +234,8 @@ def derive(stencil: Stencil, description: Description, wrt: object, is_scaled: b
     """Return the adjoint of a run of `stencil` with the gradients in `wrt`. Raises InputError for unknown names, and
     for gradients that no adjoint run can compute."""
     sources = description.taps.sources
+    if description.states:
+        raise InputError("this run is an adjoint run that reads states of another run; it has no adjoint")
     names = _require_wrt(stencil, bool(sources), wrt)
     inputs = tuple(name for name in names if name in inputs_of(stencil))
     refuse_scales(stencil, sources, inputs)
@@ -272,7 +274,9 @@ def find_place(
 
 def _same_run(run: Simulation, definition: Definition, place: Path) -> Simulation:
     """Return the run if it computes `definition`. Otherwise raise InputError. Residuals of receivers are compared, but
-    not the derivative with respect to the last state."""
+    not the derivative with respect to the last state. If the forward run has moved, its new directory is stored."""
+    from outcrop.run.simulation import Simulation
+
     state = run.reader()
     assert state is not None
     found, manifest = read_definitions(state.records, state.manifest), state.manifest
@@ -281,7 +285,7 @@ def _same_run(run: Simulation, definition: Definition, place: Path) -> Simulatio
         run.stencil == definition.stencil
         and (manifest.shape, manifest.dtype, manifest.parameters, manifest.boundary)
         == (definition.shape, definition.dtype, definition.parameters, str(definition.boundary))
-        and manifest.states == definition.states
+        and _in_one_place(manifest.states) == _in_one_place(definition.states)
         and list(found.files) == list(definition.acquisition.files)
         and all(np.array_equal(a, b) for one, other in pairs for a, b in zip(one, other, strict=True))
     )
@@ -289,7 +293,17 @@ def _same_run(run: Simulation, definition: Definition, place: Path) -> Simulatio
         raise InputError(f"{place} holds another run or other residuals; give force=True to replace it")
     if not state.has_values:
         raise InputError(f"{place} was interrupted before its values were written; give force=True to replace it")
+    if manifest.states != definition.states:
+        with state.locked():
+            state.change(states=definition.states)
+        settings = run.setup.description.settings
+        run = Simulation(reopen(place, {"memory": settings.memory_bytes, "threads": settings.threads}))
     return run
+
+
+def _in_one_place(states: StatesEntry | None) -> StatesEntry | None:
+    """Return the states without the directory of their run. The identity of the run is enough to compare them."""
+    return replace(states, run="/") if states else None
 
 
 def _default_place(simulation: Simulation) -> Path:

@@ -219,9 +219,14 @@ def prepare(
             raise InputError("io mmap cannot read the states of another run; choose another io")
         steps = best_steps(problem, machine, budget_bytes, scheme, given, EXPECTED_CELLS_PER_SECOND / work)
         plain = _plain_calls(stencil, states, problem) if states else ()
+        # the meter needs the pattern of the steps, but not a ring for each state of a long pass
+        few = problem.every * (1 + problem.every % 2)
+        metered = listed(problem, few), listed_calls(problem, kernel.calls, plain, few)
         kernel = replace(kernel, calls=listed_calls(problem, kernel.calls, plain, steps))
         problem = listed(problem, steps)
-    rate = UpdateRateMeter(problem, kernel.calls, scalars.of_steps(0, 0), threads, budget_bytes, worth, bind, work)
+    else:
+        metered = problem, kernel.calls
+    rate = UpdateRateMeter(*metered, scalars.of_steps(0, 0), threads, budget_bytes, worth, bind, work)
     choice = choose(problem, machine, budget_bytes, scheme, rate, given)
     assumed = {}
     if not rate.is_measured:
@@ -286,7 +291,7 @@ class Engine:
         self._statics, self._states = first[both:], states
         if states is not None:  # each pass replaces these files by the states that it reads
             self._first_state = len(files)
-            files += [states.any_file] * plan.problem.histories
+            files += files[:1] * plan.problem.histories
         self._scratch_file = len(files)
         with scratch(plan.scratch_bytes) as more:
             self._store = _core.Store([*files, *more], backend=io, direct=True, writable=True, scratch=len(more))

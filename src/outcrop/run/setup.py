@@ -24,6 +24,7 @@ from outcrop.errors import InputError, shown
 from outcrop.language.boundary import as_boundary
 from outcrop.language.stencil import Stencil
 from outcrop.paths import as_path, as_place, is_there
+from outcrop.plan.actions import round_up
 from outcrop.plan.given_sizes import NAMES, GivenSizes
 from outcrop.plan.history import listed
 from outcrop.plan.machine import DeclaredMachine
@@ -323,7 +324,7 @@ def require_plan(setup: Setup) -> None:
     steps, scheme = (given.bt or 1, settings.scheme) if given else (1, "auto")
     problem = setup.problem(steps)
     if problem.histories:
-        problem = listed(problem, problem.every)
+        problem = listed(problem, max(problem.every, round_up(steps, problem.every)))
     require_budget(problem, settings.memory_bytes, scheme, given)
 
 

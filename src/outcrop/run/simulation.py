@@ -441,7 +441,11 @@ class Simulation:
         first, second = state.files(0), [] if state.manifest.in_place else state.files(1)
         static, layout = state.static_files(), state.layout
         read = state.manifest.states
-        states = StateFiles(open_state(Path(read.run)), read) if read else None
+        states = None
+        if read:
+            if not Path(read.run).is_absolute():
+                raise InputError(f"{state.path} names the run with its states by {read.run!r}, which is not absolute")
+            states = StateFiles(open_state(Path(read.run)), read, state.manifest.shape, state.manifest.dtype)
         with Engine(prepared, first, second, static, layout, io, scratch=state.scratch, states=states) as engine:
             runner = PassRunner(engine, state, prepared.plan, recorder, on_snapshot)
             seconds_setup = time.perf_counter() - start

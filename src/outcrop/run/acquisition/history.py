@@ -200,26 +200,24 @@ class StateFiles:
     Raises InputError if the other run has changed or keeps no history.
     """
 
-    def __init__(self, state: State, states: StatesEntry) -> None:
-        """`state` is the committed state of the other run."""
+    def __init__(self, state: State, states: StatesEntry, shape: tuple[int, ...], dtype: str) -> None:
+        """`state` is the committed state of the other run. `shape` and `dtype` belong to the adjoint run."""
         self._state, self._steps = state, states.steps
         manifest, entry = state.manifest, state.manifest.taps.history
-        if manifest.identity != states.identity or manifest.step != states.steps:
+        if manifest.identity != states.identity or manifest.step < states.steps:
             raise InputError(
                 f"{states.run} is no longer the run at step {states.steps} to which this adjoint run belongs"
             )
         if entry is None or entry.every != states.every:
             raise InputError(f"the history of {states.run} was freed, and the adjoint run needs its states")
+        whole = tuple((0, size) for size in manifest.shape)
+        if not entry.initial or entry.box != whole or (manifest.shape, manifest.dtype) != (shape, dtype):
+            raise InputError(f"the history of {states.run} does not have the grid or the steps of the adjoint run")
         rows = {field: read_rows(state.records, manifest, entry.record(field)) for field in entry.fields}
         self._sums, self._entry = {field: np.frombuffer(data, "<u4") for field, data in rows.items()}, entry
         for one in states.fields:
             if one.field not in entry.fields:
                 raise InputError(f"the history of {states.run} has no field {one.field}")
-
-    @property
-    def any_file(self) -> FileBeneath:
-        """The file of an arbitrary state."""
-        return self.of(self._entry.fields[0], self._steps % self._entry.every)[0]
 
     def of(self, field: str, back: int) -> tuple[FileBeneath, int]:
         """Return the file and the checksum of the state that is `back` steps before the last one."""
