@@ -243,13 +243,7 @@ def derive(stencil: Stencil, description: Description, wrt: object, is_scaled: b
     boundary = as_boundary(description.boundary)
     adjoint = adjoint_of(stencil, inputs, boundary, sourced, is_scaled)
     is_linear = not adjoint.history or not adjoint_of(stencil, (), boundary, sourced, is_scaled).history
-    derived = Derived(stencil, names, inputs, adjoint, is_linear)
-    if adjoint.history and any(description.padding):
-        raise InputError(
-            f"{derived.reason} needs states with the halo of Devito's grid, which a history does not have; give "
-            "boundary='fixed' to the simulation"
-        )
-    return derived
+    return Derived(stencil, names, inputs, adjoint, is_linear)
 
 
 def find_place(

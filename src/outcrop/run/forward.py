@@ -203,10 +203,6 @@ def states_of(forward: Forward, derived: Derived, before: StatesEntry | None = N
 def require_states(forward: Forward, derived: Derived) -> None:
     """Raise InputError if the forward run does not keep the states that the adjoint reads."""
     kept, path = forward.manifest.taps.history, forward.state.path
-    if derived.states and any(forward.manifest.padding):
-        raise InputError(
-            f"{derived.needs(1)}; {path} stores cells around the grid, and its history does not have these cells"
-        )
     if not derived.states or (kept is not None and kept.every == 1):
         return
     if kept is None:

@@ -59,7 +59,7 @@ def history_entry(given: object, description: Description, step: int) -> Snapsho
     for name in fields:
         if name in RESERVED[len(description.shape)] or name == HISTORY:
             raise InputError(f"history: field {name!r} has the name of a coordinate or of the history; rename it")
-    box = tuple((pad, n - pad) for pad, n in zip(description.padding, description.shape, strict=True))
+    box = tuple((0, n) for n in description.shape)  # with the padding, because a reverse pass reads it, too
     entry = SnapshotsEntry(every, fields, box, initial=True, name=HISTORY)
     kept = description.taps.history
     if kept is not None and kept != entry:
@@ -119,7 +119,7 @@ def begin_history(state: State, entry: SnapshotsEntry) -> None:
 
 class HistoryView(Mapping[str, SnapshotView]):
     """The history of a run up to the committed step. `history["u"]` is indexed like an array with the axes (time, z, y,
-    x). State k belongs to step `history.steps[k]`."""
+    x). State k belongs to step `history.steps[k]`. The states of Devito's equations include the halo of the fields."""
 
     def __init__(self, state: State, entry: SnapshotsEntry) -> None:
         self._state, self._entry = state, entry
