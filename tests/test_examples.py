@@ -146,6 +146,32 @@ def test_fluid_keeps_its_mass_and_viscosity(
     assert abs(numbers(r"mass changed by (\S+) of", text)[0]) < 1e-5
 
 
+def test_sensitivity_is_the_finite_difference(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Checks the sensitivity of the direct-adjoint example: it equals a finite difference and the adjoint of the NumPy
+    solver. All places of the states give the same bits, and no states are left."""
+    text = printed("direct_adjoint", tmp_path, monkeypatch, capsys, "--size", 32, "--slow", "1GB")
+    adjoint, difference = numbers(r"adjoint (\S+), finite", text) + numbers(r"finite difference (\S+)", text)
+    assert adjoint > 0 and adjoint == pytest.approx(difference, rel=1e-5)
+    assert numbers(r"NumPy solver: (\S+) of", text)[0] < 1e-10
+    assert "same bits: True" in text
+    left = {path.name for path in tmp_path.iterdir()}
+    assert left == {"direct_adjoint.png", "run.oc", "run-adjoint.oc", "changed.oc"}
+    with pytest.raises(InputError, match="keeps no history"):
+        assert oc.open(tmp_path / "run.oc").history
+
+
+def test_slow_tier_limits_the_bandwidth(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Checks that the slow tier of the direct-adjoint example takes at least the bytes divided by the bandwidth, except
+    for the states that may be in flight."""
+    example = load("direct_adjoint", monkeypatch)
+    lake = example["make_lake"](32, 20)
+    timed = example["run_solver"](lake, tmp_path, None, 1_000_000)
+    least = (lake.steps - example["BUFFERS"]) * lake.algae.nbytes / 1_000_000
+    assert min(timed.forward, timed.adjoint) >= least
+
+
 def test_a_shot_over_marmousi_arrives(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
