@@ -37,9 +37,8 @@ SAMPLE = 7.5
 """The distance between the samples of the model, in metres."""
 SECONDS = 3.0
 """The recorded time. Waves return from the deepest reflectors within this time."""
-SPONGE_METRES, SMOOTH_METRES = 600.0, 150.0
-"""The thickness of the absorbing layers around the model, and the standard deviation of the Gaussian that smooths the
-model."""
+SPONGE_METRES = 600.0
+"""The thickness of the absorbing layers around the model."""
 MUTED_METRES = 200.0
 """The image is 0 down to this depth, because sources and receivers leave their traces there. Below, it grows to its
 full strength over the same distance."""
@@ -65,6 +64,12 @@ class Survey:
         return 1500.0 / (4 * 2.5 * self.spacing)
 
     @property
+    def smooth_metres(self) -> float:
+        """The standard deviation of the Gaussian that smooths the model, at most 150 m. It is 0.4 wavelengths at
+        2500 m/s: wide enough to remove all reflections, and so narrow that the image has the right depths."""
+        return min(150.0, 0.4 * 2500.0 / self.frequency)
+
+    @property
     def sponge(self) -> int:
         return round(SPONGE_METRES / self.spacing)
 
@@ -87,7 +92,7 @@ class Models:
     @classmethod
     def of(cls, survey: Survey) -> "Models":
         true = load_model()[:: survey.every, :: survey.every]
-        slowness = smoothed(1 / true, SMOOTH_METRES / survey.spacing)
+        slowness = smoothed(1 / true, survey.smooth_metres / survey.spacing)
         slowness[:, :4] = 1 / true[:, :4]  # so that the direct waves of both models are equal
         return cls(true, (1 / slowness).astype(true.dtype))
 
