@@ -9,8 +9,8 @@ The search begins without the bodies. Each evaluation of the misfit has two runs
    traces and the data of the true velocity.
 2. The adjoint run computes the gradient of the misfit with respect to the velocity from the residual and the history.
 
-The data come from the same equation on the same grid, without noise. Therefore the velocity can be recovered almost
-exactly, which is not possible with measured data.
+The program computes the data with the same equation on the same grid, without noise. Therefore it can recover the
+velocity almost exactly. With measured data, this is not possible.
 
 L-BFGS, an optimiser of SciPy, uses misfits and gradients to improve the velocity. The program needs SciPy (`pip install
 scipy`). `--steps` is the number of iterations. `fwi.png` shows the true bodies, the recovered bodies and the misfits.

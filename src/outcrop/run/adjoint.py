@@ -38,7 +38,7 @@ from outcrop.language.sparse import Injection, Sampling
 from outcrop.language.stencil import PREVIOUS, Stencil
 from outcrop.paths import as_place, is_there
 from outcrop.run.acquisition.definitions import AcquisitionDefinitions, read_definitions
-from outcrop.run.acquisition.snapshot_residuals import named_snapshots, snapshot_samples
+from outcrop.run.acquisition.snapshot_residuals import as_residuals, named_snapshots, snapshot_samples
 from outcrop.run.definition import Definition
 from outcrop.run.device.use import is_block_device
 from outcrop.run.disk.entries import NormsEntry, StatesEntry
@@ -374,14 +374,7 @@ def settings_beside(forward: Forward, memory: str | int | None, threads: int | N
 
 
 def _as_residual(name: str, values: Any, shape: tuple[int, int]) -> NDArray[np.float64]:
-    try:
-        found = np.asarray(values)
-        is_real = found.dtype.kind in "uif"
-    except Exception:  # NumPy raises errors of many types for lists of different lengths and for classes of users
-        is_real = False
-    if not is_real or found.shape != shape:
-        given = found.shape if is_real else shown(values)
-        raise InputError(f"residuals of {name!r} must be numbers of shape {shape}: steps, points; given: {given}")
+    found = as_residuals(name, values, shape, "steps, points")
     if not np.isfinite(found).all():
         step, point = np.argwhere(~np.isfinite(found))[0]
         raise InputError(f"residuals of {name!r}: the value of point {point} in step {step} is {found[step, point]}")

@@ -48,6 +48,20 @@ def require_small(name: str, entry: SnapshotsEntry, steps: int) -> None:
         )
 
 
+def as_residuals(name: str, values: Any, shape: tuple[int, ...], axes: str) -> NDArray[Any]:
+    """Return `values` as an array of real numbers. Raises InputError if this is not possible, or if the array does not
+    have the shape `shape`. `axes` says in the message what the axes mean."""
+    try:
+        found = np.asarray(values)
+        is_real = found.dtype.kind in "uif"
+    except Exception:  # NumPy raises errors of many types for lists of different lengths and for classes of users
+        is_real = False
+    if not is_real or found.shape != shape:
+        given = found.shape if is_real else shown(values)
+        raise InputError(f"residuals of {name!r} must be numbers of shape {shape}: {axes}; given: {given}")
+    return found
+
+
 def snapshot_samples(
     snapshots: FieldSnapshots, name: str, values: Any, steps: int
 ) -> list[tuple[Sampling, NDArray[np.float64]]]:
@@ -56,14 +70,7 @@ def snapshot_samples(
     entry, field = snapshots
     require_small(name, entry, steps)
     shape, cells = (entry.count(steps), *entry.shape), math.prod(entry.shape)
-    try:
-        found = np.asarray(values)
-        is_real = found.dtype.kind in "uif"
-    except Exception:  # NumPy raises errors of many types for lists of different lengths and for classes of users
-        is_real = False
-    if not is_real or found.shape != shape:
-        given = found.shape if is_real else shown(values)
-        raise InputError(f"residuals of {name!r} must be numbers of shape {shape}: times, box; given: {given}")
+    found = as_residuals(name, values, shape, "times, box")
     if not np.isfinite(found).all():
         number, *cell = np.argwhere(~np.isfinite(found))[0]
         raise InputError(f"residuals of {name!r}: cell {tuple(map(int, cell))} of snapshot {number} is not finite")

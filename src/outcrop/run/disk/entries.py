@@ -72,8 +72,8 @@ class ArrayEntry:
 
 @dataclass(frozen=True)
 class StateField:
-    """A field that is only read, and whose values come from states of another run. In the step of an adjoint run that
-    goes back from state t of the other run to state t - 1, its values are those of `field` in state t - `state`."""
+    """A field that is only read. Its values come from states of another run. A step of an adjoint run goes back from
+    state t of the other run to state t - 1. In this step, the values are those of `field` in state t - `state`."""
 
     name: Name
     field: Name
