@@ -1,0 +1,71 @@
+"""Compare gradients with those of other programs that solve the same discrete equation."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import outcrop as oc
+
+Array = np.ndarray[Any, Any]
+SPACING, STEP = 10.0, 1.2  # metres, milliseconds
+
+
+def wavelet(steps: int) -> Array:
+    """Return a Ricker wavelet of 25 Hz, with a value for each step."""
+    argument = (np.pi * 0.025 * (np.arange(steps) * STEP - 40)) ** 2
+    return (1 - 2 * argument) * np.exp(-argument)
+
+
+def test_the_gradient_is_that_of_devitos_jacobian_adjoint(tmp_path: Path) -> None:
+    """Compares the gradient with respect to the squared slowness m, in float32, for an acoustic equation of order 8.
+
+    The method `jacobian_adjoint` of the class AcousticWaveSolver is in Devito's examples, which are not installed with
+    Devito. The operators below have the equations of its classes ForwardOperator and GradientOperator, without
+    absorbing sides. The source of Devito's solver has the scale dt² / m. Here this factor is in the values of the
+    source, whose derivative with respect to m is added below.
+    """
+    dv = pytest.importorskip("devito")
+    dv.configuration["log-level"] = "ERROR"
+    shape, steps = (22, 24, 26), 80
+    extent = tuple(SPACING * (n - 1) for n in shape)
+    grid = dv.Grid(shape=shape, extent=extent, dtype=np.float32)
+    options = {"grid": grid, "space_order": 8, "time_order": 2}
+    u = dv.TimeFunction(name="u", save=steps + 2, **options)
+    v, m = dv.TimeFunction(name="v", **options), dv.Function(name="m", grid=grid)
+    image = dv.Function(name="image", grid=grid)
+    m.data[:] = 0.25 + 0.1 * np.random.default_rng(0).random(shape)
+    middle = tuple(n // 2 for n in shape)
+    points = [[SPACING * (place + shift) for place, shift in zip(middle, (4.3, one, 2.6), strict=True)]
+              for one in (-7.2, -1.4, 5.8)]  # fmt: skip
+    source = dv.SparseTimeFunction(
+        name="src", grid=grid, npoint=1, nt=steps + 2, coordinates=np.array([middle]) * SPACING
+    )
+    record = dv.SparseTimeFunction(name="rec", grid=grid, npoint=3, nt=steps + 2, coordinates=np.array(points))
+    source.data[:, 0] = wavelet(steps + 2)
+    s = grid.stepping_dim.spacing
+
+    def forward(field: Any, scale: Any) -> list[Any]:
+        update = dv.Eq(field.forward, dv.solve(m * field.dt2 - field.laplace, field.forward))
+        return [
+            update, source.inject(field=field.forward, expr=source * s**2 * scale), record.interpolate(expr=field)
+        ]  # fmt: skip
+
+    dv.Operator(forward(u, 1 / m), opt="noop").apply(dt=STEP, time_m=1, time_M=steps)
+    traces = np.array(record.data[1 : steps + 1])
+    back = dv.Eq(v.backward, dv.solve(m * v.dt2 - v.laplace, v.backward))
+    residuals = record.inject(field=v.backward, expr=record * s**2 / m)
+    dv.Operator([back, residuals, dv.Inc(image, -u * v.dt2)], opt="noop").apply(dt=STEP, time_m=1, time_M=steps)
+
+    at_source = float(m.data[middle])
+    equations = forward(dv.TimeFunction(name="u", **options), 1 / at_source)
+    sim = oc.Simulation(equations, dt=STEP, directory=tmp_path / "run.oc", memory="64MiB")
+    sim["m"] = np.array(m.data)
+    _, gradient = sim.gradient(steps, oc.Misfit("rec", None), ["m", "source"], progress="none")
+    assert np.abs(sim.traces["rec"] - traces).max() <= 1e-5 * np.abs(traces).max()
+    found = np.array(gradient["m"][:])
+    found[middle] -= (gradient["source"][0][:, 0] * source.data[1 : steps + 1, 0]).sum() / at_source
+    assert np.abs(found - image.data).max() <= 1e-5 * np.abs(image.data).max()
