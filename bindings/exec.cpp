@@ -187,6 +187,7 @@ std::vector<Cell> to_cells(nb::handle object) {
 Snapshot to_snapshot(nb::handle one) {
   Snapshot result;
   result.field = get<std::size_t>(one, "field");
+  result.age = get<int>(one, "age");
   result.done = get<long>(one, "step");
   const nb::object box = one.attr("box");
   long *const places[] = {&result.z0, &result.z1, &result.y0, &result.y1, &result.x0, &result.x1};

@@ -25,7 +25,7 @@ from outcrop import _core
 from outcrop.errors import InputError, StorageError
 from outcrop.language.boundary import Boundary
 from outcrop.language.sparse import Injection, Sampling
-from outcrop.language.stencil import Stencil
+from outcrop.language.stencil import PREVIOUS, Stencil
 from outcrop.plan.plan import Plan, Sizes
 from outcrop.plan.problem import Problem
 from outcrop.plan.schemes import SCHEMES
@@ -96,8 +96,11 @@ def random_acquisition(plan: Plan, stencil: Stencil, folder: Path, seed: int) ->
     every = int(random.integers(1, 4))
     samples = tuple(sampling() for _ in range(random.integers(3)))
     files = [
-        SnapshotFile(field, step, box(), folder / f"snapshot-{field}-{step}", len(HEADER), bool(random.integers(4)))
-        for field in range(len(stencil.fields))
+        SnapshotFile(
+            field, step, box(), folder / f"box-{field}-{age}-{step}", len(HEADER), bool(random.integers(4)), age=age
+        )
+        for field, storage in enumerate(stencil.storage)
+        for age in range(storage.history)
         for step in range(0, problem.steps + 1, every)
         if random.integers(3)
     ]
@@ -149,10 +152,21 @@ def expect(
         seen = record_fields(stencil, states[-1], {}, 1, boundary, signals, step, sources, receivers)
         states.append(seen.state)
         traces.append(seen.traces)
+    (z_low, z_high), (y_low, y_high), _ = boundary.rims(stencil.radii)
+
+    def values(one: SnapshotFile) -> Cells:
+        name = names[one.field]
+        if not one.age:
+            return states[one.step][name]
+        previous, newest = states[one.step][name + PREVIOUS], states[one.step][name].copy()
+        inside = np.s_[z_low : len(newest) - z_high, y_low : newest.shape[1] - y_high]
+        newest[inside] = previous[inside]  # a pass sets the rim in z and y to the newest values
+        return newest
+
     return Seen(
         [np.stack([rows[one.name][0] for rows in traces]) for one in receivers],
         [[sum_up(states[step][names[one.field]], step) for step in one.steps] for one in acquisition.sums],
-        [states[one.step][names[one.field]][tuple(slice(*ends) for ends in one.box)] for one in acquisition.snapshots],
+        [values(one)[tuple(slice(*ends) for ends in one.box)] for one in acquisition.snapshots],
         states[-1],
     )
 

@@ -206,10 +206,14 @@ void Snapshots::write(long done, long position, const Rectangle &cells) {
   if (part.y0 == grid_.first_row()) part.y0 = 0;
   if (part.y1 == grid_.end_row()) part.y1 = grid_.ny;
   const auto [begin, end] = by_step_.equal_range(done);
-  for (auto one = begin; one != end; ++one)
-    write_box(one->second, fields_.ring(FieldValue{snapshots_[one->second].field, 0}, done), position, part);
+  for (auto one = begin; one != end; ++one) {
+    const Snapshot &box = snapshots_[one->second];
+    write_box(one->second, fields_.ring(FieldValue{box.field, box.age}, done), position, part);
+  }
 }
 
+// Writes the newest values also for snapshots of previous values. The executor copies them to the second copies only
+// after this call.
 void Snapshots::write_rim(long position, const Rectangle &cells) {
   const bool updated = position >= grid_.first_plane() && position < grid_.end_plane();
   if (updated && grid_.first_row() < grid_.end_row()) return;

@@ -137,8 +137,12 @@ class StagingBuffer {
 /// A box z0 <= z < z1, and the same for y and x, of a field after `done` steps of the pass. If `done` is 0, the box has
 /// the values before the first step. The box is written to an existing file, from byte `offset` on. If possible, it is
 /// written past the page cache.
+///
+/// If `age` is 1, the box has the previous values of the field, which must be arrays on disk. The pass sets the previous
+/// values in the rim in z and y to the newest values, because the rim keeps its values. The box has these values.
 struct Snapshot {
   std::size_t field = 0;
+  int age = 0;  ///< as in FieldValue
   long done = 1;
   long z0 = 0, z1 = 0, y0 = 0, y1 = 0, x0 = 0, x1 = 0;
   std::string path;

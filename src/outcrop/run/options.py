@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from functools import cache, wraps
 from pathlib import Path
 from typing import Annotated, Any, Concatenate, ParamSpec, TypeAlias, TypeVar, cast, get_type_hints
@@ -102,10 +102,14 @@ class History:
     With a number k, the states of the steps 0, k, 2 * k, ... are kept. `limit` is the maximum number of bytes, such as
     "500GiB". The limit is checked before the run begins. The results are `sim.history` and the Zarr group
     snapshots.zarr/history.
+
+    With `recompute`, a state also has the previous values of fields, if a step needs them. For a field `u`, the result
+    is `sim.history["u.previous"]`. "all" does not allow `recompute`.
     """
 
     every: int | str
     limit: str | int | None = None
+    recompute: bool = field(default=False, kw_only=True)
 
 
 @dataclass(frozen=True)

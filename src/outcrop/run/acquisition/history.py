@@ -1,4 +1,5 @@
-"""The history of a run: the values of all updated fields, kept at step 0 and after every k-th step.
+"""The history of a run: the values of all updated fields, kept at step 0 and after every k-th step. With
+`recompute=True`, the history also has the previous values of fields, if a step needs them.
 
 A history is stored like snapshots with the reserved name HISTORY. A pass computes states and writes them to files.
 The commit of the pass makes these states valid. Each file has a checksum. A history differs from other snapshots in
@@ -35,7 +36,7 @@ from outcrop.run.disk.manifest import Description
 from outcrop.run.disk.planes import FileBeneath
 from outcrop.run.disk.state import State
 from outcrop.run.options import History
-from outcrop.run.user_values import as_whole_number
+from outcrop.run.user_values import as_flag, as_whole_number
 from outcrop.units import format_bytes, parse_bytes
 
 DIRECT_BYTES, PAGE_BYTES = 1 << 20, 4096
@@ -55,15 +56,22 @@ def history_entry(given: object, description: Description, step: int) -> Snapsho
     if isinstance(given.every, str) and given.every != "all":
         raise InputError(f"history: {shown(given.every)} must be 'all' or a number of steps")
     every = 1 if given.every == "all" else as_whole_number(given.every, "history: every")
-    fields = tuple(entry.field for entry in description.state if not entry.is_previous)
+    recompute = as_flag(given.recompute, "history: recompute")
+    if recompute and every == 1:
+        raise InputError(
+            f"history: recompute=True, but with {shown(given.every)} every state is kept and none is left to "
+            "recompute; keep every 2 steps or more, or leave recompute out"
+        )
+    fields = tuple(entry.name for entry in description.state if recompute or not entry.is_previous)
     for name in fields:
         if name in RESERVED[len(description.shape)] or name == HISTORY:
             raise InputError(f"history: field {name!r} has the name of a coordinate or of the history; rename it")
     box = tuple((0, n) for n in description.shape)  # with the padding, because a reverse pass reads it, too
-    entry = SnapshotsEntry(every, fields, box, initial=True, name=HISTORY)
+    entry = SnapshotsEntry(every, fields, box, initial=True, name=HISTORY, recompute=recompute)
     kept = description.taps.history
     if kept is not None and kept != entry:
-        raise InputError(f"this run keeps a history with every={kept.every}; go on without history=, or free it first")
+        options = f"every={kept.every}{', recompute=True' if kept.recompute else ''}"
+        raise InputError(f"this run keeps a history with {options}; go on without history=, or free it first")
     if kept is None and step > 0:
         raise InputError(f"a history begins with step 0, but this run is at step {step}; start a new run")
     return entry

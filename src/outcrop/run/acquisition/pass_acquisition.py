@@ -76,7 +76,8 @@ class PointSamples:
 @dataclass(frozen=True)
 class SnapshotFile:
     """A file into which a pass writes a box of a field after `step` steps. The file already has its full size. The box
-    begins at byte `offset_bytes`.
+    begins at byte `offset_bytes`. If `age` is 1, the pass writes the previous values of the field. The stencil must
+    have these values in an array of the state.
 
     The box is stored in C order. With `direct`, writes of the box bypass the page cache if the file system allows it.
     The page cache may still be used for other parts of the file. If the descriptor `folder` is given, `path` is a
@@ -92,6 +93,7 @@ class SnapshotFile:
     direct: bool = True
     folder: int = -1
     label: str = ""
+    age: int = 0
 
 
 @dataclass(frozen=True, eq=False)

@@ -25,6 +25,7 @@ from outcrop.axes import inside
 from outcrop.durable import Directory
 from outcrop.errors import InputError, StorageError
 from outcrop.language.sparse import Cells, Injection, Weights
+from outcrop.language.stencil import PREVIOUS
 from outcrop.run.acquisition.definitions import NOTHING_DEFINED, mapped_values, read_definitions
 from outcrop.run.acquisition.pass_acquisition import (
     NO_ACQUISITION,
@@ -185,8 +186,8 @@ def make_files(
         begins, ends = zip(*entry.box, strict=True)
         z, y, x = zip(inside(begins, 0), inside(ends, 1), strict=True)
         for number in range(entry.count(first), entry.count(first + steps)):
-            for field in entry.fields:
-                name = snapshot_name(entry, field, number)
+            for array in entry.fields:
+                name = snapshot_name(entry, array, number)
                 folder = name.rpartition("/")[0]
                 directory.make_folder(folder)
                 directory.remove(name)  # an earlier pass that was killed may have left this file
@@ -196,7 +197,7 @@ def make_files(
                 for count in range(len(parts), len(parts) - len(entry.box) - 2, -1):
                     directory.flush("/".join(parts[:count]))
                 file = SnapshotFile(
-                    fields.index(field), entry.step_of(number), (z, y, x), name, direct=size >= DIRECT_BYTES,
-                    folder=directory.handle,
+                    fields.index(array.removesuffix(PREVIOUS)), entry.step_of(number), (z, y, x), name,
+                    direct=size >= DIRECT_BYTES, folder=directory.handle, age=int(array.endswith(PREVIOUS)),
                 )
-                yield entry.record(field), file
+                yield entry.record(array), file

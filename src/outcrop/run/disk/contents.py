@@ -61,8 +61,10 @@ _MAX_DEPTH = 8
 
 _ARRAY = re.compile(r"(?:zarr\.json|c/\d+(?:/0){0,2})(?:\.tmp)?")
 _PATTERNS = {
-    ACQUISITION: re.compile(r"(?:source|receivers|trace|norms|snapshots)-[A-Za-z0-9_-]+(?:\.tmp)?"),
-    SNAPSHOTS: re.compile(r"(?:[A-Za-z_][A-Za-z0-9_]*/){0,2}(?:zarr\.json|c/\d+(?:/0){0,3})(?:\.tmp)?"),
+    ACQUISITION: re.compile(r"(?:source|receivers|trace|norms|snapshots)-[A-Za-z0-9_-]+(?:\.previous)?(?:\.tmp)?"),
+    SNAPSHOTS: re.compile(
+        r"(?:[A-Za-z_][A-Za-z0-9_]*(?:\.previous)?/){0,2}(?:zarr\.json|c/\d+(?:/0){0,3})(?:\.tmp)?"
+    ),
 }
 """The names of files in each folder of a run."""
 

@@ -43,6 +43,7 @@ Ranges: TypeAlias = tuple[tuple[Count, Count], ...]
 Points: TypeAlias = Annotated[int, Meta(ge=1, le=1 << 26)]
 Corners: TypeAlias = Annotated[int, Meta(ge=1, le=1 << 10)]
 Several: TypeAlias = Annotated[tuple[Name, ...], Meta(min_length=1, max_length=1024)]
+SeveralArrays: TypeAlias = Annotated[tuple[ArrayName, ...], Meta(min_length=1, max_length=1024)]
 
 HISTORY = "history"
 """The name of the snapshots that are the history of a run."""
@@ -148,15 +149,17 @@ class SnapshotsEntry:
     """Snapshots of fields, at intervals of `every` steps. `box` is counted in cells of the arrays on disk.
 
     With `initial`, the initial values are kept, too. `name` is the name of the group for these snapshots inside
-    snapshots.zarr. If `name` is "", the snapshots are in snapshots.zarr itself.
+    snapshots.zarr. If `name` is "", the snapshots are in snapshots.zarr itself. With `recompute`, `fields` has the
+    names of all arrays of the state, such as "u" and "u.previous". Only the history of a run can have `recompute`.
     """
 
     every: Positive
-    fields: Several
+    fields: SeveralArrays
     box: Ranges
     time_units: Shown = ""
     initial: bool = False
     name: OptionalName = ""
+    recompute: bool = False
 
     @property
     def is_history(self) -> bool:
@@ -232,7 +235,8 @@ class AcquisitionEntries:
     def fields(self) -> set[str]:
         """All fields that at least one entry uses."""
         found = {one.field for one in self.sources} | {one.field for one in self.samplings}
-        found |= {name for one in self.snapshots for name in one.fields}
+        for one in self.snapshots:
+            found |= {name.removesuffix(PREVIOUS) if one.recompute else name for name in one.fields}
         return found | set(self.norms.fields if self.norms else ())
 
     @property

@@ -244,8 +244,7 @@ def parse_manifest(data: bytes, path: Path) -> Manifest:
             f"{path} has format {version!r:.20}, this version reads format {FORMAT}; use the version that wrote it"
         )
     try:
-        # manifests of earlier versions do not have these members
-        content = {"max_step": 0, "states": None, **unsealed(data, path)}
+        content = _with_later_members(unsealed(data, path))
         manifest = msgspec.convert(content, Manifest)
         if msgspec.json.decode(msgspec.json.encode(manifest)) != content:
             raise ValueError("it has keys or values that no manifest has")
@@ -255,6 +254,16 @@ def parse_manifest(data: bytes, path: Path) -> Manifest:
     except (CorruptionError, InputError) as error:
         raise InputError(f"{path}: {error}" if str(path) not in str(error) else str(error)) from None
     return manifest
+
+
+def _with_later_members(content: dict[str, Any]) -> dict[str, Any]:
+    """Return the content of a manifest with the members that manifests of earlier versions do not have."""
+    content = {"max_step": 0, "states": None, **content}
+    match content:
+        case {"taps": {"snapshots": [*entries]} as taps}:
+            later = [{"recompute": False, **one} if isinstance(one, dict) else one for one in entries]
+            content["taps"] = {**taps, "snapshots": later}
+    return content
 
 
 def _check_derived(manifest: Manifest) -> None:
@@ -279,6 +288,10 @@ def _check_derived(manifest: Manifest) -> None:
         and (len(manifest.coordinates.spacing), len(manifest.coordinates.origin)) != (ndim, ndim),
         "ranges": not manifest.ranges.keys() <= set(names),
         "taps: fields": not acquisition.fields <= fields,
+        "taps: recompute": any(
+            one.recompute and not (one.is_history and one.fields == tuple(entry.name for entry in manifest.state))
+            for one in acquisition.snapshots
+        ),
         "taps: box": any(
             len(box) != ndim or any(not begin < end <= n for (begin, end), n in zip(box, manifest.shape, strict=True))
             for box in boxes
