@@ -1,0 +1,149 @@
+"""Taylor tests in ten random directions, for every way of storing the states of the forward run.
+
+A gradient comes from a run. The values of the misfit come from the steps in NumPy, in float64. A gradient from every
+k-th state is not exact if it needs the states: it is k times a sum over every k-th step. Such a gradient does not pass
+the Taylor test. The last tests check its accuracy for waves.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import outcrop as oc
+from adjoint_cases import STENCILS, grid, values
+from backwards import PLAIN, State, Steps, inner, put
+from outcrop.axes import PLACES
+
+STEPS, DIRECTIONS = 6, 10
+SIZES = {"float64": 2e-4, "float32": 4e-3}
+"""The largest change for each dtype, relative to the values that change. With a larger change, terms of third order
+move the rates. With a smaller change, the rounding errors of the gradient move them."""
+
+KEPT: dict[str, oc.History | None] = {
+    "nothing": None,
+    "all": oc.History("all"),
+    "every fourth": oc.History(4),
+}
+"""The ways of storing."""
+
+CASES: list[tuple[str, str, str, list[str], list[str]]] = [
+    ("heat7", "fixed", "float64", ["u"], list(KEPT)),
+    ("acoustic2", "mirror", "float64", ["u", "u.previous"], list(KEPT)),
+    ("acoustic2", "periodic", "float32", ["u", "u.previous"], list(KEPT)),
+    ("elastic2", "periodic", "float64", ["vz"], list(KEPT)),
+    ("elastic2", "fixed", "float64", ["lam", "b"], ["all"]),
+    ("heat7", "periodic", "float32", ["c0", "c1"], ["all"]),
+    ("acoustic2", "fixed", "float64", ["v", "dt", "h"], ["all"]),
+    ("signals", "fixed", "float64", ["u", "k", "a", "s"], ["all"]),
+    ("gray_scott", "periodic", "float64", ["u", "v", "feed"], ["all"]),
+    ("gray_scott", "fixed", "float32", ["u", "v", "kill"], ["all"]),
+    ("d2q9", "periodic", "float64", ["f0", "f5", "tau"], ["all"]),
+]
+"""Stencils, boundaries, dtypes, inputs, and the ways of storing that give the exact gradient with respect to these
+inputs. An adjoint that reads no states is exact for every way."""
+
+
+class Case:
+    """A run of a stencil on a tiny grid, with random values. Its misfit is half the sum of squares of the last values
+    of the first field, minus observed values."""
+
+    def __init__(self, name: str, text: str, dtype: str) -> None:
+        self.stencil, self.dtype = STENCILS[name], dtype
+        self.boundary, self.whole = grid(self.stencil, text, 4)
+        self.text = text
+        self.shape = tuple(self.whole[place] for place in PLACES[self.stencil.ndim])
+        rng = np.random.default_rng(4)
+        self.state = {key: one.astype(dtype).astype(float) for key, one in values(self.stencil, self.whole, 3).items()}
+        chosen = {"dt": 0.3, "h": 1.0} if name in ("acoustic2", "elastic2") else {}
+        self.params = {one.name: chosen.get(one.name, one.default) for one in self.stencil.parameters}
+        self.scalars: State = {key: np.float64(one) for key, one in self.params.items()}
+        self.scalars |= {one: rng.random(STEPS) for one in self.stencil.signals}
+        self.observed = rng.random(self.whole)
+        self.field = self.stencil.fields[0].name
+
+    def run(self, folder: Path, wrt: list[str], history: oc.History | None) -> State:
+        """Return the gradients of a run that keeps `history`."""
+        given = {name: self.scalars[name].tolist() for name in self.stencil.signals}
+        sim = oc.Simulation(
+            self.stencil, self.shape, self.dtype, folder / "run.oc", memory="64MiB", threads=1, boundary=self.text,
+            unstable=True, params=self.params, signals=given or None,
+        )  # fmt: skip
+        sim.assign({name: one.reshape(self.shape) for name, one in self.state.items()})
+        sim.run(STEPS, progress="none", history=history)
+        misfit = oc.Misfit(self.field, self.observed.reshape(self.shape))
+        _, found = sim.gradient(STEPS, misfit, wrt, progress="none")
+        return {name: np.asarray(found[name][...] if name in self.state else found[name]) for name in wrt}
+
+    def misfit(self, inputs: State) -> float:
+        """Return the misfit for other values of some inputs."""
+        now, scalars = {**self.state, **inputs}, {**self.scalars, **inputs}
+        steps = Steps(self.stencil, self.boundary, PLAIN, put)
+        names = [one.name for one in self.stencil.parameters]
+        for step in range(STEPS):
+            row = [*(scalars[name] for name in names), *(scalars[name][step] for name in self.stencil.signals)]
+            now |= steps.advance(now, row)
+        return float(((now[self.field] - self.observed) ** 2).sum() / 2)
+
+    def rates(self, name: str, gradient: Any, rng: np.random.Generator) -> list[float]:
+        """Return four rates in a random direction, from changes of an input in cells that steps update."""
+        given = np.asarray(self.state[name] if name in self.state else self.scalars[name])
+        direction = np.zeros(given.shape)
+        where = inner(self.stencil, self.boundary, self.whole) if name in self.state else ...
+        direction[where] = rng.standard_normal(direction[where].shape)
+        direction *= np.sqrt((given**2).mean()) / np.sqrt((direction**2).mean())
+        slope, value = float((gradient.reshape(given.shape) * direction).sum()), self.misfit({})
+        sizes = [SIZES[self.dtype] / 2**halvings for halvings in range(5)]
+        left = [abs(self.misfit({name: given + size * direction}) - value - size * slope) for size in sizes]
+        return [float(np.log2(one / half)) for one, half in pairwise(left)]
+
+
+@pytest.mark.parametrize(("name", "text", "dtype", "wrt", "ways"), CASES)
+def test_gradients_pass_the_taylor_test_in_ten_directions(
+    name: str, text: str, dtype: str, wrt: list[str], ways: list[str], tmp_path: Path
+) -> None:
+    """Checks that all rates are 2.0 +- 0.05, and that all exact ways of storing give the same bits."""
+    case, found = Case(name, text, dtype), {}
+    for way in ways:
+        (tmp_path / way).mkdir()
+        found[way] = case.run(tmp_path / way, wrt, KEPT[way])
+    for one in wrt:
+        gradient = found[ways[0]][one]
+        assert all(found[way][one].tobytes() == gradient.tobytes() for way in ways), one
+        rng = np.random.default_rng(5)
+        rates = np.array([case.rates(one, gradient, rng) for _ in range(DIRECTIONS)])
+        assert np.abs(rates - 2).max() < 0.05, (one, rates)
+
+
+def test_a_gradient_from_every_second_state_does_not_pass(tmp_path: Path) -> None:
+    """Checks that the Taylor test finds that a gradient from samples of random values is not exact: its rates are near
+    1. In single directions, the error of the gradient may be small."""
+    case, rng = Case("acoustic2", "fixed", "float64"), np.random.default_rng(6)
+    gradient = case.run(tmp_path, ["v"], oc.History(2))["v"]
+    rates = np.array([case.rates("v", gradient, rng) for _ in range(DIRECTIONS)])
+    assert abs(np.median(rates) - 1) < 0.05
+
+
+def test_a_gradient_from_every_kth_state_is_nearly_exact_for_waves(tmp_path: Path) -> None:
+    """Checks the rule of the documents: k steps must be shorter than half a period of the highest frequency. In the
+    spectrum of this source, values above a frequency of 0.13 per step are less than 1/1000 of the maximum. So k must be
+    less than 3.8."""
+    steps, cells = 160, 96
+    argument = (np.pi * (np.arange(steps) - 30) / 24) ** 2
+    found = {}
+    for every in ("all", 2, 4, 8):
+        sim = oc.Simulation(
+            "acoustic4_1d", (cells,), "float64", tmp_path / f"{every}.oc", memory="64MiB", threads=1,
+            params={"dt": 0.5, "h": 1.0}, receivers=[oc.Receivers("line", "u", [60.0])],
+            sources=[oc.Source("u", [40.0], (1 - 2 * argument) * np.exp(-argument))],
+        )  # fmt: skip
+        sim["v"] = 1 + 0.1 * np.sin(np.arange(cells) / 5)
+        sim.run(steps, progress="none", history=oc.History(every))
+        found[every] = sim.gradient(steps, oc.Misfit("line", None), "v", progress="none")[1]["v"][:]
+    right = found.pop("all")
+    errors = {every: np.linalg.norm(one - right) / np.linalg.norm(right) for every, one in found.items()}
+    assert errors[2] < 1e-6 and errors[4] < 1e-3 and errors[8] > 0.1
