@@ -69,3 +69,37 @@ def test_the_gradient_is_that_of_devitos_jacobian_adjoint(tmp_path: Path) -> Non
     found = np.array(gradient["m"][:])
     found[middle] -= (gradient["source"][0][:, 0] * source.data[1 : steps + 1, 0]).sum() / at_source
     assert np.abs(found - image.data).max() <= 1e-5 * np.abs(image.data).max()
+
+
+@pytest.mark.parametrize(("dtype", "difference"), [("float32", 1e-5), ("float64", 1e-12)])
+def test_traces_and_the_gradient_are_those_of_deepwave(dtype: str, difference: float, tmp_path: Path) -> None:
+    """Compares the traces and the gradient with respect to the speed v, for waves of order 8 in a periodic grid.
+
+    A source of deepwave has the scale -(v dt)². Here this factor is in the values of the source, whose derivative with
+    respect to v is added below. The time step is below deepwave's limit, so deepwave does not divide it.
+    """
+    deepwave, torch = pytest.importorskip("deepwave"), pytest.importorskip("torch")
+    shape, steps, dt = (40, 44), 120, 0.002
+    source, receivers = (12, 15), [(25, 18), (30, 33), (8, 40)]
+    speed = (1500 + 500 * np.random.default_rng(0).random(shape)).astype(dtype)
+    v = torch.tensor(speed, requires_grad=True)
+    *_, recorded = deepwave.scalar(
+        v, SPACING, dt, accuracy=8, pml_width=0, pml_freq=15.0, boundary="periodic",
+        source_amplitudes=torch.tensor(wavelet(steps).astype(dtype)).reshape(1, 1, steps),
+        source_locations=torch.tensor([[source]]), receiver_locations=torch.tensor([receivers]),
+    )  # fmt: skip
+    (recorded**2 / 2).sum().backward()
+    traces, expected = recorded.detach().numpy()[0].T, v.grad.numpy()
+
+    values = -wavelet(steps) * (float(speed[source]) * dt) ** 2
+    sim = oc.Simulation(
+        oc.stencils.acoustic(order=8, ndim=2), shape, dtype, directory=tmp_path / "run.oc", memory="64MiB",
+        boundary="periodic", params={"h": SPACING}, dt=dt,
+        sources=[oc.Source("u", [source], values)], receivers=[oc.Receivers("line", "u", receivers, before=True)],
+    )  # fmt: skip
+    sim["v"] = speed
+    _, gradient = sim.gradient(steps, oc.Misfit("line", None), ["v", "source"], progress="none")
+    assert np.abs(sim.traces["line"] - traces).max() <= difference * np.abs(traces).max()
+    found = np.array(gradient["v"][:])
+    found[source] += (gradient["source"][0][:, 0] * values).sum() * 2 / speed[source]
+    assert np.abs(found - expected).max() <= difference * np.abs(expected).max()
