@@ -67,7 +67,8 @@ Fields to_fields(nb::iterable list) {
   std::vector<Field> fields;
   for (nb::handle one : list)
     fields.push_back({get<bool>(one, "is_static"), get<bool>(one, "is_double"), get<bool>(one, "has_previous"),
-                      get<bool>(one, "flips"), get<bool>(one, "is_history"), field(one, "ahead")});
+                      get<bool>(one, "flips"), get<bool>(one, "is_history"), field(one, "ahead"),
+                      field(one, "follows")});
   return Fields(std::move(fields));
 }
 
@@ -76,10 +77,12 @@ Fields to_fields(nb::iterable list) {
 using Operands = std::vector<std::tuple<std::size_t, std::size_t>>;
 using Calls = std::vector<std::tuple<std::uintptr_t, Operands, Operands>>;
 
-Stages to_stages(const Calls &calls, const Fields &fields, std::vector<std::byte> scalars, std::size_t scalars_bytes,
-                 std::size_t per_step) {
+Stages to_stages(nb::handle grid, const Calls &calls, const Fields &fields, StepScalars scalars,
+                 StepScalars lead_scalars) {
   Stages stages;
-  stages.steps = calls.size() / per_step;
+  stages.scalars = std::move(scalars);
+  stages.lead = {field(grid, "lead"), field(grid, "lead_stages"), std::move(lead_scalars)};
+  stages.steps = (calls.size() - static_cast<std::size_t>(stages.lead.levels)) / get<std::size_t>(grid, "stages");
   const auto rings = [&](const Operands &operands) {
     std::vector<std::size_t> result;
     for (const auto &[field, copy] : operands) result.push_back(fields.ring(field, copy));
@@ -87,8 +90,6 @@ Stages to_stages(const Calls &calls, const Fields &fields, std::vector<std::byte
   };
   for (const auto &[kernel, sources, targets] : calls)
     stages.calls.push_back({reinterpret_cast<outcrop_kernel>(kernel), rings(sources), rings(targets)});
-  stages.scalars = std::move(scalars);
-  stages.scalars_bytes = scalars_bytes;
   return stages;
 }
 
@@ -132,7 +133,7 @@ Action to_carry(nb::handle action) {
 
 Action to_copy(nb::handle action) {
   return CopyAction{field(action, "z0"), field(action, "z1"), to_rectangle(action.attr("area")),
-                    to_rectangle(action.attr("own"))};
+                    to_rectangle(action.attr("own")), field(action, "recomputed")};
 }
 
 // Converts a Python action to `TransferAction`, which must be ReadAction or WriteAction.
@@ -209,6 +210,11 @@ AcquisitionRequests to_requests(nb::handle python) {
     result.injections.push_back(
         {get<std::size_t>(one, "field"), to_cells(one), reinterpret_cast<const std::byte *>(values.data())});
   }
+  for (nb::handle one : python.attr("lead_injections")) {
+    const auto values = get<Values<const std::uint8_t, nb::ndim<1>>>(one, "bytes");
+    result.lead_injections.push_back({field(one, "stage"), get<std::vector<std::size_t>>(one, "fields"), to_cells(one),
+                                      reinterpret_cast<const std::byte *>(values.data())});
+  }
   for (nb::handle one : python.attr("samples")) {
     const auto values = get<Values<double, nb::ndim<2>>>(one, "values");
     result.samples.push_back({get<std::size_t>(one, "field"), to_cells(one), get<bool>(one, "before"), values.data()});
@@ -268,7 +274,8 @@ std::vector<unsigned> threads_on_nodes(unsigned threads, const std::string &bind
 std::unique_ptr<Executor> make_executor(nb::object grid, nb::object sizes, const Rings &rings, nb::iterable fields,
                                         const Calls &calls, std::size_t scalars_bytes, long max_levels,
                                         unsigned threads, bool checksum, Store *store, std::optional<Memory> memory,
-                                        bool lock, const std::string &bind, const std::string &topology) {
+                                        bool lock, const std::string &bind, const std::string &topology,
+                                        std::size_t lead_scalars_bytes) {
   ExecutorOptions options;
   options.placement = place_threads(threads, to_bind(bind), topology);
   options.rings = to_rings(rings);
@@ -283,7 +290,7 @@ std::unique_ptr<Executor> make_executor(nb::object grid, nb::object sizes, const
   }
   const Grid core_grid = to_grid(grid);
   const Fields core_fields = to_fields(fields);
-  Stages stages = to_stages(calls, core_fields, {}, scalars_bytes, get<std::size_t>(grid, "stages"));
+  Stages stages = to_stages(grid, calls, core_fields, {{}, scalars_bytes}, {{}, lead_scalars_bytes});
   nb::gil_scoped_release release;
   return std::make_unique<Executor>(core_grid, options, core_fields, std::move(stages), store);
 }
@@ -311,7 +318,8 @@ std::vector<PlaneFiles> to_files(const FirstFiles &first_files, long planes_per_
 
 nb::tuple run(Executor &executor, const Pass &pass, const FirstFiles &source, const FirstFiles &target,
               const FirstFiles &statics, std::uint32_t scratch_file, long planes_per_file, long fringe_rows,
-              nb::bytes scalars, nb::object acquisition, nb::object seeds, const HistoryFiles &history) {
+              nb::bytes scalars, nb::object acquisition, nb::object seeds, const HistoryFiles &history,
+              nb::bytes lead_scalars) {
   std::vector<HistoryFile> states;
   for (const auto &[file, sum] : history) states.push_back({file, sum});
   const PassFiles files{to_files(source, planes_per_file, seeds, "sources"),
@@ -321,12 +329,12 @@ nb::tuple run(Executor &executor, const Pass &pass, const FirstFiles &source, co
                         PlaneFiles{scratch_file, std::numeric_limits<long>::max()},
                         scratch_file,
                         fringe_rows};
-  std::vector<std::byte> values = to_bytes(scalars);
+  std::vector<std::byte> values = to_bytes(scalars), lead_values = to_bytes(lead_scalars);
   AcquisitionRequests requests = acquisition.is_none() ? AcquisitionRequests{} : to_requests(acquisition);
   AcquisitionResults results;
   {
     nb::gil_scoped_release release;
-    results = executor.run(pass, files, std::move(values), std::move(requests));
+    results = executor.run(pass, files, std::move(values), std::move(requests), std::move(lead_values));
   }
   return nb::make_tuple(from_sums(results.sums), results.snapshot_sums);
 }
@@ -349,10 +357,10 @@ nb::dict counters(const Executor &executor) {
 
 std::unique_ptr<UpdateMeter> make_update_meter(nb::object grid, nb::iterable fields, const Calls &calls,
                                                nb::bytes scalars, unsigned threads, long ring_planes,
-                                               const std::string &bind) {
+                                               const std::string &bind, nb::bytes lead_scalars) {
   const Grid core_grid = to_grid(grid);
   const Fields core_fields = to_fields(fields);
-  Stages stages = to_stages(calls, core_fields, to_bytes(scalars), 0, get<std::size_t>(grid, "stages"));
+  Stages stages = to_stages(grid, calls, core_fields, {to_bytes(scalars), 0}, {to_bytes(lead_scalars), 0});
   ThreadPlacement placement = place_threads(threads, to_bind(bind));
   nb::gil_scoped_release release;
   return std::make_unique<UpdateMeter>(core_grid, std::move(stages), std::move(placement), core_fields.rings(),
@@ -375,7 +383,8 @@ void bind_exec(nb::module_ &module) {
   nb::class_<Executor>(module, "Executor")
       .def("run", &run, nb::arg("one_pass"), nb::arg("source"), nb::arg("target"), nb::arg("statics"),
            nb::arg("scratch_file"), nb::arg("planes_per_file"), nb::arg("fringe_rows"), nb::arg("scalars"),
-           nb::arg("acquisition") = nb::none(), nb::arg("seeds") = nb::none(), nb::arg("history") = HistoryFiles())
+           nb::arg("acquisition") = nb::none(), nb::arg("seeds") = nb::none(), nb::arg("history") = HistoryFiles(),
+           nb::arg("lead_scalars") = nb::bytes("", 0))
       .def("swap_rings", &Executor::swap_rings)
       .def("cancel", &Executor::cancel)
       .def("counters", &counters)
@@ -385,10 +394,12 @@ void bind_exec(nb::module_ &module) {
   module.def("make_executor", &make_executor, nb::arg("grid"), nb::arg("sizes"), nb::arg("rings"), nb::arg("fields"),
              nb::arg("calls"), nb::arg("scalars_bytes"), nb::arg("max_levels"), nb::arg("threads"), nb::arg("checksum"),
              nb::arg("store").none(), nb::arg("memory").noconvert() = nb::none(), nb::arg("lock") = false,
-             nb::arg("bind") = "none", nb::arg("topology") = "", nb::keep_alive<0, 10>(), nb::keep_alive<0, 11>());
+             nb::arg("bind") = "none", nb::arg("topology") = "", nb::arg("lead_scalars_bytes") = 0,
+             nb::keep_alive<0, 10>(), nb::keep_alive<0, 11>());
   nb::class_<UpdateMeter>(module, "UpdateMeter")
       .def(nb::new_(&make_update_meter), nb::arg("grid"), nb::arg("fields"), nb::arg("calls"), nb::arg("scalars"),
-           nb::arg("threads"), nb::arg("ring_planes"), nb::arg("bind") = "none")
+           nb::arg("threads"), nb::arg("ring_planes"), nb::arg("bind") = "none",
+           nb::arg("lead_scalars") = nb::bytes("", 0))
       .def("measure", &measure, nb::arg("sizes"), nb::arg("frame"), nb::arg("region"), nb::arg("repeats"))
       .def_static(
           "planes_needed",

@@ -71,7 +71,7 @@ class CellRun:
         self.problem, self.levels, self.window, self.grid = problem, one.levels, window, CellGrid(problem)
         self.fringe_rows, self.uses_other = one.fringe_rows, one.uses_other
         self.versions = versions(problem.fields, problem.updates, one.levels)
-        updated = [f for f, one in enumerate(problem.fields) if not one.is_static]
+        updated = [f for f, one in enumerate(problem.fields) if one.is_state]
         self.state = [_Entry(f, age) for f in updated for age in range(1 + problem.fields[f].has_previous)]
         static = [(f, one) for f, one in enumerate(problem.fields) if one.is_static]
         self.statics = [_Entry(f, 0) for f, one in static if not one.is_history]
@@ -177,6 +177,9 @@ class CellRun:
 
     @perform.register
     def _copy(self, action: Copy) -> None:
+        if action.recomputed >= 0:
+            self._copy_recomputed(action)
+            return
         for z in self._planes(action.z0, action.z1):
             firsts = [self._there(self._ring(entry.field, 0), z) for entry in self.state]
             for rim in self._rims(z, action.area):
@@ -190,6 +193,16 @@ class CellRun:
                     self._sum(self.target_sums, z, rim, action.own)
             for field in self.second:
                 self._slot(self._ring(field, 1), z)
+
+    def _copy_recomputed(self, action: Copy) -> None:
+        require(action.recomputed < len(self.problem.recomputed), "a field that the pass does not compute again")
+        field = self.problem.recomputed[action.recomputed]
+        for z in self._planes(action.z0, action.z1):
+            for rim in self._rims(z, action.area):
+                before = self._there(self.problem.fields[field].follows, z).part(rim)
+                require(bool((before == RIM).all()), f"the rim of plane {z} is not there to be copied")
+                self._slot(field, z).part(rim)[:] = RIM
+            self._slot(field, z)
 
     @perform.register
     def _update(self, action: Update) -> None:
@@ -219,10 +232,12 @@ class CellRun:
                     )
             self._require_version(operand, level, z, self._read_slot(operand, level, z).part(area))
         for field in stage.targets:
-            centre = self._there(self._ring(field, self.versions[level - 1].newest[field].copy), z).part(area) == RIM
+            follows = self.problem.fields[field].follows
+            newest = self._ring(field, self.versions[level - 1].newest[field].copy)
+            centre = self._there(newest if follows < 0 else follows, z).part(area) == RIM
             target = self._there(self._ring(field, self.versions[level].newest[field].copy), z)
             target.part(area)[:] = np.where(centre, RIM, level)
-        if level == 1 and self.block.own_z0 <= z < self.block.own_z1:
+        if level == self.problem.lead + 1 and self.block.own_z0 <= z < self.block.own_z1:
             self._require_statics(z, area, self.block.own)
             self._sum(self.source_sums, z, area, self.block.own)
         if level == self.levels:
@@ -310,7 +325,7 @@ class CellRun:
         """
         if level % 2:
             return list(self.second.values())
-        return [field for field, one in enumerate(self.problem.fields) if not one.is_static]
+        return [field for field, one in enumerate(self.problem.fields) if one.is_state]
 
     def _final(self, entry: _Entry) -> tuple[int, int]:
         """Return the ring that holds the values of an array after the last level, and the level that wrote these

@@ -110,13 +110,15 @@ class Executor:
         acquisition: object | None = None,
         seeds: object | None = None,
         history: Sequence[tuple[int, int]] = (),
+        lead_scalars: bytes = b"",
     ) -> tuple[list[tuple[bytes, float, bytes, float, float, float]], list[int]]:
         """Runs one pass. `source`, `target` and `statics` are the first files of their arrays; what a pass
         keeps for itself is one file whatever `planes_per_file`. `scalars` are those of each step, or of all.
         `acquisition`, a PassAcquisition of run/acquisition/pass_acquisition.py, says what is done on the way.
         Returns the sums that it asks for, and the CRC32C of each of its snapshots. `seeds`, of run/engine.py,
         are those of the seals of all arrays; none: 0. `history` has the file and the checksum of each state of
-        another run. Raises StorageError, CorruptionError or InterruptedRun; of no use after that."""
+        another run. `lead_scalars` are those of the steps that the pass computes again. Raises StorageError,
+        CorruptionError or InterruptedRun; of no use after that."""
 
     def swap_rings(self) -> None:
         """Where planes stay in the window over passes: the last, odd level of one is level 0 of the next."""
@@ -156,6 +158,7 @@ def make_executor(
     lock: bool = False,
     bind: str = "none",
     topology: str = "",
+    lead_scalars_bytes: int = 0,
 ) -> Executor:
     """Takes all memory and touches it, or uses `memory` with what it holds; `lock` keeps it from being swapped out.
 
@@ -177,6 +180,7 @@ class UpdateMeter:
         threads: int,
         ring_planes: int,
         bind: str = "none",
+        lead_scalars: bytes = b"",
     ) -> UpdateMeter:
         """Take rings of `ring_planes` planes of `grid`."""
 

@@ -96,7 +96,7 @@ void run_case(unsigned threads, const Tiling &tiling, long slab) {
   const Grid grid = make_grid();
   const Window window(grid, std::vector<RingSpec>(2, {nz, grid.record_bytes, false}));
   const Fields fields({Field{false, true, false, true}});
-  const Stages stages{{{mean_kernel, {0}, {1}}, {mean_kernel, {1}, {0}}}, {}, 0};
+  const Stages stages{{{mean_kernel, {0}, {1}}, {mean_kernel, {1}, {0}}}, {}};
   const std::vector<Cell> cells = points();
   const std::vector<float> added(cells.size() * levels, 0.125f);
   std::vector<double> after(cells.size() * levels), before(cells.size() * levels);

@@ -120,7 +120,7 @@ void run_case(long statics_z, unsigned seed) {
   ScriptedStore store(nz * grid.record_bytes, depth,
                       [&](const Transfer &transfer, std::size_t) { return gate.script(transfer); });
   const Fields fields({Field{.two_copies = true, .has_previous = true, .flips = true}, Field{.read_only = true}});
-  const Stages stages{{{looking_kernel, {0, 2, 1}, {2}}, {looking_kernel, {2, 0, 1}, {0}}}, {}, 0};
+  const Stages stages{{{looking_kernel, {0, 2, 1}, {2}}, {looking_kernel, {2, 0, 1}, {0}}}, {}};
   ExecutorOptions options;
   options.placement = unbound(2);
   options.rings.assign(fields.rings(), {nz, grid.record_bytes, false});

@@ -105,8 +105,8 @@ std::vector<RingSpec> two_rings(const Grid &grid, long planes) {
 
 // Returns one stage that uses two rings alternately.
 Stages stages_of(Check *check) {
-  Stages stages{{{checking_kernel, {0}, {1}}, {checking_kernel, {1}, {0}}}, std::vector<std::byte>(sizeof check), 0};
-  std::memcpy(stages.scalars.data(), &check, sizeof check);
+  Stages stages{{{checking_kernel, {0}, {1}}, {checking_kernel, {1}, {0}}}, {std::vector<std::byte>(sizeof check), 0}};
+  std::memcpy(stages.scalars.values.data(), &check, sizeof check);
   return stages;
 }
 

@@ -18,7 +18,8 @@ bool updates(const StageCall &call, const Fields &fields, std::size_t field) {
 
 std::size_t last_stage(const Stages &stages, const Fields &fields, std::size_t field) {
   auto stage = static_cast<std::size_t>(stages.per_step());
-  while (stage > 0 && !updates(stages.calls[stage - 1], fields, field)) --stage;
+  const auto lead = static_cast<std::size_t>(stages.lead.levels);
+  while (stage > 0 && !updates(stages.calls[lead + stage - 1], fields, field)) --stage;
   assert(stage > 0);  // a field that no stage updates cannot have sources
   return stage - 1;
 }
@@ -26,6 +27,13 @@ std::size_t last_stage(const Stages &stages, const Fields &fields, std::size_t f
 template <typename Value>
 void add_value(std::byte *cell, const std::byte *values, std::size_t index) {
   *reinterpret_cast<Value *>(cell) += reinterpret_cast<const Value *>(values)[index];
+}
+
+void add_value(const Grid &grid, std::byte *cell, const std::byte *values, std::size_t index) {
+  if (grid.item_bytes == sizeof(float))
+    add_value<float>(cell, values, index);
+  else
+    add_value<double>(cell, values, index);
 }
 
 }  // namespace
@@ -63,17 +71,33 @@ Injections::Injections(const Grid &grid, const Window &window, const Fields &fie
 }
 
 void Injections::add(long level, long position, const Rectangle &cells) const {
-  const long step = (level - 1) / stages_.per_step();
-  const PointTable &table = tables_[static_cast<std::size_t>((level - 1) % stages_.per_step())];
+  const long own_level = level - stages_.lead.levels, step = (own_level - 1) / stages_.per_step();
+  const PointTable &table = tables_[static_cast<std::size_t>((own_level - 1) % stages_.per_step())];
   const auto &rings = rings_[static_cast<std::size_t>(level - 1) % rings_.size()];
   table.for_each(position, cells, [&](const PointTable::Point &point) {
     const PointInjection &list = lists_[point.list];
     std::byte *cell = window_.cell(rings[point.list], position, point.y, point.x);
     const std::size_t index = static_cast<std::size_t>(step) * list.cells.size() + point.index;
-    if (grid_.item_bytes == sizeof(float))
-      add_value<float>(cell, list.values, index);
-    else
-      add_value<double>(cell, list.values, index);
+    add_value(grid_, cell, list.values, index);
+  });
+}
+
+LeadInjections::LeadInjections(const Grid &grid, const Window &window, const Lead &lead,
+                               std::vector<LeadInjection> lists)
+    : grid_(grid), window_(window), lead_(lead), lists_(std::move(lists)) {
+  tables_.resize(static_cast<std::size_t>(lead.per_step));
+  for (std::size_t i = 0; i < lists_.size(); ++i)
+    tables_[static_cast<std::size_t>(lists_[i].stage)].add(grid, i, lists_[i].cells);
+  for (PointTable &table : tables_) table.sort(grid);
+}
+
+void LeadInjections::add(long level, long position, const Rectangle &cells) const {
+  const auto step = static_cast<std::size_t>((level - 1) / lead_.per_step);
+  const PointTable &table = tables_[static_cast<std::size_t>((level - 1) % lead_.per_step)];
+  table.for_each(position, cells, [&](const PointTable::Point &point) {
+    const LeadInjection &list = lists_[point.list];
+    std::byte *cell = window_.cell(list.fields[step], position, point.y, point.x);
+    add_value(grid_, cell, list.values, step * list.cells.size() + point.index);
   });
 }
 
@@ -111,20 +135,27 @@ void Samples::write(const PointTable &table, long done, long row, long position,
 Acquisition::Acquisition(const Grid &grid, const Window &window, const Fields &fields, const Stages &stages,
                          AcquisitionRequests requests, long steps, std::atomic<std::uint64_t> &bytes_snapshots)
     : grid_(grid),
+      lead_(stages.lead.levels),
       stages_(stages.per_step()),
       steps_(steps),
       only_own_(requests.only_own),
       injections_(grid, window, fields, stages, std::move(requests.injections)),
+      lead_injections_(grid, window, stages.lead, std::move(requests.lead_injections)),
       samples_(grid, window, fields, std::move(requests.samples)),
       sums_(grid, window, fields, std::move(requests.sums)),
       snapshots_(grid, window, fields, std::move(requests.snapshots), requests.backend, requests.staging,
                  bytes_snapshots) {}
 
 void Acquisition::after(long level, long z0, long z1, const Rectangle &cells) {
-  if (!injections_.empty())
+  const long own_level = level - lead_;
+  const auto add = [&](const auto &injections) {
+    if (injections.empty()) return;
     for (const Rectangle &part : unfolded(grid_, cells))
-      for (long z = z0; z < z1; ++z) injections_.add(level, z, part);
-  if (level % stages_ == 0) take(level / stages_, z0, z1, cells);
+      for (long z = z0; z < z1; ++z) injections.add(level, z, part);
+  };
+  if (own_level <= 0) return add(lead_injections_);
+  add(injections_);
+  if (own_level % stages_ == 0) take(own_level / stages_, z0, z1, cells);
 }
 
 void Acquisition::take(long done, long z0, long z1, const Rectangle &cells) {

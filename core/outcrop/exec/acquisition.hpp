@@ -52,6 +52,15 @@ struct PointInjection {
   const std::byte *values = nullptr;  ///< index: [step of the pass][cell]; values have the type of the grid
 };
 
+/// Values that the steps of the lead add to cells: in step i of the lead, to cells of the field `fields[i]`, directly after
+/// stage `stage` of this step.
+struct LeadInjection {
+  long stage = 0;
+  std::vector<std::size_t> fields;
+  std::vector<Cell> cells;
+  const std::byte *values = nullptr;  ///< index: [step of the lead][cell]; values have the type of the grid
+};
+
 /// Cells of a field that are sampled at each step. If `before` is true, they are sampled before the first stage of the
 /// step. Otherwise they are sampled at the end of the step.
 struct PointSamples {
@@ -64,6 +73,7 @@ struct PointSamples {
 /// The requests for one pass. Steps are counted from the first step of the pass.
 struct AcquisitionRequests {
   std::vector<PointInjection> injections;
+  std::vector<LeadInjection> lead_injections;
   std::vector<PointSamples> samples;
   std::vector<SumRequest> sums;
   std::vector<Snapshot> snapshots;
@@ -71,7 +81,9 @@ struct AcquisitionRequests {
   StagingSizes staging;          ///< sizes of the staging buffer for snapshots
   bool only_own = false;         ///< true if blocks may also update cells that they do not own
 
-  bool empty() const { return injections.empty() && samples.empty() && sums.empty() && snapshots.empty(); }
+  bool empty() const {
+    return injections.empty() && lead_injections.empty() && samples.empty() && sums.empty() && snapshots.empty();
+  }
 };
 
 /// The results of the requests, in the order of the requests. Samples are not included.
@@ -131,6 +143,24 @@ class Injections {
   std::vector<std::vector<std::size_t>> rings_;  // for each call of Stages: the ring of each list
 };
 
+/// Adds the sources of the steps of the lead. All arguments must outlive this object.
+class LeadInjections {
+ public:
+  LeadInjections(const Grid &grid, const Window &window, const Lead &lead, std::vector<LeadInjection> lists);
+
+  /// Adds the values of the sources in a part of a plane. Must be called after `level` of the lead has updated this
+  /// part.
+  void add(long level, long position, const Rectangle &cells) const;
+  bool empty() const { return lists_.empty(); }
+
+ private:
+  const Grid &grid_;
+  const Window &window_;
+  const Lead &lead_;
+  std::vector<LeadInjection> lists_;
+  std::vector<PointTable> tables_;  // by stage
+};
+
 /// Samples the receivers of a pass. All arguments must outlive this object.
 class Samples {
  public:
@@ -188,10 +218,11 @@ class Acquisition {
   void take(long done, long z0, long z1, const Rectangle &cells);
 
   const Grid &grid_;
-  const long stages_, steps_;
+  const long lead_, stages_, steps_;  // the levels of the lead, the levels of a step, the steps of the pass
   const bool only_own_;
   OwnedCells own_;
   Injections injections_;
+  LeadInjections lead_injections_;
   Samples samples_;
   GridSums sums_;
   Snapshots snapshots_;

@@ -48,9 +48,10 @@ Executor::Executor(const Grid &grid, const ExecutorOptions &options, const Field
 }
 
 AcquisitionResults Executor::run(const Pass &pass, const PassFiles &files, std::vector<std::byte> scalars,
-                                 AcquisitionRequests requests) {
+                                 AcquisitionRequests requests, std::vector<std::byte> lead_scalars) {
   const BoundThread bound = team_.bind_caller();
-  stages_.scalars = std::move(scalars);
+  stages_.scalars.values = std::move(scalars);
+  stages_.lead.scalars.values = std::move(lead_scalars);
   begin_pass(pass, files, std::move(requests));
   begin_block(BlockAction{whole_plane(grid_), OwnedCells{}, 0});
   for (const Action &action : pass.actions) {
@@ -61,8 +62,9 @@ AcquisitionResults Executor::run(const Pass &pass, const PassFiles &files, std::
 }
 
 void Executor::begin_pass(const Pass &pass, const PassFiles &files, AcquisitionRequests requests) {
-  assert(pass.levels % stages_.per_step() == 0);
-  steps_ = pass.levels / stages_.per_step();
+  const long levels = std::max(0L, pass.levels - stages_.lead.levels);
+  assert(levels % stages_.per_step() == 0);
+  steps_ = levels / stages_.per_step();
   transfers_.set_files(files);
   history_sums_.begin_pass(files.history);
   if (pass.levels > 0) traverse_.set_levels(pass.levels);
@@ -153,6 +155,7 @@ void Executor::perform(const ReadAction &action) {
 }
 
 void Executor::perform(const CopyAction &action) {
+  if (action.recomputed >= 0) return copy_recomputed(action);
   wait_for_reads(action.z0, action.z1);
   {
     const Timer timer(counters_.seconds_write_wait);
@@ -179,7 +182,8 @@ void Executor::perform(const UpdateAction &action) {
   }
   if (cancelled_) throw Cancelled("the run was cancelled");
   if (acquisition_) acquisition_->end_slab();
-  check_planes(std::max(action.zeta0, grid_.first_plane()), std::min(action.zeta1, grid_.end_plane()));
+  const long lead = grid_.skew_z * stages_.lead.levels;  // the state is used later by this number of planes
+  check_planes(std::max(action.zeta0 - lead, grid_.first_plane()), std::min(action.zeta1 - lead, grid_.end_plane()));
 }
 
 void Executor::perform(const WriteAction &action) {
@@ -287,25 +291,44 @@ void Executor::check_planes(long z0, long z1) {
     if (const auto wrong = checks_->wrong(z)) throw CorruptionError(transfers_.damage(wrong->pair, z, wrong->whole));
 }
 
+// Returns the part of the rows of the rim in y that is in `cells`, at the two ends of the y axis. In planes of the rim
+// in z, all rows belong to the rim.
+std::array<Rectangle, 2> Executor::rim_of(long z, const Rectangle &cells) const {
+  Rectangle low = cells, high = cells;
+  const bool updated = z >= grid_.first_plane() && z < grid_.end_plane() && grid_.first_row() < grid_.end_row();
+  low.y1 = std::min(low.y1, updated ? grid_.first_row() : grid_.ny);
+  high.y0 = std::max(high.y0, updated ? grid_.end_row() : grid_.ny);
+  return {low, high};
+}
+
+void Executor::copy_rows(std::size_t from, std::size_t to, long z, const Rectangle &rows) const {
+  const std::size_t bytes = static_cast<std::size_t>(rows.columns()) * grid_.item_bytes;
+  for (long y = rows.y0; y < rows.y1; ++y)
+    std::memcpy(window_.cell(to, z, y, rows.x0), window_.cell(from, z, y, rows.x0), bytes);
+}
+
+// Copies the rim to a recomputed value from the value that it follows. This value may be a state of the history, whose
+// reads may still be in flight.
+void Executor::copy_recomputed(const CopyAction &action) {
+  const std::size_t to = fields_.recomputed()[static_cast<std::size_t>(action.recomputed)], from = fields_.follows(to);
+  if (fields_.is_history(from)) wait_for_history(action.z0, action.z1, false);
+  const Timer timer(counters_.seconds_copy);
+  for (long z = action.z0; z < action.z1; ++z)
+    for (const Rectangle &rim : rim_of(z, action.cells))
+      if (!rim.empty()) copy_rows(from, to, z, rim);
+}
+
 // Copies the rim from the first copies of the fields to the second copies. Kernels write the rim in x. No update
 // changes the rows of the rim in y or the planes of the rim in z. So these rows and planes are copied only once, and
 // their checksums are valid for every level.
 void Executor::copy_rim(long z, const CopyAction &action) {
-  Rectangle low = action.cells, high = action.cells;  // the rows of the rim at the two ends of the y axis
-  const bool updated = z >= grid_.first_plane() && z < grid_.end_plane() && grid_.first_row() < grid_.end_row();
-  low.y1 = std::min(low.y1, updated ? grid_.first_row() : grid_.ny);
-  high.y0 = std::max(high.y0, updated ? grid_.end_row() : grid_.ny);
   const bool sums = checks_ && z >= own_.z0 && z < own_.z1;
-  for (const Rectangle &rim : {low, high}) {
+  for (const Rectangle &rim : rim_of(z, action.cells)) {
     if (rim.empty()) continue;
     if (acquisition_) acquisition_->rim(z, rim);
     const Rectangle own = intersection(rim, action.own);
     if (sums) checks_->add_to_sources(z, own);
-    const std::size_t bytes = static_cast<std::size_t>(rim.columns()) * grid_.item_bytes;
-    for (const std::size_t field : fields_.doubles())
-      for (long y = rim.y0; y < rim.y1; ++y)
-        std::memcpy(window_.cell(fields_.ring(field, 1), z, y, rim.x0),
-                    window_.cell(fields_.ring(field, 0), z, y, rim.x0), bytes);
+    for (const std::size_t field : fields_.doubles()) copy_rows(fields_.ring(field, 0), fields_.ring(field, 1), z, rim);
     if (sums) checks_->add_to_targets(z, own);
   }
 }

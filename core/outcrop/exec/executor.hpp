@@ -16,6 +16,7 @@
 // The executor makes no decisions. The plan determines when each plane is read, and into which ring it is read.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -67,6 +68,7 @@ struct ReadAction {
 struct CopyAction {
   long z0, z1;
   Rectangle cells, own;
+  long recomputed = -1;  ///< if not negative, the number of the recomputed field to which the rim is copied
 };
 
 /// Updates the levels 1 to `levels` of the slab zeta0 <= zeta < zeta1. Only cells inside `region` are updated.
@@ -120,10 +122,11 @@ class Executor {
   Executor(const Grid &grid, const ExecutorOptions &options, const Fields &fields, Stages stages, Store *store);
 
   /// Runs one pass and returns the results of acquisition. Samples are not returned, but stored at the addresses in
-  /// `requests`. `scalars` has one set of scalars for each step of the pass, or one set for all steps. Throws
-  /// StorageError, CorruptionError or Cancelled. After an error, the executor must not be used.
+  /// `requests`. `scalars` has one set of scalars for each step of the pass, or one set for all steps. `lead_scalars`
+  /// has the scalars of the steps of the lead. Throws StorageError, CorruptionError or Cancelled. After an error, the
+  /// executor must not be used.
   AcquisitionResults run(const Pass &pass, const PassFiles &files, std::vector<std::byte> scalars,
-                         AcquisitionRequests requests = {});
+                         AcquisitionRequests requests = {}, std::vector<std::byte> lead_scalars = {});
 
   /// Exchanges the two rings of a field whose planes stay in the window. After a pass with an odd number of levels,
   /// this exchange makes the newest values level 0 of the next pass. Must not be called while run() is active.
@@ -156,7 +159,10 @@ class Executor {
   void wait_for_history(long z0, long z1, bool is_update);
   void check_planes(long z0, long z1);
   void check_fringes(long z0, long z1);
+  std::array<Rectangle, 2> rim_of(long z, const Rectangle &cells) const;
+  void copy_rows(std::size_t from, std::size_t to, long z, const Rectangle &rows) const;
   void copy_rim(long z, const CopyAction &action);
+  void copy_recomputed(const CopyAction &action);
   void carry(std::size_t ring, long z, const Rectangle &cells) const;
   std::uint32_t sum_fringe(std::size_t ring, long z, const Rectangle &cells) const;
 

@@ -21,6 +21,7 @@
 //     updated        2          its values   two, which alternate, because neighbours still read the old value
 //     two levels     2          newest and   two; a step also reads the previous value
 //                               previous
+//     recomputed     1          none         one; a value of another run that one level of a pass computes again
 //
 // The first copies of all fields are rings 0, 1, ... in the order of the fields. The second copies are the next rings.
 // At the beginning of a pass, the first copy of a field holds the newest value of the field.
@@ -112,6 +113,10 @@ struct Field {
   bool is_history = false;    ///< true if the values are a state of another run; implies read_only
   /// distance, in positions, from the end of a slab to the end of the planes that an update needs of a history field
   long ahead = 0;
+  /// if not negative, the field is a recomputed value, and its rim has the values of the field with this number
+  long follows = -1;
+
+  bool recomputed() const { return follows >= 0; }
 };
 
 /// A value of a field. Each value has a ring in memory and an array on disk.
@@ -139,7 +144,8 @@ class Fields {
       if (fields_[i].two_copies) doubles_.push_back(i);
       if (fields_[i].is_history) histories_.push_back(i);
       if (fields_[i].read_only && !fields_[i].is_history) statics_.push_back({i, 0});
-      if (!fields_[i].read_only) state_.push_back({i, 0});
+      if (fields_[i].recomputed()) recomputed_.push_back(i);
+      if (!fields_[i].read_only && !fields_[i].recomputed()) state_.push_back({i, 0});
       if (fields_[i].has_previous) state_.push_back({i, 1});
     }
   }
@@ -151,10 +157,14 @@ class Fields {
   const std::vector<std::size_t> &doubles() const { return doubles_; }  ///< fields with two copies
   /// Returns the fields whose values are states of another run. Each of them belongs to certain levels of a pass.
   const std::vector<std::size_t> &histories() const { return histories_; }
-  std::size_t updated() const { return size() - statics_.size() - histories_.size(); }  ///< number of updated fields
+  /// Returns the fields whose values a pass computes again. No array on disk has them.
+  const std::vector<std::size_t> &recomputed() const { return recomputed_; }
+  /// Returns the number of updated fields that belong to the state.
+  std::size_t updated() const { return size() - statics_.size() - histories_.size() - recomputed_.size(); }
   bool read_only(std::size_t field) const { return fields_[field].read_only; }
   bool is_history(std::size_t ring) const { return ring < size() && fields_[ring].is_history; }
   long ahead(std::size_t field) const { return fields_[field].ahead; }
+  std::size_t follows(std::size_t field) const { return static_cast<std::size_t>(fields_[field].follows); }
 
   /// Returns the ring of copy 0 or copy 1 of a field.
   std::size_t ring(std::size_t field, std::size_t copy) const { return copy == 0 ? field : second_[field]; }
@@ -167,7 +177,7 @@ class Fields {
 
  private:
   std::vector<Field> fields_;
-  std::vector<std::size_t> second_, doubles_, histories_;
+  std::vector<std::size_t> second_, doubles_, histories_, recomputed_;
   std::vector<FieldValue> state_, statics_;
 };
 
@@ -177,20 +187,38 @@ struct StageCall {
   std::vector<std::size_t> sources, targets;
 };
 
+/// The scalars of successive steps.
+struct StepScalars {
+  std::vector<std::byte> values;  ///< the scalars of all steps in order, or one set for all steps
+  /// distance in bytes between the scalars of two steps; 0 if one set serves all steps
+  std::size_t bytes = 0;
+
+  const void *of(long step) const { return values.data() + static_cast<std::size_t>(step) * bytes; }
+};
+
+/// The first levels of a pass that computes states of another run again. They belong to steps of this other run.
+struct Lead {
+  long levels = 0;
+  long per_step = 1;  ///< number of levels in a step of the other run
+  StepScalars scalars{};
+};
+
 /// The calls of all levels. A level is one stage of a step. The list of calls repeats after two steps, because the two
 /// copies of a field alternate. If steps read a history, each step of a pass reads other rings. In this case, the list
-/// has the calls of all steps of a pass.
+/// has the calls of all steps of a pass. It begins with the levels of the lead, if there is one.
 struct Stages {
-  std::vector<StageCall> calls;    ///< the calls of step 0, then those of step 1, ...
-  std::vector<std::byte> scalars;  ///< the scalars of all steps in order, or one set for all steps
-  /// distance in bytes between the scalars of two steps; 0 if one set serves all steps
-  std::size_t scalars_bytes = 0;
+  std::vector<StageCall> calls;  ///< the calls of the lead, then those of step 0, then those of step 1, ...
+  StepScalars scalars{};
   std::size_t steps = 2;  ///< number of steps in `calls`
+  Lead lead{};
 
-  long per_step() const { return static_cast<long>(calls.size() / steps); }
+  long per_step() const { return (static_cast<long>(calls.size()) - lead.levels) / static_cast<long>(steps); }
   const StageCall &at(long level) const { return calls[static_cast<std::size_t>(level - 1) % calls.size()]; }
   const void *scalars_of(long level) const {
-    return scalars.data() + static_cast<std::size_t>((level - 1) / per_step()) * scalars_bytes;
+    if (lead.levels == 0) return scalars.of((level - 1) / per_step());
+    const long place = (level - 1) % static_cast<long>(calls.size());  // a measurement may repeat the calls of a pass
+    if (place < lead.levels) return lead.scalars.of(place / lead.per_step);
+    return scalars.of((place - lead.levels) / per_step());
   }
 };
 

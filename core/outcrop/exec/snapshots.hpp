@@ -142,7 +142,6 @@ class StagingBuffer {
 /// values in the rim in z and y to the newest values, because the rim keeps its values. The box has these values.
 struct Snapshot {
   std::size_t field = 0;
-  int age = 0;  ///< as in FieldValue
   long done = 1;
   long z0 = 0, z1 = 0, y0 = 0, y1 = 0, x0 = 0, x1 = 0;
   std::string path;
@@ -150,6 +149,7 @@ struct Snapshot {
   bool direct = true;
   int folder = -1;         ///< if not -1, the path is relative to this open folder (see FileSpec)
   std::string label = "";  ///< names the file in messages instead of the path
+  int age = 0;             ///< as in FieldValue
 };
 
 /// Writes the snapshots of a pass. All arguments must outlive this object.

@@ -113,7 +113,7 @@ void Traverse::await(const Tile &tile, std::uint32_t epoch, const std::atomic<bo
 }
 
 void Traverse::update_tile(const Tile &tile, const Slab &slab, long down) {
-  const long r = grid_.skew_z;
+  const long r = grid_.skew_z, first_level = stages_.lead.levels + 1;  // the first level that uses the state
   const UpdateRegion &region = slab.region;
   const long y_low = tile.y_low - down, y_high = tile.y_high - down;
   if (y_low >= grid_.end_row() || y_high <= grid_.first_row()) return;
@@ -136,11 +136,11 @@ void Traverse::update_tile(const Tile &tile, const Slab &slab, long down) {
       if (z0 >= z1 || cells.empty()) continue;
 
       // Check: add the owned cells, as they were read, to the checksums of the sources.
-      if (level == 1)
+      if (level == first_level)
         sum_planes(sources_, std::max(z0, own_.z0), std::min(z1, own_.z1), intersection(cells, own_.cells));
 
-      // Before the first level: process receivers, sums and snapshots of the first values of the pass.
-      if (level == 1 && acquisition_ != nullptr) acquisition_->before(z0, z1, cells);
+      // Before this level: process receivers, sums and snapshots of the first values of the pass.
+      if (level == first_level && acquisition_ != nullptr) acquisition_->before(z0, z1, cells);
 
       // Update: call the kernel of the level's stage.
       update_planes(level, z0, z1, cells);

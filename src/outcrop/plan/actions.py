@@ -122,12 +122,16 @@ class Read:
 class Copy:
     """Copy the rim within the cells `area` of planes z0 <= z < z1 from first to second copies. If a plane belongs to
     the rim in z, the whole plane is copied. In any other plane, only the rows of the rim in y are copied. The action
-    also computes the checksums of the copied cells that are in `own`."""
+    also computes the checksums of the copied cells that are in `own`.
+
+    If `recomputed` is not negative, the action copies the rim to the field with this number among the fields that the
+    pass computes again. It copies the rim from the field that this field follows, and computes no checksums."""
 
     z0: int
     z1: int
     area: Rectangle
     own: Rectangle = EVERY_CELL
+    recomputed: int = -1
 
 
 @dataclass(frozen=True, slots=True)

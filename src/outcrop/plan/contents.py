@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from outcrop.plan.actions import FAR, Block, Bound, Commit, Copy, Rectangle, Update, UpdateRegion
 from outcrop.plan.memory import Ring
 from outcrop.plan.plan import Pass
-from outcrop.plan.problem import Operand, Problem, versions
+from outcrop.plan.problem import LevelVersions, Operand, Problem, versions
 
 Levels: TypeAlias = NDArray[np.int32]
 PlaneSpan: TypeAlias = tuple[int, int, int, int]
@@ -435,7 +435,7 @@ class Uses:
         if `level` is odd."""
         if level % 2:
             return list(self.second.values())
-        return [field for field, one in enumerate(self._problem.fields) if not one.is_static]
+        return [field for field, one in enumerate(self._problem.fields) if one.is_state]
 
     def final(self, field: int, age: int) -> tuple[int, int]:
         """Return the ring that holds the values of an array after the last level, and the level that wrote these
@@ -455,6 +455,11 @@ class Uses:
     def _alike(self, level: int) -> int:
         return level if level <= 2 * self.cycle else self.cycle + 1 + (level - 1) % self.cycle
 
+    def _centre(self, field: int, before: LevelVersions) -> int:
+        """Return the ring with the value from which an update takes the rim of a field."""
+        follows = self._problem.fields[field].follows
+        return self.ring(field, before.newest[field].copy) if follows < 0 else follows
+
     def _uses(self, level: int) -> LevelUses:
         problem = self._problem
         stage = problem.updates[(level - 1) % len(problem.updates)]
@@ -463,8 +468,8 @@ class Uses:
         for one in stage.reads:
             found, moves = before.of(one), not problem.fields[one.field].is_static
             reads.append(Use(one.field, self.ring(one.field, found.copy), found.level, moves, one.beside))
-        targets = [tuple(self.ring(f, now.newest[f].copy) for now in (before, after)) for f in stage.targets]
+        targets = [(self._centre(f, before), self.ring(f, after.newest[f].copy)) for f in stage.targets]
         overwritten = {target for _, target in targets}
         is_apart = all(use.ring not in overwritten for use in reads if use.beside)
         require(is_apart, "a stage reads at neighbours what it overwrites")
-        return LevelUses(tuple(reads), tuple((centre, target) for centre, target in targets))
+        return LevelUses(tuple(reads), tuple(targets))

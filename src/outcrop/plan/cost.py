@@ -50,7 +50,7 @@ def transfer_bytes(problem: Problem, action: Read | Write) -> int:
 
 def arrays_moved(problem: Problem, action: Read | Write) -> int:
     if action.array == "fringes":
-        updated = len(problem.fields) - problem.statics - problem.histories
+        updated = sum(one.is_state for one in problem.fields)
         return problem.doubles if action.level % 2 else updated
     return {"source": problem.state_arrays, "target": problem.state_arrays, "statics": problem.statics}.get(
         action.array, 1
@@ -133,19 +133,21 @@ def timeline(
                 # planes of a history are needed as late as static planes that are `later` planes higher
                 later = problem.statics_z - histories[action.level].ahead if action.array == "history" else 0
                 first, end = action.z0 + shift + later, action.z1 + shift + later
+                if action.array == "source":
+                    first, end = first + problem.lead_planes, end + problem.lead_planes
                 planes = _Planes(first, end, action.array in ("statics", "history"))
                 transfers.begin_read(planes, transfer_bytes(problem, action))
             case Block():
                 shift = action.shift
             case Write():
                 transfers.begin_write(transfer_bytes(problem, action))
-            case Copy():
-                yield from transfers.wait_for(action.z1 + shift, action.z1 + shift)
+            case Copy() if action.recomputed < 0:
+                end = action.z1 + shift + problem.lead_planes
+                yield from transfers.wait_for(end, end)
             case Update():
-                ends = (
-                    min(problem.planes, action.zeta1 + more) + shift for more in (problem.skew_z, problem.statics_z)
-                )
-                yield from transfers.wait_for(*ends)
+                end = min(problem.planes + problem.lead_planes, action.zeta1 + problem.skew_z) + shift
+                end_static = min(problem.planes, action.zeta1 + problem.statics_z) + shift
+                yield from transfers.wait_for(end, end_static)
                 start = transfers.now
                 yield from transfers.go_on(cell_updates(problem, action) / cells_per_second + each_aside)
                 yield Span("update", start, transfers.now)

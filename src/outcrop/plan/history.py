@@ -17,15 +17,13 @@ fields (`FieldPlan.ahead`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import TypeAlias
 
+from outcrop.plan.actions import round_up
 from outcrop.plan.problem import FieldPlan, Problem, StagePlan
+from outcrop.plan.recompute import Calls, ForwardCall, recomputed, recomputed_calls
 
-Operands: TypeAlias = tuple[tuple[int, int], ...]
-Calls: TypeAlias = tuple[tuple[int, Operands, Operands], ...]
-"""The kernel calls of successive levels, as `Kernel.calls` has them (language/compile.py)."""
 STEPS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 """The numbers of steps of a pass that are tried if passes read a history."""
 
@@ -34,6 +32,8 @@ def listed(problem: Problem, steps: int) -> Problem:
     """Return the problem with the updates of `steps` steps. `problem` must have the updates of one step that reads the
     history. Its fields that are a history must be the last fields."""
     assert problem.listed_steps == 1 and steps >= 1
+    if problem.forward is not None:
+        return recomputed(problem, steps)
     states = _states(problem, steps)
     kept = problem.fields[: len(problem.fields) - problem.histories]
     numbers = {key: len(kept) + place for place, key in enumerate(states)}
@@ -50,10 +50,23 @@ def listed(problem: Problem, steps: int) -> Problem:
     return replace(problem, fields=(*kept, *fields), updates=tuple(updates), listed_steps=steps)
 
 
-def listed_calls(problem: Problem, calls: Calls, plain: Calls, steps: int) -> Calls:
+def steps_of_pass(problem: Problem, steps: int) -> int:
+    """Return the number of steps of a pass that reads a history: at least `steps`, and a multiple of the interval of
+    the history. A pass that computes states again goes back from one state of the history to the next."""
+    if problem.forward is not None:
+        return min(problem.every, problem.steps)
+    return round_up(max(1, steps), problem.every)
+
+
+def listed_calls(
+    problem: Problem, calls: Calls, plain: Calls, steps: int, forward: Sequence[ForwardCall] = ()
+) -> Calls:
     """Return the kernel calls of all steps of a pass. `calls` has the calls of an even step and of an odd step of
-    `problem`, which has the updates of one step. `plain` has the calls of steps that do not read the history. All calls
-    have the field numbers of `problem`."""
+    `problem`, which has the updates of one step. `plain` has the calls of steps that do not read the history. All these
+    calls have the field numbers of `problem`. `forward` has the calls of a step of the other run if passes compute
+    these steps again."""
+    if problem.forward is not None:
+        return recomputed_calls(problem, calls, forward, steps)
     states = _states(problem, steps)
     kept = len(problem.fields) - problem.histories
     numbers = {key: kept + place for place, key in enumerate(states)}

@@ -45,8 +45,8 @@ class Ring:
 class Window:
     """The sizes of all rings. There are three kinds of rings: for first copies, for second copies, and for static
     fields. `ring_planes` has the number of slots of a ring of each kind, and `copies` has the number of rings of each
-    kind. Both leave out the `resident` rings of static fields, and the rings of states of a history. These states have
-    `history_planes` slots."""
+    kind. Both leave out the `resident` rings of static fields, and the rings of values of another run. These values
+    have `history_planes` slots."""
 
     ring_planes: tuple[int, int, int]
     slot_bytes: int
@@ -67,7 +67,7 @@ class Window:
         """Yield the rings of the first copies of all fields, then the rings of the second copies."""
         resident, history_planes = list(self.resident), iter(self.history_planes)
         for one in problem.fields:
-            if one.is_history:
+            if one.history:
                 yield Ring(next(history_planes), self.slot_bytes)
             elif one.is_static and resident:
                 yield resident.pop()
@@ -93,16 +93,16 @@ def make_window(
     keeps_statics: bool = False,
     history_planes: tuple[int, ...] = (),
 ) -> Window:
-    """Return the window with rings of `ring_planes` slots, and rings of `history_planes` slots for the states of a
-    history. If `keeps_statics` is true, the rings of static fields are resident."""
+    """Return the window with rings of `ring_planes` slots, and rings of `history_planes` slots for the values of
+    another run. If `keeps_statics` is true, the rings of static fields are resident."""
     kept = (Ring(problem.planes, problem.record_bytes, True),) * (problem.statics if keeps_statics else 0)
-    updated = len(problem.fields) - problem.statics - problem.histories
+    updated = len(problem.fields) - problem.statics - len(history_planes)
     return Window(ring_planes, slot, (updated, problem.doubles, problem.statics - len(kept)), kept, history_planes)
 
 
 def whole_window(problem: Problem) -> Window:
     """Return the largest useful window, which holds all planes of all copies of all fields."""
-    history = (problem.planes,) * problem.histories
+    history = (problem.planes,) * (problem.histories + len(problem.recomputed))
     return make_window(problem, (problem.planes,) * 3, problem.record_bytes, True, history)
 
 

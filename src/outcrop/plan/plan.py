@@ -106,7 +106,7 @@ class Plan:
     @property
     def acquisition_bytes(self) -> int:
         """The bytes for snapshots that wait to be written, and for the values of sources and receivers."""
-        return self.acquisition.bytes(max((one.levels for one in self.passes), default=0) // self.problem.stages)
+        return self.acquisition.bytes(self.problem.steps_of(max((one.levels for one in self.passes), default=0)))
 
     @property
     def fringe_rows(self) -> int:
@@ -117,7 +117,7 @@ class Plan:
     def scratch_bytes(self) -> int:
         """The bytes of the arrays `fringes` and `other`, which are used only within passes."""
         problem, uses_other = self.problem, any(one.uses_other for one in self.passes)
-        rings = problem.rings - problem.statics - problem.histories
+        rings = problem.rings - problem.statics - problem.histories - len(problem.recomputed)
         fringes = rings * self.fringe_rows * problem.pitch_bytes * problem.planes
         return fringes + (problem.grid_bytes if uses_other else 0)
 
@@ -131,7 +131,7 @@ class Plan:
         return {
             "scheme": self.scheme,
             **asdict(self.sizes),
-            "steps_per_pass": self.sizes.levels // self.problem.stages,
+            "steps_per_pass": self.problem.steps_of(self.sizes.levels),
             "passes": len(self.passes),
             "slabs_per_pass": sum(isinstance(action, Update) for action in self.passes[0].actions),
             "blocks_per_pass": self.blocks_per_pass,

@@ -10,7 +10,7 @@ from functools import cached_property
 from outcrop.errors import BudgetError, InputError
 from outcrop.plan.actions import round_up
 from outcrop.plan.given_sizes import FREE, GivenSizes, with_sizes
-from outcrop.plan.history import STEPS, listed
+from outcrop.plan.history import STEPS, listed, steps_of_pass
 from outcrop.plan.machine import Machine, UpdateRate
 from outcrop.plan.memory import acquisition_memory, min_acquisition_memory, whole_window
 from outcrop.plan.plan import Candidate, Plan
@@ -118,6 +118,8 @@ def best_steps(
         window_bytes = budget_bytes - min_acquisition_memory(problem.acquisition, steps).bytes(steps)
         return estimate(one, schemes_for(one, scheme, given), machine, window_bytes, cells_per_second)
 
+    if problem.forward is not None:
+        return steps_of_pass(problem, 1)
     every, last = problem.every, round_up(problem.steps, problem.every)
     tried = [round_up(given.bt, every)] if given.bt else [every * steps for steps in STEPS]
     return min([steps for steps in tried if steps <= last] or [last], key=seconds)
@@ -168,6 +170,8 @@ def smallest_budget_bytes(problem: Problem, scheme: str = "auto", given: GivenSi
 
 
 def _min_steps(problem: Problem, given: GivenSizes) -> int:
+    if problem.lead:
+        return problem.listed_steps
     return max(1, min(given.bt or 1, problem.steps))
 
 

@@ -28,9 +28,13 @@ class FieldPlan:
     alternately. `has_previous`: the previous value of the field is part of the state. `flips`: with each step, the
     newest value moves from one of the two copies to the other. `name`: the user's name for the field.
 
-    `history`: if not "", the field is read only, and its values are those of the field `history` in a state of another
-    run (history.py). `state`: the number of steps from the newest state that a pass reads to this state. An update of
-    the slab zeta0 <= zeta < zeta1 needs planes from zeta0 - `behind` to zeta1 + `ahead` of this state.
+    `history`: if not "", the values are those of the field `history` in a state of another run (history.py). `state`:
+    the number of steps from the newest state that a pass reads to this state. `later`: the number of updates of the
+    field `history` between this state and the values; -1 means the previous values of this state. An update of the slab
+    zeta0 <= zeta < zeta1 needs planes from zeta0 - `behind` to zeta1 + `ahead` of this state.
+
+    `follows`: if not negative, the pass computes the values of the other run again. One level of the pass updates the
+    field, and no array on disk has it. Cells of the rim get their values from the field number `follows`.
     """
 
     is_static: bool = False
@@ -42,10 +46,22 @@ class FieldPlan:
     state: int = 0
     ahead: int = 0
     behind: int = 0
+    later: int = 0
+    follows: int = -1
 
     @property
     def is_history(self) -> bool:
-        return bool(self.history)
+        """True if passes read the values from the history of another run."""
+        return bool(self.history) and not self.is_recomputed
+
+    @property
+    def is_recomputed(self) -> bool:
+        return self.follows >= 0
+
+    @property
+    def is_state(self) -> bool:
+        """True if passes read and write the values on disk."""
+        return not self.is_static and not self.is_recomputed
 
 
 @dataclass(frozen=True)
@@ -100,6 +116,10 @@ class Problem:
     If the history has only every `every`-th state, step j of a pass reads it if j - `phase` is a multiple of `every`.
     All other steps have the updates `plain_updates`.
 
+    `forward` is the problem of the other run if passes compute its steps again. It has the updates of one step. In this
+    case, each pass has `every` steps, and the first `lead` levels of a pass are steps of the other run. A step of the
+    other run has `lead_stages` levels.
+
     The properties are cached, because the tuner and the proof use some of them hundreds of thousands of times.
     """
 
@@ -121,15 +141,28 @@ class Problem:
     plain_updates: tuple[StagePlan, ...] = ()
     every: int = 1
     phase: int = 0
+    forward: Problem | None = None
+    lead: int = 0
+    lead_stages: int = 1
 
     @cached_property
     def stages(self) -> int:
         """The number of levels in a step."""
-        return len(self.updates) // self.listed_steps
+        return (len(self.updates) - self.lead) // self.listed_steps
 
     @cached_property
     def levels(self) -> int:
-        return self.steps * self.stages
+        """The number of levels of the run, including the levels that are computed again."""
+        return self.steps * self.stages + self.steps // self.listed_steps * self.lead
+
+    def steps_of(self, levels: int) -> int:
+        """Return the number of steps of a pass with `levels` levels."""
+        return max(0, levels - self.lead) // self.stages
+
+    @cached_property
+    def lead_planes(self) -> int:
+        """The number of planes by which the state is used later, because the first levels belong to another run."""
+        return self.skew_z * self.lead
 
     @cached_property
     def radius_z(self) -> int:
@@ -213,6 +246,11 @@ class Problem:
         return sum(one.is_history for one in self.fields)
 
     @cached_property
+    def recomputed(self) -> tuple[int, ...]:
+        """The numbers of the fields that a pass computes again, in the order in which they are computed."""
+        return tuple(number for number, one in enumerate(self.fields) if one.is_recomputed)
+
+    @cached_property
     def history_bytes(self) -> int:
         """The size of a state of one field in a history, which has no padding."""
         return self.cells * self.item_bytes
@@ -234,7 +272,7 @@ class Problem:
     @cached_property
     def state_arrays(self) -> int:
         """The number of arrays that a pass reads and writes."""
-        return sum(0 if one.is_static else 2 if one.has_previous else 1 for one in self.fields)
+        return sum((2 if one.has_previous else 1) for one in self.fields if one.is_state)
 
     @cached_property
     def rings(self) -> int:
@@ -245,7 +283,7 @@ class Problem:
     def plain(self) -> bool:
         """True if a step has one stage, and each updated field has two copies in memory and no previous value in the
         state."""
-        updated = [one for one in self.fields if not one.is_static]
+        updated = [one for one in self.fields if one.is_state]
         return self.stages == 1 and all(one.is_double and not one.has_previous for one in updated)
 
     @cached_property
@@ -351,6 +389,7 @@ def one_of_each(
     kinds = [(replace(one, name=""), tuple(f in stage.targets for stage in updates)) for f, one in enumerate(fields)]
     number = {kind: place for place, kind in enumerate(dict.fromkeys(kinds))}
     new = [number[kind] for kind in kinds]
+    reduced = [replace(one, follows=new[one.follows]) if one.is_recomputed else one for one, _ in number]
     stages = []
     for stage in updates:
         beside: dict[tuple[int, int], bool] = {}
@@ -359,4 +398,4 @@ def one_of_each(
             beside[key] = beside.get(key, False) or one.beside
         reads = tuple(Operand(field, age, far) for (field, age), far in beside.items())
         stages.append(StagePlan(reads, tuple(dict.fromkeys(new[f] for f in stage.targets))))
-    return tuple(kind for kind, _ in number), tuple(stages)
+    return tuple(reduced), tuple(stages)

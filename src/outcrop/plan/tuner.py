@@ -156,7 +156,7 @@ def build(
             made[levels, has_statics] = without_statics(one) if has_statics else one
         passes.append(made[levels, has_statics])
         left -= levels
-    steps = max((one.levels for one in passes), default=0) // problem.stages
+    steps = problem.steps_of(max((one.levels for one in passes), default=0))
     predicted = predict(problem, tuple(passes), sizes, window, machine, rate, acquisition.bytes(steps))
     return Plan(problem, scheme.name, sizes, tuple(passes), window, predicted, acquisition)
 
@@ -244,7 +244,8 @@ def tilings(problem: Problem, scheme: Scheme, sizes: Sizes, machine: Machine) ->
     share = max(machine.cache_bytes, machine.last_cache_bytes // (2 * machine.threads))
     useful = _useful_diamonds(problem, sizes.levels, machine.threads)
     rows = problem.shape[1]
-    rings = problem.rings - problem.histories + problem.histories // problem.listed_steps
+    values = problem.histories + len(problem.recomputed)  # of which a level uses a few
+    rings = problem.rings - values + values // problem.listed_steps
     row_bytes = 2 * rings * problem.skew_z * problem.pitch_bytes
     fitting = [one for one in useful if row_bytes * one * min(problem.skew_y * max(1, one), rows) <= share]
     larger = useful[len(fitting) :][: max(0, TILINGS - len(fitting))]

@@ -74,8 +74,10 @@ def validate(plan: Plan, budget_bytes: int | None = None) -> None:
     problem = plan.problem
     if sum(one.levels for one in plan.passes) != problem.levels:
         raise IllegalPlan(f"passes advance {sum(p.levels for p in plan.passes)} levels, not {problem.levels}")
-    if any(one.levels % problem.stages for one in plan.passes):
+    if any((one.levels - problem.lead) % problem.stages for one in plan.passes):
         raise IllegalPlan(f"a pass ends in the middle of a step of {problem.stages} stages")
+    if problem.lead and any(one.levels != len(problem.updates) for one in plan.passes):
+        raise IllegalPlan(f"a pass does not have the {len(problem.updates)} levels from a state to the one before")
     if problem.histories and any(one.levels > len(problem.updates) for one in plan.passes):
         raise IllegalPlan(f"a pass has more levels than the {len(problem.updates)} for which states are known")
     if budget_bytes is not None and plan.memory_bytes > budget_bytes:
@@ -247,7 +249,7 @@ def _distance(one: Action, other: Action) -> int | None:
             is_alike = one.area == other.area and one.array == other.array and one.level == other.level
             first, end = other.z0 - one.z0, other.z1 - one.z1
         case (Copy(), Copy()):
-            is_alike = one.area == other.area and one.own == other.own
+            is_alike = one.area == other.area and one.own == other.own and one.recomputed == other.recomputed
             first, end = other.z0 - one.z0, other.z1 - one.z1
         case _:
             return None
@@ -267,9 +269,7 @@ class Proof:
         self.fringe_rows, self.uses_other = one.fringe_rows, one.uses_other
         self.uses, self.parts = Uses(problem, one.levels), Parts(problem, one)
         self.whole = self.parts.span(problem.whole_plane)
-        self.state = [
-            (f, age) for f, one in enumerate(fields) if not one.is_static for age in range(1 + one.has_previous)
-        ]
+        self.state = [(f, age) for f, one in enumerate(fields) if one.is_state for age in range(1 + one.has_previous)]
         self.statics = [f for f, one in enumerate(fields) if one.is_static and not one.is_history]
         self.histories = [f for f, one in enumerate(fields) if one.is_history]
         self._shapes: dict[PlaneSpan, Shape] = {}
@@ -403,6 +403,9 @@ class Proof:
     def _copy(self, action: Copy) -> None:
         self._require_planes(action.z0, action.z1)
         area, own = self.parts.span(action.area), self._own(action.own)
+        if action.recomputed >= 0:
+            self._copy_recomputed(action, area)
+            return
         firsts = {self.uses.ring(field, 0) for field, _ in self.state}
         for z0, z1, is_inside in self._inside(action.z0, action.z1):
             rims = [rim for rim in (self._rims(area) if is_inside else [area]) if rim[0] < rim[1]]
@@ -416,6 +419,15 @@ class Proof:
                 self._require_statics(*own_z, rim, own)
                 self._sum(self.source_sums, *own_z, rim, own)
                 self._sum(self.target_sums, *own_z, rim, own)
+
+    def _copy_recomputed(self, action: Copy, area: PlaneSpan) -> None:
+        require(action.recomputed < len(self.problem.recomputed), "a field that the pass does not compute again")
+        field = self.problem.recomputed[action.recomputed]
+        for z0, z1, is_inside in self._inside(action.z0, action.z1):
+            rims = [rim for rim in (self._rims(area) if is_inside else [area]) if rim[0] < rim[1]]
+            for z, _, cells in self._there(self.problem.fields[field].follows, z0, z1) if rims else ():
+                require(cells.holds(tuple(rims), RIM), f"the rim of plane {z} is not there to be copied")
+            self._place(field, z0, z1, rims, self._rim)
 
     def _inside(self, z0: int, z1: int) -> Iterator[tuple[int, int, bool]]:
         """Divide a range of planes at the places where the rim in z begins or ends. Yield each part, with a flag that
@@ -491,7 +503,7 @@ class Proof:
                 new = old.updated(part.area, one, level)
                 self.rings[target].change(self.frame, self.block.shift, first, end, new)
         own_z = max(z0, self.block.own_z0), min(z1, self.block.own_z1)
-        if level == 1 and own_z[0] < own_z[1]:
+        if level == self.problem.lead + 1 and own_z[0] < own_z[1]:
             own = self._own(self.block.own)
             self._require_statics(*own_z, part.area, own)
             self._sum(self.source_sums, *own_z, part.area, own)

@@ -101,9 +101,10 @@ def smallest_window(problem: Problem, given: GivenSizes = FREE) -> Window:
 def ring_planes(problem: Problem, levels: int, slab: int, blocks: int = 1) -> tuple[int, int, int]:
     """Return the numbers of slots in the rings of first copies, second copies and static fields, for slabs of
     `slab`."""
-    skew, reach = problem.skew_z, problem.skew_z * levels
-    beside = problem.statics_z
-    static = 2 * slab + max(reach - skew + 2 * beside, problem.first_plane + beside)
+    skew, beside = problem.skew_z, problem.statics_z
+    static = 2 * slab + max(skew * (levels - 1) + 2 * beside, problem.first_plane + beside)
+    levels -= problem.lead  # the state is used after these levels
+    reach = skew * levels
     if blocks > 1 or not problem.plain:
         even = odd = _max_ring_planes(problem, levels, slab)
     elif levels % 2 == 0:
@@ -114,11 +115,12 @@ def ring_planes(problem: Problem, levels: int, slab: int, blocks: int = 1) -> tu
 
 
 def history_planes(problem: Problem, slab: int) -> tuple[int, ...]:
-    """Return the number of slots for each state that a pass reads, for slabs of `slab`. A state is used at a few levels
-    only, so its ring is shorter than other rings."""
+    """Return the number of slots for each value of another run, for slabs of `slab`. A value that is read is read one
+    slab ahead. A state of a history is used at a few levels only, so its ring is shorter than other rings."""
     first = problem.first_plane + problem.skew_z
-    used = [max(one.ahead + one.behind, first) for one in problem.fields if one.is_history]
-    return tuple(min(2 * slab + one, problem.planes) for one in used)
+    values = [one for one in problem.fields if one.history]
+    used = [(1 if one.is_recomputed else 2) * slab + max(one.ahead + one.behind, first) for one in values]
+    return tuple(min(one, problem.planes) for one in used)
 
 
 def _max_ring_planes(problem: Problem, levels: int, slab: int) -> int:
@@ -180,6 +182,8 @@ class _Stream:
         self.read = self.statics_read = self.copied = self.written = 0
         read = fields_read(problem, levels)
         self.histories = [one for one in problem.fields if one.is_history]
+        self.recomputed = [problem.fields[one] for one in problem.recomputed]
+        self.recomputed_to = [0] * len(self.recomputed)
         self.history_read = [
             0 if number in read else problem.planes for number, one in enumerate(problem.fields) if one.is_history
         ]
@@ -195,7 +199,9 @@ class _Stream:
                 # the rings of a history hold no more planes than the first two slabs of the next block need
                 ahead = list(following._read_to(zeta1 + slab - problem.planes, problem.first_plane + 2 * slab))
                 yield from (following.begin, *ahead, self.begin) if ahead else ()
-            yield from self._copy_to(zeta1)
+            yield from self._copy_to(zeta1 - problem.lead_planes)
+            for number, one in enumerate(self.recomputed):
+                yield from self._copy_recomputed_to(number, zeta1 + one.ahead)
             zetas = [zeta for zeta in range(zeta0, zeta1) if has_updates(problem, levels, zeta)]
             if zetas:  # if the grid has fewer planes than the skew, some values of zeta or whole slabs have no updates
                 yield Update(zetas[0], zetas[-1] + 1, levels, self.region)
@@ -203,7 +209,7 @@ class _Stream:
         # The remaining planes belong to the rim, and no update has read them. If no cell is updated, all planes remain.
         for z in range(self.written, problem.planes, slab):
             end = min(problem.planes, z + slab)
-            yield from self._read_to(end)
+            yield from self._read_to(end + problem.lead_planes, end)
             for number in range(len(self.histories)):
                 yield from self._read_history_to(number, end)
             yield from self._copy_to(end)
@@ -212,7 +218,7 @@ class _Stream:
     def _read_to(self, zeta: int, max_zeta_history: int = FAR) -> Iterator[Action]:
         """Yield the reads of all planes that are needed for the updates below `zeta`. From a history, yield only the
         reads for updates below `max_zeta_history`."""
-        yield from self._read_state_to(zeta + self.problem.skew_z)
+        yield from self._read_state_to(zeta + self.problem.skew_z - self.problem.lead_planes)
         z0, z1 = self.statics_read, min(zeta + self.problem.statics_z, self.problem.planes)
         if z1 > z0:
             self.statics_read = z1
@@ -241,6 +247,11 @@ class _Stream:
         if (end := min(end, self.problem.planes)) > self.copied:
             yield Copy(self.copied, end, self._rows(*self.block.body(1)))
             self.copied = end
+
+    def _copy_recomputed_to(self, number: int, end: int) -> Iterator[Action]:
+        if (end := min(end, self.problem.planes)) > self.recomputed_to[number]:
+            yield Copy(self.recomputed_to[number], end, self.frame, recomputed=number)
+            self.recomputed_to[number] = end
 
     def _write_to(self, end: int) -> Iterator[Action]:
         z0 = self.written
@@ -304,7 +315,7 @@ def _whole_grid_candidates(problem: Problem) -> Iterator[Sizes]:
 def volume(problem: Problem, sizes: Sizes) -> Volume:
     """Estimate the work of a pass: 2/L + 4r/by words per cell and step."""
     rows, interior = problem.shape[1], problem.shape[1] - 2 * problem.radius_y
-    arrays, copies = problem.state_arrays, problem.rings - problem.statics - problem.histories
+    arrays, copies = problem.state_arrays, problem.rings - problem.statics - problem.histories - len(problem.recomputed)
     blocks = max(1, -(-(interior - _lead(problem, sizes.levels)) // sizes.block_y)) if sizes.block_y else 1
     fringes = (blocks - 1) * copies * problem.radius_y * sizes.levels * problem.pitch_bytes * problem.planes
     frame = min(rows, sizes.block_y + problem.radius_y * (sizes.levels + 1)) if blocks > 1 else rows
@@ -344,9 +355,10 @@ def _steps_worth_trying(steps: int) -> Iterator[int]:
 
 def _block_sizes(problem: Problem, levels: int) -> Iterator[int]:
     """Yield numbers of rows of a block. The first number is 0, which means that y is not divided. The next numbers are
-    a half of all rows, a third, and so on. Each of them is larger than the fringe. A periodic y is not divided."""
+    a half of all rows, a third, and so on. Each of them is larger than the fringe. A periodic y is not divided. A pass
+    that computes states again does not divide y, because these states have no fringes."""
     yield 0
-    if problem.periodic[1]:
+    if problem.periodic[1] or problem.lead:
         return
     interior = problem.shape[1] - 2 * problem.radius_y
     for count in range(2, MAX_BLOCKS + 1):

@@ -1,0 +1,175 @@
+"""Passes that compute the states of the forward run again. A history needs every state, or a large share of the disk.
+With recomputation, it has only every k-th state of the run, and each pass goes back through k steps:
+
+    history   state t - k                                              state t
+                  |                                                        |
+    lead          └─► step 1 ──► step 2 ──► ... ──► step k                 levels 1, 2, ..., lead
+    adjoint       adjoint t - k ◄── ... ◄── step 2 ◄── step 1 ◄── adjoint t    the levels that follow
+
+All these levels belong to one wavefront, so every plane is read once and written once. The values that the lead
+computes stay in memory. Each value is a field of its own, with one copy, which one level writes. The value of an early
+step of the forward run is used by a late step of the adjoint run, so the ring of this field is long:
+
+    level
+     2k  |              adjoint: the last step reads the state t - k + 1 ...
+      :  |
+    k+1  |  adjoint: the first step reads the state t - 1        The rings of all states together hold about
+     k   |  lead: the state t                                    r k^2 planes for a radius r.
+      :  |
+      1  |  lead: the state t - k + 1, which is kept for 2 k levels
+
+The recomputed values have the same bits as in the forward run, because the same kernels compute them from the same
+values. With memory for P planes, k can be sqrt(P / r), and the disk has 1 / k words for each cell and step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+from outcrop.plan.problem import FieldPlan, Operand, Problem, StagePlan
+
+Operands: TypeAlias = tuple[tuple[int, int], ...]
+Calls: TypeAlias = tuple[tuple[int, Operands, Operands], ...]
+"""The kernel calls of successive levels, as `Kernel.calls` has them (language/compile.py)."""
+Value: TypeAlias = tuple[int, int]
+"""A field of the forward problem, and how often it was updated since the state with which the pass begins. -1 means the
+previous value of this state."""
+
+
+@dataclass(frozen=True)
+class ForwardCall:
+    """The kernel of a stage of the forward run. `reads` has the pairs (field, age) of its operands."""
+
+    address: int
+    reads: Operands
+    targets: tuple[int, ...]
+
+
+class Values:
+    """The values of the forward run that a pass of `steps` steps uses. The pass goes back from state `steps` to state
+    0, counted from the state with which it begins.
+
+    `lead` is the number of levels of the forward run that are computed again. `numbers` maps each value to the number
+    of its field in the listed problem.
+    """
+
+    def __init__(self, problem: Problem, steps: int) -> None:
+        assert problem.forward is not None and problem.listed_steps == 1 and steps >= 1
+        self.problem, self.forward, self.steps = problem, problem.forward, steps
+        self._names = {one.name: number for number, one in enumerate(self.forward.fields)}
+        self._updates = [
+            sum(number in stage.targets for stage in self.forward.updates) for number in range(len(self._names))
+        ]
+        read = {self.read(field, step) for field in self._histories() for step in range(steps)}
+        levels = list(self._levels(steps * self.forward.stages))
+        self.lead = max((level for level, (_, targets) in enumerate(levels, 1) if read & set(targets)), default=0)
+        levels = levels[: self.lead]
+        begun = dict.fromkeys(one for reads, _ in levels for one, _ in reads if one[1] <= 0 and self.is_updated(one[0]))
+        begun |= dict.fromkeys(sorted(one for one in read if one[1] <= 0))
+        computed = [one for _, targets in levels for one in targets]
+        own = [one for one in self.problem.fields if not one.history]
+        known = {one.name for one in own}
+        self.fields = [*own, *(one for one in self.forward.fields if one.is_static and one.name not in known)]
+        self._statics = {one.name: number for number, one in enumerate(self.fields)}
+        self.numbers = {one: len(self.fields) + place for place, one in enumerate([*begun, *computed])}
+        self.levels = levels
+
+    def _histories(self) -> list[int]:
+        return [number for number, one in enumerate(self.problem.fields) if one.history]
+
+    def is_updated(self, field: int) -> bool:
+        return self._updates[field] > 0
+
+    def read(self, field: int, step: int) -> Value:
+        """Return the value that adjoint step `step` of the pass reads as its field number `field`."""
+        one = self.problem.fields[field]
+        number = self._names[one.history]
+        return number, (self.steps - one.state - step) * self._updates[number] + one.later
+
+    def number(self, value: Value) -> int:
+        """Return the number of a field in the listed problem. The value may belong to a static field."""
+        field = value[0]
+        return self.numbers[value] if self.is_updated(field) else self._statics[self.forward.fields[field].name]
+
+    def of_step(self, step: int, stage: int, field: int, age: int) -> Value:
+        """Return the value of a field before a stage of a forward step."""
+        before = sum(field in one.targets for one in self.forward.updates[:stage])
+        return field, step * self._updates[field] + before - age
+
+    def _levels(self, count: int) -> Iterator[tuple[list[tuple[Value, bool]], list[Value]]]:
+        """Yield the values that each level of the forward run reads and writes. Each read has a flag that is true if
+        the level also reads the values of neighbouring cells."""
+        for level in range(count):
+            step, number = divmod(level, self.forward.stages)
+            stage = self.forward.updates[number]
+            reads = [(self.of_step(step, number, one.field, one.age), one.beside) for one in stage.reads]
+            yield reads, [self.of_step(step, number, one, -1) for one in stage.targets]
+
+
+def recomputed(problem: Problem, steps: int) -> Problem:
+    """Return the problem with the levels of a pass of `steps` steps: first the levels that compute the states of the
+    forward run again, then the levels of the steps. `problem` must have the updates of one step, and its fields that
+    are a history must be the last fields."""
+    values = Values(problem, steps)
+    updates, uses = list[StagePlan](), dict[int, list[int]]()
+
+    def use(number: int, beside: bool) -> Operand:
+        uses.setdefault(number, []).append(len(updates) + 1)
+        return Operand(number, 0, beside)
+
+    for reads, targets in values.levels:
+        found = tuple(use(values.number(one), beside) for one, beside in reads)
+        updates.append(StagePlan(found, tuple(map(values.number, targets))))
+    for step in range(steps):
+        for stage in problem.updates:
+            found = tuple(
+                use(values.number(values.read(one.field, step)), one.beside)
+                if problem.fields[one.field].history
+                else one
+                for one in stage.reads
+            )
+            updates.append(StagePlan(found, stage.targets))
+    writing = {target: level for level, stage in enumerate(updates[: values.lead], 1) for target in stage.targets}
+    fields = [_field(values, one, number, writing.get(number), uses) for one, number in values.numbers.items()]
+    return replace(
+        problem, fields=(*values.fields, *fields), updates=tuple(updates), listed_steps=steps, lead=values.lead,
+        lead_stages=values.forward.stages, forward=None,
+    )  # fmt: skip
+
+
+def recomputed_calls(problem: Problem, calls: Calls, forward: Sequence[ForwardCall], steps: int) -> Calls:
+    """Return the kernel calls of all levels of a pass. `calls` has the calls of an even step and of an odd step of
+    `problem`, which has the updates of one step. `forward` has the calls of a step of the forward run."""
+    values, found = Values(problem, steps), []
+    for level in range(values.lead):
+        step, number = divmod(level, len(forward))
+        one = forward[number]
+        reads = tuple((values.number(values.of_step(step, number, field, age)), 0) for field, age in one.reads)
+        targets = tuple((values.number(values.of_step(step, number, field, -1)), 0) for field in one.targets)
+        found.append((one.address, reads, targets))
+    for step in range(steps):
+        for address, sources, written in calls[step % 2 * problem.stages :][: problem.stages]:
+            moved = tuple(
+                (values.number(values.read(field, step)), 0) if problem.fields[field].history else (field, copy)
+                for field, copy in sources
+            )
+            found.append((address, moved, written))
+    return tuple(found)
+
+
+def _field(values: Values, value: Value, number: int, level: int | None, uses: dict[int, list[int]]) -> FieldPlan:
+    """Return a value of the forward run as a field. `level` is the level that computes the value, or None if passes
+    read the value from the history. The ring also holds the planes of one more skew, because the rim is copied from
+    these planes."""
+    field, count = value
+    name, skew = values.forward.fields[field].name, values.problem.skew_z
+    last = max([level or 1, *uses.get(number, [])])
+    first = level or min(uses[number])
+    return FieldPlan(
+        is_static=level is None, is_double=False, flips=False, name=f"{name}, update {count}", history=name,
+        state=values.steps, later=count, behind=skew * last,
+        ahead=(skew if level is None else 0) - skew * (first - 1),
+        follows=-1 if level is None else values.numbers[field, count - 1],
+    )  # fmt: skip
