@@ -60,7 +60,9 @@ def info(where: Annotated[Path, typer.Argument(metavar="WHERE", help="directory 
         rows.append(("signals", steps))
     if states := run.states:
         every = f"every {states.every} steps of " if states.every > 1 else ""
-        rows.append(("reads", f"the states of {every}{states.run}; goes back from its step {states.steps - run.step}"))
+        again = ", and computes the states in between again" if states.stencil is not None else ""
+        place = f"the states of {every}{states.run}{again}"
+        rows.append(("reads", f"{place}; goes back from its step {states.steps - run.step}"))
     rows += _acquisition(run)
     if run.records:
         rows.append(("records", run.records))

@@ -86,8 +86,8 @@ THIS_MACHINE = {"directory": "-d", "io": "--io", "raw_device": "--raw-device", "
 
 
 def elsewhere(given: Mapping[str, Any], name: str) -> Planned:
-    """Return the plan for the machine that the file `name` declares. Raises InputError for options about this machine.
-    """
+    """Return the plan for the machine that the file `name` declares. Raises InputError for options about this
+    machine."""
     from outcrop.run.setup import plan_elsewhere
     from outcrop.tiers.declarations import load_machine
 
@@ -104,7 +104,7 @@ def describe(planned: Planned) -> str:
 
     plan, problem, machine = planned.plan, planned.problem, planned.machine
     guess, sizes = plan.predicted, plan.sizes
-    steps = [one.levels // problem.stages for one in plan.passes]
+    steps = [problem.steps_of(one.levels) for one in plan.passes]
     passes = f"{counted(len(steps), 'pass', 'es')} of {counted(steps[0], 'step')}"
     if steps[-1] != steps[0]:
         passes += f" (the last of {steps[-1]})"

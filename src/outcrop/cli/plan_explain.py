@@ -43,7 +43,7 @@ def show_candidates(planned: Planned) -> None:
     """Print the chosen plan, the best other candidates, the sizes that the user gave, and the fields that are only
     read."""
     considered, problem = planned.considered, planned.problem
-    rows = [HEAD, *(_candidate_row(one, considered[0], problem.stages) for one in considered[:SHOWN])]
+    rows = [HEAD, *(_candidate_row(one, considered[0], problem) for one in considered[:SHOWN])]
     columns = [i for i in range(len(HEAD)) if problem.statics or HEAD[i] != "only read in"]
     widths = [max(len(row[i]) for row in rows) for i in range(len(HEAD))]
     for row in rows:
@@ -62,10 +62,10 @@ def only_read(planned: Planned) -> list[PlacementRow]:
     return explained(planned.plan, considered, planned.machine, may_stay)
 
 
-def _candidate_row(one: Candidate, chosen: Candidate, stages: int) -> tuple[str, ...]:
+def _candidate_row(one: Candidate, chosen: Candidate, problem: Problem) -> tuple[str, ...]:
     sizes, guess = one.sizes, one.predicted
     blocks = "x".join(str(size) for size in (sizes.block_z, sizes.block_y, sizes.block_x) if size) or "-"
-    numbers = one.passes, sizes.levels // stages, sizes.slab, blocks, sizes.diamond or "-"
+    numbers = one.passes, problem.steps_of(sizes.levels), sizes.slab, blocks, sizes.diamond or "-"
     sums = (format_bytes(count) for count in (guess.bytes_read, guess.bytes_written, guess.memory_bytes))
     seconds, why = format_seconds(guess.seconds), _why_not_chosen(one, chosen)
     return (one.scheme, *map(str, numbers), *sums, place_of(sizes), seconds, why)

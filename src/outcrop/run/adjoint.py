@@ -127,7 +127,7 @@ class AdjointRun:
             if is_static:
                 return np.zeros(forward.manifest.own_shape)
             return np.zeros(forward.steps) if name in forward.stencil.signals else 0.0
-        weight = self._states.every if self._states else 1  # a step that adds to the sums stands for so many steps
+        weight = self._states.weight if self._states else 1
         if is_static:
             return simulation[field] if weight == 1 else _weighted(simulation, field, weight)
         sums = simulation.norms[field]["sum"]

@@ -162,22 +162,36 @@ def as_problem(
 ) -> Problem:
     """Return the `Problem`, which has all numbers about the computation that the planner needs. `first_step` is the
     step at which the run is, and matters only if steps read `states`."""
-    read = {one.name: (one.field, one.state) for one in states.fields} if states else {}
+    read = (
+        {one.name: dict(history=one.field, state=one.state, later=one.later) for one in states.fields} if states else {}
+    )
     fields = tuple(
         FieldPlan(
             storage.is_static, storage.is_double, storage.history == 2, bool(copy), field.name,
-            *read.get(field.name, ("", 0)),
+            **read.get(field.name, {}),  # type: ignore[arg-type]
         )
         for field, storage, copy in zip(stencil.fields, stencil.storage, stencil.newest_copies(1), strict=True)
     )  # fmt: skip
     problem = Problem(
-        stencil=stencil.name, radii=stencil.radii, shape=layout.shape, dtype=layout.dtype, steps=steps,
-        pitch_bytes=layout.pitch_bytes, plane_bytes=layout.plane_bytes, record_bytes=layout.record_bytes,
-        sides=boundary.sides, in_place=in_place, fields=fields,
-        updates=tuple(_stage_plan(stage) for stage in stencil.stages), ndim=stencil.ndim,
+        stencil=stencil.name,
+        radii=stencil.radii,
+        shape=layout.shape,
+        dtype=layout.dtype,
+        steps=steps,
+        pitch_bytes=layout.pitch_bytes,
+        plane_bytes=layout.plane_bytes,
+        record_bytes=layout.record_bytes,
+        sides=boundary.sides,
+        in_place=in_place,
+        fields=fields,
+        updates=tuple(_stage_plan(stage) for stage in stencil.stages),
+        ndim=stencil.ndim,
     )
     if states is None:
         return problem
+    if (forward := states.forward) is not None:
+        again = as_problem(forward, layout, states.every, boundary, in_place=False)
+        return replace(problem, every=states.every, forward=again)
     plain = without_updates(stencil, states.sums) if states.every > 1 else None
     numbers = [stencil.fields.index(one) for one in plain.fields] if plain else []
     updates = tuple(_renumbered(_stage_plan(stage), numbers) for stage in plain.stages) if plain else ()

@@ -14,9 +14,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
-import numpy as np
-from numpy.typing import NDArray
-
 from outcrop import _core
 from outcrop.errors import InputError
 from outcrop.language.boundary import Boundary
@@ -36,14 +33,14 @@ from outcrop.run.disk.entries import StatesEntry
 from outcrop.run.disk.layout import PlaneLayout
 from outcrop.run.disk.planes import ShardFile
 from outcrop.run.disk.storage import ScratchMaker, no_scratch
+from outcrop.run.lead import Lead, forward_calls
+from outcrop.run.scalars import Scalars, Signal, pack_scalars
 from outcrop.tiers import discover, measure
 from outcrop.tiers.discover import ThreadLayout, lay_out
 from outcrop.tiers.update_rate import EXPECTED_CELLS_PER_SECOND, UpdateRateMeter
 
 ArrayFiles: TypeAlias = Sequence["Path | ShardFile"]
 """The shards of an array, in the order of their planes."""
-Signal: TypeAlias = "Sequence[float] | NDArray[np.float64]"
-"""A sequence with one value for each step. The first value is for the first step of the simulation."""
 
 WORTH_MEASURING_UPDATES = 5_000_000_000
 """The minimum work, in cell updates of a heat equation, for which the storage is measured. For a shorter run, measuring
@@ -51,46 +48,6 @@ takes more time than a better plan saves."""
 TOO_SHORT = "the run is too short to be worth measuring"
 HEAT_OPERATIONS = 8
 """The additions and multiplications of one cell update of the heat equation `heat7`."""
-
-
-class Scalars:
-    """The parameters and signals of a stencil, rounded to `dtype`, in the order in which kernels read them.
-
-    `parameters` has the values that differ from the defaults. For each signal, `signals` has a sequence with a value
-    for each step.
-    """
-
-    def __init__(
-        self, stencil: Stencil, parameters: Mapping[str, float], signals: Mapping[str, Signal], dtype: str
-    ) -> None:
-        self._parameters = np.array(stencil.scalars(parameters), dtype)
-        self._signals = [np.asarray(signals.get(name, ()), dtype) for name in stencil.signals]
-        self._dtype, self._count = np.dtype(dtype), len(self._parameters) + len(self._signals)
-
-    @property
-    def bytes_per_step(self) -> int:
-        """The number of bytes of scalars for each step, or 0 if all steps have the same scalars."""
-        return self._count * self._dtype.itemsize if self._signals else 0
-
-    def of_steps(self, first: int, count: int) -> bytes:
-        """Return the scalars of `count` steps from step `first` on. If the stencil has no signals, all steps have the
-        same scalars, and the result has these scalars once.
-
-        In steps after the last value of a signal, the signal is 0. Measurements need this rule, because they may run
-        more steps than the simulation has.
-        """
-        rows = np.zeros((max(1, count) if self._signals else 1, self._count), self._dtype)
-        rows[:, : len(self._parameters)] = self._parameters
-        for column, signal in enumerate(self._signals, len(self._parameters)):
-            values = signal[first : first + len(rows)]
-            rows[: len(values), column] = values
-        return rows.tobytes()
-
-
-def pack_scalars(stencil: Stencil, values: Mapping[str, float], dtype: str) -> bytes:
-    """Return the values of the parameters in the form that the kernel reads: in the stencil's order and rounded to
-    `dtype`. All signals are 0."""
-    return Scalars(stencil, values, {}, dtype).of_steps(0, 0)
 
 
 def ring_specs(plan: Plan) -> list[tuple[int, int, bool]]:
@@ -219,14 +176,17 @@ def prepare(
             raise InputError("io mmap cannot read the states of another run; choose another io")
         steps = best_steps(problem, machine, budget_bytes, scheme, given, EXPECTED_CELLS_PER_SECOND / work)
         plain = _plain_calls(stencil, states, problem) if states else ()
+        forward = states.forward if states else None
+        again = forward_calls(forward, problem) if forward else ()
         # the meter needs the pattern of the steps, but not a ring for each state of a long pass
-        few = problem.every * (1 + problem.every % 2)
-        metered = listed(problem, few), listed_calls(problem, kernel.calls, plain, few)
-        kernel = replace(kernel, calls=listed_calls(problem, kernel.calls, plain, steps))
+        few = min(2, steps) if forward else problem.every * (1 + problem.every % 2)
+        metered = listed(problem, few), listed_calls(problem, kernel.calls, plain, few, again)
+        kernel = replace(kernel, calls=listed_calls(problem, kernel.calls, plain, steps, again))
         problem = listed(problem, steps)
     else:
-        metered = problem, kernel.calls
-    rate = UpdateRateMeter(*metered, scalars.of_steps(0, 0), threads, budget_bytes, worth, bind, work)
+        metered, forward = (problem, kernel.calls), None
+    lead_scalars = pack_scalars(forward, {}, problem.dtype) if forward else b""
+    rate = UpdateRateMeter(*metered, scalars.of_steps(0, 0), threads, budget_bytes, worth, bind, work, lead_scalars)
     choice = choose(problem, machine, budget_bytes, scheme, rate, given)
     assumed = {}
     if not rate.is_measured:
@@ -262,8 +222,9 @@ class Engine:
     `arrays_a` has the files of the first copy of the state, and `arrays_b` has the files of the second copy. For a run
     in place, `arrays_b` is empty. `statics` has the files of fields that are only read. With `checksum`, planes are
     written with checksums and seals. The checksums and seals are verified when planes are read. With `lock`, the window
-    cannot be swapped out. `states` has the files of the states that passes read, if any. Raises IllegalPlan, before any
-    file is opened, if the plan cannot be proved legal. Raises InputError if the window cannot be locked.
+    cannot be swapped out. `states` has the files of the states that passes read, if any. `lead` has the inputs of the
+    steps that passes compute again, if any. Raises IllegalPlan, before any file is opened, if the plan cannot be proved
+    legal. Raises InputError if the window cannot be locked.
     """
 
     def __init__(
@@ -278,6 +239,7 @@ class Engine:
         scratch: ScratchMaker = no_scratch,
         lock: bool = False,
         states: StateFiles | None = None,
+        lead: Lead | None = None,
     ) -> None:
         prepared.require_legal()
         plan = prepared.plan
@@ -288,7 +250,7 @@ class Engine:
         first = list(range(0, len(files), layout.shards))
         state, both = len(arrays_a), len(arrays_a) + len(arrays_b)
         self._copies = (first[:state], first[state:both] or first[:state])
-        self._statics, self._states = first[both:], states
+        self._statics, self._states, self._lead = first[both:], states, lead
         if states is not None:  # each pass replaces these files by the states that it reads
             self._first_state = len(files)
             files += files[:1] * plan.problem.histories
@@ -296,10 +258,19 @@ class Engine:
         with scratch(plan.scratch_bytes) as more:
             self._store = _core.Store([*files, *more], backend=io, direct=True, writable=True, scratch=len(more))
         self._executor = _core.make_executor(
-            prepared.problem, plan.sizes, rings=ring_specs(plan), fields=plan.problem.fields,
-            calls=prepared.kernel.calls, scalars_bytes=prepared.scalars.bytes_per_step,
-            max_levels=max(one.levels for one in plan.passes), threads=prepared.machine.threads, checksum=checksum,
-            store=self._store, lock=lock, bind=prepared.bind,
+            prepared.problem,
+            plan.sizes,
+            rings=ring_specs(plan),
+            fields=plan.problem.fields,
+            calls=prepared.kernel.calls,
+            scalars_bytes=prepared.scalars.bytes_per_step,
+            max_levels=max(one.levels for one in plan.passes),
+            threads=prepared.machine.threads,
+            checksum=checksum,
+            store=self._store,
+            lock=lock,
+            bind=prepared.bind,
+            lead_scalars_bytes=lead.scalars_bytes if lead else 0,
         )
         assert self._executor.memory_bytes == plan.window.bytes, "the model must predict what the window takes"
 
@@ -325,7 +296,11 @@ class Engine:
         return self._executor.memory_bytes
 
     def run_pass(
-        self, index: int, source: int, first_step: int = 0, acquisition: Acquisition = NO_ACQUISITION,
+        self,
+        index: int,
+        source: int,
+        first_step: int = 0,
+        acquisition: Acquisition = NO_ACQUISITION,
         seeds: Seeds = NO_SEEDS,
     ) -> AcquisitionResults:
         """Run pass `index` of the plan. The pass reads copy `source` (0 or 1), writes the other copy, and flushes it to
@@ -338,13 +313,26 @@ class Engine:
         The call returns when the pass is complete. Other Python threads can run in the meantime. Raises StorageError,
         CorruptionError or InterruptedRun. Raises InputError for sources in the rim, before any file is changed.
         """
-        steps = self._plan.passes[index].levels // self._plan.problem.stages
+        problem = self._plan.problem
+        steps, lead_scalars = problem.steps_of(self._plan.passes[index].levels), b""
         wanted = PassAcquisition.of(acquisition, self._plan, first_step, steps)
+        if self._lead is not None:
+            lead_scalars, injections = self._lead.of_pass(problem, first_step)
+            wanted = replace(wanted, lead_injections=injections)
         history = self._open_states(first_step, self._plan.passes[index].levels)
         sums, snapshot_sums = self._executor.run(
-            self._passes[index], self._copies[source], self._copies[1 - source], self._statics, self._scratch_file,
-            self._planes_per_file, self._plan.fringe_rows, self._scalars.of_steps(first_step, steps), wanted, seeds,
+            self._passes[index],
+            self._copies[source],
+            self._copies[1 - source],
+            self._statics,
+            self._scratch_file,
+            self._planes_per_file,
+            self._plan.fringe_rows,
+            self._scalars.of_steps(first_step, steps),
+            wanted,
+            seeds,
             history,
+            lead_scalars,
         )
         return wanted.results(sums, snapshot_sums)
 
@@ -358,7 +346,7 @@ class Engine:
         for file, (number, one) in enumerate(histories, self._first_state):
             checksum = 0
             if number in read:
-                name, checksum = self._states.of(one.history, one.state + first_step)
+                name, checksum = self._states.of(one.history, one.state + first_step, one.later)
                 self._store.replace(file, name)
             found.append((file, checksum))
         return found
@@ -366,7 +354,8 @@ class Engine:
     def sample(self) -> Sample:
         """Return the current counters. Any thread may call this method."""
         counters: dict[str, Any] = self._executor.counters()
-        counters["cells_updated"] //= self._plan.problem.stages  # the core counts a cell once for each level
+        problem = self._plan.problem  # the core counts a cell once for each level
+        counters["cells_updated"] = counters["cells_updated"] * problem.steps // max(1, problem.levels)
         return Sample(**counters)
 
     def cancel(self) -> None:

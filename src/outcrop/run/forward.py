@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -169,41 +169,52 @@ class Derived:
 
     @property
     def states(self) -> tuple[StateField, ...]:
-        """The states of the forward run that the adjoint reads. Raises InputError if no history has these states."""
+        """The values of the forward run that the adjoint reads."""
+        names = [[self.stencil.fields[one].name for one in stage.targets] for stage in self.stencil.stages]
         fields = []
         for own, version in self.adjoint.history.items():
-            targets = [[self.stencil.fields[one].name for one in stage.targets] for stage in self.stencil.stages]
-            updates = sum(version.field in one for one in targets)
-            if 0 < version.updates < updates:
-                raise InputError(
-                    f"{self.reason} needs {version.field} in the middle of a step, because several stages update it; a "
+            is_last = version.updates == sum(version.field in one for one in names)
+            fields.append(StateField(own, version.field, *((0, 0) if is_last else (1, version.updates))))
+        return tuple(fields)
+
+    @property
+    def missing(self) -> str:
+        """The reason why the adjoint needs values that no history has, or "". Recomputation gives these values."""
+        for one in self.states:
+            if one.later > 0:
+                return (
+                    f"{self.reason} needs {one.field} in the middle of a step, because several stages update it; a "
                     "history has only the values after each step"
                 )
-            if version.updates < 0:
-                raise InputError(
-                    f"{self.reason} needs the previous values of {version.field} at step 0, which a history does not "
-                    "have"
+            if one.later < 0:
+                return (
+                    f"{self.reason} needs the previous values of {one.field} at step 0, which a history does not have"
                 )
-            fields.append(StateField(own, version.field, 1 if version.updates == 0 else 0))
-        return tuple(fields)
+        return ""
 
 
 def states_of(forward: Forward, derived: Derived, before: StatesEntry | None = None) -> StatesEntry | None:
     """Return the states of the forward run that the adjoint reads, or None if it reads none. If the history of the
-    forward run was freed, `before` has the states that an adjoint run on disk has read. Raises InputError if no history
-    has these states."""
+    forward run was freed, `before` has the states that an adjoint run on disk has read."""
     if not derived.states:
         return None
     kept, sums = forward.manifest.taps.history, tuple(derived.adjoint.gradients.values())
     every = kept.every if kept else before.every if before else 1
-    run = str(forward.state.path.absolute())
-    return StatesEntry(run, forward.identity, forward.steps, derived.states, every, sums if every > 1 else ())
+    states = StatesEntry(str(forward.state.path.absolute()), forward.identity, forward.steps, derived.states, every)
+    if kept.recompute if kept else before is not None and before.stencil is not None:
+        cells = sum(one.points * one.corners for one in forward.manifest.taps.sources)
+        return replace(states, stencil=forward.stencil.to_json(), source_cells=cells)
+    return replace(states, sums=sums if every > 1 else ())
 
 
 def require_states(forward: Forward, derived: Derived) -> None:
     """Raise InputError if the forward run does not keep the states that the adjoint reads."""
     kept, path = forward.manifest.taps.history, forward.state.path
-    if not derived.states or (kept is not None and kept.every == 1):
+    if not derived.states or (kept is not None and kept.recompute):
+        return
+    if reason := derived.missing:
+        raise InputError(f"{reason}; run it with history=oc.History(8, recompute=True)")
+    if kept is not None and kept.every == 1:
         return
     if kept is None:
         raise InputError(f"{derived.needs(1)}, which {path} does not keep; run it with history=oc.History('all')")

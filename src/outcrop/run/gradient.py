@@ -24,6 +24,9 @@ from outcrop.run.setup import as_steps, as_threads, parse_memory
 from outcrop.run.simulation import Simulation
 from outcrop.tiers import discover
 
+RECOMPUTED_STEPS = 8
+"""The number of steps of a pass that computes states again, if a history does not have all values."""
+
 
 def gradient(
     simulation: Simulation,
@@ -48,7 +51,8 @@ def gradient(
     _require_memory(simulation, derived, memory)
     begins_history = bool(derived.states) and simulation.step < steps and not _keeps_history(simulation)
     if simulation.step < steps:
-        simulation.run(steps - simulation.step, progress, history=History("all") if begins_history else None)
+        history = History(RECOMPUTED_STEPS, recompute=True) if derived.missing else History("all")
+        simulation.run(steps - simulation.step, progress, history=history if begins_history else None)
     value, residuals = evaluate(misfit, simulation)
     run = simulation.adjoint(residuals, derived.names, directory, memory, threads, force, resume)
     if run.remaining_steps:
@@ -60,9 +64,7 @@ def gradient(
 
 def require_gradients(simulation: Simulation, wrt: object) -> Derived:
     """Return the adjoint with the gradients in `wrt`. Raises InputError if an adjoint run cannot compute them."""
-    derived = derive(simulation.stencil, simulation.setup.description, wrt)
-    _ = derived.states  # raises InputError if no history has the states that the adjoint reads
-    return derived
+    return derive(simulation.stencil, simulation.setup.description, wrt)
 
 
 def _keeps_history(simulation: Simulation) -> bool:

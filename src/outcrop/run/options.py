@@ -103,8 +103,9 @@ class History:
     "500GiB". The limit is checked before the run begins. The results are `sim.history` and the Zarr group
     snapshots.zarr/history.
 
-    With `recompute`, a state also has the previous values of fields, if a step needs them. For a field `u`, the result
-    is `sim.history["u.previous"]`. "all" does not allow `recompute`.
+    With `recompute`, an adjoint run computes the states between two kept states again, with the same bits. So its
+    gradients are exact. A kept state then also has the previous values of fields, if a step needs them. For a field
+    `u`, these are `sim.history["u.previous"]`. "all" does not allow `recompute`.
     """
 
     every: int | str

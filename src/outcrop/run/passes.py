@@ -84,7 +84,7 @@ class PassRunner:
                 if self._stop_after_pass:
                     raise InterruptedRun
                 self._state.begin_writing()
-                manifest, steps = self._state.manifest, one.levels // self._plan.problem.stages
+                manifest, steps = self._state.manifest, self._plan.problem.steps_of(one.levels)
                 acquisition = self._recorder.before(manifest.step, steps)
                 seeds = Seeds(*self._state.seeds())
                 results = self._engine.run_pass(index, manifest.current, manifest.step, acquisition, seeds)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -81,6 +81,23 @@ class Report:
     def to_json(self) -> dict[str, Any]:
         """Return the report as plain data."""
         return asdict(self)
+
+    def followed_by(self, other: Report) -> Report:
+        """Return the report of two parts of a run, of which `other` is the later part. Times, bytes and steps are
+        added. The plan is that of the later part."""
+        added = {
+            one.name: getattr(self, one.name) + getattr(other, one.name)
+            for one in fields(self)
+            if one.name.startswith(("seconds", "bytes_", "cells_")) or one.name == "steps"
+        }
+        both = self.predicted, other.predicted
+        predicted = Predicted(
+            sum(one.seconds for one in both), sum(one.bytes_read for one in both),
+            sum(one.bytes_written for one in both), max(one.memory_bytes for one in both),
+            {**self.predicted.assumed, **other.predicted.assumed},
+        )  # fmt: skip
+        rate = added["cells_updated"] / added["seconds"] if added["seconds"] else 0.0
+        return replace(other, **added, predicted=predicted, cell_updates_per_second=rate)
 
     @property
     def standing(self) -> str:

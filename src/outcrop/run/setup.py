@@ -24,9 +24,8 @@ from outcrop.errors import InputError, shown
 from outcrop.language.boundary import as_boundary
 from outcrop.language.stencil import Stencil
 from outcrop.paths import as_path, as_place, is_there
-from outcrop.plan.actions import round_up
 from outcrop.plan.given_sizes import NAMES, GivenSizes
-from outcrop.plan.history import listed
+from outcrop.plan.history import listed, steps_of_pass
 from outcrop.plan.machine import DeclaredMachine
 from outcrop.plan.planner import Planned, choose, find_scheme, require_budget
 from outcrop.plan.problem import Problem
@@ -90,7 +89,7 @@ class Setup:
         problem = as_problem(
             self.stencil, one.layout, steps, as_boundary(one.boundary), one.in_place, one.states, first_step
         )
-        return replace(problem, acquisition=demand_of(one.taps, one.dtype))
+        return replace(problem, acquisition=demand_of(one.taps, one.dtype, one.states))
 
 
 def set_up(options: RunOptions) -> Setup:
@@ -281,7 +280,15 @@ def stencil_of(manifest: Manifest, path: Path) -> Stencil:
 
 
 def _are_read(stencil: Stencil, states: StatesEntry | None) -> bool:
-    """Return True if the fields in `states` are different fields that are only read, and the stencil's last fields."""
+    """Return True if the fields in `states` are different fields that are only read, and the stencil's last fields. If
+    steps of another run are computed again, its stencil must have the same radii and the fields that are read."""
+    forward = states.forward if states else None
+    if states and forward is not None:
+        updated = {
+            one.name for one, storage in zip(forward.fields, forward.storage, strict=True) if not storage.is_static
+        }
+        if forward.radii != stencil.radii or not updated.issuperset(one.field for one in states.fields):
+            return False
     pairs = zip(stencil.fields, stencil.storage, strict=True)
     static = [field.name for field, storage in pairs if storage.is_static]
     names = [one.name for one in states.fields] if states else []
@@ -322,9 +329,10 @@ def require_plan(setup: Setup) -> None:
     settings = setup.description.settings
     given = settings.given
     steps, scheme = (given.bt or 1, settings.scheme) if given else (1, "auto")
-    problem = setup.problem(steps)
+    states = setup.description.states
+    problem = setup.problem(states.every if states and states.stencil is not None else steps)
     if problem.histories:
-        problem = listed(problem, max(problem.every, round_up(steps, problem.every)))
+        problem = listed(problem, steps_of_pass(problem, steps))
     require_budget(problem, settings.memory_bytes, scheme, given)
 
 

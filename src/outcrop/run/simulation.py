@@ -17,6 +17,7 @@ import os
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +37,7 @@ from outcrop.run.disk.values import FieldView, PlaneSource, assign, complete, pa
 from outcrop.run.engine import Engine, Prepared, prepare
 from outcrop.run.inputs.initial import cache_within, checked_planes, make_source, scan_finite
 from outcrop.run.inputs.input_array import InputArray
+from outcrop.run.lead import Lead, parts_of
 from outcrop.run.options import History, OnSnapshot, RunOptions, takes_options
 from outcrop.run.passes import PassRunner
 from outcrop.run.places import created_state, open_state
@@ -380,6 +382,12 @@ class Simulation:
             raise InputError(f"on_snapshot {shown(on_snapshot)} must be a function (step, fields)")
         if on_snapshot is not None and all(one.is_history for one in self._description.taps.snapshots):
             raise InputError("on_snapshot would never be called: this run keeps no snapshots; give it snapshots=")
+        if (states := self.states) is not None and states.stencil is not None:
+            parts = parts_of(states, self.step, self._steps(steps))
+            return reduce(Report.followed_by, [self._run(one, progress, on_snapshot, history) for one in parts])
+        return self._run(steps, progress, on_snapshot, history)
+
+    def _run(self, steps: int | None, progress: str, on_snapshot: OnSnapshot | None, history: History | None) -> Report:
         require_unchanged(self._setup.lowered)
         start = time.perf_counter()
         devito = initial_planes(self._setup.lowered, self._description, self._filled)
@@ -441,12 +449,17 @@ class Simulation:
         first, second = state.files(0), [] if state.manifest.in_place else state.files(1)
         static, layout = state.static_files(), state.layout
         read = state.manifest.states
-        states = None
+        states = lead = None
         if read:
             if not Path(read.run).is_absolute():
                 raise InputError(f"{state.path} names the run with its states by {read.run!r}, which is not absolute")
-            states = StateFiles(open_state(Path(read.run)), read, state.manifest.shape, state.manifest.dtype)
-        with Engine(prepared, first, second, static, layout, io, scratch=state.scratch, states=states) as engine:
+            other = open_state(Path(read.run))
+            states = StateFiles(other, read, state.manifest.shape, state.manifest.dtype)
+            if (forward := read.forward) is not None:
+                lead = Lead(other, read, forward, io)
+        with Engine(
+            prepared, first, second, static, layout, io, scratch=state.scratch, states=states, lead=lead
+        ) as engine:
             runner = PassRunner(engine, state, prepared.plan, recorder, on_snapshot)
             seconds_setup = time.perf_counter() - start
             one = prepared.problem  # planes and rows of a fixed rim are not counted, because they are not updated
@@ -486,8 +499,19 @@ class Simulation:
         directories = [nearest_existing(path) for path in self._setup.directories]
         problem = self._setup.problem(steps, self.step)
         return prepare(
-            self.stencil, self._description.parameters, problem, directories, settings.memory_bytes, settings.threads,
-            settings.scheme, settings.io, may_write, settings.bind, settings.given, signals, self._description.states,
+            self.stencil,
+            self._description.parameters,
+            problem,
+            directories,
+            settings.memory_bytes,
+            settings.threads,
+            settings.scheme,
+            settings.io,
+            may_write,
+            settings.bind,
+            settings.given,
+            signals,
+            self._description.states,
         )
 
 

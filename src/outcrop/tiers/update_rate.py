@@ -53,11 +53,13 @@ class UpdateRateMeter:
         measure: bool = True,
         bind: str = "none",
         work: float = 1.0,
+        lead_scalars: bytes = b"",
     ) -> None:
         """Make a meter. `work` is the time of an update relative to the time of an update of a heat equation. The
-        larger `work` is, the fewer updates are measured."""
+        larger `work` is, the fewer updates are measured. `lead_scalars` has the scalars of the steps of another run
+        that passes compute again."""
         self._problem, self._calls, self._scalars, self._threads = problem, calls, scalars, threads
-        self._bind = bind
+        self._bind, self._lead_scalars = bind, lead_scalars
         self._ring_planes = (
             slots_within(problem, problem.record_bytes, min(budget_bytes, WINDOW_BYTES)) // problem.rings
         )
@@ -81,7 +83,14 @@ class UpdateRateMeter:
                 return self._guess(sizes)
             if self._meter is None:
                 self._meter = _core.UpdateMeter(
-                    problem, problem.fields, self._calls, self._scalars, self._threads, self._ring_planes, self._bind
+                    problem,
+                    problem.fields,
+                    self._calls,
+                    self._scalars,
+                    self._threads,
+                    self._ring_planes,
+                    self._bind,
+                    self._lead_scalars,
                 )
                 self._settle(self._meter, reduced)
             start = time.perf_counter()

@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 
 from outcrop import _core
 from outcrop.errors import CorruptionError, InputError, StorageError, shown
+from outcrop.language.stencil import PREVIOUS
 from outcrop.paths import nearest_existing
 from outcrop.run.acquisition.views import SnapshotView
 from outcrop.run.disk.acquisition_files import read_rows, snapshot_name
@@ -216,19 +217,23 @@ class StateFiles:
             raise InputError(
                 f"{states.run} is no longer the run at step {states.steps} to which this adjoint run belongs"
             )
-        if entry is None or entry.every != states.every:
+        if entry is None or entry.every != states.every or (states.stencil is not None and not entry.recompute):
             raise InputError(f"the history of {states.run} was freed, and the adjoint run needs its states")
         whole = tuple((0, size) for size in manifest.shape)
         if not entry.initial or entry.box != whole or (manifest.shape, manifest.dtype) != (shape, dtype):
             raise InputError(f"the history of {states.run} does not have the grid or the steps of the adjoint run")
         rows = {field: read_rows(state.records, manifest, entry.record(field)) for field in entry.fields}
         self._sums, self._entry = {field: np.frombuffer(data, "<u4") for field, data in rows.items()}, entry
+        if states.stencil is not None and states.stencil != manifest.stencil:
+            raise InputError(f"{states.run} does not have the stencil of which the adjoint run computes steps again")
         for one in states.fields:
             if one.field not in entry.fields:
                 raise InputError(f"the history of {states.run} has no field {one.field}")
 
-    def of(self, field: str, back: int) -> tuple[FileBeneath, int]:
-        """Return the file and the checksum of the state that is `back` steps before the last one."""
+    def of(self, field: str, back: int, later: int = 0) -> tuple[FileBeneath, int]:
+        """Return the file and the checksum of the state that is `back` steps before the last one. If `later` is -1, the
+        file has the previous values of this state."""
+        field += PREVIOUS if later < 0 else ""
         step, directory = self._steps - back, self._state.records
         if step < 0:
             raise InputError(

@@ -27,7 +27,7 @@ from outcrop.plan.memory import Staging
 from outcrop.plan.plan import Plan
 from outcrop.plan.problem import AcquisitionDemand, Problem
 from outcrop.plan.schemes import SCHEMES
-from outcrop.run.disk.entries import AcquisitionEntries
+from outcrop.run.disk.entries import AcquisitionEntries, StatesEntry
 
 Points: TypeAlias = NDArray[np.int64]
 """An array of shape (points, 3) with z, y and x of cells of the grid."""
@@ -177,6 +177,17 @@ class _Injected:
 
 
 @dataclass(frozen=True, eq=False)
+class LeadInjected:
+    """The values that one source of another run adds in the steps that a pass computes again. In step i of these steps,
+    they are added to field number `fields[i]` after the stage `stage`."""
+
+    stage: int
+    fields: tuple[int, ...]
+    cells: Points
+    bytes: NDArray[np.uint8]
+
+
+@dataclass(frozen=True, eq=False)
 class _Sampled:
     """The array into which the core writes the samples of one pass."""
 
@@ -206,6 +217,7 @@ class PassAcquisition:
     sums: tuple[_Summed, ...]
     staging: Staging
     only_own: bool
+    lead_injections: tuple[LeadInjected, ...] = ()
 
     @staticmethod
     def of(acquisition: Acquisition, plan: Plan, first_step: int, steps: int) -> PassAcquisition:
@@ -221,7 +233,9 @@ class PassAcquisition:
             tuple(_injected(one, problem, first_step, steps) for one in acquisition.injections),
             tuple(
                 _Sampled(
-                    one.field, np.ascontiguousarray(one.cells, np.int64), one.before,
+                    one.field,
+                    np.ascontiguousarray(one.cells, np.int64),
+                    one.before,
                     np.full((steps, len(one.cells)), np.nan),
                 )
                 for one in acquisition.samples
@@ -246,6 +260,13 @@ class PassAcquisition:
         seen = _steps_seen(self.first_step, self.steps)
         sorted_sums = (tuple(next(in_order) for step in seen if step in one.steps) for one in self.acquisition.sums)
         return AcquisitionResults(tuple(one.values for one in self.samples), tuple(sorted_sums), tuple(snapshot_sums))
+
+
+def lead_injected(one: PointInjection, problem: Problem, steps: int, stage: int, fields: Sequence[int]) -> LeadInjected:
+    """Return the values that a source of another run adds in `steps` steps that a pass computes again. `one` has the
+    values of these steps."""
+    found = _injected(one, problem, one.first_step, steps)
+    return LeadInjected(stage, tuple(fields), found.cells, found.bytes)
 
 
 def _injected(one: PointInjection, problem: Problem, first_step: int, steps: int) -> _Injected:
@@ -278,10 +299,11 @@ def _exact(integer: bytes, special: float) -> float:
         return math.inf if value > 0 else -math.inf
 
 
-def demand_of(entries: AcquisitionEntries, dtype: str) -> AcquisitionDemand:
-    """Return the memory that these entries need in addition to the window. `dtype` is the dtype of the fields."""
+def demand_of(entries: AcquisitionEntries, dtype: str, states: StatesEntry | None = None) -> AcquisitionDemand:
+    """Return the memory that these entries need in addition to the window. `dtype` is the dtype of the fields. If
+    passes compute steps of another run again, `states` has the sources of this run."""
     item_bytes = np.dtype(dtype).itemsize
-    sources = sum(one.points * one.corners for one in entries.sources)
+    sources = sum(one.points * one.corners for one in entries.sources) + (states.source_cells if states else 0)
     samplings = sum(one.points * one.corners for one in entries.samplings)
     return AcquisitionDemand(
         snapshot_bytes=sum(math.prod(one.shape) * len(one.fields) for one in entries.snapshots) * item_bytes,

@@ -74,10 +74,14 @@ class Recorder:
             made = list(make_files(self._state.records, manifest, self._fields, first_step, steps))
         except OSError as error:
             raise StorageError(f"cannot make snapshots in {self._state.records.path}: {error.strerror}") from error
-        sources = tuple(self._injection(number, first_step, steps) for number in range(len(self._sources)))
+        sources = self.injections(first_step, steps)
         self._snapshot_records = [name for name, _ in made]
         sums = self._sums(manifest, first_step + steps)
         return Acquisition(sources, self._samples, tuple(file for _, file in made), sums)
+
+    def injections(self, first_step: int, steps: int) -> tuple[PointInjection, ...]:
+        """Return the values that all sources add in these steps."""
+        return tuple(self._injection(number, first_step, steps) for number in range(len(self._sources)))
 
     def after(self, first_step: int, results: AcquisitionResults) -> dict[str, int]:
         """Write the results of a pass. Return the new checksum of each file with records. The commit stores these

@@ -74,18 +74,24 @@ class ArrayEntry:
 @dataclass(frozen=True)
 class StateField:
     """A field that is only read. Its values come from states of another run. A step of an adjoint run goes back from
-    state t of the other run to state t - 1. In this step, the values are those of `field` in state t - `state`."""
+    state t of the other run to state t - 1. In this step, the values are those of `field` in state t - `state`. If
+    `later` is positive, they are the values after this number of further updates of `field`. If `later` is -1, they are
+    the previous values of the state."""
 
     name: Name
     field: Name
     state: Annotated[int, Meta(ge=0, le=2)]
+    later: Annotated[int, Meta(ge=-1, le=1024)] = 0
 
 
 @dataclass(frozen=True)
 class StatesEntry:
     """The states that an adjoint run reads. They are the history of the run in the directory `run`. Step 0 of the
-    adjoint run goes back from step `steps` of this other run. The history has every `every`-th state. If `every` is
-    more than 1, only steps that find all their states add to the fields `sums`."""
+    adjoint run goes back from step `steps` of this other run. The history has every `every`-th state.
+
+    `stencil` is the stencil of the other run (`Stencil.to_json`) if each pass goes back to the next state of the
+    history and computes the states in between again. The sources of the other run have `source_cells` cells. If
+    `stencil` is None and `every` is more than 1, only steps that find all their states add to the fields `sums`."""
 
     run: Text
     identity: Identity
@@ -93,6 +99,20 @@ class StatesEntry:
     fields: Annotated[tuple[StateField, ...], Meta(min_length=1, max_length=1024)]
     every: Positive = 1
     sums: Annotated[tuple[Name, ...], Meta(max_length=1024)] = ()
+    stencil: dict[str, Any] | None = None
+    source_cells: Count = 0
+
+    @property
+    def forward(self) -> Stencil | None:
+        """The stencil of the other run if its steps are computed again. Raises InputError for a wrong description."""
+        from outcrop.language.stencil import Stencil  # this module must load fast
+
+        return None if self.stencil is None else Stencil.from_json(self.stencil)
+
+    @property
+    def weight(self) -> int:
+        """The number of steps for which a step stands that adds to the sums of a gradient."""
+        return self.every if self.stencil is None else 1
 
     def phase(self, first_step: int) -> int:
         """Return the first step of a pass that reads states. `first_step` is the step of the adjoint run at which the
@@ -102,7 +122,7 @@ class StatesEntry:
 
 def arrays_of(stencil: Stencil, states: StatesEntry | None = None) -> tuple[ArrayEntry, ...]:
     """Return the arrays of a stencil: the state, then the fields that are only read. Fields whose values come from
-    `states` have no array.
+    `states` have no array. If steps of another run are computed again, the fields that only these steps read follow.
 
     Fields have the stencil's order. If a step needs the previous values of a field, their array follows the array of
     the field.
@@ -118,6 +138,11 @@ def arrays_of(stencil: Stencil, states: StatesEntry | None = None) -> tuple[Arra
         state.append(ArrayEntry(field.name, False))
         if storage.history == 2:
             state.append(ArrayEntry(field.name + PREVIOUS, False))
+    forward = states.forward if states else None
+    if forward is not None:
+        known = {one.name for one in static}
+        pairs = zip(forward.fields, forward.storage, strict=True)
+        static += [ArrayEntry(one.name, True) for one, storage in pairs if storage.is_static and one.name not in known]
     return (*state, *static)
 
 

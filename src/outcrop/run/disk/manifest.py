@@ -260,6 +260,10 @@ def _with_later_members(content: dict[str, Any]) -> dict[str, Any]:
     """Return the content of a manifest with the members that manifests of earlier versions do not have."""
     content = {"max_step": 0, "states": None, **content}
     match content:
+        case {"states": {"fields": [*fields]} as states}:
+            named = [{"later": 0, **one} if isinstance(one, dict) else one for one in fields]
+            content["states"] = {"stencil": None, "source_cells": 0, **states, "fields": named}
+    match content:
         case {"taps": {"snapshots": [*entries]} as taps}:
             later = [{"recompute": False, **one} if isinstance(one, dict) else one for one in entries]
             content["taps"] = {**taps, "snapshots": later}

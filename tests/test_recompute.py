@@ -1,0 +1,255 @@
+"""Check adjoint runs that compute the states of their forward run again, and the plans of such runs."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import outcrop as oc
+from adjoint_cases import BOUNDARIES, STENCILS, all_names, grid, static_names, values
+from backwards import PLAIN, State, Steps, inner, put, reverse
+from cell_run import run_pass
+from outcrop.axes import PLACES
+from outcrop.cli.main import call
+from outcrop.errors import CorruptionError, InputError
+from outcrop.language.adjoint import adjoint_of
+from outcrop.language.stencil import Stencil
+from outcrop.plan.history import listed
+from outcrop.plan.plan import Sizes
+from outcrop.plan.problem import FieldPlan, Operand, Problem, StagePlan
+from outcrop.plan.schemes import SCHEMES
+from outcrop.plan.tuner import build
+from outcrop.plan.validate import IllegalPlan, validate, validate_pass
+from strategies import MACHINE, assumed_rate, examples, make_problem
+
+STEPS, EVERY = 7, 3
+RUNS = [
+    (name, text)
+    for place, name in enumerate(STENCILS)
+    for text in (BOUNDARIES if place % 4 == 1 else [BOUNDARIES[(place + 1) % 4]])
+]
+
+
+def run_forward(stencil: Stencil, folder: Path, text: str, history: oc.History, **options: Any) -> oc.Simulation:
+    """Run a stencil on a tiny grid, from random values. The run keeps `history`."""
+    _, whole = grid(stencil, text, 5)
+    shape = tuple(whole[place] for place in PLACES[stencil.ndim])
+    signals = {name: signal(place).tolist() for place, name in enumerate(stencil.signals)}
+    sim = oc.Simulation(
+        stencil, shape, options.pop("dtype", "float64"), folder / "run.oc", memory="64MiB", threads=2, unstable=True,
+        signals=signals or None, boundary=text.rpartition(",")[2] if stencil.ndim == 1 else text, **options,
+    )  # fmt: skip
+    sim.assign({name: one.reshape(shape) for name, one in values(stencil, whole, 1).items()})
+    sim.run(STEPS, progress="none", history=history)
+    return sim
+
+
+def signal(place: int) -> np.ndarray[Any, Any]:
+    return np.random.default_rng(place).random(STEPS)
+
+
+def seeds_of(stencil: Stencil, text: str) -> dict[str, Any]:
+    """Return random derivatives with respect to the last values of each updated field. They are 0 in the rim."""
+    boundary, shape = grid(stencil, text, 5)
+    rng, found, static = np.random.default_rng(3), {}, static_names(stencil)
+    for name in (one.name for one in stencil.fields if one.name not in static):
+        found[name] = np.zeros(shape)
+        cells = inner(stencil, boundary, shape)
+        found[name][cells] = rng.standard_normal(found[name][cells].shape)
+    return found
+
+
+def as_arrays(gradients: dict[str, Any]) -> dict[str, Any]:
+    return {name: np.asarray(one[:] if hasattr(one, "shape") and one.shape else one) for name, one in gradients.items()}
+
+
+@pytest.mark.parametrize(("name", "text"), RUNS)
+def test_gradients_are_those_of_the_oracle(name: str, text: str, tmp_path: Path) -> None:
+    """Checks the gradients with respect to all inputs and initial values in float64. Some of these stencils update a
+    field twice in a step, or need previous values of step 0. The first pass is shorter than the other passes."""
+    stencil = STENCILS[name]
+    boundary, shape = grid(stencil, text, 5)
+    history = oc.History(EVERY, recompute=True)
+    sim, seeds = run_forward(stencil, tmp_path, text, history), seeds_of(stencil, text)
+    names = [*all_names(stencil), *seeds]
+    run = sim.adjoint({key: one.reshape(sim.shape) for key, one in seeds.items()}, wrt=names)
+    report = run.run(progress="none")
+    assert (report.bytes_read, report.bytes_written) == (report.predicted.bytes_read, report.predicted.bytes_written)
+    assert report.steps == STEPS
+    rows = [[*(one.default for one in stencil.parameters), *(signal(at)[step] for at, _ in enumerate(stencil.signals))]
+            for step in range(STEPS)]  # fmt: skip
+    derived = adjoint_of(stencil, all_names(stencil), boundary)
+    start: State = values(stencil, shape, 1)
+    expected = reverse(derived, Steps(stencil, boundary, PLAIN, put), start, rows, seeds)
+    for key in names:
+        of = expected.adjoints if key in seeds else expected.gradients
+        right = np.asarray(of.get(key, 0.0))
+        found = np.asarray(run.gradients[key][:] if np.ndim(right) == 3 else run.gradients[key])
+        scale = np.abs(right).max(initial=1e-6)
+        assert np.abs(found.reshape(right.shape) - right).max() <= 1e-12 * scale, key
+
+
+def test_all_ways_give_the_same_bits(tmp_path: Path) -> None:
+    """Checks that kept states and recomputed states give the same gradients, with sources that depend on a static
+    field, in float32 and for several sizes of a plan."""
+    shape, rng = (26, 15, 17), np.random.default_rng(4)
+    points = rng.uniform(5.0, 11.0, (3, 3))
+    taps: dict[str, Any] = dict(
+        sources=[oc.Source("u", points * [1.5, 1, 1], rng.standard_normal((STEPS, 3)), scale=0.1)],
+        receivers=[oc.Receivers("line", "u", points + 1)],
+    )
+    wrt, residuals, right = ["v", "dt", "u", "source"], {"line": rng.standard_normal((STEPS, 3))}, {}
+    for number, history in enumerate([oc.History("all"), *(oc.History(k, recompute=True) for k in (2, 3, 4, 9))]):
+        folder = tmp_path / str(number)
+        sim = oc.Simulation(
+            oc.stencils.acoustic(order=4), shape, "float32", folder / "run.oc", memory="64MiB", boundary="fixed", **taps
+        )
+        sim["u"], sim["v"] = "gaussian", np.random.default_rng(5).uniform(0.2, 0.3, shape).astype("f4")
+        sim.run(STEPS, progress="none", history=history)
+        run = sim.adjoint(residuals, wrt)
+        if number % 2:
+            oc.open(run.simulation.directory, sizes={"slab": number}, threads=1).run(STEPS, progress="none")
+            run = sim.adjoint(residuals, wrt, resume=True)
+        else:
+            run.run(progress="none")
+        found = run.gradients
+        found = {**as_arrays({one: found[one] for one in wrt[:3]}), "source": found["source"][0]}
+        right = right or found
+        assert np.abs(right["v"]).max() > 0 and np.abs(right["source"]).max() > 0
+        for name, value in right.items():
+            assert np.array_equal(found[name], value), (history, name)
+
+
+def test_interruptions_do_not_change_a_gradient(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Checks that an adjoint run can stop at each state of the history and go on, in Python and on the command line.
+    At other steps it cannot stop."""
+    stencil = STENCILS["gray_scott"]
+    sim = run_forward(stencil, tmp_path, "fixed", oc.History(EVERY, recompute=True))
+    seeds = seeds_of(stencil, "fixed")
+    whole = sim.adjoint(seeds, ["u", "feed"], tmp_path / "whole.oc")
+    whole.run(progress="none")
+    part = sim.adjoint(seeds, ["u", "feed"], tmp_path / "part.oc")
+    with pytest.raises(InputError, match=r"steps 2: .* can stop at a state only; give 1 steps"):
+        part.simulation.run(2, progress="none")
+    part.simulation.run(1, progress="none")
+    again = sim.adjoint(seeds, ["u", "feed"], tmp_path / "part.oc", resume=True)
+    again.simulation.run(EVERY, progress="none")
+    assert call(["info", str(tmp_path / "part.oc")]) == 0
+    assert ", and computes the states in between again; goes back from its step 3" in capsys.readouterr().out
+    assert call(["resume", str(tmp_path / "part.oc")]) == 0
+    found = sim.adjoint(seeds, ["u", "feed"], tmp_path / "part.oc", resume=True).gradients
+    for name, value in as_arrays(whole.gradients).items():
+        assert np.array_equal(as_arrays(found)[name], value), name
+
+
+def test_damage_and_loss_are_found(tmp_path: Path) -> None:
+    """Checks that a damaged state of the history is not used, and that a forward run with another stencil is
+    refused."""
+    stencil = STENCILS["acoustic2"]
+    sim = run_forward(stencil, tmp_path, "fixed", oc.History(EVERY, recompute=True))
+    run = sim.adjoint(seeds_of(stencil, "fixed"), "v")
+    files = (one for one in (tmp_path / "run.oc").rglob("*") if one.is_file())
+    state = next(one for one in files if "history/u.previous/c/1" in str(one))
+    kept = state.read_bytes()
+    state.write_bytes(kept[:999] + bytes([kept[999] ^ 1]) + kept[1000:])
+    with pytest.raises(CorruptionError, match="checksum mismatch"):
+        run.run(progress="none")
+    assert run.remaining_steps == 2 * EVERY  # the pass from the last state to state 2 is committed
+    state.write_bytes(kept)
+    run = sim.adjoint(seeds_of(stencil, "fixed"), "v", resume=True)
+    run.run(progress="none")
+    sim.history.free()
+    shutil.rmtree(run.simulation.directory)
+    with pytest.raises(InputError, match="does not keep"):
+        sim.adjoint(seeds_of(stencil, "fixed"), "v")
+
+
+def test_sizes_that_recomputation_does_not_have_are_refused(tmp_path: Path) -> None:
+    stencil = STENCILS["acoustic2"]
+    sim = run_forward(stencil, tmp_path, "fixed", oc.History(EVERY, recompute=True))
+    place = sim.adjoint(seeds_of(stencil, "fixed"), "v").simulation.directory
+    with pytest.raises(InputError, match="do not divide y; do not give by"):
+        oc.open(place, sizes={"by": 3}).run(STEPS, progress="none")
+
+
+# --- plans ------------------------------------------------------------------------------------------------------------
+
+WAVE, STATIC = FieldPlan(has_previous=True, name="u"), FieldPlan(is_static=True, is_double=False, flips=False, name="m")
+HERE = FieldPlan(is_double=False, flips=False, name="w")
+ONE_STAGE = (StagePlan((Operand(0), Operand(0, 1, False), Operand(1)), (0,)),)
+TWO_STAGES = (StagePlan((Operand(1, 0, False), Operand(0), Operand(2)), (1,)),
+              StagePlan((Operand(0, 0, False), Operand(1)), (0,)))  # fmt: skip
+TWICE = (StagePlan((Operand(0), Operand(1)), (0,)), StagePlan((Operand(0), Operand(1)), (0,)))
+FORWARD = {
+    "waves": ((WAVE, STATIC), ONE_STAGE),
+    "fields": ((replace(HERE, name="u"), HERE, replace(STATIC, name="k")), TWO_STAGES),
+    "twice": ((FieldPlan(name="u", flips=False), STATIC), TWICE),
+}
+
+
+@st.composite
+def problems(draw: st.DrawFn) -> Problem:
+    """Generate random problems of adjoint runs that compute states again."""
+    radii = draw(st.tuples(*[st.integers(1, 2)] * 3))
+    shape = draw(st.tuples(st.integers(5, 20), st.sampled_from([5, 9]), st.integers(5, 8)))
+    pair = st.sampled_from([("fixed", "fixed"), ("periodic", "periodic"), ("fixed", "mirror")])
+    steps = draw(st.integers(1, 4))
+    problem = replace(make_problem(shape, radii, steps), sides=draw(st.tuples(pair, pair, pair)))
+    name = draw(st.sampled_from(list(FORWARD)))
+    fields, updates = FORWARD[name]
+    forward = replace(problem, fields=fields, updates=updates)
+    versions = {"waves": [(1, 0), (1, -1), (0, 0)], "fields": [(1, 0), (0, 0)], "twice": [(1, 0), (1, 1), (0, 0)]}[name]
+    read = [
+        replace(STATIC, name=f"u_at{place}", history="u", state=state, later=later)
+        for place, (state, later) in enumerate(draw(st.lists(st.sampled_from(versions), min_size=1, unique=True)))
+    ]
+    adjoint = FieldPlan(name="a"), replace(HERE, name="g"), STATIC
+    far = draw(st.booleans())
+    reads = (Operand(0), Operand(1, 0, False), Operand(2), *(Operand(3 + one, 0, far) for one in range(len(read))))
+    back = draw(st.sampled_from([(StagePlan(reads, (0, 1)),), (StagePlan(reads[1:], (1,)), StagePlan(reads, (0,)))]))
+    return replace(problem, fields=(*adjoint, *read), updates=back, every=steps, forward=forward)
+
+
+@settings(max_examples=examples(40), deadline=None)
+@given(problems(), st.integers(1, 5), st.booleans(), st.randoms(use_true_random=False))
+def test_plans_are_legal(problem: Problem, slab: int, keeps: bool, random: Any) -> None:
+    """Checks that all plans are legal, and that both proofs refuse the same damaged passes."""
+    problem = listed(problem, problem.steps)
+    sizes = Sizes(len(problem.updates), slab, diamond=2, keeps_statics=keeps)
+    plan = build(problem, SCHEMES["wavefront"], sizes, MACHINE, assumed_rate)
+    validate(plan)
+    one = plan.passes[0]
+    run_pass(problem, one, plan.window)
+    for place in random.sample(range(len(one.actions)), min(6, len(one.actions))):
+        damaged = replace(one, actions=one.actions[:place] + one.actions[place + 1 :])
+        verdicts = []
+        for prove in (validate_pass, run_pass):
+            try:
+                prove(problem, damaged, plan.window)
+                verdicts.append(True)
+            except IllegalPlan:
+                verdicts.append(False)
+        assert verdicts[0] == verdicts[1], one.actions[place]
+
+
+def test_the_rings_grow_with_the_square_of_the_steps() -> None:
+    """Checks the number of planes in the rings of all states: about r k^2 for passes of k steps."""
+    fields, updates = FORWARD["waves"]
+    problem = make_problem((2000, 40, 40), (2, 2, 2), 64)
+    before = FieldPlan(is_static=True, is_double=False, flips=False, name="u_at", history="u", state=1)
+    back = (StagePlan((Operand(0), Operand(1, 0, False), Operand(2), Operand(3)), (0, 1)),)
+    problem = replace(
+        problem, fields=(FieldPlan(name="a"), replace(HERE, name="g"), STATIC, before), updates=back, every=64,
+        forward=replace(problem, fields=fields, updates=updates),
+    )  # fmt: skip
+    for steps in (4, 16, 64):
+        one = listed(problem, steps)
+        window = SCHEMES["wavefront"].window(one, len(one.updates), Sizes(len(one.updates), 1, diamond=2))
+        assert 2 * steps**2 <= sum(window.history_planes) <= 2 * (steps + 4) ** 2
