@@ -143,7 +143,16 @@ TEST(Staging, StripsOfManyPlanesAreWrittenByWholeSlots) {
   expect_written(store, 0, {0, planes * plane_bytes}, staging.sum(0));
 }
 
-TEST(Staging, WhereTooManySlotsAreOpenTheLongestUntouchedGoes) {
+// Returns the offset and the length of each transfer of file 0 that begins before `end`, in ascending order.
+std::vector<std::pair<std::uint64_t, std::size_t>> transfers_before(Recorded &store, std::uint64_t end) {
+  std::vector<std::pair<std::uint64_t, std::size_t>> found;
+  for (const Transfer &one : store.seen())
+    if (one.offset < end) found.emplace_back(one.offset, one.length);
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
+TEST(Staging, IfTooManySlotsAreOpenTheFullestIsSent) {
   constexpr std::uint64_t slot = 4 * page;
   const Scratch scratch(8 * slot);
   Recorded store = open({scratch.path});
@@ -151,21 +160,40 @@ TEST(Staging, WhereTooManySlotsAreOpenTheLongestUntouchedGoes) {
   StagingBuffer staging(store, {{0, 8 * slot}}, {4, slot});  // at most three slots may be open at the same time
   hand_on(staging, 0, 0, 2 * page + 5);
   hand_on(staging, 0, slot, slot + 5);
-  hand_on(staging, 0, 2 * slot, 2 * slot + 5);
+  hand_on(staging, 0, 2 * slot, 2 * slot + page);
   hand_on(staging, 0, slot + 5, slot + 6);
   hand_on(staging, 0, 3 * slot, 3 * slot + 5);  // this call writes slot 0, which has two pages and five bytes
-  hand_on(staging, 0, 2 * page + 5, slot);      // this call writes slot 2; two pages of slot 0 are not complete
+  hand_on(staging, 0, 2 * page + 5, slot - 1);  // this call writes slot 2, which has one page
   hand_on(staging, 0, slot + 6, 2 * slot);      // slot 1 was open until this call
-  hand_on(staging, 0, 2 * slot + 5, 3 * slot);
+  hand_on(staging, 0, slot - 1, slot);
+  hand_on(staging, 0, 2 * slot + page, 3 * slot);
   hand_on(staging, 0, 3 * slot + 5, 8 * slot);
   staging.flush();
-  std::vector<std::pair<std::uint64_t, std::size_t>> found;
-  for (const Transfer &one : store.seen())
-    if (one.offset < 2 * slot) found.emplace_back(one.offset, one.length);
-  std::sort(found.begin(), found.end());
-  const std::vector<std::pair<std::uint64_t, std::size_t>> expected{{0, 2 * page}, {3 * page, page}, {slot, slot}};
-  EXPECT_EQ(found, expected);
+  const std::vector<std::pair<std::uint64_t, std::size_t>> expected{
+      {0, 2 * page}, {3 * page, page}, {slot, slot}, {2 * slot, page}, {2 * slot + page, 3 * page}};
+  EXPECT_EQ(transfers_before(store, 3 * slot), expected);
   expect_written(store, 0, {0, 8 * slot}, staging.sum(0));
+}
+
+// A slot that is filled only up to the edge of a block must not occupy memory while other slots are sent early.
+TEST(Staging, IfTooManySlotsAreOpenASlotOutOfUseIsSentBeforeAFullerOne) {
+  constexpr std::uint64_t slot = 4 * page;
+  const Scratch scratch(4 * slot);
+  Recorded store = open({scratch.path});
+  if (!store.direct()) GTEST_SKIP() << "no direct I/O here";
+  StagingBuffer staging(store, {{0, 4 * slot}}, {4, slot});
+  hand_on(staging, 0, 0, page);
+  for (std::uint64_t part = 0; part < 20; ++part)
+    for (const std::uint64_t begin : {slot, 2 * slot})
+      hand_on(staging, 0, begin + part * 512, begin + (part + 1) * 512);
+  hand_on(staging, 0, 3 * slot, 4 * slot);  // this call writes slot 0
+  for (const std::uint64_t begin : {slot, 2 * slot}) hand_on(staging, 0, begin + 20 * 512, begin + slot);
+  hand_on(staging, 0, page, slot);
+  staging.flush();
+  const std::vector<std::pair<std::uint64_t, std::size_t>> expected{
+      {0, page}, {page, 3 * page}, {slot, slot}, {2 * slot, slot}, {3 * slot, slot}};
+  EXPECT_EQ(transfers_before(store, 4 * slot), expected);
+  expect_written(store, 0, {0, 4 * slot}, staging.sum(0));
 }
 
 TEST(Staging, AFailedWriteReachesEveryThread) {

@@ -166,8 +166,7 @@ void Acquisition::take(long done, long z0, long z1, const Rectangle &cells) {
     if (!samples_.empty())
       for (long z = begin; z < end; ++z) samples_.take(done, steps_, z, part);
     if (!sums_.empty()) sums_.add(done, begin, end, part);
-    if (!snapshots_.empty())
-      for (long z = begin; z < end; ++z) snapshots_.write(done, z, part);
+    if (!snapshots_.empty()) snapshots_.write(done, begin, end, part);
   }
 }
 

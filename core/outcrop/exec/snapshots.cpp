@@ -67,8 +67,7 @@ std::byte *StagingBuffer::take(std::uint32_t file, ByteRange bytes) {
 }
 
 // Opens a slot of a file in free memory. If a slot was sent early, it may be opened a second time for its remaining
-// bytes. A slot that is opened a second time never becomes complete. It is sent at the end, or when it is the open slot
-// that has been unused for the longest time.
+// bytes. A slot that is opened a second time never becomes complete. It is sent early a second time, or at the end.
 StagingBuffer::StagingSlot &StagingBuffer::open(Key key) {
   const ByteRange &range = ranges_[key.first].range;
   const std::uint64_t begin = key.second * sizes_.slot_bytes;
@@ -80,15 +79,27 @@ StagingBuffer::StagingSlot &StagingBuffer::open(Key key) {
   return slot;
 }
 
-// Makes progress towards a free slot, in one of three ways. It sends the open slot that has been unused for the longest
-// time, or frees a slot that was sent. Otherwise it waits until another thread has done one of these two things. A
-// thread that fills a slot never waits before put(), so no thread waits forever.
+// Returns an open slot that no thread is filling, or null. Tiles use all planes of a slab in turn. So the slot that has
+// been unused for the longest time is often the next one to be used, and is a bad choice. A slot is not used in turn if
+// all other slots have been used several times in the meantime.
+StagingBuffer::StagingSlot *StagingBuffer::slot_to_send_early() const {
+  constexpr std::uint64_t turns = 8;
+  StagingSlot *longest_unused = nullptr, *fullest = nullptr;
+  for (const auto &[key, slot] : open_) {
+    if (slot->writers > 0) continue;
+    if (longest_unused == nullptr || slot->used < longest_unused->used) longest_unused = slot;
+    if (fullest == nullptr || slot->filled > fullest->filled) fullest = slot;
+  }
+  if (longest_unused != nullptr && clock_ - longest_unused->used > turns * open_.size()) return longest_unused;
+  return fullest;
+}
+
+// Makes progress towards a free slot, in one of three ways. It sends an open slot early, or frees a slot that was sent.
+// Otherwise it waits until another thread has done one of these two things. A thread that fills a slot never waits
+// before put(), so no thread waits forever.
 void StagingBuffer::make_room(std::unique_lock<std::mutex> &lock) {
   if (open_.size() >= max_open_) {
-    StagingSlot *longest_unused = nullptr;
-    for (const auto &[key, slot] : open_)
-      if (slot->writers == 0 && (longest_unused == nullptr || slot->used < longest_unused->used)) longest_unused = slot;
-    if (longest_unused != nullptr) return send(*longest_unused, lock);
+    if (StagingSlot *early = slot_to_send_early(); early != nullptr) return send(*early, lock);
   } else if (!sent_.empty()) {
     StagingSlot &oldest = *sent_.front();
     sent_.pop_front();
@@ -111,6 +122,7 @@ void StagingBuffer::put(std::uint32_t file, ByteRange bytes) {
   std::unique_lock lock(mutex_);
   StagingSlot &slot = *open_.at({file, bytes.begin / sizes_.slot_bytes});
   insert(slot.present, bytes);
+  slot.filled += bytes.end - bytes.begin;
   slot.missing -= bytes.end - bytes.begin;
   --slot.writers;
   if (slot.missing == 0)
@@ -160,6 +172,7 @@ void StagingBuffer::write(StagingSlot &slot) {
 
 void StagingBuffer::free(StagingSlot &slot) {
   slot.present.clear();
+  slot.filled = 0;
   slot.tickets.clear();
   free_.push_back(&slot);
   changed_.notify_all();
@@ -201,14 +214,14 @@ Snapshots::Snapshots(const Grid &grid, const Window &window, const Fields &field
 // Writes the rows of the rim together with the updated rows next to them. Rows of the rim are complete long before the
 // updated rows. If they were written as soon as they are complete, a slot would have to be open for each plane that is
 // read ahead.
-void Snapshots::write(long done, long position, const Rectangle &cells) {
+void Snapshots::write(long done, long z0, long z1, const Rectangle &cells) {
   Rectangle part = cells;
   if (part.y0 == grid_.first_row()) part.y0 = 0;
   if (part.y1 == grid_.end_row()) part.y1 = grid_.ny;
   const auto [begin, end] = by_step_.equal_range(done);
   for (auto one = begin; one != end; ++one) {
     const Snapshot &box = snapshots_[one->second];
-    write_box(one->second, fields_.ring(FieldValue{box.field, box.age}, done), position, part);
+    write_box(one->second, fields_.ring(FieldValue{box.field, box.age}, done), z0, z1, part);
   }
 }
 
@@ -218,21 +231,28 @@ void Snapshots::write_rim(long position, const Rectangle &cells) {
   const bool updated = position >= grid_.first_plane() && position < grid_.end_plane();
   if (updated && grid_.first_row() < grid_.end_row()) return;
   for (std::uint32_t file = 0; file < snapshots_.size(); ++file)
-    write_box(file, fields_.ring(FieldValue{snapshots_[file].field, 0}, 0), position, cells);
+    write_box(file, fields_.ring(FieldValue{snapshots_[file].field, 0}, 0), position, position + 1, cells);
 }
 
-// Writes a part of a plane: all rows in one piece, or row by row. If the part is as wide as the box, successive rows of
-// the part are also neighbours in the file.
-void Snapshots::write_box(std::uint32_t file, std::size_t ring, long position, const Rectangle &cells) {
+// Writes a part of each plane. If the part is as wide as the box, successive rows are also neighbours in the file, and
+// are written in one piece. If the part is a whole plane of the box, this is also true for successive planes.
+void Snapshots::write_box(std::uint32_t file, std::size_t ring, long z0, long z1, const Rectangle &cells) {
   const Snapshot &box = snapshots_[file];
-  const long z = grid_.plane(position);
-  if (z < box.z0 || z >= box.z1 || failed_.load(std::memory_order_relaxed)) return;
   const Rectangle part = intersection(cells, Rectangle{box.y0, box.y1, box.x0, box.x1});
-  if (part.empty()) return;
+  if (part.empty() || failed_.load(std::memory_order_relaxed)) return;
   const long rows = part.columns() == box.x1 - box.x0 ? part.rows() : 1;
+  const bool joined = rows == box.y1 - box.y0 && !grid_.periodic_z;
+  if (joined) {
+    z0 = std::max(z0, box.z0);
+    z1 = std::min(z1, box.z1);
+  }
+  const long planes = joined ? z1 - z0 : 1;
   try {
-    for (long y = part.y0; y < part.y1; y += rows)
-      write_rows(file, ring, position, Rectangle{y, y + rows, part.x0, part.x1});
+    for (long z = z0; z < z1; z += planes) {
+      if (grid_.plane(z) < box.z0 || grid_.plane(z) >= box.z1) continue;
+      for (long y = part.y0; y < part.y1; y += rows)
+        write_rows(file, ring, z, z + planes, Rectangle{y, y + rows, part.x0, part.x1});
+    }
   } catch (const StorageError &error) {
     const std::lock_guard lock(error_mutex_);
     if (!error_) error_.emplace(error);
@@ -241,22 +261,23 @@ void Snapshots::write_box(std::uint32_t file, std::size_t ring, long position, c
 }
 
 // Writes rows that are neighbours in the file, slot by slot.
-void Snapshots::write_rows(std::uint32_t file, std::size_t ring, long position, const Rectangle &rows) {
+void Snapshots::write_rows(std::uint32_t file, std::size_t ring, long z0, long z1, const Rectangle &rows) {
   const Snapshot &box = snapshots_[file];
   const std::uint64_t row_bytes = static_cast<std::uint64_t>(rows.columns()) * grid_.item_bytes;
-  const long plane = grid_.plane(position) - box.z0;
+  const long plane = grid_.plane(z0) - box.z0;
   const long cell =
       (plane * (box.y1 - box.y0) + rows.y0 - box.y0) * (box.x1 - box.x0) + rows.x0 - box.x0;  // in the box
   const std::uint64_t first = box.offset + static_cast<std::uint64_t>(cell) * grid_.item_bytes;
-  const std::uint64_t last = first + static_cast<std::uint64_t>(rows.rows()) * row_bytes;
+  const std::uint64_t last = first + static_cast<std::uint64_t>((z1 - z0) * rows.rows()) * row_bytes;
   const std::size_t slot_bytes = staging_->slot_bytes();
   for (std::uint64_t begin = first; begin < last;) {
     const std::uint64_t end = std::min(last, round_down(begin, slot_bytes) + slot_bytes);
     std::byte *to = staging_->take(file, {begin, end});
     for (std::uint64_t at = begin - first; at < end - first;) {
       const std::uint64_t in_row = at % row_bytes, length = std::min(row_bytes - in_row, end - first - at);
-      const long y = rows.y0 + static_cast<long>(at / row_bytes);
-      std::memcpy(to, window_.cell(ring, position, y, rows.x0) + in_row, length);
+      const long row = static_cast<long>(at / row_bytes);
+      const long z = z0 + row / rows.rows(), y = rows.y0 + row % rows.rows();
+      std::memcpy(to, window_.cell(ring, z, y, rows.x0) + in_row, length);
       to += length;
       at += length;
     }

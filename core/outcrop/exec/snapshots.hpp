@@ -17,10 +17,12 @@
 //     tile 2                ▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒
 //
 //     free ──take()──► open ──put() of the last bytes──► sent ──pump──► free
-//                         └── if too many are open, the slot unused for longest ──►
+//                         └── if too many are open, the slot with the most bytes ──►
 //
 // The staging buffer also makes writes longer. A tile has only a few rows in each of many planes, and a device is slow
-// if each write is short.
+// if each write is short. plan/staging.py chooses slots that are large, but not so large that too many of them are open.
+// If too many slots are open, the slot with the most bytes is sent early. If a slot has not been used for a long time,
+// it is sent first, because another block will fill it.
 //
 // Direct I/O writes whole pages. Pages at both ends of the box, and pages of a slot that was sent early, may be
 // incomplete. All bytes of an incomplete page go through the page cache, including the bytes that come later. So no
@@ -28,9 +30,8 @@
 //
 // The checksum of a slot is computed when the slot is sent. At this time, the bytes of the slot are still in a cache.
 //
-// plan/memory.py decides how much memory the staging buffer gets from the budget. A quarter of the slots is reserved
-// for transfers. The transfer of these slots takes about ten milliseconds. If all processors are busy with updates, the
-// I/O thread may also wait about ten milliseconds for a processor.
+// A quarter of the slots is reserved for transfers. If all processors are busy with updates, the I/O thread may wait
+// about ten milliseconds for a processor.
 #pragma once
 
 #include <atomic>
@@ -99,6 +100,7 @@ class StagingBuffer {
     std::byte *data = nullptr;
     Key key{};
     std::vector<ByteRange> present{};  // the bytes that the slot has: ascending ranges with gaps in between
+    std::size_t filled = 0;            // number of bytes in `present`
     std::size_t missing = 0;           // number of bytes of the slot that are still missing
     unsigned writers = 0;              // number of threads that have called take() and not yet put()
     std::uint64_t used = 0;            // the time of the last take(), counted in calls of take()
@@ -114,6 +116,7 @@ class StagingBuffer {
 
   StagingSlot &open(Key key);
   void make_room(std::unique_lock<std::mutex> &lock);
+  StagingSlot *slot_to_send_early() const;
   void send(StagingSlot &slot, std::unique_lock<std::mutex> &lock);
   void write(StagingSlot &slot);
   void free(StagingSlot &slot);
@@ -160,9 +163,10 @@ class Snapshots {
   Snapshots(const Grid &grid, const Window &window, const Fields &fields, std::vector<Snapshot> snapshots,
             const std::string &backend, StagingSizes sizes, std::atomic<std::uint64_t> &bytes);
 
-  /// Writes the part `cells` of a plane. The cells must be in updated rows, and must hold their values after `done`
-  /// steps. This function does not throw. If it fails, the next call of write_behind() or flush() throws the error.
-  void write(long done, long position, const Rectangle &cells);
+  /// Writes the part `cells` of the planes z0 <= position < z1. The cells must be in updated rows, and must hold their
+  /// values after `done` steps. This function does not throw. If it fails, the next call of write_behind() or flush()
+  /// throws the error.
+  void write(long done, long z0, long z1, const Rectangle &cells);
 
   /// Writes the cells that no step changes. Skips the cells that write() writes.
   void write_rim(long position, const Rectangle &cells);
@@ -179,8 +183,8 @@ class Snapshots {
   std::vector<std::uint32_t> sums() const;
 
  private:
-  void write_box(std::uint32_t file, std::size_t ring, long position, const Rectangle &cells);
-  void write_rows(std::uint32_t file, std::size_t ring, long position, const Rectangle &rows);
+  void write_box(std::uint32_t file, std::size_t ring, long z0, long z1, const Rectangle &cells);
+  void write_rows(std::uint32_t file, std::size_t ring, long z0, long z1, const Rectangle &rows);
   void check() const;
 
   const Grid &grid_;
