@@ -14,15 +14,24 @@ from hypothesis import strategies as st
 import outcrop as oc
 from outcrop.errors import BudgetError
 from outcrop.plan.given_sizes import FREE, GivenSizes
-from outcrop.plan.memory import MAX_STAGING, MIN_STAGING, acquisition_memory
 from outcrop.plan.planner import choose, smallest_budget_bytes
-from outcrop.plan.problem import AcquisitionDemand, Problem
+from outcrop.plan.problem import AcquisitionDemand, Problem, SnapshotDemand
 from outcrop.plan.validate import validate
 from strategies import MACHINE, assumed_rate, examples, problems
 
+BOXES = st.builds(
+    SnapshotDemand,
+    every=st.sampled_from([1, 3, 50]),
+    fields=st.integers(1, 2),
+    planes=st.integers(1, 300),
+    rows=st.sampled_from([1, 7, 400]),
+    row_bytes=st.sampled_from([4, 1000, 4096]),
+    initial=st.booleans(),
+)
 DEMANDS = st.builds(
     AcquisitionDemand,
-    snapshot_bytes=st.sampled_from([0, 1, 1 << 20, 1 << 30]),
+    snapshots=st.lists(BOXES, max_size=2).map(tuple),
+    first_step=st.sampled_from([0, 5]),
     point_bytes=st.sampled_from([0, 5000]),
     step_bytes=st.sampled_from([0, 1, 3000, 100_000]),
 )
@@ -48,18 +57,6 @@ def test_plans_and_taps_fit_the_budget_together(
         )
     with pytest.raises(BudgetError, match=f"at least {-(-smallest // 1024)} KiB"):
         choose(problem, MACHINE, smallest - 1, scheme, assumed_rate, sizes)
-
-
-@given(st.integers(1, 1 << 30), st.integers(0, 1 << 30))
-def test_staging_stays_between_its_limits(snapshot_bytes: int, spare_bytes: int) -> None:
-    """Checks that the buffer for snapshots fits into the free memory, and is not larger than a snapshot needs. The size
-    of a slot is a multiple of the page size.
-    """
-    found = acquisition_memory(AcquisitionDemand(snapshot_bytes), 1, 1, spare_bytes).staging
-    most = max(MIN_STAGING.bytes, min(MAX_STAGING.bytes, snapshot_bytes, MIN_STAGING.bytes + spare_bytes // 8))
-    assert most / 2 < found.bytes <= most
-    assert found.slots >= MIN_STAGING.slots and found.slot_bytes % 4096 == 0
-    assert acquisition_memory(AcquisitionDemand(), 1, 1, spare_bytes).staging.bytes == 0
 
 
 CHILD = """

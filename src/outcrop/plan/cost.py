@@ -12,7 +12,7 @@ writes are in progress while the thread updates cells. Only an update waits, for
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -21,9 +21,10 @@ from numpy.typing import NDArray
 
 from outcrop.plan.actions import EVERYTHING, Block, Bound, Commit, Copy, Read, Update, UpdateRegion, Write
 from outcrop.plan.machine import Machine, StorageRates, UpdateRate
-from outcrop.plan.memory import Window
+from outcrop.plan.memory import NO_ACQUISITION_MEMORY, AcquisitionMemory, Staging, Window
 from outcrop.plan.plan import Pass, Prediction, Sizes
 from outcrop.plan.problem import Problem
+from outcrop.plan.staging import NO_WRITES, SnapshotWrites, snapshot_writes
 
 SLAB_SECONDS = 3e-4
 """The time to begin and end the update of a slab: threads wait for each other, and planes wait for free slots."""
@@ -33,6 +34,12 @@ they are measured without a device, in a window that may fit the last-level cach
 REQUEST_SECONDS = 1e-5
 """The system's CPU time for the transfer of a plane or of a part of a plane. Updates wait while the system uses this
 time."""
+SNAPSHOT_WRITE_SECONDS = 5e-5
+"""The additional time of each write of a snapshot, of the device and of a core. The file system must note which part of
+the file is in use, and the I/O thread must wake up."""
+COPIES = 2
+"""The number of times that the bytes of a snapshot move between a core and memory: once to the staging, and once to the
+device."""
 TOGETHER_BYTES = 1 << 20
 """Transfers of short planes that are adjacent in an array are joined into transfers of at most this number of bytes."""
 
@@ -120,13 +127,21 @@ class Span:
 
 
 def timeline(
-    problem: Problem, one: Pass, machine: Machine, cells_per_second: float, seconds_aside: float = 0.0
+    problem: Problem,
+    one: Pass,
+    machine: Machine,
+    cells_per_second: float,
+    seconds_aside: float = 0.0,
+    snapshots: SnapshotWrites = NO_WRITES,
 ) -> Iterator[Span]:
     """Yield the spans of one pass, sorted by the times at which they end. `seconds_aside` is the time of the cores for
-    all work except updates. An equal share of this time is added to each update."""
+    all work except updates. An equal share of this time is added to each update, and an equal share of `snapshots` is
+    written during each update."""
     transfers, shift = _Transfers(machine.device), 0
     histories = [one for one in problem.fields if one.is_history]
-    each_aside = seconds_aside / max(1, sum(isinstance(action, Update) for action in one.actions))
+    updates = max(1, sum(isinstance(action, Update) for action in one.actions))
+    each_aside, each_snapshots = seconds_aside / updates, _like_writes(snapshots, machine.device) / updates
+    waiting = snapshots.waiting_bytes * updates * each_snapshots / max(1, snapshots.bytes)
     for action in one.actions:
         match action:
             case Read():
@@ -149,7 +164,10 @@ def timeline(
                 end_static = min(problem.planes, action.zeta1 + problem.statics_z) + shift
                 yield from transfers.wait_for(end, end_static)
                 start = transfers.now
+                transfers.begin_snapshots(each_snapshots * (1 - snapshots.late))
                 yield from transfers.go_on(cell_updates(problem, action) / cells_per_second + each_aside)
+                transfers.begin_snapshots(each_snapshots * snapshots.late)
+                yield from transfers.wait_for_snapshots(waiting)
                 yield Span("update", start, transfers.now)
             case Commit():
                 yield from transfers.finish()
@@ -180,6 +198,7 @@ class _Transfers:
         self._device = device
         self._reads: deque[tuple[_Planes, float]] = deque()  # Planes, and the number of their bytes to be read.
         self._read = self._written = 0.0  # The number of bytes to be read, and to be written.
+        self._snapshots = 0.0  # The part of `_written` that belongs to snapshots.
         self.now = 0.0
 
     def begin_read(self, planes: _Planes, count: int) -> None:
@@ -188,6 +207,20 @@ class _Transfers:
 
     def begin_write(self, count: int) -> None:
         self._written += count
+
+    def begin_snapshots(self, count: float) -> None:
+        self._written += count
+        self._snapshots += count
+
+    def wait_for_snapshots(self, most: float) -> Iterator[Span]:
+        """Let time pass until at most `most` bytes of snapshots wait to be written."""
+        while self._snapshots > most and self._written > 0:
+            # other writes take place at the same time
+            left = (self._snapshots - most) * self._written / self._snapshots
+            each = self._device.mixed_bytes_per_second / 2 if self._read > 0 else self._device.write_bytes_per_second
+            yield from self.go_on(min(left / each, self._read / each) if self._read > 0 else left / each)
+            if left <= 1e-6 * self._written:
+                return
 
     def wait_for(self, z_end: int, z_end_static: int) -> Iterator[Span]:
         """Let time pass until all planes of updated fields below `z_end` have arrived, and all planes of static fields
@@ -238,6 +271,8 @@ class _Transfers:
 
     def _take(self, read: float, written: float) -> None:
         self._read = _rest(self._read, read)
+        if written:
+            self._snapshots = _rest(self._snapshots, written * self._snapshots / self._written)
         self._written = _rest(self._written, written)
         while self._reads and read > 0:
             planes, count = self._reads.popleft()
@@ -260,26 +295,43 @@ def predict(
     window: Window,
     machine: Machine,
     rate: UpdateRate,
-    acquisition_bytes: int = 0,
+    acquisition: AcquisitionMemory = NO_ACQUISITION_MEMORY,
 ) -> Prediction:
-    """Predict the bytes, memory and seconds of a whole plan. `acquisition_bytes` are added to the memory of the
-    window."""
+    """Predict the bytes, memory and seconds of a whole plan. The bytes do not include snapshots, but the seconds do.
+    `acquisition` is added to the memory of the window."""
     cell_rate = rate(sizes)
-    # predict the cost of each object once, because most passes of a plan are the same object
-    distinct = {id(one): one for one in passes}
-    costs = {key: _pass_cost(problem, one, machine, cell_rate) for key, one in distinct.items()}
-    every = [costs[id(one)] for one in passes]
+    # predict equal passes once, because most passes of a plan are the same object
+    costs: dict[tuple[int, SnapshotWrites], _PassCost] = {}
+    every = []
+    for one, snapshots in with_snapshots(problem, passes, sizes, machine.threads, acquisition.staging):
+        key = id(one), snapshots
+        if key not in costs:
+            costs[key] = _pass_cost(problem, one, machine, cell_rate, snapshots)
+        every.append(costs[key])
+    steps = problem.steps_of(max((one.levels for one in passes), default=0))
     read, written = sum(cost.bytes_read for cost in every), sum(cost.bytes_written for cost in every)
     return Prediction(
         seconds=sum(cost.seconds for cost in every),
         bytes_read=read,
         bytes_written=written,
-        memory_bytes=window.bytes + acquisition_bytes,
+        memory_bytes=window.bytes + acquisition.bytes(steps),
         seconds_update=sum(cost.seconds_update for cost in every),
         seconds_read=read / machine.device.read_bytes_per_second,
         seconds_write=written / machine.device.write_bytes_per_second,
         seconds_commit=len(passes) * machine.device.seconds_flush,
     )
+
+
+def with_snapshots(
+    problem: Problem, passes: Iterable[Pass], sizes: Sizes, threads: int, staging: Staging
+) -> Iterator[tuple[Pass, SnapshotWrites]]:
+    """Yield each pass with its snapshots."""
+    step = problem.acquisition.first_step
+    for one in passes:
+        steps = problem.steps_of(one.levels)
+        has_any = problem.acquisition.snapshots and staging.slots
+        yield one, snapshot_writes(problem, sizes, staging, threads, step, steps) if has_any else NO_WRITES
+        step += steps
 
 
 @dataclass(frozen=True)
@@ -290,10 +342,13 @@ class _PassCost:
     seconds_update: float
 
 
-def _pass_cost(problem: Problem, one: Pass, machine: Machine, cell_rate: float) -> _PassCost:
+def _pass_cost(
+    problem: Problem, one: Pass, machine: Machine, cell_rate: float, snapshots: SnapshotWrites
+) -> _PassCost:
     read = sum(transfer_bytes(problem, action) for action in one.actions if isinstance(action, Read))
     written = sum(transfer_bytes(problem, action) for action in one.actions if isinstance(action, Write))
-    spans = timeline(problem, one, machine, cell_rate, aside_seconds(problem, one, machine))
+    aside = aside_seconds(problem, one, machine) + snapshot_seconds_aside(snapshots, machine)
+    spans = timeline(problem, one, machine, cell_rate, aside, snapshots)
     seconds = max((span.end for span in spans), default=0.0)
     updates = sum(cell_updates(problem, action) for action in one.actions if isinstance(action, Update))
     return _PassCost(read, written, seconds, updates / cell_rate)
@@ -308,6 +363,23 @@ def aside_seconds(problem: Problem, one: Pass, machine: Machine) -> float:
     requests = sum(_requests(problem, move) for move in moves) * REQUEST_SECONDS / machine.threads
     checksums = moved / machine.checksum_bytes_per_second
     return missed + checksums + requests + SLAB_SECONDS * sum(isinstance(action, Update) for action in one.actions)
+
+
+def snapshot_seconds_aside(snapshots: SnapshotWrites, machine: Machine) -> float:
+    """Return the time of the cores for snapshots in a pass: copies, checksums and writes."""
+    copies = snapshots.bytes * (COPIES / MEMORY_BYTES_PER_SECOND + 1 / machine.checksum_bytes_per_second)
+    return copies + snapshots.writes * SNAPSHOT_WRITE_SECONDS / machine.threads
+
+
+def snapshot_seconds_device(snapshots: SnapshotWrites, device: StorageRates) -> float:
+    """Return the time of the device for the snapshots of a pass, without other transfers."""
+    rate = device.first_write_bytes_per_second or device.write_bytes_per_second
+    return snapshots.bytes / rate + snapshots.writes * SNAPSHOT_WRITE_SECONDS
+
+
+def _like_writes(snapshots: SnapshotWrites, device: StorageRates) -> float:
+    """Return the number of bytes that other writes transfer in the time that the device needs for snapshots."""
+    return snapshot_seconds_device(snapshots, device) * device.write_bytes_per_second
 
 
 def _requests(problem: Problem, move: Read | Write) -> int:

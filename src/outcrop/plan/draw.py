@@ -14,10 +14,11 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from outcrop.plan.actions import Update
-from outcrop.plan.cost import Span, aside_seconds, cell_updates, timeline
+from outcrop.plan.cost import Span, aside_seconds, cell_updates, snapshot_seconds_aside, timeline, with_snapshots
 from outcrop.plan.machine import Machine
 from outcrop.plan.plan import Pass, Plan, Sizes
 from outcrop.plan.problem import Problem
+from outcrop.plan.staging import NO_WRITES
 
 
 @dataclass(frozen=True)
@@ -111,7 +112,10 @@ def time_line(plan: Plan, one: Pass, machine: Machine) -> tuple[Span, ...]:
         cell_updates(problem, action) for p in plan.passes for action in p.actions if isinstance(action, Update)
     )
     rate = cells / plan.predicted.seconds_update if plan.predicted.seconds_update else 1.0
-    return tuple(_merged(timeline(problem, one, machine, rate, aside_seconds(problem, one, machine))))
+    pairs = with_snapshots(problem, plan.passes, plan.sizes, machine.threads, plan.acquisition.staging)
+    snapshots = next((writes for other, writes in pairs if other is one), NO_WRITES)
+    aside = aside_seconds(problem, one, machine) + snapshot_seconds_aside(snapshots, machine)
+    return tuple(_merged(timeline(problem, one, machine, rate, aside, snapshots)))
 
 
 def _merged(spans: Iterable[Span]) -> Iterator[Span]:

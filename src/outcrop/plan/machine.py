@@ -34,13 +34,16 @@ NARROW_BLOCK_COST = 0.3
 @dataclass(frozen=True)
 class StorageRates:
     """The bandwidths of the storage in bytes per second. The mixed bandwidth is for equal numbers of reads and writes
-    at the same time. It counts the bytes of both. A flush takes `seconds_flush`."""
+    at the same time. It counts the bytes of both. A flush takes `seconds_flush`. The first write to a part of a new
+    file can be slower than later writes, because the file system must also note that the part is in use. None means
+    that this rate is unknown."""
 
     read_bytes_per_second: float
     write_bytes_per_second: float
     mixed_bytes_per_second: float
     seconds_flush: float
     origin: str  # "measured", "cached" or "assumed"
+    first_write_bytes_per_second: float | None = None
 
 
 @dataclass(frozen=True)

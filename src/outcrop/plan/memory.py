@@ -5,15 +5,15 @@
 The window has rings of slots for the copies of all fields (core/outcrop/exec/window.hpp). The staging is the memory in
 which snapshots are collected until they are written (core/outcrop/exec/snapshots.hpp). Sources and receivers have one
 value for each point and step of a pass (acquisition.hpp). The smallest budget includes the minimum memory for staging
-and for these values. The staging may use up to 1/SHARE of the memory above the smallest budget. The values may use the
-same share. With more staging, a write can take longer before updates must wait for it. With memory for more values, a
-pass can have more steps.
+and for these values. The values may use up to 1/SHARE of the memory above the smallest budget. With memory for more
+values, a pass can have more steps. The tuner divides the remaining memory between the window and the staging
+(staging.py).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from outcrop.plan.actions import Rectangle, round_up
 from outcrop.plan.problem import AcquisitionDemand, Problem
@@ -24,12 +24,10 @@ RINGS_IN_STEP, SHIFT_BYTES = 8, 512
 """With more than 8 rings, each ring starts 512 bytes further into its page, to avoid cache-set conflicts
 (window.hpp)."""
 PAGE_BYTES = 4096
-MAX_SLOT_BYTES = 256 << 10
-MIN_SLOTS, SLOTS, MAX_SLOTS = 8, 64, 128
-"""Numbers of slots of the staging. With more free memory, the number of slots first grows up to SLOTS. Then the slots
-become larger. Then the number of slots grows again, up to MAX_SLOTS."""
+MIN_SLOTS = 8
+"""The minimum number of slots of the staging."""
 SHARE = 8
-"""Sources, receivers and snapshots may each use 1/SHARE of the memory above the smallest budget."""
+"""Sources and receivers may use 1/SHARE of the memory above the smallest budget."""
 
 
 @dataclass(frozen=True)
@@ -135,7 +133,6 @@ class Staging:
 
 
 MIN_STAGING = Staging(MIN_SLOTS, PAGE_BYTES)
-MAX_STAGING = Staging(MAX_SLOTS, MAX_SLOT_BYTES)
 
 
 @dataclass(frozen=True)
@@ -157,25 +154,14 @@ NO_ACQUISITION_MEMORY = AcquisitionMemory()
 
 def min_acquisition_memory(demand: AcquisitionDemand, steps: int) -> AcquisitionMemory:
     """Return the minimum memory for passes of `steps` steps."""
-    staging = MIN_STAGING if demand.snapshot_bytes else Staging()
+    staging = MIN_STAGING if demand.snapshots else Staging()
     return AcquisitionMemory(staging, demand.point_bytes, demand.step_bytes, steps)
 
 
 def acquisition_memory(demand: AcquisitionDemand, steps: int, max_steps: int, spare_bytes: int) -> AcquisitionMemory:
-    """Return the memory for acquisition. `spare_bytes` is the part of the budget above the smallest budget. A pass has
-    at least `steps` steps. `max_steps` is the number of steps of the run, which no pass can exceed."""
+    """Return the memory for acquisition, with the smallest staging. `spare_bytes` is the part of the budget above the
+    smallest budget. A pass has at least `steps` steps. `max_steps` is the number of steps of the run, which no pass can
+    exceed."""
     room = max(0, spare_bytes) // SHARE
     fitting = min(max_steps, steps + room // demand.step_bytes) if demand.step_bytes else max_steps
-    return AcquisitionMemory(_staging(demand, room), demand.point_bytes, demand.step_bytes, fitting)
-
-
-def _staging(demand: AcquisitionDemand, room_bytes: int) -> Staging:
-    """Choose the number and the size of the slots. If memory is short, the slots become smaller first. The number of
-    slots is reduced last, because each plane of a slab may need its own slot."""
-    if not demand.snapshot_bytes:
-        return Staging()
-    total = max(MIN_STAGING.bytes, min(MAX_STAGING.bytes, demand.snapshot_bytes, MIN_STAGING.bytes + room_bytes))
-    slot_bytes = PAGE_BYTES
-    while slot_bytes < MAX_SLOT_BYTES and 2 * slot_bytes * SLOTS <= total:
-        slot_bytes *= 2
-    return Staging(min(MAX_SLOTS, total // slot_bytes), slot_bytes)
+    return replace(min_acquisition_memory(demand, steps), max_steps=fitting)

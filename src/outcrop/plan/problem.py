@@ -88,14 +88,39 @@ PLAIN_UPDATES = (StagePlan((Operand(0),), (0,)),)
 
 
 @dataclass(frozen=True)
-class AcquisitionDemand:
-    """The memory that sources, receivers and snapshots need. `snapshot_bytes` is for the snapshots of one step.
-    `point_bytes` is for the positions of sources and receivers. `step_bytes` is for the values of sources and receivers
-    in each step."""
+class SnapshotDemand:
+    """Snapshots that have the same box and the same interval. After every `every` steps, a run keeps a box of `planes`
+    planes of each of `fields` fields. A plane of the box has `rows` rows of `row_bytes`. With `initial`, the run also
+    keeps the initial values."""
 
-    snapshot_bytes: int = 0
+    every: int
+    fields: int
+    planes: int
+    rows: int
+    row_bytes: int
+    initial: bool = False
+
+    @property
+    def box_bytes(self) -> int:
+        """The size of one box of one field."""
+        return self.planes * self.rows * self.row_bytes
+
+    def boxes(self, first_step: int, steps: int) -> int:
+        """Return the number of boxes that are kept in `steps` steps after step `first_step`, counting all fields."""
+        kept = (first_step + steps) // self.every - first_step // self.every
+        return self.fields * (kept + (self.initial and first_step == 0))
+
+
+@dataclass(frozen=True)
+class AcquisitionDemand:
+    """The memory and the transfers that sources, receivers and snapshots need. `point_bytes` is for the positions of
+    sources and receivers. `step_bytes` is for the values of sources and receivers in each step. `first_step` is the
+    number of steps before the first pass of the plan."""
+
+    snapshots: tuple[SnapshotDemand, ...] = ()
     point_bytes: int = 0
     step_bytes: int = 0
+    first_step: int = 0
 
 
 NO_DEMAND = AcquisitionDemand()
@@ -110,8 +135,8 @@ class Problem:
     rows is `pitch_bytes`. A plane has `plane_bytes`. On disk and in memory, a plane takes `record_bytes`, which include
     its checksum and padding. `sides` are the boundaries below and above the grid along z, y and x: "fixed", "mirror" or
     "periodic". The user's grid has `ndim` axes. If the user's grid has two axes, y has one cell in `shape`. If it has
-    one axis, z and y have one cell in `shape`. `acquisition` is the memory that sources, receivers and snapshots need
-    beside the window. `updates` has the stages of `listed_steps` steps. It usually has one step, which all steps
+    one axis, z and y have one cell in `shape`. `acquisition` is what sources, receivers and snapshots need beside
+    the window. `updates` has the stages of `listed_steps` steps. It usually has one step, which all steps
     repeat. If fields are a history, `updates` has all steps of the longest pass, because each step reads other states.
     If the history has only every `every`-th state, step j of a pass reads it if j - `phase` is a multiple of `every`.
     All other steps have the updates `plain_updates`.

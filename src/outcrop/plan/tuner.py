@@ -19,14 +19,21 @@ from itertools import islice
 from operator import attrgetter
 
 from outcrop.plan.actions import Read, round_down
-from outcrop.plan.cost import REQUEST_SECONDS, SLAB_SECONDS, predict
+from outcrop.plan.cost import (
+    REQUEST_SECONDS,
+    SLAB_SECONDS,
+    predict,
+    snapshot_seconds_aside,
+    snapshot_seconds_device,
+)
 from outcrop.plan.given_sizes import MAX_STEPS_OF_PASS
 from outcrop.plan.machine import Machine, UpdateRate, edge_factor
-from outcrop.plan.memory import NO_ACQUISITION_MEMORY, AcquisitionMemory, Window
+from outcrop.plan.memory import MIN_STAGING, NO_ACQUISITION_MEMORY, AcquisitionMemory, Staging, Window
 from outcrop.plan.only_read import place_of, taken
 from outcrop.plan.plan import Candidate, Pass, Plan, Sizes
 from outcrop.plan.problem import Problem
 from outcrop.plan.schemes.scheme import Scheme
+from outcrop.plan.staging import fit_staging, snapshot_writes
 
 ASSUMED_CELLS_PER_SECOND = 5e9
 MAX_SLABS = 20_000
@@ -46,6 +53,9 @@ CHUNK_LEANS = 4
 cache must fetch additional planes. The number of these planes is the total skew."""
 SWEEP_LEAN = 16
 """The skew that is assumed for a plain sweep. It makes chunks large enough for a thread."""
+STAGING_SHARES = (16, 8, 4, 2)
+"""If a problem has snapshots, candidates are also made for budgets from which 1/16, 1/8, 1/4 or 1/2 is kept free for
+the staging."""
 MAX_CHUNKS = 20_000
 """The maximum number of chunks in all bands together. The list of chunks uses memory outside the window."""
 
@@ -77,24 +87,25 @@ def tune(
     acquisition: AcquisitionMemory = NO_ACQUISITION_MEMORY,
 ) -> TunedPlan | None:
     """Return the plan with the lowest cost, and the other candidates. Return None if no window fits the budget. The
-    memory of `acquisition` is not part of the budget, but it may limit the number of steps of a pass."""
+    memory of `acquisition` is not part of the budget, but it may limit the number of steps of a pass. If the problem
+    has snapshots, the memory that a window leaves free is used for a larger staging."""
     max_steps = min(acquisition.max_steps, MAX_STEPS_OF_PASS) if acquisition.step_bytes else MAX_STEPS_OF_PASS
     fitting = replace(problem, steps=min(problem.steps, max_steps))
-    every = [(scheme, sizes) for scheme in schemes for sizes in scheme.candidates(fitting, budget_bytes)]
+    every = _candidates(fitting, schemes, budget_bytes)
     if not every:
         return None
     named, seconds = {scheme.name: scheme for scheme in schemes}, attrgetter("seconds")
 
     def candidate(scheme: str, sizes: Sizes, rate: UpdateRate) -> Candidate:
-        plan = build(problem, named[scheme], sizes, machine, rate, acquisition)
+        plan = build(problem, named[scheme], sizes, machine, rate, acquisition, budget_bytes)
         return Candidate(scheme, sizes, len(plan.passes), plan.predicted)
 
     # Rank all candidates by formulas, first with an assumed update rate. Measure the update rate of the best candidate,
     # and rank all candidates again with this rate.
-    guess = _ranked(problem, every, machine, _rough_rate(problem, ASSUMED_CELLS_PER_SECOND))[0]
+    guess = _ranked(problem, every, machine, budget_bytes, _rough_rate(problem, ASSUMED_CELLS_PER_SECOND))[0]
     tried = next(iter(tilings(problem, guess.scheme, guess.sizes, machine)))
     rough_rate = _rough_rate(problem, rate(tried) * edge_factor(problem, tried))
-    ranked = _ranked(problem, every, machine, rough_rate)
+    ranked = _ranked(problem, every, machine, budget_bytes, rough_rate)
 
     # Make the plans of the best candidates with the measured tiling, and predict the costs of these plans.
     coarse = [
@@ -119,7 +130,7 @@ def tune(
     # Take the cheapest.
     chosen = taken(fine)
     rest = sorted((one for one in fine if one is not chosen), key=seconds)
-    plan = build(problem, named[chosen.scheme], chosen.sizes, machine, rate, acquisition)
+    plan = build(problem, named[chosen.scheme], chosen.sizes, machine, rate, acquisition, budget_bytes)
     return TunedPlan(plan, (chosen, *rest))
 
 
@@ -129,9 +140,18 @@ def estimate(
     """Return the approximate seconds of a run with the best sizes, computed only by formulas. Callers use this time to
     compare problems. `cells_per_second` is the update rate in thick slabs. The result is infinite if no window fits the
     budget."""
-    every = [(scheme, sizes) for scheme in schemes for sizes in scheme.candidates(problem, budget_bytes)]
+    every = _candidates(problem, schemes, budget_bytes)
     rate = _rough_rate(problem, cells_per_second)
-    return min((_rough_seconds(problem, *one, machine, rate) for one in every), default=float("inf"))
+    return min((_rough_seconds(problem, *one, machine, budget_bytes, rate) for one in every), default=float("inf"))
+
+
+def _candidates(problem: Problem, schemes: Sequence[Scheme], budget_bytes: int) -> list[tuple[Scheme, Sizes]]:
+    """Return all candidates for a budget. If the problem has snapshots, also return the candidates for several smaller
+    budgets, because these candidates leave memory for the staging."""
+    shares = STAGING_SHARES if problem.acquisition.snapshots else ()
+    budgets = [budget_bytes, *(budget_bytes - budget_bytes // share for share in shares)]
+    found = ((scheme, sizes) for one in budgets for scheme in schemes for sizes in scheme.candidates(problem, one))
+    return list({(scheme.name, sizes): (scheme, sizes) for scheme, sizes in found}.values())
 
 
 def build(
@@ -141,10 +161,15 @@ def build(
     machine: Machine,
     rate: UpdateRate,
     acquisition: AcquisitionMemory = NO_ACQUISITION_MEMORY,
+    budget_bytes: int = 0,
 ) -> Plan:
     """Return the plan for the given sizes. Its passes have `sizes.levels` levels. If the levels of the run are not a
-    multiple of `sizes.levels`, the last pass is shorter."""
+    multiple of `sizes.levels`, the last pass is shorter. `budget_bytes` is the memory for the window and for the part
+    of the staging that exceeds the smallest staging."""
     window = scheme.window(problem, min(sizes.levels, max(1, problem.levels)), sizes)
+    if acquisition.staging.slots:
+        staging = _staging(problem, sizes, machine, budget_bytes - window.bytes)
+        acquisition = replace(acquisition, staging=staging)
     passes: list[Pass] = []
     made: dict[tuple[int, bool], Pass] = {}
     left = problem.levels
@@ -156,9 +181,12 @@ def build(
             made[levels, has_statics] = without_statics(one) if has_statics else one
         passes.append(made[levels, has_statics])
         left -= levels
-    steps = problem.steps_of(max((one.levels for one in passes), default=0))
-    predicted = predict(problem, tuple(passes), sizes, window, machine, rate, acquisition.bytes(steps))
+    predicted = predict(problem, tuple(passes), sizes, window, machine, rate, acquisition)
     return Plan(problem, scheme.name, sizes, tuple(passes), window, predicted, acquisition)
+
+
+def _staging(problem: Problem, sizes: Sizes, machine: Machine, spare_bytes: int) -> Staging:
+    return fit_staging(problem, sizes, machine.threads, MIN_STAGING.bytes + max(0, spare_bytes))
 
 
 def without_statics(one: Pass) -> Pass:
@@ -178,10 +206,10 @@ def _slab_within(problem: Problem, scheme: Scheme, levels: int, sizes: Sizes, wi
 
 
 def _ranked(
-    problem: Problem, every: Sequence[tuple[Scheme, Sizes]], machine: Machine, rate: UpdateRate
+    problem: Problem, every: Sequence[tuple[Scheme, Sizes]], machine: Machine, budget_bytes: int, rate: UpdateRate
 ) -> list[_Ranked]:
     """Return all sizes, sorted by the cost that the formulas give. The sizes with the lowest cost are the first."""
-    ranked = [_Ranked(_rough_seconds(problem, *one, machine, rate), *one) for one in every]
+    ranked = [_Ranked(_rough_seconds(problem, *one, machine, budget_bytes, rate), *one) for one in every]
     return sorted(ranked, key=lambda one: (one.seconds, -one.sizes.slab))
 
 
@@ -196,7 +224,9 @@ def _worth_building(ranked: Sequence[_Ranked]) -> list[_Ranked]:
     return [*best, *islice(elsewhere, 1)]
 
 
-def _rough_seconds(problem: Problem, scheme: Scheme, sizes: Sizes, machine: Machine, rate: UpdateRate) -> float:
+def _rough_seconds(
+    problem: Problem, scheme: Scheme, sizes: Sizes, machine: Machine, budget_bytes: int, rate: UpdateRate
+) -> float:
     """Return the rough cost by formulas. The cost is the time of the cores or the time of the transfers, whichever is
     longer. The time of the exposed transfers is added, because no update takes place during these transfers."""
     volume, device = scheme.volume(problem, sizes), machine.device
@@ -209,6 +239,13 @@ def _rough_seconds(problem: Problem, scheme: Scheme, sizes: Sizes, machine: Mach
     updates = volume.cell_updates / rate(sizes) + SLAB_SECONDS * volume.slabs
     updates += (volume.bytes_read + volume.bytes_written) / machine.checksum_bytes_per_second
     updates += volume.requests * REQUEST_SECONDS / machine.threads
+    if problem.acquisition.snapshots:
+        spare_bytes = budget_bytes - scheme.window(problem, sizes.levels, sizes).bytes
+        tiled, steps = with_tiles(problem, sizes, DIAMONDS[0], machine.threads), problem.steps_of(sizes.levels)
+        staging, first_step = _staging(problem, tiled, machine, spare_bytes), problem.acquisition.first_step
+        snapshots = snapshot_writes(problem, tiled, staging, machine.threads, first_step, steps)
+        transfers += snapshot_seconds_device(snapshots, device)
+        updates += snapshot_seconds_aside(snapshots, machine)
     exposed = volume.exposed_bytes / device.mixed_bytes_per_second + device.seconds_flush
     return (max(updates, transfers) + exposed) * problem.levels / sizes.levels
 

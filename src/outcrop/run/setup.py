@@ -89,7 +89,7 @@ class Setup:
         problem = as_problem(
             self.stencil, one.layout, steps, as_boundary(one.boundary), one.in_place, one.states, first_step
         )
-        return replace(problem, acquisition=demand_of(one.taps, one.dtype, one.states))
+        return replace(problem, acquisition=demand_of(one.taps, one.dtype, one.states, first_step))
 
 
 def set_up(options: RunOptions) -> Setup:

@@ -15,8 +15,9 @@ A storage tier is measured with the store that runs use, without the page cache 
     `flush`        A page of 4 KiB is written and made durable.
 
 The storage of a run is measured with the executor. The executor makes the transfers of a run, without updates. First it
-writes a scratch file, then it reads this file, then it reads and writes at the same time. The measured rates are cached
-for each device and backend.
+writes a scratch file, then it reads this file, then it reads and writes at the same time. The first write to the new
+file is timed separately, because snapshots are also written to new files. The measured rates are cached for each device
+and backend.
 """
 
 from __future__ import annotations
@@ -230,9 +231,9 @@ def _one_device(folder: Path, io: str, may_measure: bool) -> StorageRates:
         # a raw device cannot be measured, because it has no file system for a scratch file and may hold a run
         return ASSUMED
     known = cache.load(CACHE, StorageRates).get(_key(folder, io))
-    if known is not None:
-        return replace(known, origin="cached")
-    return measure_afresh(folder, io) if may_measure else ASSUMED
+    if may_measure and (known is None or known.first_write_bytes_per_second is None):
+        return measure_afresh(folder, io)
+    return ASSUMED if known is None else replace(known, origin="cached")
 
 
 def measure_afresh(folder: Path, io: str = "auto") -> StorageRates:
@@ -281,7 +282,7 @@ def measure_device(folder: Path, io: str) -> StorageRates:
             store.write_from(0, z * RECORD_BYTES, noise)
         fill: list[Action] = [Read(0, ring, WHOLE)]
         total = records * RECORD_BYTES
-        seconds([*fill, Write(0, records, 0, WHOLE)])  # this write is not timed, because it also allocates blocks
+        first_write = seconds([*fill, Write(0, records, 0, WHOLE)])
         write = min(seconds([*fill, Write(0, records, 0, WHOLE)]) for _ in range(2))
         read = min(seconds([Read(0, records, WHOLE)]) for _ in range(2))
         # writes use slots that are half a ring away from the slots that reads use at the same time
@@ -292,7 +293,8 @@ def measure_device(folder: Path, io: str) -> StorageRates:
         with _busy_processor():
             mixed = min(seconds(both) for _ in range(2))
         flush = min(seconds([*fill, Write(0, 1, 0, WHOLE)]) for _ in range(3))
-    return StorageRates(total / read, total / write, 2 * (records - first) * RECORD_BYTES / mixed, flush, "measured")
+    both_bytes = 2 * (records - first) * RECORD_BYTES
+    return StorageRates(total / read, total / write, both_bytes / mixed, flush, "measured", total / first_write)
 
 
 @contextmanager

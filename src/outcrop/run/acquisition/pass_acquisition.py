@@ -21,13 +21,14 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from outcrop.axes import grid_shape
 from outcrop.errors import InputError
 from outcrop.language.boundary import Boundary
 from outcrop.plan.memory import Staging
 from outcrop.plan.plan import Plan
-from outcrop.plan.problem import AcquisitionDemand, Problem
+from outcrop.plan.problem import AcquisitionDemand, Problem, SnapshotDemand
 from outcrop.plan.schemes import SCHEMES
-from outcrop.run.disk.entries import AcquisitionEntries, StatesEntry
+from outcrop.run.disk.entries import AcquisitionEntries, SnapshotsEntry, StatesEntry
 
 Points: TypeAlias = NDArray[np.int64]
 """An array of shape (points, 3) with z, y and x of cells of the grid."""
@@ -299,14 +300,22 @@ def _exact(integer: bytes, special: float) -> float:
         return math.inf if value > 0 else -math.inf
 
 
-def demand_of(entries: AcquisitionEntries, dtype: str, states: StatesEntry | None = None) -> AcquisitionDemand:
-    """Return the memory that these entries need in addition to the window. `dtype` is the dtype of the fields. If
-    passes compute steps of another run again, `states` has the sources of this run."""
+def demand_of(
+    entries: AcquisitionEntries, dtype: str, states: StatesEntry | None = None, first_step: int = 0
+) -> AcquisitionDemand:
+    """Return what these entries need in addition to the window. `dtype` is the dtype of the fields. If passes compute
+    steps of another run again, `states` has the sources of this run. The plan begins after step `first_step`."""
     item_bytes = np.dtype(dtype).itemsize
     sources = sum(one.points * one.corners for one in entries.sources) + (states.source_cells if states else 0)
     samplings = sum(one.points * one.corners for one in entries.samplings)
     return AcquisitionDemand(
-        snapshot_bytes=sum(math.prod(one.shape) * len(one.fields) for one in entries.snapshots) * item_bytes,
+        snapshots=tuple(_snapshot_demand(one, item_bytes) for one in entries.snapshots),
         point_bytes=(sources + samplings) * CORNER_BYTES,
         step_bytes=sources * item_bytes + samplings * 8 + sum(one.points for one in entries.samplings) * TRACE_BYTES,
+        first_step=first_step,
     )
+
+
+def _snapshot_demand(entry: SnapshotsEntry, item_bytes: int) -> SnapshotDemand:
+    planes, rows, cells = grid_shape(entry.shape)
+    return SnapshotDemand(entry.every, len(entry.fields), planes, rows, cells * item_bytes, entry.initial)

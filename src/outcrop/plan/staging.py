@@ -1,0 +1,152 @@
+"""Plan the writes of snapshots, and the staging in which snapshots wait until they are written.
+
+A tile has only a few rows of each plane. At each level that a snapshot keeps, the tiles copy their rows to slots of the
+staging (core/outcrop/exec/snapshots.hpp). A slot is a contiguous part of a file. It is open from its first row to its
+last row, and then it is written:
+
+    file of a box   | plane 0               | plane 1               | plane 2               |
+    slots           |█████|█████|▒▒▒  |     |█████|█████|▒▒▒  |     |█████|█████|▒▒▒  |     |    ▒ open   █ written
+
+Each write takes time, so slots should be large. But each plane of a slab has open slots at each kept level. If the
+staging has too few slots, the slots are written before they are complete, in many short pieces. So `fit_staging` takes
+the largest slots of which the staging holds all that are open at the same time. Slots can also be larger than a plane.
+A block of a plane needs at least one write for each plane, so the writes of a plan with blocks are shorter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from outcrop.plan.memory import MIN_STAGING, PAGE_BYTES, Staging
+from outcrop.plan.plan import Sizes
+from outcrop.plan.problem import Problem, SnapshotDemand
+
+MAX_SLOT_BYTES = 1 << 20
+MAX_SLOTS = 2048
+LARGE_DIAMOND = 16
+"""The half height of the tiles for which the staging has enough memory."""
+EDGES_OF_PIECE = 2
+"""A piece of a slot usually begins and ends within a page. These two pages are written separately. If rows consist of
+whole pages, there are no such pages."""
+
+
+@dataclass(frozen=True)
+class SnapshotWrites:
+    """The snapshots of a pass: their bytes and the number of their writes.
+
+    `late` is the share of the bytes that is not complete before the end of a slab, from 0 to 1. `waiting_bytes` is the
+    memory for slots that are complete and not written yet. If more bytes are complete, updates wait.
+    """
+
+    bytes: int = 0
+    writes: float = 0.0
+    late: float = 0.0
+    waiting_bytes: int = 0
+
+
+NO_WRITES = SnapshotWrites()
+
+
+def fit_staging(problem: Problem, sizes: Sizes, threads: int, room_bytes: int) -> Staging:
+    """Return the staging with the longest writes within `room_bytes`, or the smallest staging if nothing else fits. If
+    there is more memory, the staging has up to twice the number of open slots, so that half of the slots can wait for
+    the device."""
+    whole = (_longest_bytes(problem, sizes, one) for one, count in _boxes(problem, sizes) if count)
+    largest = max(whole, default=0)
+    if not largest:
+        return MIN_STAGING if problem.acquisition.snapshots else Staging()
+    slot_bytes = MAX_SLOT_BYTES
+    while slot_bytes > PAGE_BYTES:
+        is_useful = slot_bytes < 2 * largest
+        if is_useful and _needed_slots(_open_slots(problem, sizes, slot_bytes, threads)) * slot_bytes <= room_bytes:
+            break
+        slot_bytes //= 2
+    useful = max(MIN_STAGING.slots, 2 * _open_slots(problem, sizes, slot_bytes, threads))
+    return Staging(max(MIN_STAGING.slots, min(MAX_SLOTS, useful, room_bytes // slot_bytes)), slot_bytes)
+
+
+def snapshot_writes(
+    problem: Problem, sizes: Sizes, staging: Staging, threads: int, first_step: int, steps: int
+) -> SnapshotWrites:
+    """Return the snapshots of a pass of `steps` steps after step `first_step` of the run."""
+    total, writes, late = 0, 0.0, 0.0
+    opened = _open_slots(problem, sizes, staging.slot_bytes, threads) if staging.slots else 0
+    has_room = _needed_slots(opened) <= staging.slots
+    for one in problem.acquisition.snapshots:
+        count = one.boxes(first_step, steps)
+        part = _part_bytes(problem, sizes, one)
+        progress = min(part, _rows_in_progress(problem, sizes, threads) * one.row_bytes)
+        if has_room:
+            each = _writes_of_box(problem, sizes, one, staging.slot_bytes)
+        else:
+            tile = problem.skew_y * min(sizes.levels, LARGE_DIAMOND) if not sizes.chunk else 1
+            each = (1 + _edges(one)) * one.box_bytes / min(part, tile * one.row_bytes)
+        total += count * one.box_bytes
+        writes += count * each
+        late += count * one.box_bytes * (0.0 if sizes.chunk else min(1.0, (progress + staging.slot_bytes / 2) / part))
+    waiting = max(staging.slots // 4, staging.slots - opened) * staging.slot_bytes
+    return SnapshotWrites(total, writes, late / total, waiting) if total else NO_WRITES
+
+
+def _boxes(problem: Problem, sizes: Sizes) -> Iterator[tuple[SnapshotDemand, int]]:
+    """Yield all kinds of snapshots, each with the maximum number of its boxes in a pass."""
+    demand, steps = problem.acquisition, min(problem.steps_of(sizes.levels), problem.steps)
+    for one in demand.snapshots:
+        yield one, max(one.boxes(demand.first_step, steps), one.fields * -(-steps // one.every))
+
+
+def _open_slots(problem: Problem, sizes: Sizes, slot_bytes: int, threads: int) -> int:
+    """Return the maximum number of slots that are open at the same time."""
+    return sum(
+        count * _open_slots_of_box(problem, sizes, one, slot_bytes, threads) for one, count in _boxes(problem, sizes)
+    )
+
+
+def _needed_slots(opened: int) -> int:
+    """Return the number of slots of a staging that keeps `opened` slots open. The core reserves a quarter of the slots
+    for transfers."""
+    return max(MIN_STAGING.slots, -(-opened * 4 // 3) + 1)
+
+
+def _open_slots_of_box(problem: Problem, sizes: Sizes, one: SnapshotDemand, slot_bytes: int, threads: int) -> int:
+    if sizes.chunk:  # a band fills the planes one after another; in a sweep, each thread has its own chunk
+        return 2 if sizes.diamond else 1 + threads
+    planes, part = min(sizes.slab, one.planes), _part_bytes(problem, sizes, one)
+    progress = min(part, _rows_in_progress(problem, sizes, threads) * one.row_bytes)
+    each = -(-progress // slot_bytes) + 1
+    if part == one.rows * one.row_bytes:
+        return min(planes * each, -(-planes * part // slot_bytes) + 1)
+    return planes * min(each, -(-part // slot_bytes) + 1)
+
+
+def _longest_bytes(problem: Problem, sizes: Sizes, one: SnapshotDemand) -> int:
+    """Return the number of neighbouring bytes of a box that one block computes."""
+    part = _part_bytes(problem, sizes, one)
+    return part if part < one.rows * one.row_bytes else one.box_bytes
+
+
+def _part_bytes(problem: Problem, sizes: Sizes, one: SnapshotDemand) -> int:
+    """Return the bytes of a plane of a box that are in one block."""
+    return min(one.rows, sizes.block_y or one.rows) * one.row_bytes
+
+
+def _writes_of_box(problem: Problem, sizes: Sizes, one: SnapshotDemand, slot_bytes: int) -> float:
+    part = _part_bytes(problem, sizes, one)
+    if part == one.rows * one.row_bytes:
+        return max(1.0, one.box_bytes / slot_bytes)
+    return one.box_bytes / part * (part / slot_bytes + 1 + _edges(one))
+
+
+def _edges(one: SnapshotDemand) -> int:
+    return EDGES_OF_PIECE if one.row_bytes % PAGE_BYTES else 0
+
+
+def _rows_in_progress(problem: Problem, sizes: Sizes, threads: int) -> int:
+    """Return the number of rows between the first incomplete row of a plane and the last row that a tile has updated.
+    Each level is shared by two rows of diamonds, and the second row follows the first at a distance (lean_of in
+    core/outcrop/exec/tiles.cpp). The result is for large diamonds, so that the memory of a plan does not depend on its
+    diamonds."""
+    diamond = min(sizes.levels, LARGE_DIAMOND)
+    distance = -(-2 * threads // (sizes.levels // diamond + 1))
+    return problem.skew_y * diamond * (1 + 2 * distance + 2 + distance)
