@@ -42,10 +42,17 @@ class Steps:
     put: Callable[[Any, tuple[slice, ...], Any], Any]
     number: Callable[[float], Any] = field(default=float)
 
-    def advance(self, state: State, scalars: Sequence[Any], seen: dict[Version, Any] | None = None) -> State:
+    def advance(
+        self,
+        state: State,
+        scalars: Sequence[Any],
+        seen: dict[Version, Any] | None = None,
+        after: Callable[[int, State], State] | None = None,
+    ) -> State:
         """Return the state after one step. The state has all fields. It also has "u.previous" if the step needs the
         previous value of u. `scalars` has the values of the parameters, then the values of the signals. All values that
-        a stage may read are put into `seen`."""
+        a stage may read are put into `seen`. After each stage, `after` gets the number of the stage and the fields, and
+        returns new values of some fields."""
         stencil = self.stencil
         names = [one.name for one in stencil.fields]
         newest = [state[name] for name in names]
@@ -54,10 +61,14 @@ class Steps:
         seen, updates = {} if seen is None else seen, dict.fromkeys(names, 0)
         for name, now, older in zip(names, newest, previous, strict=True):
             seen[Version(name, 0)], seen[Version(name, -1)] = now, older
-        for stage in stencil.stages:
+        for number, stage in enumerate(stencil.stages):
             results = self.evaluate(stage.program, (newest, previous), cells, scalars)
             for target, result in zip(stage.targets, results, strict=True):
                 previous[target], newest[target] = newest[target], self.put(newest[target], cells, result)
+            if after:
+                changed = after(number, dict(zip(names, newest, strict=True)))
+                newest = [changed.get(name, now) for name, now in zip(names, newest, strict=True)]
+            for target in stage.targets:
                 updates[names[target]] += 1
                 seen[Version(names[target], updates[names[target]])] = newest[target]
         after = dict(zip(names, newest, strict=True))

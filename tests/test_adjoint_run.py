@@ -270,7 +270,6 @@ def test_wrong_arguments_are_refused_before_anything_is_made(tmp_path: Path) -> 
     refused("the value of point 0 in step 2 is nan", {"line": np.where(np.arange(9)[:, None] == 2, np.nan, 0)})
     refused("residuals .* must be values by name", 3)
     refused("wrt: there is no gradient by 'w'; there are: u, u.previous, source, v, dt, h", wrt=["u", "w"])
-    refused("wrt: the scale of source 0 depends on v, and its derivative is not supported", wrt=["u", "v"])
     refused("the gradient with respect to h needs u after each step, which .* does not keep; run it", wrt=["u", "h"])
     refused(r"wrt \[\] must be names", wrt=[])
     refused("residuals are empty", {})

@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 
 from outcrop.axes import PLACES
 from outcrop.errors import InputError
-from outcrop.language.program import Load, Program, evaluate
+from outcrop.language.derivative import Tape, adjoint
+from outcrop.language.program import Load, Program, Scalar, evaluate
 from outcrop.language.schema import (
     MAX_FIELDS,
     MAX_SCALARS,
@@ -44,16 +45,22 @@ to float32."""
 class SourceFactor:
     """A factor, such as dt**2/m, that multiplies sources. It is computed from read-only fields at the corners of the
     sources. `program` has one result. Field number i of the program is `fields[i]`. `scalars` has the values of the
-    program's scalars."""
+    program's scalars, and `names` has the names of their parameters. Factors that earlier versions of Outcrop have
+    stored have no names."""
 
     program: Program
     fields: tuple[str, ...]
     scalars: tuple[float, ...]
+    names: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for name in self.fields:
             require_name(name, "field")
+        for name in self.names:
+            require_name(name, "parameter")
         try:
+            if len(self.names) not in (0, len(self.scalars)):
+                raise ValueError(f"{len(self.names)} names of {len(self.scalars)} scalars")
             self.program.require_sound(len(self.fields), len(self.scalars))
             if len(self.program.results) != 1 or any(load.age for load in self.program.loads):
                 raise ValueError("it has one result, and reads newest values alone")
@@ -69,20 +76,51 @@ class SourceFactor:
         (result,) = evaluate(self.program, load, self.scalars, np.float64)
         return np.broadcast_to(np.asarray(result, np.float64), cells.shape[:-1])
 
+    @property
+    def inputs(self) -> set[str]:
+        """The names of the fields and parameters on which the factor depends."""
+        scalars = {one.index for one in self.program.operations if isinstance(one, Scalar)}
+        return {self.fields[load.field] for load in self.program.loads} | {
+            name for index, name in enumerate(self.names) if index in scalars
+        }
+
+    def derivatives(self, name: str) -> dict[tuple[int, int, int], SourceFactor]:
+        """Return the derivatives with respect to a field or a parameter. For a field, there is one derivative for each
+        offset at which the factor reads the field. The derivative with respect to a parameter has the offset 0."""
+        tape = Tape()
+        at = tape.copy(self.program, tape.append)
+        terms: dict[tuple[int, int, int], list[int]] = {}
+        for place, products in adjoint(tape, self.program, at, [tape.constant(1.0)]).items():
+            match self.program.operations[place]:
+                case Load(field, offset) if self.fields[field] == name:
+                    own = terms.setdefault(offset, [])
+                case Scalar(index) if self.names and self.names[index] == name:
+                    own = terms.setdefault((0, 0, 0), [])
+                case _:
+                    continue
+            own += [tape.multiply(one.coefficient, one.core) for one in products]
+        return {offset: replace(self, program=tape.program([tape.sum(places)])) for offset, places in terms.items()}
+
     def to_json(self) -> dict[str, Any]:
         scalars = [value.hex() for value in self.scalars]
-        return {"program": self.program.to_json(), "fields": list(self.fields), "scalars": scalars}
+        return {
+            "program": self.program.to_json(), "fields": list(self.fields), "scalars": scalars,
+            "names": list(self.names),
+        }  # fmt: skip
 
     @classmethod
     def from_json(cls, data: object) -> SourceFactor:
         """Make the factor that `to_json` described. Raises InputError for any other data. The caller must check that
         the run has the fields and the cells that the factor reads."""
+        if isinstance(data, dict):  # earlier versions stored no names
+            data = {"names": [], **data}
         try:
-            members = read_members(data, "it", "program", "fields", "scalars")
+            members = read_members(data, "it", "program", "fields", "scalars", "names")
             fields = tuple(read_list(members["fields"], "fields", MAX_FIELDS))
             texts = read_list(members["scalars"], "scalars", MAX_SCALARS)
             scalars = tuple(read_hexadecimal(text, "a scalar") for text in texts)
-            return cls(Program.from_json(members["program"]), fields, scalars)
+            names = tuple(read_list(members["names"], "names", MAX_SCALARS))
+            return cls(Program.from_json(members["program"]), fields, scalars, names)
         except ValueError as error:
             raise InputError(f"the factor of a source: {error}") from None
 

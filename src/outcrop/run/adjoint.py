@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,10 +30,7 @@ from outcrop.axes import PLACES, Shape
 from outcrop.errors import InputError, shown
 from outcrop.language.adjoint import Adjoint, adjoint_of
 from outcrop.language.boundary import as_boundary
-from outcrop.language.derivative import Tape
 from outcrop.language.gather import edge_values
-from outcrop.language.linearised import HERE
-from outcrop.language.program import Load, Program, evaluate
 from outcrop.language.sparse import Injection, Sampling
 from outcrop.language.stencil import PREVIOUS, Stencil
 from outcrop.paths import as_place, is_there
@@ -43,12 +40,14 @@ from outcrop.run.definition import Definition
 from outcrop.run.device.use import is_block_device
 from outcrop.run.disk.entries import NormsEntry, StatesEntry
 from outcrop.run.disk.manifest import Description, Settings
-from outcrop.run.disk.values import FieldView, PlaneSource, PlanesView
-from outcrop.run.forward import GROUP_BYTES, Derived, Forward, inputs_of, refuse_scales, require_states, states_of
+from outcrop.run.disk.values import PlaneSource
+from outcrop.run.forward import Derived, Forward, inputs_of, require_states, states_of
+from outcrop.run.gradient_views import Computed, Corrected, weighted
 from outcrop.run.inputs.initial import cache_within, checked_planes, make_source
 from outcrop.run.options import RunOptions
 from outcrop.run.report import Report
 from outcrop.run.setup import as_threads, parse_memory, reopen, set_up_definition
+from outcrop.run.source_scales import corner_sampling, scale_terms, scaled_sources
 from outcrop.run.user_values import as_flag, decode_signals, encode_signals, require_mapping
 from outcrop.tiers import discover
 
@@ -115,11 +114,23 @@ class AdjointRun:
                 made, parameters = self._adjoint.stencil, self._forward.manifest.parameters
                 scalars = [parameters[one.name] for one in made.parameters]
                 held = self._adjoint.adjoints[name.removesuffix(PREVIOUS)]
-                found[name] = _Computed(simulation, made, self._adjoint.values[name], scalars, held)
+                found[name] = Computed(simulation, made, self._adjoint.values[name], scalars, held)
         return found
 
     def _by_input(self, name: str) -> Any:
         """Return the gradient with respect to a static field, a parameter or a signal."""
+        found, manifest = self._by_updates(name), self._forward.manifest
+        cells, values = scale_terms(self._forward, self.simulation.traces, name)
+        if not len(values):
+            return found
+        if name not in self._forward.static():
+            return found + math.fsum(values)
+        own = cells[:, list(PLACES[len(manifest.shape)])] - manifest.padding
+        inside = ((own >= 0) & (own < manifest.own_shape)).all(axis=1)
+        return Corrected(found, own[inside], values[inside])
+
+    def _by_updates(self, name: str) -> Any:
+        """Return the part of a gradient that comes from the updates, without the scales of sources."""
         forward, simulation = self._forward, self.simulation
         field = self._adjoint.gradients.get(name)
         is_static = name in forward.static()
@@ -129,49 +140,9 @@ class AdjointRun:
             return np.zeros(forward.steps) if name in forward.stencil.signals else 0.0
         weight = self._states.weight if self._states else 1
         if is_static:
-            return simulation[field] if weight == 1 else _weighted(simulation, field, weight)
+            return simulation[field] if weight == 1 else weighted(simulation, field, weight)
         sums = simulation.norms[field]["sum"]
         return sums[::-1].copy() if name in forward.stencil.signals else weight * float(sums[-1])
-
-
-def _weighted(simulation: Simulation, field: str, weight: int) -> _Computed:
-    """Return a view of a field in which each value is multiplied by `weight`."""
-    stencil, tape = simulation.stencil, Tape()
-    number = [one.name for one in stencil.fields].index(field)
-    product = tape.multiply(tape.constant(float(weight)), tape.append(Load(number, HERE)))
-    return _Computed(simulation, stencil, tape.program([product]), (), field)
-
-
-class _Computed(PlanesView):
-    """A view of values that a program computes in each cell from the values of a run's fields in this cell."""
-
-    def __init__(
-        self, simulation: Simulation, stencil: Stencil, program: Program, scalars: Sequence[float], held: str
-    ) -> None:
-        """`held` is the field of the adjoint. The result is 0 in cells in which this field is 0."""
-        self._program, self._scalars, self._held = program, scalars, held
-        self._loads = {
-            load: simulation[stencil.fields[load.field].name + PREVIOUS * load.age] for load in program.loads
-        }
-        first: FieldView = next(iter(self._loads.values()))
-        self.shape, self.dtype = first.shape, first.dtype
-
-    def _read(self, wanted: range) -> Iterator[NDArray[Any]]:
-        unit_bytes = max(1, math.prod(self.shape[1:]) * self.dtype.itemsize)
-        group = max(1, GROUP_BYTES // unit_bytes)
-        for first in range(0, len(wanted), group):
-            part = wanted[first : first + group]
-            units = slice(part.start, part.stop if part.stop >= 0 else None, part.step)
-
-            def load(one: Load, units: Any = units) -> NDArray[Any]:
-                values: NDArray[Any] = self._loads[one][units]
-                return values
-
-            values: NDArray[Any] = evaluate(self._program, load, self._scalars, self.dtype.type)[0]
-            held = [load(one) for one in self._loads if self._loads[one].name.removesuffix(PREVIOUS) == self._held]
-            yield np.where(
-                np.logical_and.reduce([one == 0 for one in held]), 0, values
-            )  # a factor in the rim may be NaN
 
 
 def adjoint_run(
@@ -200,7 +171,7 @@ def adjoint_run(
     place, is_old = find_place(simulation, directory, force, resume)
     found = open_run(place, memory, threads) if is_old else None
     states = states_of(forward, derived, found.states if found else None)
-    definition = replace(_definition(forward, adjoint, samples, SOURCES in names), states=states)
+    definition = replace(_definition(forward, derived, samples), states=states)
     if found:
         run = _same_run(found, definition, place)
         if run.step < forward.steps:  # a complete adjoint run has read all states
@@ -238,12 +209,13 @@ def derive(stencil: Stencil, description: Description, wrt: object, is_scaled: b
         raise InputError("this run is an adjoint run that reads states of another run; it has no adjoint")
     names = _require_wrt(stencil, bool(sources), wrt)
     inputs = tuple(name for name in names if name in inputs_of(stencil))
-    refuse_scales(stencil, sources, inputs)
-    sourced = tuple(dict.fromkeys(one.field for one in sources if SOURCES in names))
+    scaled = scaled_sources(stencil, sources, inputs)
+    recorded = [one for number, one in enumerate(sources) if SOURCES in names or number in scaled]
+    sourced = tuple(dict.fromkeys(one.field for one in recorded))
     boundary = as_boundary(description.boundary)
     adjoint = adjoint_of(stencil, inputs, boundary, sourced, is_scaled)
     is_linear = not adjoint.history or not adjoint_of(stencil, (), boundary, sourced, is_scaled).history
-    return Derived(stencil, names, inputs, adjoint, is_linear)
+    return Derived(stencil, names, inputs, adjoint, is_linear, scaled)
 
 
 def find_place(
@@ -382,9 +354,10 @@ def _as_residual(name: str, values: Any, shape: tuple[int, int]) -> NDArray[np.f
 
 
 def _definition(
-    forward: Forward, adjoint: Adjoint, samples: Sequence[tuple[Sampling, NDArray[np.float64]]], with_sources: bool
+    forward: Forward, derived: Derived, samples: Sequence[tuple[Sampling, NDArray[np.float64]]]
 ) -> Definition:
     """Return the computation of the adjoint run. Step s of the adjoint run goes from step N - s to step N - s - 1."""
+    adjoint = derived.adjoint
     manifest, steps, made = forward.manifest, forward.steps, adjoint.stencil
     injections = []
     for one, values in samples:
@@ -397,12 +370,13 @@ def _definition(
         weights = weights * forward.factor_at(adjoint, one.field, one.cells)
         injections.append(Injection(adjoint.adjoints[one.field], one.cells, weights, backward))
     samplings = []
-    for number, source in enumerate(forward.definitions.injections if with_sources else ()):
+    for number, source in enumerate(forward.definitions.injections if SOURCES in derived.names else ()):
         known = source.resolved(forward.read)
         field = adjoint.sources[source.field]
         is_before = field == adjoint.adjoints[source.field]
         weights = known.weights / forward.factor_at(adjoint, source.field, known.cells)
         samplings.append(Sampling(_trace(number), field, known.cells, weights, is_before))
+    samplings += [corner_sampling(forward, adjoint, number) for number in derived.scaled]
     scalars = {one: field for one, field in adjoint.gradients.items() if one not in forward.static()}
     # The sum over the grid of a signal's gradient belongs to one step. That of a parameter's gradient is complete after
     # the last step.

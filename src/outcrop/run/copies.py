@@ -33,6 +33,7 @@ from outcrop.run.inputs.input_array import plane_groups
 from outcrop.run.options import RunOptions
 from outcrop.run.setup import set_up_definition
 from outcrop.run.simulation import Simulation
+from outcrop.run.source_scales import with_parameters
 from outcrop.run.user_values import decode_signals, encode_signals
 
 GROUP_BYTES = 4 << 20
@@ -139,7 +140,8 @@ class Original:
         signals: dict[str, Any] = dict(decode_signals(manifest.signals))
         signals |= {name: values[name][0] for name in signals if name in values}
         given = values.get(SOURCES, [one.values for one in own.injections])
-        injections = [self._injection(one, new) for one, new in zip(own.injections, given, strict=True)]
+        scaled = [with_parameters(one, parameters) for one in own.injections]
+        injections = [self._injection(one, new) for one, new in zip(scaled, given, strict=True)]
         snapshots = tuple(one for one in own.snapshots if not one.is_history)
         return Definition(
             forward.stencil, manifest.shape, manifest.padding, dtype, forward.boundary, parameters,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -13,11 +13,11 @@ from outcrop.errors import InputError
 from outcrop.language.adjoint import Adjoint
 from outcrop.language.boundary import Boundary, as_boundary
 from outcrop.language.linearised import without_updates
-from outcrop.language.program import Scalar, evaluate
-from outcrop.language.sparse import Cells, SourceFactor, Weights
+from outcrop.language.program import evaluate
+from outcrop.language.sparse import Cells, Weights
 from outcrop.language.stencil import Stencil
 from outcrop.run.acquisition.definitions import AcquisitionDefinitions, read_definitions
-from outcrop.run.disk.entries import SourceEntry, StateField, StatesEntry
+from outcrop.run.disk.entries import StateField, StatesEntry
 from outcrop.run.disk.manifest import Description
 from outcrop.run.disk.state import State
 from outcrop.run.disk.values import PlaneSource
@@ -135,13 +135,14 @@ class Forward:
 class Derived:
     """An adjoint of `stencil` that computes gradients with respect to `names`. `inputs` are the static fields,
     parameters and signals among these names. If `is_linear`, only the gradients with respect to `inputs` need states of
-    the forward run."""
+    the forward run. `scaled` has the numbers of the sources whose scale depends on `inputs`."""
 
     stencil: Stencil
     names: tuple[str, ...]
     inputs: tuple[str, ...]
     adjoint: Adjoint
     is_linear: bool
+    scaled: tuple[int, ...] = ()
 
     @property
     def reason(self) -> str:
@@ -227,19 +228,3 @@ def inputs_of(stencil: Stencil) -> list[str]:
     pairs = zip(stencil.fields, stencil.storage, strict=True)
     static = [field.name for field, storage in pairs if storage.is_static]
     return [*static, *(one.name for one in stencil.parameters), *stencil.signals]
-
-
-def refuse_scales(stencil: Stencil, sources: Sequence[SourceEntry], inputs: Sequence[str]) -> None:
-    """Raise InputError if the scale of a source depends on one of these inputs."""
-    parameters = [one.name for one in stencil.parameters]
-    for number, source in enumerate(sources):
-        if source.scale is None:
-            continue
-        scale = SourceFactor.from_json(source.scale)
-        read = {scale.fields[load.field] for load in scale.program.loads}
-        scalars = {parameters[one.index] for one in scale.program.operations if isinstance(one, Scalar)}
-        if found := [name for name in inputs if name in read | scalars]:
-            raise InputError(
-                f"wrt: the scale of source {number} depends on {found[0]}, and its derivative is not supported; "
-                "multiply the values of the source by the scale instead"
-            )

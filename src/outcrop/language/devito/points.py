@@ -154,7 +154,8 @@ class Points:
         parameters = sorted(factor.atoms(Parameter), key=str)
         names = sorted(functions)
         program = lower(where, [factor], names, [one.name for one in parameters])
-        scale = SourceFactor(program, tuple(names), tuple(one.default for one in parameters))
+        defaults = tuple(one.default for one in parameters)
+        scale = SourceFactor(program, tuple(names), defaults, tuple(one.name for one in parameters))
         return scale, tuple(functions[name] for name in names)
 
     def _terms(self, where: str, expression: Any) -> list[tuple[Access, float]]:

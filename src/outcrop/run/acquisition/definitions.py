@@ -196,7 +196,8 @@ def _scale(grid: Grid, what: str, given: Any) -> SourceFactor | None:
                 f"{what}: scale reads {names[load.field]} at {load.offset}; it may read fields that nothing updates, "
                 f"at their centre; there are: {', '.join(static) or 'none'}"
             )
-    return SourceFactor(program, tuple(names), tuple(grid.parameters[name] for name in parameters))
+    scalars = tuple(grid.parameters[name] for name in parameters)
+    return SourceFactor(program, tuple(names), scalars, tuple(parameters))
 
 
 def _sampling(grid: Grid, one: Any, taken: set[str]) -> Sampling:
