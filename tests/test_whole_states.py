@@ -177,20 +177,6 @@ def test_readers_and_commands_know_previous_values(tmp_path: Path, capsys: pytes
     assert [one for one in sorted(path.rglob("*")) if one not in before and ".oc/.u" not in str(one)] == []
 
 
-def test_a_whole_state_replaces_no_state_in_between(tmp_path: Path) -> None:
-    """Checks that a gradient uses whole states like the states of any history with the same interval."""
-    stencil = find("acoustic4")
-    first = start(stencil, (18, 19, 20))
-    found = []
-    for history in (oc.History(2), oc.History(2, recompute=True)):
-        sim = make(tmp_path / f"run{len(found)}.oc", stencil, first)
-        sim.run(6, progress="none", history=history)
-        adjoint = sim.adjoint({"u": sim["u"][:]}, wrt="v")
-        adjoint.run(progress="none")
-        found.append(adjoint.gradients["v"][:])
-    assert found[0].any() and np.array_equal(*found)
-
-
 BAD: list[tuple[Any, str]] = [
     (oc.History("all", recompute=True), "recompute=True, but with 'all' every state is kept"),
     (oc.History(1, recompute=True), "recompute=True, but with 1 every state is kept"),
