@@ -1,0 +1,138 @@
+"""Schedules for adjoint runs whose history does not have all states that they need, because the disk is too small.
+
+A history with recomputation needs a state at the beginning of each segment of k steps. If the disk holds only `slots`
+of these states, the forward run keeps some of them. The adjoint run goes back over one segment after another. When the
+state of the next segment is missing, a part of the forward run is repeated from the newest state before it. This sweep
+stores other states in the slots that have become free:
+
+    segments        0    1    2    3    4    5         4 slots: the states 0, 3, 4 and 5 are kept
+    forward run     K──────────────►K───►K───►K───►    K: the state is kept
+    adjoint run                               ◄────    back over segment 5, then state 5 is freed
+                                         ◄────         back over 4, then 3
+                                    ◄────
+    sweep           s───►K───►K                        from state 0: the states 1 and 2 are kept
+    adjoint run               ◄────                    back over 2, 1 and 0
+                    ◄────◄────
+
+These schedules repeat the smallest possible number of segments. They are those of Revolve: A. Griewank and A. Walther,
+Algorithm 799: Revolve, ACM Transactions on Mathematical Software 26 (2000), p. 19. G. Aupy and J. Herrmann use the same
+rule for a disk whose transfers cost nothing (Optimization Methods and Software 32 (2017), p. 594). There, the state of
+the current segment is in memory and needs no slot. Here it is on the disk, so `slots` here are `slots - 1` of Revolve.
+
+A sweep depends only on the states that are kept, on the next segment and on the number of slots. So an interrupted
+adjoint run needs no stored place in its schedule: it finds this place from the states on the disk.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from math import comb
+from typing import TypeAlias
+
+
+@dataclass(frozen=True)
+class Advance:
+    """Run forward from the state `begin` to the state `end`. Both are counted in segments."""
+
+    begin: int
+    end: int
+
+
+@dataclass(frozen=True)
+class Keep:
+    """Keep the state that the forward run has reached."""
+
+    number: int
+
+
+@dataclass(frozen=True)
+class Back:
+    """Go back over segment `number`. This needs the state `number`."""
+
+    number: int
+
+
+@dataclass(frozen=True)
+class Free:
+    """Free the slot of a state."""
+
+    number: int
+
+
+Entry: TypeAlias = Advance | Keep | Back | Free
+
+
+def schedule(segments: int, slots: int) -> tuple[Entry, ...]:
+    """Return the schedule of a forward run over `segments` segments and of its adjoint run. At most `slots` states are
+    kept at the same time. This needs at least 2 slots, or 1 for a single segment. State 0 is never freed, so another
+    adjoint run can begin with it."""
+    kept = first_states(segments, slots)
+    entries: list[Entry] = [Keep(0)]
+    for begin, end in pairwise(kept):
+        entries += [Advance(begin, end), Keep(end)]
+    return (*entries, Advance(kept[-1], segments), *reverse(kept, segments, slots))
+
+
+def first_states(segments: int, slots: int) -> tuple[int, ...]:
+    """Return the states that a forward run over `segments` segments keeps."""
+    return (0, *_places(segments, slots))
+
+
+def reverse(kept: Iterable[int], segments: int, slots: int) -> Iterator[Entry]:
+    """Yield the schedule of an adjoint run over `segments` segments. At its beginning, the states `kept` exist. They
+    must include state 0."""
+    states = sorted(kept)
+    for number in reversed(range(segments)):
+        while states[-1] > number:
+            yield Free(states.pop())
+        if states[-1] < number:
+            for one in states[(count := usable(states, slots)) :]:
+                yield Free(one)
+            begin, states = states[count - 1], states[:count]
+            for end in sweep(states, number, slots):
+                yield Advance(begin, end)
+                yield Keep(end)
+                begin = end
+                states.append(end)
+        yield Back(number)
+    for one in states[1:]:
+        yield Free(one)
+
+
+def usable(states: list[int], slots: int) -> int:
+    """Return how many of the oldest states stay when a sweep begins. All stay, except if no slot is free. This happens
+    if a forward run goes on beyond the steps for which its states were chosen."""
+    return min(len(states), slots - 1)
+
+
+def sweep(states: list[int], number: int, slots: int) -> tuple[int, ...]:
+    """Return the states that a sweep from the newest of `states` to the state `number` keeps. The last of these is
+    `number`. `states` are all states that exist. At least one slot must be free."""
+    begin = states[-1]
+    return tuple(begin + one for one in _places(number + 1 - begin, slots + 1 - len(states)))
+
+
+def repeated_segments(kept: Iterable[int], segments: int, slots: int) -> int:
+    """Return the number of segments that the sweeps of an adjoint run repeat."""
+    return sum(one.end - one.begin for one in reverse(kept, segments, slots) if isinstance(one, Advance))
+
+
+def _places(segments: int, slots: int) -> Iterator[int]:
+    """Yield the states that a sweep over `segments` segments keeps after its first state, which uses one of the slots.
+    The last of them is the state of the last segment.
+
+    Let G(n, s) be the smallest number of segments that sweeps repeat to go back over n segments with s + 1 slots. The
+    first place m divides the segments: G(n, s) = m + G(n - m, s - 1) + G(m, s). With t as the smallest number for which
+    the binomial coefficient C(s + t, s) is at least n, G(., s) has the slope t there. So m is best if G(., s) has the
+    slope t - 1 at m, and G(., s - 1) has the slope t at n - m. This function uses the largest such m.
+    """
+    assert segments == 1 or slots >= 2
+    first, left, s = 0, segments, slots - 1
+    while left > 1:
+        t = 1 + bisect_left(range(1, left), left, key=lambda t: comb(s + t, s))
+        place = min(comb(s + t - 1, s), left - comb(s + t - 2, s - 1))
+        first, left, s = first + place, left - place, s - 1
+        yield first

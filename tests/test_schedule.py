@@ -1,0 +1,119 @@
+"""Check the schedules of adjoint runs: they repeat as few segments as possible, and each state exists when it is
+used."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from functools import cache
+
+import pytest
+
+from outcrop.plan.schedule import Advance, Back, Free, Keep, first_states, repeated_segments, reverse, schedule
+
+COUNTS = {
+    1: (1, 1, 1, 1, 1, 1),
+    2: (3, 3, 3, 3, 3, 3),
+    3: (6, 5, 5, 5, 5, 5),
+    5: (15, 11, 10, 9, 9, 9),
+    10: (55, 30, 25, 24, 23, 22),
+    20: (210, 85, 65, 59, 53, 52),
+    50: (1275, 335, 230, 194, 172, 164),
+    100: (5050, 945, 590, 474, 416, 380),
+}
+"""The number of all forward steps of checkpoint_schedules 1.0.4 for n steps and 1 to 6 checkpoints:
+
+    from checkpoint_schedules import EndReverse, Forward, MultistageCheckpointSchedule
+    total = 0
+    for one in MultistageCheckpointSchedule(n, 0, checkpoints):
+        if isinstance(one, Forward): total += len(one)
+        if isinstance(one, EndReverse): break
+"""
+
+
+@cache
+def best(segments: int, slots: int) -> float:
+    """Return the smallest number of segments that are run forward before an adjoint run has gone back over `segments`
+    segments. All ways to divide the segments are compared. The state of the first segment uses one of the slots."""
+    if segments == 1:
+        return 0
+    if slots == 1:
+        return math.inf
+    return min(m + best(segments - m, slots - 1) + best(m, slots) for m in range(1, segments))
+
+
+def repeated(segments: int, slots: int) -> int:
+    return repeated_segments(first_states(segments, slots), segments, slots)
+
+
+def as_counted_elsewhere(total: int, segments: int) -> int:
+    """Return the number of repeated segments for a total of checkpoint_schedules. That total also has the first forward
+    run, and, for all segments but the last, the steps that an adjoint pass of Outcrop computes again by itself."""
+    return total - segments - (segments - 1)
+
+
+def test_schedules_repeat_as_few_segments_as_possible() -> None:
+    """The forward run itself passes all states but the last one once, so it has `segments - 1` of the best number."""
+    for segments in range(1, 21):
+        for slots in range(2, 7):
+            assert repeated(segments, slots) == best(segments, slots) - (segments - 1), (segments, slots)
+
+
+@pytest.mark.parametrize("slots", range(2, 8))
+def test_states_exist_when_they_are_used(slots: int) -> None:
+    """Follows each schedule. The forward run must continue from where it is or from a kept state, at most `slots`
+    states may exist, and the segments must be passed from the last to the first."""
+    for segments in range(1, 21):
+        kept, position, passed, ended = {0}, 0, [], False
+        for one in schedule(segments, slots):
+            match one:
+                case Advance(begin, end):
+                    assert begin < end and (begin == position or begin in kept)
+                    position, ended = end, ended or end == segments
+                case Keep(number):
+                    assert number == position and (number == 0 or number not in kept)
+                    kept.add(number)
+                    assert len(kept) <= slots
+                case Back(number):
+                    assert ended and number in kept
+                    passed.append(number)
+                case Free(number):
+                    kept.remove(number)
+        assert passed == list(range(segments))[::-1] and kept == {0}
+
+
+def test_all_states_fit() -> None:
+    assert first_states(6, 6) == first_states(6, 60) == (0, 1, 2, 3, 4, 5) and repeated(6, 6) == 0
+    assert first_states(1, 1) == (0,) and first_states(6, 2) == (0, 5)
+    assert len(first_states(100_000, 3)) == 3
+
+
+def test_an_adjoint_run_may_begin_with_any_states() -> None:
+    """Checks adjoint runs that begin with other states than those of a schedule: with state 0 alone, or with full slots
+    before the last segment. Then the newest states are freed first."""
+    for segments in range(2, 15):
+        for slots in (2, 3, 4):
+            assert repeated_segments([0], segments, slots) == best(segments, slots)
+    first = list(reverse([0, 1, 2], 6, 3))[:3]
+    assert first == [Free(2), Advance(1, 5), Keep(5)]
+
+
+def test_counts_are_those_of_checkpoint_schedules() -> None:
+    """`slots` are one more than the checkpoints there: the state of the current segment needs no checkpoint there."""
+    for segments, counts in COUNTS.items():
+        for checkpoints, total in enumerate(counts, 1):
+            assert repeated(segments, checkpoints + 1) == as_counted_elsewhere(total, segments)
+
+
+def test_counts_are_those_of_the_installed_checkpoint_schedules() -> None:
+    other = pytest.importorskip("checkpoint_schedules")
+    for segments in range(1, 101):
+        for checkpoints in (1, 2, 3, 5, 8):
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                total = 0
+                for one in other.MultistageCheckpointSchedule(segments, 0, checkpoints):
+                    total += len(one) if isinstance(one, other.Forward) else 0
+                    if isinstance(one, other.EndReverse):
+                        break
+            assert repeated(segments, checkpoints + 1) == as_counted_elsewhere(total, segments)
