@@ -176,3 +176,13 @@ def test_files_have_a_tier_where_the_kernel_lists_no_mount(tmp_path: Path, monke
     assert root.kind == "disk" and root.persistence is Persistence.PERMANENT
     assert Path(root.where).is_dir() and root.free_bytes > 0
     assert storage_tiers.storage_tiers([tmp_path])[0].name == root.name
+
+
+def test_rates_of_a_device_are_measured_with_the_executor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Checks that the rates for the plans of runs are positive and finite, and that no file remains."""
+    monkeypatch.setattr(measure, "SCRATCH_RECORDS", 2 * measure.RING_RECORDS)
+    found = measure.measure_device(tmp_path, "auto")
+    rates = found.read_bytes_per_second, found.write_bytes_per_second, found.mixed_bytes_per_second
+    assert found.first_write_bytes_per_second is not None
+    assert all(0 < rate < float("inf") for rate in (*rates, found.first_write_bytes_per_second))
+    assert found.origin == "measured" and not list(tmp_path.iterdir())

@@ -192,6 +192,8 @@ class _Transfer:
     skew_y: int = 1
     statics_z: int = 0
     stages: int = 1
+    lead: int = 0
+    lead_stages: int = 1
     item_bytes: int = 4
     pitch_bytes: int = RECORD_BYTES - 4096
     plane_bytes: int = RECORD_BYTES - 4096
