@@ -21,7 +21,7 @@ from outcrop.cli.main import call
 from outcrop.errors import CorruptionError, InputError
 from outcrop.language.adjoint import adjoint_of
 from outcrop.language.stencil import Stencil
-from outcrop.plan.history import listed
+from outcrop.plan.history import listed, steps_of_pass
 from outcrop.plan.plan import Sizes
 from outcrop.plan.problem import FieldPlan, Operand, Problem, StagePlan
 from outcrop.plan.schemes import SCHEMES
@@ -136,7 +136,12 @@ def test_interruptions_do_not_change_a_gradient(tmp_path: Path, capsys: pytest.C
     whole = sim.adjoint(seeds, ["u", "feed"], tmp_path / "whole.oc")
     whole.run(progress="none")
     part = sim.adjoint(seeds, ["u", "feed"], tmp_path / "part.oc")
-    with pytest.raises(InputError, match=r"steps 2: .* can stop at a state only; give 1 steps"):
+    for planned in (part.simulation.plan(STEPS), part.simulation.prepare(STEPS)):
+        assert planned.problem.steps == 2 * EVERY  # the first pass has a plan of its own
+        planned.require_legal()
+    with pytest.raises(InputError, match=r"part\.oc ends at step 7 and is at step 0"):
+        part.simulation.run(STEPS + EVERY, progress="none")
+    with pytest.raises(InputError, match=r"steps 2: .* can stop at a state only; give 1 step$"):
         part.simulation.run(2, progress="none")
     part.simulation.run(1, progress="none")
     again = sim.adjoint(seeds, ["u", "feed"], tmp_path / "part.oc", resume=True)
@@ -147,6 +152,31 @@ def test_interruptions_do_not_change_a_gradient(tmp_path: Path, capsys: pytest.C
     found = sim.adjoint(seeds, ["u", "feed"], tmp_path / "part.oc", resume=True).gradients
     for name, value in as_arrays(whole.gradients).items():
         assert np.array_equal(as_arrays(found)[name], value), name
+
+
+def test_the_command_resumes_a_run_before_its_first_pass(tmp_path: Path) -> None:
+    """Checks that `outcrop resume` runs both parts of an adjoint run whose first pass is shorter."""
+    stencil = STENCILS["gray_scott"]
+    sim = run_forward(stencil, tmp_path, "fixed", oc.History(EVERY, recompute=True))
+    seeds = seeds_of(stencil, "fixed")
+    whole = sim.adjoint(seeds, "feed")
+    whole.run(progress="none")
+    sim.adjoint(seeds, "feed", tmp_path / "part.oc")
+    assert call(["resume", str(tmp_path / "part.oc"), "--quiet"]) == 0
+    found = sim.adjoint(seeds, "feed", tmp_path / "part.oc", resume=True)
+    assert found.gradients["feed"] == whole.gradients["feed"] != 0
+
+
+def test_a_run_shorter_than_the_interval_needs_no_more_memory(tmp_path: Path) -> None:
+    """Checks that a pass has no more steps than the run."""
+    stencil, found = STENCILS["acoustic2"], []
+    for every in (STEPS, 10**9):
+        history = oc.History(every, recompute=True)
+        sim = run_forward(stencil, tmp_path / str(every), "fixed", history)
+        with pytest.raises(oc.errors.BudgetError, match="at least") as caught:
+            sim.adjoint(seeds_of(stencil, "fixed"), "v", memory="1KiB")
+        found.append(str(caught.value))
+    assert found[0] == found[1]
 
 
 def test_damage_and_loss_are_found(tmp_path: Path) -> None:
@@ -239,17 +269,27 @@ def test_plans_are_legal(problem: Problem, slab: int, keeps: bool, random: Any) 
         assert verdicts[0] == verdicts[1], one.actions[place]
 
 
-def test_the_rings_grow_with_the_square_of_the_steps() -> None:
-    """Checks the number of planes in the rings of all states: about r k^2 for passes of k steps."""
+def waves(steps: int) -> Problem:
+    """Return the problem of an adjoint run whose passes have `steps` steps."""
     fields, updates = FORWARD["waves"]
-    problem = make_problem((2000, 40, 40), (2, 2, 2), 64)
+    problem = make_problem((2000, 40, 40), (2, 2, 2), steps)
     before = FieldPlan(is_static=True, is_double=False, flips=False, name="u_at", history="u", state=1)
     back = (StagePlan((Operand(0), Operand(1, 0, False), Operand(2), Operand(3)), (0, 1)),)
-    problem = replace(
-        problem, fields=(FieldPlan(name="a"), replace(HERE, name="g"), STATIC, before), updates=back, every=64,
+    return replace(
+        problem, fields=(FieldPlan(name="a"), replace(HERE, name="g"), STATIC, before), updates=back, every=steps,
         forward=replace(problem, fields=fields, updates=updates),
     )  # fmt: skip
+
+
+def test_a_pass_with_too_many_levels_is_refused() -> None:
+    assert steps_of_pass(waves(4096), 1) == 4096
+    with pytest.raises(InputError, match=r"every 4097 steps, .* at most 4096 steps again; .*History\(4096, recompute"):
+        steps_of_pass(waves(4097), 1)
+
+
+def test_the_rings_grow_with_the_square_of_the_steps() -> None:
+    """Checks the number of planes in the rings of all states: about r k^2 for passes of k steps."""
     for steps in (4, 16, 64):
-        one = listed(problem, steps)
+        one = listed(waves(64), steps)
         window = SCHEMES["wavefront"].window(one, len(one.updates), Sizes(len(one.updates), 1, diamond=2))
         assert 2 * steps**2 <= sum(window.history_planes) <= 2 * (steps + 4) ** 2

@@ -22,7 +22,7 @@ from dataclasses import replace
 
 from outcrop.plan.actions import round_up
 from outcrop.plan.problem import FieldPlan, Problem, StagePlan
-from outcrop.plan.recompute import Calls, ForwardCall, recomputed, recomputed_calls
+from outcrop.plan.recompute import Calls, ForwardCall, recomputed, recomputed_calls, steps_again
 
 STEPS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 """The numbers of steps of a pass that are tried if passes read a history."""
@@ -52,9 +52,10 @@ def listed(problem: Problem, steps: int) -> Problem:
 
 def steps_of_pass(problem: Problem, steps: int) -> int:
     """Return the number of steps of a pass that reads a history: at least `steps`, and a multiple of the interval of
-    the history. A pass that computes states again goes back from one state of the history to the next."""
+    the history. A pass that computes states again goes back from one state of the history to the next. Raises
+    InputError if this pass has too many levels."""
     if problem.forward is not None:
-        return min(problem.every, problem.steps)
+        return steps_again(problem)
     return round_up(max(1, steps), problem.every)
 
 

@@ -28,7 +28,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
+from outcrop.errors import InputError
 from outcrop.plan.problem import FieldPlan, Operand, Problem, StagePlan
+
+MAX_LEVELS = 8192
+"""The maximum number of levels of a pass. A plan with more levels takes minutes to make and to prove. With a radius of
+1, the window of this number of levels has tens of millions of planes."""
 
 Operands: TypeAlias = tuple[tuple[int, int], ...]
 Calls: TypeAlias = tuple[tuple[int, Operands, Operands], ...]
@@ -106,6 +111,20 @@ class Values:
             stage = self.forward.updates[number]
             reads = [(self.of_step(step, number, one.field, one.age), one.beside) for one in stage.reads]
             yield reads, [self.of_step(step, number, one, -1) for one in stage.targets]
+
+
+def steps_again(problem: Problem) -> int:
+    """Return the number of steps of a pass: the steps from one state of the history to the next, but at most the steps
+    of the run. Raises InputError if a pass would have more than MAX_LEVELS levels."""
+    assert problem.forward is not None
+    steps, stages = min(problem.every, problem.steps), problem.forward.stages + problem.stages
+    if steps * stages > MAX_LEVELS:
+        most = MAX_LEVELS // stages
+        raise InputError(
+            f"the history has a state every {problem.every} steps, and a pass of the adjoint run can compute at most "
+            f"{most} steps again; run forward again with history=oc.History({most}, recompute=True)"
+        )
+    return steps
 
 
 def recomputed(problem: Problem, steps: int) -> Problem:

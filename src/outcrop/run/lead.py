@@ -20,6 +20,7 @@ from outcrop.run.disk.entries import StatesEntry
 from outcrop.run.disk.state import State
 from outcrop.run.scalars import Scalars
 from outcrop.run.user_values import decode_signals
+from outcrop.units import counted
 
 
 class Lead:
@@ -62,7 +63,7 @@ def parts_of(states: StatesEntry, first_step: int, steps: int) -> list[int]:
         nearest = first + max(0, steps - first) // every * every or every
         raise InputError(
             f"steps {steps}: the states between two states of the history are computed again together, so the adjoint "
-            f"run can stop at a state only; give {nearest} steps"
+            f"run can stop at a state only; give {counted(nearest, 'step')}"
         )
     return [one for one in (first, steps - first) if one]
 

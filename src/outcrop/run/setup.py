@@ -330,7 +330,9 @@ def require_plan(setup: Setup) -> None:
     given = settings.given
     steps, scheme = (given.bt or 1, settings.scheme) if given else (1, "auto")
     states = setup.description.states
-    problem = setup.problem(states.every if states and states.stencil is not None else steps)
+    if states and states.stencil is not None:
+        steps = min(states.every, states.steps)
+    problem = setup.problem(steps)
     if problem.histories:
         problem = listed(problem, steps_of_pass(problem, steps))
     require_budget(problem, settings.memory_bytes, scheme, given)

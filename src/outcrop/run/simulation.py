@@ -69,7 +69,7 @@ class Simulation:
         setup = options if isinstance(options, Setup) else set_up(options)
         self._setup, self._state = setup, setup.state
         self._ranges: Ranges = dict(setup.state.manifest.ranges) if setup.state else {}
-        self._prepared: Prepared | None = None
+        self._prepared: list[Prepared] = []  # the last plans; an adjoint run may need two of them
         self._has_checked_values = not setup.check_finite
 
     def __repr__(self) -> str:
@@ -233,7 +233,7 @@ class Simulation:
         else:
             # The manifest has the target step from the start. Therefore a run that is killed after its first commit can
             # be resumed.
-            steps = self._prepared.problem.steps if self._prepared else setup.steps or 0
+            steps = self._prepared[-1].problem.steps if self._prepared else setup.steps or 0
             manifest = new_manifest(description, steps)
             places = list(setup.directories)
             with created_state(places, manifest, setup.force, setup.raw_device, setup.acquisition) as state:
@@ -246,21 +246,31 @@ class Simulation:
                 self._state.change(ranges=finite)
 
     def plan(self, steps: int | None = None) -> Prepared:
-        """Return the plan of `run(steps)` with its predicted cost. This compiles the kernel and changes no
-        directory."""
-        return self._prepare(self._steps(steps), may_write=False)
+        """Return the plan of `run(steps)` with its predicted cost. This compiles the kernel and changes no directory.
+
+        If an adjoint run computes states again, its first pass may be shorter than all other passes. The result is then
+        the plan of the other passes."""
+        return self._prepare(self._parts(steps)[-1], may_write=False)
 
     def prepare(self, steps: int | None = None) -> Prepared:
         """Compile the kernel, measure the storage for long runs, plan `run(steps)`, and prove that the plan is legal.
+        The result is the plan that `plan` returns.
 
         Raises IllegalPlan, which is an AssertionError, for an illegal plan. Such a plan shows a bug in Outcrop.
         """
-        steps = self._steps(steps)
-        if self._prepared is None or self._prepared.problem.steps != steps:
-            prepared = self._prepare(steps, may_write=True)
-            prepared.require_legal()
-            self._prepared = prepared
-        return self._prepared
+        return [self._prepare_part(one) for one in self._parts(steps)][-1]
+
+    def _prepare_part(self, steps: int) -> Prepared:
+        """Prepare a part of a run. Use an earlier plan if it is for the same number of steps, and if the same steps of
+        its passes read states."""
+        phase = self._setup.problem(steps, self.step).phase
+        for known in self._prepared:
+            if (known.problem.steps, known.problem.phase) == (steps, phase):
+                return known
+        prepared = self._prepare(steps, may_write=True)
+        prepared.require_legal()
+        self._prepared = [*self._prepared[-1:], prepared]
+        return prepared
 
     def check_values(self) -> None:
         """If the option `check_finite` is set, read the initial values of the options once. Raises InputError for NaN
@@ -382,20 +392,18 @@ class Simulation:
             raise InputError(f"on_snapshot {shown(on_snapshot)} must be a function (step, fields)")
         if on_snapshot is not None and all(one.is_history for one in self._description.taps.snapshots):
             raise InputError("on_snapshot would never be called: this run keeps no snapshots; give it snapshots=")
-        if (states := self.states) is not None and states.stencil is not None:
-            parts = parts_of(states, self.step, self._steps(steps))
-            return reduce(Report.followed_by, [self._run(one, progress, on_snapshot, history) for one in parts])
-        return self._run(steps, progress, on_snapshot, history)
+        reports = [self._run(one, progress, on_snapshot, history) for one in self._parts(steps)]
+        return reduce(Report.followed_by, reports)
 
-    def _run(self, steps: int | None, progress: str, on_snapshot: OnSnapshot | None, history: History | None) -> Report:
+    def _run(self, steps: int, progress: str, on_snapshot: OnSnapshot | None, history: History | None) -> Report:
         require_unchanged(self._setup.lowered)
         start = time.perf_counter()
         devito = initial_planes(self._setup.lowered, self._description, self._filled)
         self.require_fields({*self.initial_values, *devito})
         setup = self._setup
-        entry = None if history is None else self._plan_history(history, self._steps(steps))
+        entry = None if history is None else self._plan_history(history, steps)
         try:
-            prepared = self.prepare(steps)
+            prepared = self._prepare_part(steps)
         except BaseException:
             self._setup = setup  # so that a later call without `history` keeps no history
             raise
@@ -425,7 +433,7 @@ class Simulation:
             with_entry = replace(taps, snapshots=(*taps.snapshots, entry))
             setup = replace(setup, description=replace(setup.description, taps=with_entry))
             require_plan(setup)
-            self._setup, self._prepared = setup, None
+            self._setup, self._prepared = setup, []
         return entry
 
     def _execute(
@@ -483,14 +491,21 @@ class Simulation:
                 raise InputError("steps are missing: say how many, as in sim.run(100)")
         return as_steps(steps)
 
+    def _parts(self, steps: object) -> list[int]:
+        """Return the numbers of steps of the parts of `run(steps)`. Each part has a plan of its own. Only an adjoint
+        run that computes states again can have more than one part."""
+        steps, description = self._steps(steps), self._description
+        if 0 < description.max_step < self.step + steps:
+            raise InputError(
+                f"{self.directory} ends at step {description.max_step} and is at step {self.step}: an adjoint run goes "
+                "back to the first step of its forward run"
+            )
+        states = description.states
+        return parts_of(states, self.step, steps) if states and states.stencil is not None else [steps]
+
     def _prepare(self, steps: int, may_write: bool) -> Prepared:
         settings, signals = self._description.settings, decode_signals(self._description.signals)
         last, lowered = self.step + steps, self._setup.lowered
-        if 0 < self._description.max_step < last:
-            raise InputError(
-                f"{self.directory} ends at step {self._description.max_step} and is at step {self.step}: an adjoint "
-                "run goes back to the first step of its forward run"
-            )
         require_steps(signals, last)
         if lowered is not None and lowered.max_steps is not None and last > lowered.max_steps:
             raise InputError(
