@@ -47,7 +47,7 @@ def runs(draw: st.DrawFn) -> tuple[Stencil, Problem, Plan]:
     return stencil, problem, build(problem, scheme, draw(sizes_for(problem)), MACHINE, assumed_rate)
 
 
-@settings(max_examples=examples(150), deadline=None)
+@settings(max_examples=examples(75), deadline=None)
 @given(runs(), st.integers(1, 4), st.sampled_from(BACKENDS), st.integers(0, 2**32 - 1))
 def test_executor_gives_the_oracles_bits(
     run: tuple[Stencil, Problem, Plan], threads: int, backend: str, seed: int
@@ -102,7 +102,7 @@ def linked_runs(draw: st.DrawFn) -> tuple[Stencil, Problem, Sizes]:
     return stencil, problem, sizes
 
 
-@settings(max_examples=examples(80), deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(linked_runs(), st.integers(1, 4), st.sampled_from(BACKENDS), st.integers(0, 2**32 - 1))
 def test_blocks_that_follow_each_other_give_the_oracles_bits(
     run: tuple[Stencil, Problem, Sizes], threads: int, backend: str, seed: int

@@ -28,7 +28,7 @@ from rehearsal import rehearse_fields
 from strategies import examples
 
 
-@settings(max_examples=examples(120), deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(field_runs(), st.integers(0, 2**32 - 1))
 def test_plans_of_several_fields_are_legal_and_mean_the_oracles_steps(
     run: tuple[Stencil, Boundary, Plan], seed: int
@@ -47,7 +47,7 @@ def test_plans_of_several_fields_are_legal_and_mean_the_oracles_steps(
         np.testing.assert_array_equal(found[name], right[name], err_msg=name)
 
 
-@settings(max_examples=examples(120), deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     field_runs(),
     st.integers(1, 4),
@@ -71,7 +71,7 @@ def test_executor_gives_the_oracles_bits_of_several_fields(
     assert moved == (plan.predicted.bytes_read, plan.predicted.bytes_written)
 
 
-@settings(max_examples=examples(120), deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(field_runs({**STENCILS, "heat": heat}), st.integers(0, 2**32 - 1), st.data())
 def test_rings_one_plane_smaller_are_rejected_or_mean_the_same(
     run: tuple[Stencil, Boundary, Plan], seed: int, data: st.DataObject

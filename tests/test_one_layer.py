@@ -82,7 +82,7 @@ def test_rehearsal_gives_the_oracles_bits(run: tuple[Stencil, Plan], seed: int) 
     assert np.array_equal(rehearsed, advance(stencil, initial, {}, plan.problem.steps))
 
 
-@settings(max_examples=examples(150), deadline=None)
+@settings(max_examples=examples(75), deadline=None)
 @given(runs(), st.booleans(), st.integers(1, 4), st.integers(0, 2**32 - 1))
 def test_runs_give_the_oracles_bits(run: tuple[Stencil, Plan], in_a_file: bool, threads: int, seed: int) -> None:
     """Checks that runs in one layer give the oracle's bits, with or without padding, in plain memory or in a file.

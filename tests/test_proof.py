@@ -91,7 +91,7 @@ def long_plans(draw: st.DrawFn) -> Plan:
     return build(problem, scheme, sizes, MACHINE, assumed_rate)
 
 
-@settings(max_examples=examples(150), deadline=None)
+@settings(max_examples=examples(75), deadline=None)
 @given(short_plans(), st.integers(0, 2**32 - 1))
 def test_verdicts_are_those_of_the_run_cell_by_cell(plan: Plan, seed: int) -> None:
     """Checks that the proof and the symbolic run accept the same plans."""
@@ -106,7 +106,7 @@ def test_verdicts_on_what_repeats_are_those_of_the_run_cell_by_cell(plan: Plan, 
     compare(plan, seed, turns=5)
 
 
-@settings(max_examples=examples(60), deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(problems(max_radius=2, max_extent=14), st.data())
 def test_verdicts_on_arrays_in_memory_are_those_of_the_run_cell_by_cell(plain: Problem, data: st.DataObject) -> None:
     """Checks that the proof and the symbolic run agree on passes that consist of updates only."""
