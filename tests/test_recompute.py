@@ -13,61 +13,27 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import outcrop as oc
-from adjoint_cases import BOUNDARIES, STENCILS, all_names, grid, static_names, values
-from backwards import PLAIN, State, Steps, inner, put, reverse
+from adjoint_cases import BOUNDARIES, STENCILS, all_names, grid, values
+from backwards import PLAIN, State, Steps, put, reverse
 from cell_run import run_pass
-from outcrop.axes import PLACES
 from outcrop.cli.main import call
 from outcrop.errors import CorruptionError, InputError
 from outcrop.language.adjoint import adjoint_of
-from outcrop.language.stencil import Stencil
 from outcrop.plan.history import listed, steps_of_pass
 from outcrop.plan.plan import Sizes
 from outcrop.plan.problem import FieldPlan, Operand, Problem, StagePlan
 from outcrop.plan.schemes import SCHEMES
 from outcrop.plan.tuner import build
 from outcrop.plan.validate import IllegalPlan, validate, validate_pass
+from recomputed import STEPS, as_arrays, run_forward, seeds_of, signal
 from strategies import MACHINE, assumed_rate, examples, make_problem
 
-STEPS, EVERY = 7, 3
+EVERY = 3
 RUNS = [
     (name, text)
     for place, name in enumerate(STENCILS)
     for text in (BOUNDARIES if place % 4 == 1 else [BOUNDARIES[(place + 1) % 4]])
 ]
-
-
-def run_forward(stencil: Stencil, folder: Path, text: str, history: oc.History, **options: Any) -> oc.Simulation:
-    """Run a stencil on a tiny grid, from random values. The run keeps `history`."""
-    _, whole = grid(stencil, text, 5)
-    shape = tuple(whole[place] for place in PLACES[stencil.ndim])
-    signals = {name: signal(place).tolist() for place, name in enumerate(stencil.signals)}
-    sim = oc.Simulation(
-        stencil, shape, options.pop("dtype", "float64"), folder / "run.oc", memory="64MiB", threads=2, unstable=True,
-        signals=signals or None, boundary=text.rpartition(",")[2] if stencil.ndim == 1 else text, **options,
-    )  # fmt: skip
-    sim.assign({name: one.reshape(shape) for name, one in values(stencil, whole, 1).items()})
-    sim.run(STEPS, progress="none", history=history)
-    return sim
-
-
-def signal(place: int) -> np.ndarray[Any, Any]:
-    return np.random.default_rng(place).random(STEPS)
-
-
-def seeds_of(stencil: Stencil, text: str) -> dict[str, Any]:
-    """Return random derivatives with respect to the last values of each updated field. They are 0 in the rim."""
-    boundary, shape = grid(stencil, text, 5)
-    rng, found, static = np.random.default_rng(3), {}, static_names(stencil)
-    for name in (one.name for one in stencil.fields if one.name not in static):
-        found[name] = np.zeros(shape)
-        cells = inner(stencil, boundary, shape)
-        found[name][cells] = rng.standard_normal(found[name][cells].shape)
-    return found
-
-
-def as_arrays(gradients: dict[str, Any]) -> dict[str, Any]:
-    return {name: np.asarray(one[:] if hasattr(one, "shape") and one.shape else one) for name, one in gradients.items()}
 
 
 @pytest.mark.parametrize(("name", "text"), RUNS)

@@ -19,7 +19,9 @@ def info(where: Annotated[Path, typer.Argument(metavar="WHERE", help="directory 
     """Describe the run in WHERE: grid, stencil, parameters, fields, step."""
     from outcrop.axes import NAMES
     from outcrop.language.boundary import as_boundary, boundary_text
+    from outcrop.run.acquisition.kept_states import repeated_steps
     from outcrop.run.disk.manifest import IN_FLIGHT, NEW
+    from outcrop.run.disk.state import State
     from outcrop.run.places import storage_at
     from outcrop.run.user_values import decode_signals
 
@@ -64,6 +66,9 @@ def info(where: Annotated[Path, typer.Argument(metavar="WHERE", help="directory 
         place = f"the states of {every}{states.run}{again}"
         rows.append(("reads", f"{place}; goes back from its step {states.steps - run.step}"))
     rows += _acquisition(run)
+    if (kept := run.taps.history) and kept.slots:
+        repeated = repeated_steps(State(storage, run))
+        rows.append(("limit", f"{kept.slots} states at once; an adjoint run repeats {repeated} steps of this run"))
     if run.records:
         rows.append(("records", run.records))
     if len(run.directories) > 1:
@@ -94,7 +99,7 @@ def _acquisition(run: Manifest) -> list[tuple[str, str]]:
         title = f"snapshots {kept.name}" if kept.name else "snapshots"
         title = "the history" if kept.is_history else title
         what = f"{title} of {', '.join(kept.fields)}, {size} cells every {kept.every} steps"
-        rows.append(("keeps", f"{what}, {kept.count(run.step)} so far"))
+        rows.append(("keeps", f"{what}, {len(kept.numbers(run.step))} so far"))
     if sums := acquisition.norms:
         rows.append(("norms", f"{', '.join(sums.fields)}, every {sums.every} steps, {sums.count(run.step)} so far"))
     return rows

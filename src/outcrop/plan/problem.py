@@ -7,6 +7,7 @@ order, neighbouring planes have numbers that are close to each other.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import gcd
@@ -91,7 +92,7 @@ PLAIN_UPDATES = (StagePlan((Operand(0),), (0,)),)
 class SnapshotDemand:
     """Snapshots that have the same box and the same interval. After every `every` steps, a run keeps a box of `planes`
     planes of each of `fields` fields. A plane of the box has `rows` rows of `row_bytes`. With `initial`, the run also
-    keeps the initial values."""
+    keeps the initial values. If `steps` is given, the run keeps boxes only after these steps, in ascending order."""
 
     every: int
     fields: int
@@ -99,6 +100,7 @@ class SnapshotDemand:
     rows: int
     row_bytes: int
     initial: bool = False
+    steps: tuple[int, ...] | None = None
 
     @property
     def box_bytes(self) -> int:
@@ -107,6 +109,9 @@ class SnapshotDemand:
 
     def boxes(self, first_step: int, steps: int) -> int:
         """Return the number of boxes that are kept in `steps` steps after step `first_step`, counting all fields."""
+        if self.steps is not None:
+            first = bisect_right(self.steps, first_step) if first_step else 0
+            return self.fields * (bisect_right(self.steps, first_step + steps) - first)
         kept = (first_step + steps) // self.every - first_step // self.every
         return self.fields * (kept + (self.initial and first_step == 0))
 

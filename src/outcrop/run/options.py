@@ -105,7 +105,8 @@ class History:
 
     With `recompute`, an adjoint run computes the states between two kept states again, with the same bits. So its
     gradients are exact. A kept state then also has the previous values of fields, if a step needs them. For a field
-    `u`, these are `sim.history["u.previous"]`. "all" does not allow `recompute`.
+    `u`, these are `sim.history["u.previous"]`. "all" does not allow `recompute`. If `limit` does not have room for all
+    kept states, but for at least two, an adjoint run repeats parts of the run to compute the other states.
     """
 
     every: int | str

@@ -43,7 +43,9 @@ class Report:
     `taps_bytes` is the maximum memory for values of points and for snapshots that wait for the disk. `numa_nodes` is
     the number of NUMA nodes on which the window is distributed. `thread_layout` describes the threads and these nodes.
     `step` is the number of steps from the initial values to the committed `generation`. `warning` is a text for users
-    if the parameters let values grow without bound, and "" otherwise.
+    if the parameters let values grow without bound, and "" otherwise. `steps_repeated` is the number of steps of the
+    forward run that an adjoint run has repeated because the limit of the history has no room for all states.
+    `seconds_repeated` is the time for these steps, which `seconds` does not include.
     """
 
     stencil: str
@@ -77,6 +79,8 @@ class Report:
     plan: dict[str, Any]
     predicted: Predicted
     warning: str = ""
+    steps_repeated: int = 0
+    seconds_repeated: float = 0.0
 
     def to_json(self) -> dict[str, Any]:
         """Return the report as plain data."""
@@ -88,7 +92,7 @@ class Report:
         added = {
             one.name: getattr(self, one.name) + getattr(other, one.name)
             for one in fields(self)
-            if one.name.startswith(("seconds", "bytes_", "cells_")) or one.name == "steps"
+            if one.name.startswith(("seconds", "bytes_", "cells_", "steps"))
         }
         both = self.predicted, other.predicted
         predicted = Predicted(
@@ -146,6 +150,11 @@ class Report:
         for why in dict.fromkeys(guess.assumed.values()):
             what = " and ".join(name for name, reason in guess.assumed.items() if reason == why)
             lines.append(f"  note: the prediction assumes the speed of {what}: {why}")
+        if self.steps_repeated:
+            lines.append(
+                f"  note: {counted(self.steps_repeated, 'step')} of the forward run were repeated in "
+                f"{format_seconds(self.seconds_repeated)}"
+            )
         if self.warning:
             lines.append(f"  note: {self.warning}")
         return "\n".join(lines)

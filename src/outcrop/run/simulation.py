@@ -17,7 +17,6 @@ import os
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +24,14 @@ from outcrop.axes import Shape
 from outcrop.errors import InputError, shown
 from outcrop.language.stencil import Stencil
 from outcrop.paths import nearest_existing
-from outcrop.run.acquisition.history import HistoryView, StateFiles, begin_history, history_entry, require_room
+from outcrop.run.acquisition.history import (
+    HistoryView,
+    StateFiles,
+    begin_history,
+    history_entry,
+    require_room,
+    with_slots,
+)
 from outcrop.run.acquisition.recorder import Recorder, require_space
 from outcrop.run.acquisition.views import NormRecords, SnapshotViews, Traces
 from outcrop.run.definition import initial_planes, require_unchanged
@@ -40,8 +46,9 @@ from outcrop.run.inputs.input_array import InputArray
 from outcrop.run.lead import Lead, parts_of
 from outcrop.run.options import History, OnSnapshot, RunOptions, takes_options
 from outcrop.run.passes import PassRunner
-from outcrop.run.places import created_state, open_state
+from outcrop.run.places import created_state
 from outcrop.run.progress import KINDS, make_progress
+from outcrop.run.replay import forward_state, run_segments
 from outcrop.run.report import Report, make_report
 from outcrop.run.setup import Setup, as_steps, reopen, require_plan, set_up
 from outcrop.run.stable import Ranges, growing, refuse_unstable, refuse_unstable_run, watched
@@ -392,8 +399,14 @@ class Simulation:
             raise InputError(f"on_snapshot {shown(on_snapshot)} must be a function (step, fields)")
         if on_snapshot is not None and all(one.is_history for one in self._description.taps.snapshots):
             raise InputError("on_snapshot would never be called: this run keeps no snapshots; give it snapshots=")
-        reports = [self._run(one, progress, on_snapshot, history) for one in self._parts(steps)]
-        return reduce(Report.followed_by, reports)
+        states, parts = self.states, self._parts(steps)
+        if states is None or states.stencil is None:
+            return self._run(parts[0], progress, on_snapshot, history)
+        settings = self._description.settings
+        return run_segments(
+            self.directory, states, settings, self.step, parts, progress,
+            lambda part: self._run(part, progress, on_snapshot, history),
+        )  # fmt: skip
 
     def _run(self, steps: int, progress: str, on_snapshot: OnSnapshot | None, history: History | None) -> Report:
         require_unchanged(self._setup.lowered)
@@ -428,6 +441,10 @@ class Simulation:
         entry = history_entry(history, description, first)
         arrays = 0 if self._state else len(description.copies) * description.layout.array_bytes
         needed = arrays // len(setup.directories)
+        if taps.history is None:
+            entry = with_slots(history, entry, description.dtype, first + steps)
+        if entry.slots:  # an adjoint run makes a replay, which has the arrays of this run
+            needed += (2 * len(description.state) + len(description.static)) * description.layout.array_bytes
         require_room(history, entry, description.dtype, directory, needed, first, first + steps)
         if taps.history is None:
             with_entry = replace(taps, snapshots=(*taps.snapshots, entry))
@@ -459,9 +476,7 @@ class Simulation:
         read = state.manifest.states
         states = lead = None
         if read:
-            if not Path(read.run).is_absolute():
-                raise InputError(f"{state.path} names the run with its states by {read.run!r}, which is not absolute")
-            other = open_state(Path(read.run))
+            other = forward_state(read, state.path)
             states = StateFiles(other, read, state.manifest.shape, state.manifest.dtype)
             if (forward := read.forward) is not None:
                 lead = Lead(other, read, forward, io)

@@ -28,8 +28,9 @@ from outcrop import _core
 from outcrop.errors import CorruptionError, InputError, StorageError, shown
 from outcrop.language.stencil import PREVIOUS
 from outcrop.paths import nearest_existing
+from outcrop.plan.schedule import first_states
+from outcrop.run.acquisition.kept_states import KeptStates, open_replay, remove_replay, repeated_steps
 from outcrop.run.acquisition.views import SnapshotView
-from outcrop.run.disk.acquisition_files import read_rows, snapshot_name
 from outcrop.run.disk.contents import ACQUISITION, RESERVED
 from outcrop.run.disk.entries import HISTORY, SnapshotsEntry, StatesEntry
 from outcrop.run.disk.layout import snapshot_index
@@ -70,12 +71,21 @@ def history_entry(given: object, description: Description, step: int) -> Snapsho
     box = tuple((0, n) for n in description.shape)  # with the padding, because a reverse pass reads it, too
     entry = SnapshotsEntry(every, fields, box, initial=True, name=HISTORY, recompute=recompute)
     kept = description.taps.history
-    if kept is not None and kept != entry:
+    if kept is not None and replace(kept, slots=0, kept=()) != entry:
         options = f"every={kept.every}{', recompute=True' if kept.recompute else ''}"
         raise InputError(f"this run keeps a history with {options}; go on without history=, or free it first")
     if kept is None and step > 0:
         raise InputError(f"a history begins with step 0, but this run is at step {step}; start a new run")
-    return entry
+    return entry if kept is None else kept
+
+
+def with_slots(given: History, entry: SnapshotsEntry, dtype: str, last_step: int) -> SnapshotsEntry:
+    """Return the entry with a schedule (plan/schedule.py) if the limit has room for fewer states than all, but for at
+    least two, and states can be computed again. Otherwise return the entry unchanged."""
+    slots = _limit_bytes(given) // state_bytes(entry, dtype) if given.limit is not None else 0
+    if not entry.recompute or not 2 <= slots < entry.count(last_step):
+        return entry
+    return replace(entry, slots=slots, kept=first_states(-(-last_step // entry.every), slots))
 
 
 def require_room(
@@ -84,25 +94,34 @@ def require_room(
     """Raise InputError if the states up to `last_step` exceed the limit or the free space of the run's directory. The
     run itself needs `needed` bytes of the free space. The message has the smallest interval with which the states
     fit."""
-    itemsize = np.dtype(dtype).itemsize
-    each = len(entry.fields) * (math.prod(entry.shape) * itemsize + len(snapshot_index(entry.shape, itemsize)))
-    room = os.statvfs(nearest_existing(directory))
-    free, there = max(0, room.f_bavail * room.f_frsize - needed), entry.count(first_step)
+    each, room = state_bytes(entry, dtype), os.statvfs(nearest_existing(directory))
+    free, there = max(0, room.f_bavail * room.f_frsize - needed), len(entry.numbers(first_step))
     most, why = there + free // each, f"{format_bytes(free)} are free in {directory}"
-    if given.limit is not None:
-        try:
-            limit = parse_bytes(given.limit)
-        except InputError as error:
-            raise InputError(f"history: limit: {error}") from None
+    if given.limit is not None and not entry.slots:
+        limit = _limit_bytes(given)
         if limit // each < most:
             most, why = limit // each, f"the limit is {format_bytes(limit)}"
-    count = entry.count(last_step)
+    count = entry.slots or entry.count(last_step)
     if count > most:
         fits = f"every={last_step // most + 1} fits" if most else "not even one state fits"
         raise InputError(
             f"no room for the history: {count} states of {format_bytes(each)} need {format_bytes(count * each)}, but "
             f"{why}; {fits}"
         )
+
+
+def state_bytes(entry: SnapshotsEntry, dtype: str) -> int:
+    """Return the bytes of the files of one state."""
+    itemsize = np.dtype(dtype).itemsize
+    return len(entry.fields) * (math.prod(entry.shape) * itemsize + len(snapshot_index(entry.shape, itemsize)))
+
+
+def _limit_bytes(given: History) -> int:
+    assert given.limit is not None
+    try:
+        return parse_bytes(given.limit)
+    except InputError as error:
+        raise InputError(f"history: limit: {error}") from None
 
 
 def begin_history(state: State, entry: SnapshotsEntry) -> None:
@@ -140,8 +159,15 @@ class HistoryView(Mapping[str, SnapshotView]):
 
     @property
     def steps(self) -> NDArray[np.int64]:
-        """The step of each state."""
+        """The step of each state that exists."""
         return self[self._entry.fields[0]].steps
+
+    @property
+    def repeated_steps(self) -> int:
+        """The number of steps of this run that an adjoint run repeats because the limit of the history does not have
+        room for all states. It does not include the steps that each pass of the adjoint run computes again."""
+        self._require_kept()
+        return repeated_steps(self._state)
 
     def __getitem__(self, name: str) -> SnapshotView:
         self._require_kept()
@@ -168,7 +194,7 @@ class HistoryView(Mapping[str, SnapshotView]):
         """
         self._require_kept()
         reader = _Reader(self._state, self._entry)
-        numbers = iter(range(self._entry.count(self._state.manifest.step) - 1, -1, -1))
+        numbers = reversed(self._entry.numbers(self._state.manifest.step))
         waiting: deque[tuple[int, Future[dict[str, NDArray[Any]]]]] = deque()
         with ThreadPoolExecutor(STATES_IN_MEMORY - 1) as pool:
             try:
@@ -187,11 +213,13 @@ class HistoryView(Mapping[str, SnapshotView]):
                 pool.shutdown(cancel_futures=True)
 
     def free(self) -> None:
-        """Remove the history from the run, and delete its files. A program that goes back through the states calls this
-        method after it has saved its results. Raises InputError if another process uses the run, and StorageError."""
+        """Remove the history from the run, and delete its files and the replay of the run. A program that goes back
+        through the states calls this method after it has saved its results. Raises InputError if another process uses
+        the run, and StorageError."""
         with self._state.locked():
             taps = self._state.manifest.taps
             if taps.history is not None:
+                remove_replay(self._state)
                 names = {self._entry.record(field) for field in self._entry.fields}
                 sums = {name: one for name, one in self._state.manifest.sums.items() if name not in names}
                 kept = tuple(one for one in taps.snapshots if not one.is_history)
@@ -199,19 +227,22 @@ class HistoryView(Mapping[str, SnapshotView]):
 
     def _require_kept(self) -> None:
         self._state.refresh()
-        if self._state.manifest.taps.history is None:
+        entry = self._state.manifest.taps.history
+        if entry is None:
             raise InputError(f"the history of {self._state.path} was freed")
+        self._entry = entry  # an adjoint run may have freed states
 
 
 class StateFiles:
-    """The files of the states that an adjoint run reads. They belong to the history of another run.
+    """The files of the states that an adjoint run reads. They belong to the history of another run, or to the history
+    of its replay.
 
     Raises InputError if the other run has changed or keeps no history.
     """
 
     def __init__(self, state: State, states: StatesEntry, shape: tuple[int, ...], dtype: str) -> None:
         """`state` is the committed state of the other run. `shape` and `dtype` belong to the adjoint run."""
-        self._state, self._steps = state, states.steps
+        self._run, self._steps = states.run, states.steps
         manifest, entry = state.manifest, state.manifest.taps.history
         if manifest.identity != states.identity or manifest.step < states.steps:
             raise InputError(
@@ -222,8 +253,8 @@ class StateFiles:
         whole = tuple((0, size) for size in manifest.shape)
         if not entry.initial or entry.box != whole or (manifest.shape, manifest.dtype) != (shape, dtype):
             raise InputError(f"the history of {states.run} does not have the grid or the steps of the adjoint run")
-        rows = {field: read_rows(state.records, manifest, entry.record(field)) for field in entry.fields}
-        self._sums, self._entry = {field: np.frombuffer(data, "<u4") for field, data in rows.items()}, entry
+        replay = open_replay(state) if entry.slots else None
+        self._every, self._kept = entry.every, [KeptStates(one) for one in (state, replay) if one]
         if states.stencil is not None and states.stencil != manifest.stencil:
             raise InputError(f"{states.run} does not have the stencil of which the adjoint run computes steps again")
         for one in states.fields:
@@ -234,16 +265,18 @@ class StateFiles:
         """Return the file and the checksum of the state that is `back` steps before the last one. If `later` is -1, the
         file has the previous values of this state."""
         field += PREVIOUS if later < 0 else ""
-        step, directory = self._steps - back, self._state.records
+        step = self._steps - back
         if step < 0:
             raise InputError(
                 f"the adjoint of the first step needs the values of {field} before step 0, which a history does not "
                 "have"
             )
-        number, rest = divmod(step, self._entry.every)
+        number, rest = divmod(step, self._every)
         assert rest == 0, "only steps that find their states read them"
-        name = snapshot_name(self._entry, field, number)
-        return FileBeneath(directory.handle, name, str(directory.path / name)), int(self._sums[field][number])
+        for one in self._kept:
+            if number in one.numbers:
+                return one.file(field, number)
+        raise InputError(f"the state of step {step} of {self._run} was freed; run the adjoint run with outcrop resume")
 
 
 class _Reader:
@@ -251,10 +284,8 @@ class _Reader:
 
     def __init__(self, state: State, entry: SnapshotsEntry) -> None:
         manifest = state.manifest
-        self._entry, self._directory = entry, state.records
+        self._entry, self._kept = entry, KeptStates(state)
         self._dtype, self._io = np.dtype(manifest.dtype), manifest.settings.io
-        rows = {field: read_rows(state.records, manifest, entry.record(field)) for field in entry.fields}
-        self._sums = {field: np.frombuffer(data, "<u4") for field, data in rows.items()}
         self._bytes = math.prod(entry.shape) * self._dtype.itemsize
         self._buffers = [
             {field: _core.aligned_array(self._bytes) for field in entry.fields} for _ in range(STATES_IN_MEMORY)
@@ -262,16 +293,15 @@ class _Reader:
 
     def read(self, number: int, buffer: int) -> dict[str, NDArray[Any]]:
         """Read state `number` into a buffer and return its fields. Raises StorageError and CorruptionError."""
-        memory, directory = self._buffers[buffer], self._directory
-        names = {field: snapshot_name(self._entry, field, number) for field in memory}
-        files = [FileBeneath(directory.handle, name, str(directory.path / name)) for name in names.values()]
-        store = _core.Store(files, backend=self._io, direct=self._bytes >= DIRECT_BYTES)
+        memory = self._buffers[buffer]
+        files, sums = zip(*(self._kept.file(field, number) for field in memory), strict=True)
+        store = _core.Store(list(files), backend=self._io, direct=self._bytes >= DIRECT_BYTES)
         try:
             whole = self._bytes - self._bytes % PAGE_BYTES
-            for index, (field, cells) in enumerate(memory.items()):
+            for index, cells in enumerate(memory.values()):
                 store.read_into(index, 0, cells[:whole])
                 store.read_into(index, whole, cells[whole:])
-                if _core.crc32c(cells) != self._sums[field][number]:
+                if _core.crc32c(cells) != sums[index]:
                     raise CorruptionError(f"{files[index].label} is damaged: checksum mismatch")
         finally:
             store.close()

@@ -53,7 +53,8 @@ class Recorder:
     def __init__(self, state: State, fields: Sequence[str], io: str = "auto") -> None:
         self._state, self._fields = state, list(fields)
         self._io = io
-        self._snapshot_records: list[str] = []  # the names of the files with checksums of snapshots
+        self._snapshot_records: list[tuple[str, int]] = []  # the file and the row of the checksum of each snapshot
+        self._last_step = 0  # the step at which the current pass ends
         self._definitions = NOTHING_DEFINED
         if state.manifest.taps:  # a run on devices without an acquisition has no folder of records
             check_records(state.records, state.manifest)
@@ -75,9 +76,10 @@ class Recorder:
         except OSError as error:
             raise StorageError(f"cannot make snapshots in {self._state.records.path}: {error.strerror}") from error
         sources = self.injections(first_step, steps)
-        self._snapshot_records = [name for name, _ in made]
-        sums = self._sums(manifest, first_step + steps)
-        return Acquisition(sources, self._samples, tuple(file for _, file in made), sums)
+        self._snapshot_records = [(name, number) for name, number, _ in made]
+        self._last_step = first_step + steps
+        sums = self._sums(manifest, self._last_step)
+        return Acquisition(sources, self._samples, tuple(file for _, _, file in made), sums)
 
     def injections(self, first_step: int, steps: int) -> tuple[PointInjection, ...]:
         """Return the values that all sources add in these steps."""
@@ -99,9 +101,12 @@ class Recorder:
             for field, sums in zip(manifest.taps.norms.fields, results.sums, strict=True):
                 rows = [(one.step, one.sum, one.squares, one.minimum, one.maximum) for one in sums]
                 new[f"norms-{field}"] = np.array(rows, NORMS)
-        for name in dict.fromkeys(self._snapshot_records):
-            taken = zip(self._snapshot_records, results.snapshot_sums, strict=True)
-            new[name] = np.array([one for record, one in taken if record == name], "<u4")
+        for entry in manifest.taps.snapshots:
+            first_row, end_row = entry.count(first_step), entry.count(self._last_step)
+            new |= {entry.record(field): np.zeros(end_row - first_row, "<u4") for field in entry.fields}
+        firsts = {name: row for name, (_, row) in manifest.taps.records(first_step).items()}
+        for (name, number), checksum in zip(self._snapshot_records, results.snapshot_sums, strict=True):
+            new[name][number - firsts[name]] = checksum
         checksums = dict(manifest.sums)
         for name, (_, first_row) in manifest.taps.records(first_step).items():
             added = new.get(name)
@@ -166,7 +171,7 @@ def require_space(directory: Directory, manifest: Manifest, last_step: int) -> N
         return
     times = needed = 0
     for entry in manifest.taps.snapshots:
-        more = entry.count(last_step) - entry.count(manifest.step)
+        more = len(entry.numbers(last_step, manifest.step))
         each = math.prod(entry.shape) * np.dtype(manifest.dtype).itemsize + len(snapshot_index(entry.shape, 1))
         times, needed = times + more, needed + more * len(entry.fields) * each
     room = os.statvfs(directory.handle)
@@ -180,16 +185,16 @@ def require_space(directory: Directory, manifest: Manifest, last_step: int) -> N
 
 def make_files(
     directory: Directory, manifest: Manifest, fields: list[str], first: int, steps: int
-) -> Iterator[tuple[str, SnapshotFile]]:
-    """Make the files for the snapshots of the pass that begins with step `first`. For each snapshot, yield two values:
-    the name of the file for its checksum, and its `SnapshotFile`. `fields` has the names of the stencil's fields in
-    their order. Raises OSError and StorageError."""
+) -> Iterator[tuple[str, int, SnapshotFile]]:
+    """Make the files for the snapshots of the pass that begins with step `first`. For each snapshot, yield three
+    values: the name of the file for its checksum, its number, and its `SnapshotFile`. `fields` has the names of the
+    stencil's fields in their order. Raises OSError and StorageError."""
     itemsize = np.dtype(manifest.dtype).itemsize
     for entry in manifest.taps.snapshots:
         size, index = math.prod(entry.shape) * itemsize, snapshot_index(entry.shape, itemsize)
         begins, ends = zip(*entry.box, strict=True)
         z, y, x = zip(inside(begins, 0), inside(ends, 1), strict=True)
-        for number in range(entry.count(first), entry.count(first + steps)):
+        for number in entry.numbers(first + steps, first):
             for array in entry.fields:
                 name = snapshot_name(entry, array, number)
                 folder = name.rpartition("/")[0]
@@ -204,4 +209,4 @@ def make_files(
                     fields.index(array.removesuffix(PREVIOUS)), entry.step_of(number), (z, y, x), name,
                     direct=size >= DIRECT_BYTES, folder=directory.handle, age=int(array.endswith(PREVIOUS)),
                 )
-                yield entry.record(array), file
+                yield entry.record(array), number, file

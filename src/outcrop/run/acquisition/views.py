@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -114,11 +114,14 @@ class SnapshotView:
     @property
     def steps(self) -> NDArray[np.int64]:
         """The step of each snapshot."""
-        return np.array([self._entry.step_of(number) for number in range(len(self))], np.int64)
+        return np.array([self._entry.step_of(number) for number in self._numbers()], np.int64)
 
     def __len__(self) -> int:
+        return len(self._numbers())
+
+    def _numbers(self) -> Sequence[int]:
         self._state.refresh()
-        return self._entry.count(self._state.manifest.step)
+        return self._entry.numbers(self._state.manifest.step)
 
     def __getitem__(self, index: Any) -> NDArray[Any]:
         """Return the values that a NumPy array returns for the same index. Raises IndexError for an index outside the
@@ -126,7 +129,7 @@ class SnapshotView:
         first, *rest = index if isinstance(index, tuple) else (index,)
         if first is Ellipsis:
             first, rest = slice(None), [Ellipsis, *rest]
-        numbers = range(len(self))[first]
+        numbers = self._numbers()[first]
         if isinstance(numbers, int):
             one: NDArray[Any] = mapped(self._state, self._entry, self._field, numbers)[tuple(rest)]
             return one

@@ -199,9 +199,10 @@ def damaged_snapshots(directory: Directory, manifest: Manifest) -> Iterator[tupl
         size, index = math.prod(entry.shape) * itemsize, snapshot_index(entry.shape, itemsize)
         for field in entry.fields:
             data = directory.read_file(f"{ACQUISITION}/{entry.record(field)}", SUM_BYTES * entry.count(manifest.step))
-            for number, expected in enumerate(np.frombuffer(data, "<u4").tolist()):
+            sums = np.frombuffer(data, "<u4").tolist()
+            for number in entry.numbers(manifest.step):
                 name = snapshot_name(entry, field, number)
-                yield name, _snapshot_damage(directory, name, size, index, expected)
+                yield name, _snapshot_damage(directory, name, size, index, sums[number])
 
 
 def _snapshot_damage(directory: Directory, name: str, size: int, index: bytes, expected: int) -> str:

@@ -6,6 +6,7 @@ the manifest (acquisition_files.py).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
@@ -176,6 +177,9 @@ class SnapshotsEntry:
     With `initial`, the initial values are kept, too. `name` is the name of the group for these snapshots inside
     snapshots.zarr. If `name` is "", the snapshots are in snapshots.zarr itself. With `recompute`, `fields` has the
     names of all arrays of the state, such as "u" and "u.previous". Only the history of a run can have `recompute`.
+
+    If `slots` is not 0, at most `slots` snapshots exist at the same time (plan/schedule.py). `kept` has their numbers,
+    and the numbers of snapshots that later steps keep.
     """
 
     every: Positive
@@ -185,6 +189,8 @@ class SnapshotsEntry:
     initial: bool = False
     name: OptionalName = ""
     recompute: bool = False
+    slots: Count = 0
+    kept: Annotated[tuple[Count, ...], Meta(max_length=1 << 20)] = ()
 
     @property
     def is_history(self) -> bool:
@@ -209,6 +215,12 @@ class SnapshotsEntry:
         """Return the number of snapshots of a field after `step` steps. The first pass writes the snapshot of the
         initial values. Before this pass, the number is 0."""
         return step // self.every + self.initial if step > 0 else 0
+
+    def numbers(self, step: int, first_step: int = 0) -> Sequence[int]:
+        """Return the numbers of the snapshots that exist after `step` steps, in ascending order. With `first_step`,
+        return only those that did not exist after `first_step` steps."""
+        every = range(self.count(first_step), self.count(step))
+        return [one for one in self.kept if one in every] if self.slots else every
 
     def step_of(self, number: int) -> int:
         """Return the step of snapshot `number`. Snapshots are counted from 0."""

@@ -265,7 +265,8 @@ def _with_later_members(content: dict[str, Any]) -> dict[str, Any]:
             content["states"] = {"stencil": None, "source_cells": 0, **states, "fields": named}
     match content:
         case {"taps": {"snapshots": [*entries]} as taps}:
-            later = [{"recompute": False, **one} if isinstance(one, dict) else one for one in entries]
+            new = {"recompute": False, "slots": 0, "kept": []}
+            later = [{**new, **one} if isinstance(one, dict) else one for one in entries]
             content["taps"] = {**taps, "snapshots": later}
     return content
 
@@ -294,6 +295,13 @@ def _check_derived(manifest: Manifest) -> None:
         "taps: fields": not acquisition.fields <= fields,
         "taps: recompute": any(
             one.recompute and not (one.is_history and one.fields == tuple(entry.name for entry in manifest.state))
+            for one in acquisition.snapshots
+        ),
+        "taps: slots": any(
+            one.slots == 1
+            or (one.slots and not one.recompute)
+            or len(one.kept) > one.slots
+            or list(one.kept) != sorted(set(one.kept))
             for one in acquisition.snapshots
         ),
         "taps: box": any(

@@ -1,0 +1,219 @@
+"""Adjoint runs whose history does not have room for all states that they need: the execution of a schedule
+(plan/schedule.py).
+
+    adjoint run     passes that go back over segments whose states exist       commits after each pass
+    free            states that no later pass needs                            only after this commit
+    replay          a sweep of the forward run, which stores missing states    only if the next state is missing
+
+The replay is a copy of the forward run beside it (acquisition/kept_states.py). It has the same inputs, so it computes
+the same bits, but it records nothing except states. Before a sweep, the values of the newest state before the missing
+state are written to the replay. Nothing else is stored about the schedule. After an interruption, the states on the
+disk and the committed step of the adjoint run say what comes next.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import reduce
+from pathlib import Path
+
+import numpy as np
+
+from outcrop.errors import InputError, InterruptedRun
+from outcrop.language.boundary import as_boundary
+from outcrop.plan.schedule import sweep, usable
+from outcrop.run.acquisition.definitions import AcquisitionDefinitions, read_definitions
+from outcrop.run.acquisition.kept_states import KeptStates, keep_only, open_replay, remove_replay, replay_place
+from outcrop.run.definition import Definition
+from outcrop.run.disk.acquisition_files import continued, read_rows, write_rows
+from outcrop.run.disk.entries import SnapshotsEntry, StatesEntry
+from outcrop.run.disk.manifest import Settings
+from outcrop.run.disk.state import State
+from outcrop.run.disk.values import PlaneSource
+from outcrop.run.options import RunOptions
+from outcrop.run.places import open_state
+from outcrop.run.progress import stage
+from outcrop.run.report import Report
+from outcrop.run.setup import set_up_definition, stencil_of
+
+
+def forward_state(states: StatesEntry, place: Path) -> State:
+    """Return the state of the run whose states the adjoint run in `place` reads. Raises InputError if there is no such
+    run."""
+    if not Path(states.run).is_absolute():
+        raise InputError(f"{place} names the run with its states by {states.run!r}, which is not absolute")
+    return open_state(Path(states.run))
+
+
+def run_segments(
+    place: Path, states: StatesEntry, settings: Settings, first_step: int, parts: Sequence[int], progress: str,
+    run: Callable[[int], Report],
+) -> Report:
+    """Run parts of the adjoint run in `place` from step `first_step` on. `parts` has the number of steps of each part.
+    `run` executes a number of steps for which all states exist. States that are missing are computed before, and states
+    that were used are freed."""
+    forward = forward_state(states, place)
+    history = forward.manifest.taps.history
+    if history is None or not history.slots or forward.manifest.identity != states.identity:
+        return reduce(Report.followed_by, map(run, parts))
+    reports, step, end = list[Report](), first_step, first_step + sum(parts)
+    with forward.locked():
+        replay = _Replay(forward, settings, place, progress)
+        while step < end:
+            # the pass that reaches a state of the history needs the state before it
+            number, rest = divmod(states.steps - step - 1, states.every)
+            begin = time.perf_counter()
+            first, repeated = replay.bring(number)
+            seconds = time.perf_counter() - begin
+            part = rest + 1 if rest + 1 < states.every else (number + 1 - first) * states.every
+            report = run(min(part, end - step))
+            step += report.steps
+            reports.append(replace(report, steps_repeated=repeated, seconds_repeated=seconds if repeated else 0.0))
+        replay.free(-(-(states.steps - step) // states.every) - 1)
+    return reduce(Report.followed_by, reports)
+
+
+class _Replay:
+    """The states of a forward run and of its replay. This process holds the forward run. `settings` are for the
+    replay."""
+
+    def __init__(self, forward: State, settings: Settings, place: Path, progress: str) -> None:
+        self._forward, self._place, self._progress = forward, place, progress
+        self._settings = replace(settings, scheme="auto", sizes={})
+        self._stencil = stencil_of(forward.manifest, forward.path)
+
+    def bring(self, number: int) -> tuple[int, int]:
+        """Free the states after state `number`, and compute this state if it is missing. Return two values: the oldest
+        state from which on all states up to `number` exist, and the number of repeated steps."""
+        self.free(number)
+        found, repeated = self._find(), 0
+        if number not in found:
+            repeated = self._sweep(number, found)
+            found = self._find()
+        first = number
+        while first - 1 in found:
+            first -= 1
+        return first, repeated
+
+    def free(self, number: int) -> None:
+        """Free all states after state `number`, except state 0 of the forward run. If `number` is -1, the adjoint run
+        is complete. Then the replay is deleted."""
+        keep_only(self._forward, range(max(1, number + 1)))
+        if number < 0:
+            remove_replay(self._forward)
+        elif replay := open_replay(self._forward):
+            with replay.locked():
+                keep_only(replay, range(number + 1))
+
+    def _find(self) -> dict[int, KeptStates]:
+        """Return all states that exist, in ascending order."""
+        runs = [one for one in (self._forward, open_replay(self._forward)) if one]
+        every = {number: kept for kept in map(KeptStates, runs) for number in kept.numbers}
+        return dict(sorted(every.items()))
+
+    def _sweep(self, number: int, found: Mapping[int, KeptStates]) -> int:
+        """Run forward from the newest state to state `number`, and keep states for later. Return the number of
+        steps."""
+        entry = self._forward.manifest.taps.history
+        assert entry is not None
+        numbers = list(found)
+        if (count := usable(numbers, entry.slots)) < len(numbers):
+            self.free(numbers[count - 1])
+        numbers = numbers[:count]
+        replay, first = open_replay(self._forward) or self._made(found[0]), numbers[-1]
+        if not first * entry.every <= replay.manifest.step < number * entry.every:
+            _go_to(replay, found[first], first)
+        step, last = replay.manifest.step, number * entry.every
+        kept = [one for one in sweep(numbers, number, entry.slots) if one * entry.every > step]
+        with replay.locked():
+            _plan_states(replay, [*replay.manifest.taps.history.numbers(step), *kept])  # type: ignore[union-attr]
+        self._run(replay.path, step, last)
+        return last - step
+
+    def _run(self, place: Path, step: int, last: int) -> None:
+        from outcrop.run.simulation import open as open_run
+
+        given = self._settings
+        text = f"computing steps {step + 1} to {last} of {self._forward.path} again"
+        try:
+            with stage(text, self._progress):
+                open_run(place, given.memory_bytes, given.threads, io=given.io).run(last - step, "none")
+        except InterruptedRun:
+            raise InterruptedRun(f"stopped; go on with: outcrop resume {self._place}") from None
+
+    def _made(self, start: KeptStates) -> State:
+        """Create the replay at step 0. `start` has state 0."""
+        from outcrop.run.simulation import Simulation
+
+        manifest, entry = self._forward.manifest, start.entry
+        own = read_definitions(self._forward.records, manifest)
+        definition = Definition(
+            self._stencil, manifest.shape, manifest.padding, manifest.dtype, as_boundary(manifest.boundary),
+            manifest.parameters, manifest.signals, None,
+            AcquisitionDefinitions(own.injections, snapshots=(replace(entry, kept=()),)),
+        )  # fmt: skip
+        place = replay_place(self._forward)
+        options = RunOptions(
+            self._stencil, None, directory=str(place), steps=manifest.step, unstable=manifest.unstable, force=True
+        )
+        try:
+            run = Simulation(set_up_definition(definition, options, self._settings, {}))
+        except InputError as error:
+            if place.exists():
+                raise InputError(f"{error}; delete {place}") from None
+            raise
+        planes: dict[str, PlaneSource] = {one.name: _planes_of(self._forward, one.name) for one in manifest.static}
+        run.assign_planes(planes | {field: start.planes(field, 0) for field in entry.fields})
+        replay = open_replay(self._forward)
+        assert replay is not None
+        return replay
+
+
+def _planes_of(state: State, name: str) -> PlaneSource:
+    def read(z0: int, z1: int) -> np.ndarray[tuple[int, ...], np.dtype[np.floating]]:
+        with state.planes_of(name) as planes:
+            return planes.read(z0, z1).copy()
+
+    return read
+
+
+def _plan_states(replay: State, numbers: list[int]) -> None:
+    """Commit the numbers of the states that exist and of those that the next steps keep."""
+    taps = replay.manifest.taps
+    entry = taps.history
+    assert entry is not None
+    replay.change(taps=replace(taps, snapshots=(replace(entry, kept=tuple(numbers)),)))
+
+
+def _go_to(replay: State, kept: KeptStates, number: int) -> None:
+    """Commit state `number` as the state of the replay. `kept` has this state. Later states of the replay must have
+    been freed."""
+    with replay.locked():
+        manifest = replay.manifest
+        entry = manifest.taps.history
+        assert entry is not None
+        step, io = number * entry.every, manifest.settings.io
+        _plan_states(replay, list(entry.numbers(manifest.step)))
+        replay.begin_writing()
+        for field in entry.fields:
+            with replay.target_planes(field, 1 - manifest.current, io) as planes:
+                planes.fill(kept.planes(field, number))
+                planes.flush()
+        replay.commit(step, sums=_sums_at(replay, entry, step))
+
+
+def _sums_at(replay: State, entry: SnapshotsEntry, step: int) -> dict[str, int]:
+    """Return the checksums of the records at `step`. Rows that do not exist yet are written. They are 0, because they
+    belong to states that do not exist."""
+    manifest, count = replay.manifest, entry.count(step)
+    sums = dict(manifest.sums)
+    for field in entry.fields:
+        name = entry.record(field)
+        rows = np.frombuffer(read_rows(replay.records, manifest, name), "<u4")[:count]
+        added = np.zeros(count - len(rows), "<u4")
+        if len(added):
+            write_rows(replay.records, name, len(rows), added)
+        sums[name] = continued(manifest.seed(name, 0), np.concatenate([rows, added]))
+    return sums
