@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import pickle
 import random
 import shutil
 import signal
@@ -45,6 +46,8 @@ class Program(ABC):
     """
 
     name: str
+    results = ""
+    """Programs with the same `results` must have the same results. By default, a program is compared with itself."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -60,6 +63,14 @@ class Program(ABC):
     @abstractmethod
     def is_over(self) -> bool:
         """Return True if all work is done. Raises AssertionError if a result is wrong."""
+
+    def compare(self, found: dict[str, Any]) -> None:
+        """Raise AssertionError if `found` differs from the first results of this program. The first results are kept in
+        a file, because each comparison runs in a process of its own."""
+        file = self.folder.parent / f"expected-{self.results or type(self).__name__}"
+        if not file.exists():
+            file.write_bytes(pickle.dumps(found))
+        shots.assert_same(found, pickle.loads(file.read_bytes()))
 
     def clear(self) -> None:
         """Remove all files, so that the program starts from the beginning."""
@@ -90,7 +101,6 @@ class Waves(Run):
     """A run with sources, receivers, snapshots and norms. Python starts and continues it."""
 
     name = "runs with everything"
-    expected: dict[str, Any] | None = None
 
     def start(self) -> int:
         if step_of(self.where) is None:
@@ -108,10 +118,7 @@ class Waves(Run):
     def is_over(self) -> bool:
         if step_of(self.where) != shots.STEPS:
             return False
-        found = shots.everything(self.where)
-        if Waves.expected is None:
-            Waves.expected = found
-        shots.assert_same(found, Waves.expected)
+        self.compare(shots.everything(self.where))
         return True
 
 
@@ -119,7 +126,6 @@ class Command(Run):
     """A run in two directories. `outcrop run` starts the run, and `outcrop resume` continues it."""
 
     name = "commands"
-    expected: Any = None
     words = ("run", "heat13", "-n", "50", "61", "72", "-t", "64", "--memory", "1MiB", "--init", "random:7", "--quiet",
     "--force")
 
@@ -133,10 +139,7 @@ class Command(Run):
     def is_over(self) -> bool:
         if step_of(self.where) != 64:
             return False
-        found = oc.open(self.where)["u"][...]
-        if Command.expected is None:
-            Command.expected = found
-        np.testing.assert_array_equal(found, Command.expected)
+        self.compare({"u": oc.open(self.where)["u"][...]})
         return True
 
 
@@ -266,7 +269,8 @@ class Gradient(Run):
 
     name = "gradients"
     steps = 40
-    expected: Any = None
+    history = oc.History("all")
+    results = "Gradient"
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -274,18 +278,18 @@ class Gradient(Run):
 
     def start(self) -> int:
         if step_of(self.where) is None:
-            shape, history = (48, 40, 44), oc.History("all")
+            shape = (48, 40, 44)
             sim = oc.Simulation(
                 oc.stencils.acoustic(order=4), shape, directory=self.where, memory="800KiB", threads=2, force=True,
                 dt=0.001, params={"h": 10.0},
             )  # fmt: skip
             sim["v"] = np.linspace(1500, 3000, int(np.prod(shape)), dtype="float32").reshape(shape)
             sim["u"] = "random:3"
-            sim.run(self.steps, progress="none", history=history)
+            sim.run(self.steps, progress="none", history=self.history)
         else:
             sim = oc.open(self.where)
             if sim.step < self.steps:
-                sim.run(self.steps - sim.step, progress="none", history=oc.History("all"))
+                sim.run(self.steps - sim.step, progress="none", history=self.history)
         residuals = {"u": sim["u"][...]}
         try:
             run = sim.adjoint(residuals, ["v", "u"], self.adjoint, memory="3MiB", resume=True)
@@ -305,11 +309,15 @@ class Gradient(Run):
         if step_of(self.adjoint) != self.steps:
             return False
         run = oc.open(self.where).adjoint({"u": "0.0"}, ["v", "u"], self.adjoint, memory="3MiB", resume=True)
-        found = [run.gradients[name][...] for name in ("v", "u")]
-        if Gradient.expected is None:
-            Gradient.expected = found
-        np.testing.assert_array_equal(found, Gradient.expected)
+        self.compare({name: run.gradients[name][...] for name in ("v", "u")})
         return True
+
+
+class Replay(Gradient):
+    """The same runs with room for three states. The replay of the forward run is killed, too."""
+
+    name = "gradients with a replay"
+    history = oc.History(4, limit=2100 * 1024, recompute=True)
 
 
 def step_of(where: Path) -> int | None:
@@ -391,6 +399,14 @@ def kill_all(program: Program, kills: int, chance: random.Random, counts: Counte
         lives.append(time.monotonic() - begin)
     with_ranks = isinstance(program, Ranks)
     done = attempts = 0
+
+    def look() -> int:
+        wrong = program.check()
+        assert not wrong, wrong
+        answer.write_text(f"{int(program.is_over())} {getattr(program, 'reached', 0)}")
+        return 0
+
+    checked(program, look)  # the results without kills are the expected results
     program.clear()
     while done < kills:
         if attempts >= 12:  # after 12 attempts, the program ends without a kill
@@ -416,13 +432,6 @@ def kill_all(program: Program, kills: int, chance: random.Random, counts: Counte
             assert "Traceback" not in told.read_text() or with_ranks, f"{program.name}: {told.read_text()[-1500:]}"
             wait_for_group(process)
         attempts += 1
-
-        def look() -> int:
-            wrong = program.check()
-            assert not wrong, wrong
-            answer.write_text(f"{int(program.is_over())} {getattr(program, 'reached', 0)}")
-            return 0
-
         checked(program, look)
         over, reached = answer.read_text().split()
         if hasattr(program, "reached"):
@@ -447,7 +456,7 @@ def wait_for_group(process: int) -> None:
 
 
 SHARES: dict[type[Program], float] = {
-    Waves: 0.3, Command: 0.2, Gradient: 0.15, Steps: 0.15, Staging: 0.15, Ranks: 0.05,
+    Waves: 0.3, Command: 0.2, Gradient: 0.1, Replay: 0.1, Steps: 0.1, Staging: 0.15, Ranks: 0.05,
 }  # fmt: skip
 
 
