@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from outcrop.cli.main import call
 from outcrop.errors import CorruptionError, InputError
 from outcrop.plan.schedule import first_states, repeated_segments
 from outcrop.run.disk.state import State
+from outcrop.run.places import open_state
 from recomputed import STEPS, as_arrays, run_forward, seeds_of
 
 SHAPE, LAST = (14, 12, 13), 23
@@ -175,7 +177,7 @@ def test_commands_continue_an_adjoint_run(
     run.simulation.run(LAST - 12, progress="none")
     (replay,) = tmp_path.glob("run-replay-*.oc")
     for place in (tmp_path / "run.oc", replay):
-        assert call(["verify", str(place)]) == 0
+        assert call(["verify", str(place)]) == 0 and call(["info", str(place)]) == 0
     assert call(["resume", str(run.simulation.directory)]) == 0
     assert "steps of the forward run were repeated in" in capsys.readouterr().out
     compare(sim.adjoint(RESIDUALS, WRT, resume=True), right)
@@ -234,6 +236,20 @@ def test_damage_of_a_kept_state_is_found(tmp_path: Path) -> None:
     run.run(progress="none")
     sim.history.free()
     assert sorted(one.name for one in tmp_path.iterdir()) == ["run-adjoint.oc", "run.oc"]
+
+
+def test_a_manifest_without_state_0_is_refused(tmp_path: Path) -> None:
+    """Checks a manifest that another program has changed."""
+    sim = make(tmp_path / "run.oc", limited(2, 2))
+    run = sim.adjoint(RESIDUALS, WRT)
+    state = open_state(tmp_path / "run.oc")
+    taps = state.manifest.taps
+    with state.locked():
+        state.change(taps=replace(taps, snapshots=(replace(taps.snapshots[0], kept=(11,)),)))
+    assert sim.history.repeated_steps == 0
+    with pytest.raises(InputError, match="has no state 0; run it again with force") as raised:
+        run.run(progress="none")
+    assert "\n" not in str(raised.value)
 
 
 def test_freeing_a_history_deletes_the_replay(tmp_path: Path) -> None:

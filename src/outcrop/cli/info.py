@@ -68,7 +68,8 @@ def info(where: Annotated[Path, typer.Argument(metavar="WHERE", help="directory 
     rows += _acquisition(run)
     if (kept := run.taps.history) and kept.slots:
         repeated = repeated_steps(State(storage, run))
-        rows.append(("limit", f"{kept.slots} states at once; an adjoint run repeats {repeated} steps of this run"))
+        again = f"; an adjoint run repeats {repeated} steps of this run" if repeated else ""
+        rows.append(("limit", f"{kept.slots} states at once{again}"))
     if run.records:
         rows.append(("records", run.records))
     if len(run.directories) > 1:

@@ -118,7 +118,9 @@ class _Replay:
         steps."""
         entry = self._forward.manifest.taps.history
         assert entry is not None
-        numbers = list(found)
+        numbers = [one for one in found if one < number]
+        if numbers[:1] != [0]:
+            raise InputError(f"the history of {self._forward.path} has no state 0; run it again with force")
         if (count := usable(numbers, entry.slots)) < len(numbers):
             self.free(numbers[count - 1])
         numbers = numbers[:count]

@@ -71,12 +71,14 @@ class KeptStates:
 
 def repeated_steps(state: State) -> int:
     """Return the number of steps that an adjoint run from the committed step of a run repeats, beginning with the
-    states that exist."""
+    states that exist. A replay has no adjoint run. Its result is 0."""
     entry, step = state.manifest.taps.history, state.manifest.step
     if entry is None or not entry.slots or step < 1:
         return 0
     runs = [one.manifest for one in (state, open_replay(state)) if one]
     numbers = {number for one in runs if one.taps.history for number in one.taps.history.numbers(one.step)}
+    if 0 not in numbers:
+        return 0
     return entry.every * repeated_segments(numbers, -(-step // entry.every), entry.slots)
 
 
@@ -92,14 +94,14 @@ def keep_only(state: State, numbers: Collection[int]) -> None:
     if freed:
         others = (one for one in taps.snapshots if not one.is_history)
         state.set_acquisition(replace(taps, snapshots=(*others, entry)), state.manifest.sums)
-    directory = state.records
+    directory, kept = state.records, set(entry.kept)
     for field in entry.fields:
         # the folder of the chunks: snapshot_name is FOLDER/NUMBER/0/0/0
         folder = snapshot_name(entry, field, 0).rsplit("/", len(entry.box) + 1)[0]
         try:
             names = directory.names(folder) if directory.status(folder) is not None else []
             for name in names:
-                if name.isdecimal() and int(name) not in entry.kept:
+                if name.isdecimal() and int(name) not in kept:
                     directory.remove(snapshot_name(entry, field, int(name)))
                     directory.remove_empty(f"{folder}/{name}")
         except OSError as error:
