@@ -147,8 +147,7 @@ def test_a_killed_run_continues_its_history(tmp_path: Path) -> None:
 
 BAD: list[tuple[Any, str]] = [
     ("all", "is not an oc.History"),
-    (oc.History("auto"), "'auto' does not exist yet"),
-    (oc.History("some"), "must be 'all' or a number"),
+    (oc.History("some"), "must be 'all', 'auto' or a number"),
     (oc.History(0), "every"),
     (oc.History(1.5), "every"),  # type: ignore[arg-type]
     (oc.History("all", limit="many"), "limit"),

@@ -102,8 +102,7 @@ def tune(
 
     # Rank all candidates by formulas, first with an assumed update rate. Measure the update rate of the best candidate,
     # and rank all candidates again with this rate.
-    guess = _ranked(problem, every, machine, budget_bytes, _rough_rate(problem, ASSUMED_CELLS_PER_SECOND))[0]
-    tried = next(iter(tilings(problem, guess.scheme, guess.sizes, machine)))
+    tried = _first_tiling(problem, every, machine, budget_bytes)
     rough_rate = _rough_rate(problem, rate(tried) * edge_factor(problem, tried))
     ranked = _ranked(problem, every, machine, budget_bytes, rough_rate)
 
@@ -143,6 +142,24 @@ def estimate(
     every = _candidates(problem, schemes, budget_bytes)
     rate = _rough_rate(problem, cells_per_second)
     return min((_rough_seconds(problem, *one, machine, budget_bytes, rate) for one in every), default=float("inf"))
+
+
+def rate_in_thick_slabs(
+    problem: Problem, schemes: Sequence[Scheme], machine: Machine, budget_bytes: int, rate: UpdateRate
+) -> float:
+    """Return the rate for `estimate`. It is computed from the rate of the sizes that formulas find best."""
+    if not (every := _candidates(problem, schemes, budget_bytes)):
+        return ASSUMED_CELLS_PER_SECOND
+    tried = _first_tiling(problem, every, machine, budget_bytes)
+    return rate(tried) * edge_factor(problem, tried)
+
+
+def _first_tiling(
+    problem: Problem, every: Sequence[tuple[Scheme, Sizes]], machine: Machine, budget_bytes: int
+) -> Sizes:
+    """Return the candidate that is the best by formulas, with its most promising tiling."""
+    guess = _ranked(problem, every, machine, budget_bytes, _rough_rate(problem, ASSUMED_CELLS_PER_SECOND))[0]
+    return next(iter(tilings(problem, guess.scheme, guess.sizes, machine)))
 
 
 def _candidates(problem: Problem, schemes: Sequence[Scheme], budget_bytes: int) -> list[tuple[Scheme, Sizes]]:

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from outcrop.axes import PLACES, Shape
 from outcrop.errors import InputError, shown
 from outcrop.language.adjoint import Adjoint, adjoint_of
-from outcrop.language.boundary import as_boundary
+from outcrop.language.boundary import Boundary, as_boundary
 from outcrop.language.gather import edge_values
 from outcrop.language.sparse import Injection, Sampling
 from outcrop.language.stencil import PREVIOUS, Stencil
@@ -38,7 +38,7 @@ from outcrop.run.acquisition.definitions import AcquisitionDefinitions, read_def
 from outcrop.run.acquisition.snapshot_residuals import as_residuals, named_snapshots, snapshot_samples
 from outcrop.run.definition import Definition
 from outcrop.run.device.use import is_block_device
-from outcrop.run.disk.entries import NormsEntry, StatesEntry
+from outcrop.run.disk.entries import NormsEntry, SourceEntry, StatesEntry
 from outcrop.run.disk.manifest import Description, Settings
 from outcrop.run.disk.values import PlaneSource
 from outcrop.run.forward import Derived, Forward, inputs_of, require_states, states_of
@@ -204,15 +204,20 @@ def adjoint_run(
 def derive(stencil: Stencil, description: Description, wrt: object, is_scaled: bool = True) -> Derived:
     """Return the adjoint of a run of `stencil` with the gradients in `wrt`. Raises InputError for unknown names, and
     for gradients that no adjoint run can compute."""
-    sources = description.taps.sources
     if description.states:
         raise InputError("this run is an adjoint run that reads states of another run; it has no adjoint")
+    return derive_adjoint(stencil, description.taps.sources, as_boundary(description.boundary), wrt, is_scaled)
+
+
+def derive_adjoint(
+    stencil: Stencil, sources: Sequence[SourceEntry], boundary: Boundary, wrt: object, is_scaled: bool = True
+) -> Derived:
+    """Return the adjoint of `stencil` with the gradients in `wrt`. Raises InputError as `derive` does."""
     names = _require_wrt(stencil, bool(sources), wrt)
     inputs = tuple(name for name in names if name in inputs_of(stencil))
     scaled = scaled_sources(stencil, sources, inputs)
     recorded = [one for number, one in enumerate(sources) if SOURCES in names or number in scaled]
     sourced = tuple(dict.fromkeys(one.field for one in recorded))
-    boundary = as_boundary(description.boundary)
     adjoint = adjoint_of(stencil, inputs, boundary, sourced, is_scaled)
     is_linear = not adjoint.history or not adjoint_of(stencil, (), boundary, sourced, is_scaled).history
     return Derived(stencil, names, inputs, adjoint, is_linear, scaled)

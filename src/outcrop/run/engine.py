@@ -22,7 +22,7 @@ from outcrop.language.linearised import without_updates
 from outcrop.language.program import Apply
 from outcrop.language.stencil import Stencil
 from outcrop.plan.given_sizes import FREE, GivenSizes
-from outcrop.plan.history import fields_read, listed, listed_calls
+from outcrop.plan.history import fields_read, listed, listed_calls, steps_of_pass
 from outcrop.plan.machine import Machine
 from outcrop.plan.plan import Plan
 from outcrop.plan.planner import Planned, best_steps, choose, find_scheme, smallest_budget_bytes
@@ -163,29 +163,18 @@ def prepare(
     fits = budget_bytes >= smallest_budget_bytes(problem, scheme, given)
     work = work_per_update(stencil)
     worth = fits and problem.cells * problem.levels * work >= WORTH_MEASURING_UPDATES
-    machine = Machine(
-        threads=threads,
-        memory_bytes=discover.memory_bytes(),
-        cache_bytes=discover.caches().second_bytes,
-        last_cache_bytes=discover.caches().last_bytes * layout.nodes,
-        checksum_bytes_per_second=_core.measure_checksum_rate(threads, 1 << 20, min(budget_bytes, 64 << 20)),
-        device=measure.device(directories, io, may_write and worth, problem),
-    )
+    machine = machine_for(problem, directories, budget_bytes, threads, layout.nodes, io, may_write and worth)
+    lead_scalars = b""
     if problem.histories:
         if io == "mmap":
             raise InputError("io mmap cannot read the states of another run; choose another io")
         steps = best_steps(problem, machine, budget_bytes, scheme, given, EXPECTED_CELLS_PER_SECOND / work)
-        plain = _plain_calls(stencil, states, problem) if states else ()
-        forward = states.forward if states else None
-        again = forward_calls(forward, problem) if forward else ()
-        # the meter needs the pattern of the steps, but not a ring for each state of a long pass
-        few = min(2, steps) if forward else problem.every * (1 + problem.every % 2)
-        metered = listed(problem, few), listed_calls(problem, kernel.calls, plain, few, again)
-        kernel = replace(kernel, calls=listed_calls(problem, kernel.calls, plain, steps, again))
+        listing = CallLists(stencil, states, problem, kernel)
+        metered, lead_scalars = listing.of_meter(), listing.lead_scalars
+        kernel = replace(kernel, calls=listing.of_pass(steps))
         problem = listed(problem, steps)
     else:
-        metered, forward = (problem, kernel.calls), None
-    lead_scalars = pack_scalars(forward, {}, problem.dtype) if forward else b""
+        metered = problem, kernel.calls
     rate = UpdateRateMeter(*metered, scalars.of_steps(0, 0), threads, budget_bytes, worth, bind, work, lead_scalars)
     choice = choose(problem, machine, budget_bytes, scheme, rate, given)
     assumed = {}
@@ -198,6 +187,54 @@ def prepare(
         updates_origin="assumed" if "updates" in assumed else "measured", assumed=assumed,
         kernel=kernel, scalars=scalars, layout=layout, bind=bind,
     )  # fmt: skip
+
+
+def machine_for(
+    problem: Problem,
+    directories: Sequence[Path],
+    budget_bytes: int,
+    threads: int,
+    nodes: int,
+    io: str,
+    may_measure: bool,
+) -> Machine:
+    """Return the figures of this machine for threads on `nodes` NUMA nodes. If `may_measure` is false, no scratch file
+    is written."""
+    return Machine(
+        threads=threads,
+        memory_bytes=discover.memory_bytes(),
+        cache_bytes=discover.caches().second_bytes,
+        last_cache_bytes=discover.caches().last_bytes * nodes,
+        checksum_bytes_per_second=_core.measure_checksum_rate(threads, 1 << 20, min(budget_bytes, 64 << 20)),
+        device=measure.device(directories, io, may_measure, problem),
+    )
+
+
+class CallLists:
+    """The kernel calls of passes that read states of another run. `problem` has the updates of one step, and `kernel`
+    is the compiled `stencil`."""
+
+    def __init__(self, stencil: Stencil, states: StatesEntry | None, problem: Problem, kernel: Kernel) -> None:
+        self._problem, self._calls = problem, kernel.calls
+        self._plain = _plain_calls(stencil, states, problem) if states else ()
+        self._forward = states.forward if states else None
+        self._again = forward_calls(self._forward, problem) if self._forward else ()
+
+    def of_pass(self, steps: int) -> Calls:
+        """Return the calls of a pass of `steps` steps."""
+        return listed_calls(self._problem, self._calls, self._plain, steps, self._again)
+
+    def of_meter(self) -> tuple[Problem, Calls]:
+        """Return the problem and the calls with which update rates are measured. They have the pattern of the steps of
+        a pass, but not a ring for each state of a long pass."""
+        problem = self._problem
+        few = min(2, steps_of_pass(problem, 1)) if self._forward else problem.every * (1 + problem.every % 2)
+        return listed(problem, few), self.of_pass(few)
+
+    @property
+    def lead_scalars(self) -> bytes:
+        """Scalars for the steps that passes compute again, for measurements."""
+        return pack_scalars(self._forward, {}, self._problem.dtype) if self._forward else b""
 
 
 def _plain_calls(stencil: Stencil, states: StatesEntry, problem: Problem) -> Calls:

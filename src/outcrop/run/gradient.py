@@ -22,10 +22,8 @@ from outcrop.run.misfit import MisfitFunction, check, evaluate
 from outcrop.run.options import History
 from outcrop.run.setup import as_steps, as_threads, parse_memory
 from outcrop.run.simulation import Simulation
+from outcrop.run.ways import choose_here, history_of, task_of
 from outcrop.tiers import discover
-
-RECOMPUTED_STEPS = 8
-"""The number of steps of a pass that computes states again, if a history does not have all values."""
 
 
 def gradient(
@@ -48,11 +46,16 @@ def gradient(
     find_place(simulation, directory, force, resume)
     if threads is not None:
         as_threads(threads)
-    _require_memory(simulation, derived, memory)
+    budget_bytes = None if memory is None else parse_memory(memory, discover.memory_bytes())
     begins_history = bool(derived.states) and simulation.step < steps and not _keeps_history(simulation)
+    history = History("all") if begins_history else None  # refused if the run has steps without a history
+    if begins_history and simulation.step == 0:
+        task = task_of(simulation.setup, steps, derived.names)
+        history = history_of(choose_here(task, simulation.setup, memory_bytes=budget_bytes))
+    else:
+        _require_memory(simulation, derived, budget_bytes)
     if simulation.step < steps:
-        history = History(RECOMPUTED_STEPS, recompute=True) if derived.missing else History("all")
-        simulation.run(steps - simulation.step, progress, history=history if begins_history else None)
+        simulation.run(steps - simulation.step, progress, history=history)
     value, residuals = evaluate(misfit, simulation)
     run = simulation.adjoint(residuals, derived.names, directory, memory, threads, force, resume)
     if run.remaining_steps:
@@ -75,10 +78,10 @@ def _keeps_history(simulation: Simulation) -> bool:
     return reader.manifest.taps.history is not None
 
 
-def _require_memory(simulation: Simulation, derived: Derived, memory: str | int | None) -> None:
+def _require_memory(simulation: Simulation, derived: Derived, memory_bytes: int | None) -> None:
     """Raise BudgetError if the memory is too small for the updates of the adjoint run."""
     description, made = simulation.setup.description, derived.adjoint.stencil
-    budget = description.settings.memory_bytes if memory is None else parse_memory(memory, discover.memory_bytes())
+    budget_bytes = description.settings.memory_bytes if memory_bytes is None else memory_bytes
     states = StatesEntry(str(simulation.directory), "0", 1, derived.states) if derived.states else None
     boundary = as_boundary(description.boundary)
-    require_budget(as_problem(made, description.layout, 1, boundary, in_place=False, states=states), budget)
+    require_budget(as_problem(made, description.layout, 1, boundary, in_place=False, states=states), budget_bytes)

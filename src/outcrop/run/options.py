@@ -107,11 +107,18 @@ class History:
     gradients are exact. A kept state then also has the previous values of fields, if a step needs them. For a field
     `u`, these are `sim.history["u.previous"]`. "all" does not allow `recompute`. If `limit` does not have room for all
     kept states, but for at least two, an adjoint run repeats parts of the run to compute the other states.
+
+    With "auto", the run keeps the states with which both the run and an exact adjoint run are fastest within the
+    memory, the disk and the limit: no states, all states, or every k-th state with `recompute`. Outcrop predicts the
+    times from measured rates. `wrt` has the names of the gradients that the adjoint run will compute, as in
+    `sim.adjoint`. By default, these are all static fields, parameters and signals. The choice is made once, when the
+    run begins, and is stored with the run.
     """
 
     every: int | str
     limit: str | int | None = None
     recompute: bool = field(default=False, kw_only=True)
+    wrt: str | Sequence[str] | None = field(default=None, kw_only=True)
 
 
 @dataclass(frozen=True)

@@ -26,14 +26,14 @@ from outcrop.language.stencil import Stencil
 from outcrop.paths import as_path, as_place, is_there
 from outcrop.plan.given_sizes import NAMES, GivenSizes
 from outcrop.plan.history import listed, steps_of_pass
-from outcrop.plan.machine import DeclaredMachine
+from outcrop.plan.machine import DeclaredMachine, Machine, UpdateRate
 from outcrop.plan.planner import Planned, choose, find_scheme, require_budget
 from outcrop.plan.problem import Problem
 from outcrop.run.acquisition.definitions import NOTHING_DEFINED, AcquisitionDefinitions
 from outcrop.run.acquisition.pass_acquisition import demand_of
 from outcrop.run.definition import Definition, are_equations, as_problem, as_stencil, definition_of
 from outcrop.run.disk.entries import StatesEntry, arrays_of
-from outcrop.run.disk.layout import make_layout, stripe_planes
+from outcrop.run.disk.layout import PlaneLayout, make_layout, stripe_planes
 from outcrop.run.disk.manifest import Description, Manifest, Settings, require_readable
 from outcrop.run.disk.state import State
 from outcrop.run.inputs.initial import cache_within, make_source, needs_shape, parse_source
@@ -338,13 +338,45 @@ def require_plan(setup: Setup) -> None:
     require_budget(problem, settings.memory_bytes, scheme, given)
 
 
+@dataclass(frozen=True)
+class Elsewhere:
+    """A run on the machine `declared`: its checked options, and its problem."""
+
+    declared: DeclaredMachine
+    definition: Definition
+    problem: Problem
+    layout: PlaneLayout
+    threads: int
+    budget_bytes: int
+    scheme: str
+    given: GivenSizes
+
+    @property
+    def machine(self) -> Machine:
+        return self.declared.machine(self.threads)
+
+    def update_rate(self, problem: Problem) -> UpdateRate:
+        return self.declared.update_rate(problem, self.threads)
+
+
 def plan_elsewhere(declared: DeclaredMachine, options: RunOptions) -> Planned:
-    """Return the plan of a run with these options on the machine `declared`, with its predicted cost.
+    """Return the plan of a run with these options on the machine `declared`, with its predicted cost. Raises the errors
+    of `set_up_elsewhere`, and BudgetError with the smallest budget that works."""
+    one = set_up_elsewhere(declared, options)
+    rate, machine = one.update_rate(one.problem), one.machine
+    choice = choose(one.problem, machine, one.budget_bytes, one.scheme, rate, one.given)
+    return Planned(
+        one.problem, machine, one.budget_bytes, one.given, choice.plan, choice.considered, declared.device.origin,
+        assumed={},
+    )  # fmt: skip
+
+
+def set_up_elsewhere(declared: DeclaredMachine, options: RunOptions) -> Elsewhere:
+    """Check the options of a run on the machine `declared`.
 
     Options about directories, storage and the binding of threads have no effect. `memory` is a size, or a percentage of
     the declared memory. The default of `memory` is the memory that is declared usable. `threads` is at most the number
-    of declared cores. This number is also the default. Raises InputError for wrong options, and BudgetError with the
-    smallest budget that works.
+    of declared cores. This number is also the default. Raises InputError for wrong options.
     """
     as_flag(options.in_place, "in_place")
     threads = declared.cores if options.threads is None else as_threads(options.threads)
@@ -364,11 +396,9 @@ def plan_elsewhere(declared: DeclaredMachine, options: RunOptions) -> Planned:
     initial.by_name(what.stencil, what.shape)
     layout = make_layout(grid_shape(what.shape), what.dtype)
     problem = as_problem(what.stencil, layout, as_steps(options.steps), what.boundary, bool(options.in_place))
-    machine, rate = declared.machine(threads), declared.update_rate(problem, threads)
-    given = as_sizes(options.sizes)
-    choice = choose(problem, machine, budget_bytes, options.scheme, rate, given)
-    return Planned(
-        problem, machine, budget_bytes, given, choice.plan, choice.considered, declared.device.origin, assumed={}
+    declared.update_rate(problem, threads)
+    return Elsewhere(
+        declared, what, problem, layout, threads, budget_bytes, options.scheme, as_sizes(options.sizes)
     )
 
 

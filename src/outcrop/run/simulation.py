@@ -364,8 +364,10 @@ class Simulation:
         this step, it is not repeated. `misfit` is an `oc.Misfit`, a sum of several, or a function misfit(sim) that
         returns a value and residuals for `adjoint`. `progress` has the same meaning as in `run`, and the other
         arguments have the same meaning as in `adjoint`. The gradients are those of `AdjointRun.gradients`. If the
-        adjoint needs the states of the run and the run keeps no history, the run keeps all states from step 0 on, and
-        frees them at the end. A history that the run had before the call is not freed.
+        adjoint needs the states of the run and the run keeps no history, the run keeps states from step 0 on, and frees
+        them at the end. It keeps all states, or every k-th state from which the adjoint computes the other states
+        again. The choice is the one of `oc.History("auto", wrt=wrt)`: the shortest predicted time of both runs. A
+        history that the run had before the call is not freed.
 
         The gradients are read from the directory of the adjoint run. Outcrop does not delete this directory: delete it
         when you no longer need the gradients. After an interruption, call this method again with `resume=True`. The
@@ -381,7 +383,7 @@ class Simulation:
         steps: int | None = None,
         progress: str = "auto",
         on_snapshot: OnSnapshot | None = None,
-        history: History | None = None,
+        history: History | str | None = None,
     ) -> Report:
         """Run `steps` steps, with a commit after every pass. Without `steps`, a new run takes the steps of its options,
         and an opened run takes its remaining steps.
@@ -390,7 +392,8 @@ class Simulation:
         can be drawn. With "none", nothing is shown. `on_snapshot(step, fields)` is called for each snapshot, after the
         pass that wrote the snapshot is committed. `fields` maps the names of fields to arrays, which are memory maps of
         files. At the end, traces are copied into `.data` of Devito's receivers. With `history`, the run keeps its
-        states from step 0 on. Later calls of `run` continue the history. Raises InterruptedRun after Ctrl-C, and
+        states from step 0 on. Later calls of `run` continue the history. `history="auto"` means `oc.History("auto")`.
+        Raises InterruptedRun after Ctrl-C, and
         StorageError when storage fails. In both cases the last committed pass stays intact.
         """
         if not isinstance(progress, str) or progress not in KINDS:
@@ -408,12 +411,18 @@ class Simulation:
             lambda part: self._run(part, progress, on_snapshot, history),
         )  # fmt: skip
 
-    def _run(self, steps: int, progress: str, on_snapshot: OnSnapshot | None, history: History | None) -> Report:
+    def _run(
+        self, steps: int, progress: str, on_snapshot: OnSnapshot | None, history: History | str | None
+    ) -> Report:
         require_unchanged(self._setup.lowered)
         start = time.perf_counter()
         devito = initial_planes(self._setup.lowered, self._description, self._filled)
         self.require_fields({*self.initial_values, *devito})
         setup = self._setup
+        if isinstance(history, str) and history == "auto":
+            history = History("auto")
+        if isinstance(history, History) and isinstance(history.every, str) and history.every == "auto":
+            history = self._choose_history(history, steps)
         entry = None if history is None else self._plan_history(history, steps)
         try:
             prepared = self._prepare_part(steps)
@@ -427,7 +436,26 @@ class Simulation:
         with self._state.locked():
             return self._execute(self._state, prepared, start, progress, on_snapshot)
 
-    def _plan_history(self, history: History, steps: int) -> SnapshotsEntry:
+    def _choose_history(self, given: History, steps: int) -> History | None:
+        """Return the history for a gradient that is the fastest one. If the run keeps a history already, return this
+        one."""
+        from outcrop.run.ways import choose_here, history_of, task_of
+
+        if given.recompute:
+            raise InputError("history: 'auto' also chooses recompute; leave it out")
+        if self._state is not None:
+            self._state.refresh()  # another object may have freed the history
+        if kept := self._state.manifest.taps.history if self._state else None:
+            return History("all" if kept.every == 1 else kept.every, given.limit, recompute=kept.recompute)
+        task = task_of(self._setup, steps, given.wrt)
+        if not task.derived.states:
+            return None
+        if self.step:
+            return History("all", given.limit)  # refused, because the first states are lost
+        found = history_of(choose_here(task, self._setup, given.limit))
+        return replace(found, limit=given.limit) if found else None
+
+    def _plan_history(self, history: object, steps: int) -> SnapshotsEntry:
         """Check a history, add the history to the description of the run, and return its entry. Raises InputError and
         BudgetError. After these errors, nothing has changed."""
         if self._state is not None:
@@ -439,6 +467,7 @@ class Simulation:
         if setup.raw_device or is_block_device(directory):
             raise InputError("a run on block devices cannot keep a history; keep the run in a directory")
         entry = history_entry(history, description, first)
+        assert isinstance(history, History)
         arrays = 0 if self._state else len(description.copies) * description.layout.array_bytes
         needed = arrays // len(setup.directories)
         if taps.history is None:

@@ -24,6 +24,8 @@ UPDATES_PER_MEASUREMENT = 1_200_000_000
 updates."""
 MIN_SECONDS, MAX_SECONDS = 2.0, 6.0
 SHARE_OF_RUN = 0.05
+SHORTEST_SECONDS = 1e-6
+"""A time that one measurement uses up."""
 MIN_REPEATS, MAX_REPEATS = 2, 40
 """The minimum and the maximum number of slabs in a measurement, after one slab that is not counted."""
 MAX_SETTLE_SECONDS = 3.0
@@ -54,10 +56,11 @@ class UpdateRateMeter:
         bind: str = "none",
         work: float = 1.0,
         lead_scalars: bytes = b"",
+        only_one: bool = False,
     ) -> None:
         """Make a meter. `work` is the time of an update relative to the time of an update of a heat equation. The
         larger `work` is, the fewer updates are measured. `lead_scalars` has the scalars of the steps of another run
-        that passes compute again."""
+        that passes compute again. With `only_one`, the meter measures only the first sizes that it gets."""
         self._problem, self._calls, self._scalars, self._threads = problem, calls, scalars, threads
         self._bind, self._lead_scalars = bind, lead_scalars
         self._ring_planes = (
@@ -68,7 +71,7 @@ class UpdateRateMeter:
         self._updates_per_measurement = int(UPDATES_PER_MEASUREMENT / work)
         expected = problem.cells * problem.levels * work / EXPECTED_CELLS_PER_SECOND
         possible = self._ring_planes >= _core.UpdateMeter.planes_needed(problem, 1, 1)
-        seconds = max(MIN_SECONDS, min(MAX_SECONDS, SHARE_OF_RUN * expected))
+        seconds = SHORTEST_SECONDS if only_one else max(MIN_SECONDS, min(MAX_SECONDS, SHARE_OF_RUN * expected))
         self._seconds_left = seconds if measure and possible else 0.0
 
     @property

@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 import os
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -32,7 +32,7 @@ from outcrop.plan.schedule import first_states
 from outcrop.run.acquisition.kept_states import KeptStates, open_replay, remove_replay, repeated_steps
 from outcrop.run.acquisition.views import SnapshotView
 from outcrop.run.disk.contents import ACQUISITION, RESERVED
-from outcrop.run.disk.entries import HISTORY, SnapshotsEntry, StatesEntry
+from outcrop.run.disk.entries import HISTORY, ArrayEntry, SnapshotsEntry, StatesEntry
 from outcrop.run.disk.layout import snapshot_index
 from outcrop.run.disk.manifest import Description
 from outcrop.run.disk.planes import FileBeneath
@@ -53,10 +53,10 @@ def history_entry(given: object, description: Description, step: int) -> Snapsho
     InputError if the run cannot keep this history."""
     if not isinstance(given, History):
         raise InputError(f"history {shown(given)} is not an oc.History; write for example history=oc.History('all')")
-    if given.every == "auto":
-        raise InputError("history: 'auto' does not exist yet; give 'all', or a number of steps")
+    if given.wrt is not None:
+        raise InputError("history: wrt is only for 'auto'; leave it out")
     if isinstance(given.every, str) and given.every != "all":
-        raise InputError(f"history: {shown(given.every)} must be 'all' or a number of steps")
+        raise InputError(f"history: {shown(given.every)} must be 'all', 'auto' or a number of steps")
     every = 1 if given.every == "all" else as_whole_number(given.every, "history: every")
     recompute = as_flag(given.recompute, "history: recompute")
     if recompute and every == 1:
@@ -64,12 +64,7 @@ def history_entry(given: object, description: Description, step: int) -> Snapsho
             f"history: recompute=True, but with {shown(given.every)} every state is kept and none is left to "
             "recompute; keep every 2 steps or more, or leave recompute out"
         )
-    fields = tuple(entry.name for entry in description.state if recompute or not entry.is_previous)
-    for name in fields:
-        if name in RESERVED[len(description.shape)] or name == HISTORY:
-            raise InputError(f"history: field {name!r} has the name of a coordinate or of the history; rename it")
-    box = tuple((0, n) for n in description.shape)  # with the padding, because a reverse pass reads it, too
-    entry = SnapshotsEntry(every, fields, box, initial=True, name=HISTORY, recompute=recompute)
+    entry = as_entry(every, recompute, description.state, description.shape)
     kept = description.taps.history
     if kept is not None and replace(kept, slots=0, kept=()) != entry:
         options = f"every={kept.every}{', recompute=True' if kept.recompute else ''}"
@@ -82,10 +77,44 @@ def history_entry(given: object, description: Description, step: int) -> Snapsho
 def with_slots(given: History, entry: SnapshotsEntry, dtype: str, last_step: int) -> SnapshotsEntry:
     """Return the entry with a schedule (plan/schedule.py) if the limit has room for fewer states than all, but for at
     least two, and states can be computed again. Otherwise return the entry unchanged."""
-    slots = _limit_bytes(given) // state_bytes(entry, dtype) if given.limit is not None else 0
+    limit = limit_bytes(given)
+    slots = 0 if limit is None else limit // state_bytes(entry, dtype)
     if not entry.recompute or not 2 <= slots < entry.count(last_step):
         return entry
     return replace(entry, slots=slots, kept=first_states(-(-last_step // entry.every), slots))
+
+
+def as_entry(every: int, recompute: bool, state: Iterable[ArrayEntry], shape: Sequence[int]) -> SnapshotsEntry:
+    """Return the entry of a history with every `every`-th state. `state` has the arrays of the state, and `shape` is
+    the shape of the arrays on disk. Raises InputError if an array has a reserved name."""
+    fields = tuple(entry.name for entry in state if recompute or not entry.is_previous)
+    for name in fields:
+        if name in RESERVED[len(shape)] or name == HISTORY:
+            raise InputError(f"history: field {name!r} has the name of a coordinate or of the history; rename it")
+    box = tuple((0, n) for n in shape)  # with the padding, because a reverse pass reads it, too
+    return SnapshotsEntry(every, fields, box, initial=True, name=HISTORY, recompute=recompute)
+
+
+def state_bytes(entry: SnapshotsEntry, dtype: str) -> int:
+    """Return the bytes on disk of one state of a history, with the indices of its shards."""
+    itemsize = np.dtype(dtype).itemsize
+    return len(entry.fields) * (math.prod(entry.shape) * itemsize + len(snapshot_index(entry.shape, itemsize)))
+
+
+def free_bytes(directory: Path, needed: int) -> int:
+    """Return the free space for a history in `directory`. The runs themselves need `needed` bytes of the free space."""
+    room = os.statvfs(nearest_existing(directory))
+    return max(0, room.f_bavail * room.f_frsize - needed)
+
+
+def limit_bytes(given: History) -> int | None:
+    """Return the limit of a history, or None. Raises InputError for a wrong size."""
+    if given.limit is None:
+        return None
+    try:
+        return parse_bytes(given.limit)
+    except InputError as error:
+        raise InputError(f"history: limit: {error}") from None
 
 
 def require_room(
@@ -94,13 +123,12 @@ def require_room(
     """Raise InputError if the states up to `last_step` exceed the limit or the free space of the run's directory. The
     run itself needs `needed` bytes of the free space. The message has the smallest interval with which the states
     fit."""
-    each, room = state_bytes(entry, dtype), os.statvfs(nearest_existing(directory))
-    free, there = max(0, room.f_bavail * room.f_frsize - needed), len(entry.numbers(first_step))
+    each, there = state_bytes(entry, dtype), len(entry.numbers(first_step))
+    free = free_bytes(directory, needed)
+    limit = None if entry.slots else limit_bytes(given)
     most, why = there + free // each, f"{format_bytes(free)} are free in {directory}"
-    if given.limit is not None and not entry.slots:
-        limit = _limit_bytes(given)
-        if limit // each < most:
-            most, why = limit // each, f"the limit is {format_bytes(limit)}"
+    if limit is not None and limit // each < most:
+        most, why = limit // each, f"the limit is {format_bytes(limit)}"
     count = entry.slots or entry.count(last_step)
     if count > most:
         fits = f"every={last_step // most + 1} fits" if most else "not even one state fits"
@@ -108,20 +136,6 @@ def require_room(
             f"no room for the history: {count} states of {format_bytes(each)} need {format_bytes(count * each)}, but "
             f"{why}; {fits}"
         )
-
-
-def state_bytes(entry: SnapshotsEntry, dtype: str) -> int:
-    """Return the bytes of the files of one state."""
-    itemsize = np.dtype(dtype).itemsize
-    return len(entry.fields) * (math.prod(entry.shape) * itemsize + len(snapshot_index(entry.shape, itemsize)))
-
-
-def _limit_bytes(given: History) -> int:
-    assert given.limit is not None
-    try:
-        return parse_bytes(given.limit)
-    except InputError as error:
-        raise InputError(f"history: limit: {error}") from None
 
 
 def begin_history(state: State, entry: SnapshotsEntry) -> None:

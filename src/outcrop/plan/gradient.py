@@ -1,0 +1,296 @@
+"""Choose the way in which the adjoint run of a gradient gets the states of the forward run. All ways are exact:
+
+    no history              for an adjoint that reads no states
+    all states              both runs transfer a word for each cell, step and updated field
+    every k-th state        the transfers are k times fewer, but the adjoint run computes all other states again, and
+                            its window needs about r k^2 planes of each updated field (recompute.py)
+
+Formulas give the time of both runs for each way (`estimate`). For the ways whose time is close to the shortest time,
+plans are made and predicted (`choose`), unless the runs are short. The way with the shortest predicted time is chosen.
+A larger k saves transfers and needs memory, so the budget of the adjoint run limits k.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from outcrop.plan.given_sizes import FREE, GivenSizes
+from outcrop.plan.history import listed, steps_of_pass
+from outcrop.plan.machine import Machine, UpdateRate
+from outcrop.plan.memory import min_acquisition_memory
+from outcrop.plan.only_read import EQUALLY_FAST
+from outcrop.plan.planner import best_steps, choose, schemes_for, smallest_budget_bytes
+from outcrop.plan.problem import Problem
+from outcrop.plan.tuner import estimate, rate_in_thick_slabs
+from outcrop.units import format_bytes, format_seconds
+
+INTERVALS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
+"""The numbers of steps from one kept state to the next that are tried."""
+CLOSE, PLANNED = 1.25, 3
+"""At most PLANNED ways get a plan. Their time by formulas is within the factor CLOSE of the shortest time."""
+
+
+@dataclass(frozen=True)
+class Way:
+    """A way of having the states of the forward run. The history has every `every`-th state; 0 means no history.
+
+    `forward` is the problem of the forward run, with the history among its snapshots. `adjoint` is the problem of the
+    adjoint run, with the updates of one step. The history has `states` states, which take `history_bytes` on the disk.
+    `refusal` is the reason why the adjoint run cannot use this history, or "".
+    """
+
+    every: int
+    forward: Problem
+    adjoint: Problem
+    states: int = 0
+    history_bytes: int = 0
+    refusal: str = ""
+
+    @property
+    def name(self) -> str:
+        """The Python expression for the history, or "no history"."""
+        if not self.every:
+            return "no history"
+        return 'History("all")' if self.every == 1 else f"History({self.every}, recompute=True)"
+
+
+@dataclass(frozen=True)
+class RunCost:
+    """The forward run or the adjoint run of a way. The bytes that it reads and writes include the history. They are
+    None if the time was computed by formulas."""
+
+    seconds: float
+    memory_bytes: int
+    bytes_read: int | None = None
+    bytes_written: int | None = None
+
+
+@dataclass(frozen=True)
+class JudgedWay:
+    """A way with the reason why it is chosen or not. The adjoint run needs at least `smallest_bytes` of memory.
+    `forward` and `adjoint` are None if the way is impossible."""
+
+    way: Way
+    why: str
+    smallest_bytes: int = 0
+    forward: RunCost | None = None
+    adjoint: RunCost | None = None
+
+    @property
+    def seconds(self) -> float:
+        """The predicted time of both runs, or infinity if the way is impossible."""
+        return self.forward.seconds + self.adjoint.seconds if self.forward and self.adjoint else float("inf")
+
+
+@dataclass(frozen=True)
+class WayChoice:
+    """All ways in the order in which they were given. `chosen` is one of them, or None if all ways are impossible."""
+
+    ways: tuple[JudgedWay, ...]
+    chosen: JudgedWay | None
+
+    @property
+    def refusal(self) -> str:
+        """One line for the case that all ways are impossible. It has the needs of the history with all states, and of
+        the history that comes nearest to what there is."""
+        kept = [one for one in self.ways if one.way.every]
+
+        def needs(one: JudgedWay) -> tuple[bool, bool, int]:
+            is_large = _OVER_DISK in one.why
+            return bool(one.way.refusal), is_large, one.way.history_bytes if is_large else one.smallest_bytes
+
+        nearest = min(kept, key=needs)
+        named = list(dict.fromkeys([kept[0], nearest]))
+        return "no history is possible: " + "; ".join(f"{one.way.name}: {one.why}" for one in named)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The memory and the disk for a gradient. `memory_forward_bytes` and `memory_adjoint_bytes` are the budgets of both
+    runs. The forward run has the scheme `scheme` and the sizes `given`. The history may take `disk_bytes`, for the
+    reason `disk_why`, such as "12 GiB are free". None means that this number is not known."""
+
+    memory_forward_bytes: int
+    memory_adjoint_bytes: int
+    disk_bytes: int | None = None
+    disk_why: str = ""
+    scheme: str = "auto"
+    given: GivenSizes = FREE
+
+
+Rates = Callable[[Problem], UpdateRate]
+"""A function that returns the update rates for a problem. Problems that read a history have the updates of all steps of
+a pass."""
+
+_OVER_DISK, _OVER_MEMORY = "on the disk", "of memory"
+
+
+def intervals(steps: int) -> tuple[int, ...]:
+    """Return the intervals to try for a run of `steps` steps."""
+    return tuple(one for one in INTERVALS if one <= steps) or INTERVALS[:1]
+
+
+def choose_way(
+    ways: Sequence[Way], machine: Machine, limits: Limits, rates: Rates, is_rough: bool = False
+) -> WayChoice:
+    """Return the way with the shortest predicted time, and the reason for each way. If two ways are equally fast, the
+    way with the smaller history is chosen. If `is_rough` is true, no plans are made, and the times come from formulas.
+    """
+    refused = {one.every: _refused(one, limits) for one in ways}
+    possible = [one for one in ways if not refused[one.every].why]
+    rough = {one.every: _roughly(one, machine, limits, rates) for one in possible}
+    shortest = min((one.seconds for one in rough.values()), default=0.0)
+    ranked = sorted(possible, key=lambda one: rough[one.every].seconds)
+    close = [one for one in ranked[:PLANNED] if rough[one.every].seconds <= CLOSE * shortest]
+    planned = rough if is_rough else {one.every: _planned(one, machine, limits, rates) for one in close}
+    fastest = min((one.seconds for one in planned.values()), default=0.0)
+    equal = [one for one in planned.values() if one.seconds <= EQUALLY_FAST * fastest]
+    if not equal:
+        return WayChoice(tuple(refused.values()), None)
+    best = min(equal, key=lambda one: (one.way.history_bytes, one.seconds))
+    found = [
+        replace(one, why=one.why or _why_not(one, best), smallest_bytes=refused[one.way.every].smallest_bytes)
+        for one in (refused | rough | planned).values()
+    ]
+    return WayChoice(tuple(found), next(one for one in found if one.way is best.way))
+
+
+def _refused(way: Way, limits: Limits) -> JudgedWay:
+    """Return the way with the reason why it is impossible, or with "" if it is possible."""
+    if way.refusal:
+        return JudgedWay(way, way.refusal)
+    smallest = max(smallest_budget_bytes(one) for one in _parts(way.adjoint, 1))
+    forward, needs = smallest_budget_bytes(way.forward, limits.scheme, limits.given), list[str]()
+    if limits.disk_bytes is not None and way.history_bytes > limits.disk_bytes:
+        needs.append(f"needs {format_bytes(way.history_bytes)} {_OVER_DISK}, {limits.disk_why}")
+    if smallest > limits.memory_adjoint_bytes:
+        given = format_bytes(limits.memory_adjoint_bytes)
+        needs.append(f"needs {format_bytes(smallest)} {_OVER_MEMORY}, the budget is {given}")
+    elif forward > limits.memory_forward_bytes:
+        given = format_bytes(limits.memory_forward_bytes)
+        needs.append(f"the forward run needs {format_bytes(forward)} {_OVER_MEMORY}, the budget is {given}")
+    return JudgedWay(way, " and ".join(needs), smallest)
+
+
+@dataclass(frozen=True)
+class _Task:
+    """A problem for planning, with its budget, scheme and sizes."""
+
+    problem: Problem
+    budget_bytes: int
+    scheme: str = "auto"
+    given: GivenSizes = FREE
+
+    def rate_in_thick_slabs(self, machine: Machine, rates: Rates) -> float:
+        one, schemes = self.problem, schemes_for(self.problem, self.scheme, self.given)
+        return rate_in_thick_slabs(one, schemes, machine, self._window_bytes, rates(one))
+
+    def seconds(self, machine: Machine, rates: Rates) -> float:
+        """Return the time of the run, computed by formulas."""
+        one, schemes = self.problem, schemes_for(self.problem, self.scheme, self.given)
+        rate = self.rate_in_thick_slabs(machine, rates)
+        return estimate(one, schemes, machine, self._window_bytes, rate)
+
+    @property
+    def _window_bytes(self) -> int:
+        steps = self.problem.listed_steps if self.problem.lead else 1
+        return self.budget_bytes - min_acquisition_memory(self.problem.acquisition, steps).bytes(steps)
+
+
+def _tasks(way: Way, machine: Machine, limits: Limits, rates: Rates) -> tuple[_Task, list[_Task]]:
+    """Return the tasks of the forward run and of the parts of the adjoint run. The number of steps of a pass that reads
+    all states is the best by formulas. These formulas use the update rate of the forward run."""
+    forward = _Task(way.forward, limits.memory_forward_bytes, limits.scheme, limits.given)
+    steps, budget_bytes = 1, limits.memory_adjoint_bytes
+    if way.every == 1:
+        rate = forward.rate_in_thick_slabs(machine, rates)
+        steps = best_steps(way.adjoint, machine, budget_bytes, "auto", FREE, rate)
+    return forward, [_Task(one, budget_bytes) for one in _parts(way.adjoint, steps)]
+
+
+def _roughly(way: Way, machine: Machine, limits: Limits, rates: Rates) -> JudgedWay:
+    """Return the way with the times of both runs, computed by formulas."""
+    forward, parts = _tasks(way, machine, limits, rates)
+    adjoint = RunCost(sum(one.seconds(machine, rates) for one in parts), 0)
+    return JudgedWay(way, "", 0, RunCost(forward.seconds(machine, rates), 0), adjoint)
+
+
+def _planned(way: Way, machine: Machine, limits: Limits, rates: Rates) -> JudgedWay:
+    """Return the way with the predictions of the plans of both runs."""
+
+    def run(tasks: Sequence[_Task], kept: int = 0) -> RunCost:
+        plans = [
+            choose(one.problem, machine, one.budget_bytes, one.scheme, rates(one.problem), one.given).plan
+            for one in tasks
+        ]
+        every = [one.predicted for one in plans]
+        return RunCost(
+            sum(one.seconds for one in every),
+            max(one.memory_bytes for one in plans),
+            sum(one.bytes_read for one in every),
+            sum(one.bytes_written for one in every) + kept,
+        )
+
+    forward, parts = _tasks(way, machine, limits, rates)
+    return JudgedWay(way, "", 0, run([forward], way.history_bytes), run(parts))
+
+
+def _parts(problem: Problem, steps: int) -> Iterator[Problem]:
+    """Yield the problems of an adjoint run with the updates of all steps of a pass. If passes compute states again, the
+    first pass ends at the newest state of the history that is still ahead."""
+    if problem.forward is None:
+        yield listed(problem, steps) if problem.histories else problem
+        return
+    first = problem.steps % problem.every
+    for part in (first, problem.steps - first):
+        if part:
+            one = replace(problem, steps=part)
+            yield listed(one, steps_of_pass(one, 1))
+
+
+def _why_not(one: JudgedWay, chosen: JudgedWay) -> str:
+    """Return the reason why a possible way is chosen or not."""
+    assert one.forward and one.adjoint and chosen.forward and chosen.adjoint
+    if one.way.every == chosen.way.every:
+        return "chosen"
+    more = one.way.history_bytes - chosen.way.history_bytes
+    if one.seconds <= EQUALLY_FAST * chosen.seconds and more > 0:
+        return f"as fast, but keeps {format_bytes(more)} more"
+    forward = one.forward.seconds - chosen.forward.seconds
+    adjoint = one.adjoint.seconds - chosen.adjoint.seconds
+    name, seconds = ("forward", forward) if forward > adjoint else ("adjoint", adjoint)
+    return f"slower: the {name} run takes {format_seconds(seconds)} more"
+
+
+def described(choice: WayChoice) -> list[str]:
+    """Return the lines of a table with all ways. Times that formulas give have the mark "~"."""
+    head = ("way", "states on disk", "memory needed", "forward", "adjoint", "sum", "why")
+    rows = [head, *(_row(one) for one in _worth_showing(choice))]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(head))]
+    lines = []
+    for row in rows:
+        cells = [row[at].ljust(widths[at]) if at in (0, len(head) - 1) else row[at].rjust(widths[at])
+                 for at in range(len(head))]  # fmt: skip
+        lines.append("  ".join(cells).rstrip())
+    return lines
+
+
+def _worth_showing(choice: WayChoice) -> Iterator[JudgedWay]:
+    """Yield the ways without those whose memory is too small. The first of these ways is yielded, because a larger
+    interval needs even more memory."""
+    too_large = 0
+    for one in choice.ways:
+        too_large += one.way.every > 1 and _OVER_MEMORY in one.why
+        if too_large <= 1:
+            yield one
+
+
+def _row(one: JudgedWay) -> tuple[str, ...]:
+    kept = f"{one.way.states} x {format_bytes(one.way.history_bytes // one.way.states)}" if one.way.states else "-"
+    memory = format_bytes(one.smallest_bytes) if one.smallest_bytes else "-"
+    if one.forward is None or one.adjoint is None:
+        return one.way.name, kept, memory, "-", "-", "-", one.why
+    mark = "" if one.adjoint.memory_bytes else "~"
+    times = (f"{mark}{format_seconds(each)}" for each in (one.forward.seconds, one.adjoint.seconds, one.seconds))
+    return one.way.name, kept, memory, *times, one.why

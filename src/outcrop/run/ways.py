@@ -1,0 +1,202 @@
+"""The ways in which the adjoint of a run can get the states of this run, for this machine or for a declared one.
+
+    choose_here        options or a run, and measured rates ──┐
+                                                              ├──► ways ──► plan/gradient.py ──► WayChoice
+    choose_elsewhere   options, and the rates of a file    ───┘
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from outcrop.errors import BudgetError, InputError
+from outcrop.language.boundary import Boundary, as_boundary
+from outcrop.language.compile import compile_kernel
+from outcrop.language.stencil import Stencil
+from outcrop.paths import nearest_existing
+from outcrop.plan.gradient import Limits, Way, WayChoice, choose_way, intervals
+from outcrop.plan.machine import UpdateRate
+from outcrop.plan.problem import Problem
+from outcrop.run.acquisition.history import as_entry, free_bytes, limit_bytes, state_bytes
+from outcrop.run.acquisition.pass_acquisition import demand_of
+from outcrop.run.adjoint import derive, derive_adjoint
+from outcrop.run.definition import as_problem
+from outcrop.run.disk.entries import AcquisitionEntries, StatesEntry, arrays_of
+from outcrop.run.disk.layout import PlaneLayout
+from outcrop.run.engine import WORTH_MEASURING_UPDATES, CallLists, machine_for, work_per_update
+from outcrop.run.forward import Derived, inputs_of
+from outcrop.run.options import History
+from outcrop.run.scalars import pack_scalars
+from outcrop.run.setup import Elsewhere, Setup
+from outcrop.tiers.discover import lay_out
+from outcrop.tiers.update_rate import UpdateRateMeter
+from outcrop.units import format_bytes
+
+RUNS = 3
+"""The forward run, the adjoint run, and the steps that may be computed again. They decide whether the gradient is long
+enough for measurements."""
+
+
+def default_wrt(stencil: Stencil) -> tuple[str, ...]:
+    """Return all static fields, parameters and signals, or all updated fields if the stencil has no such inputs."""
+    pairs = zip(stencil.fields, stencil.storage, strict=True)
+    updated = [field.name for field, storage in pairs if not storage.is_static]
+    return tuple(inputs_of(stencil) or updated)
+
+
+@dataclass(frozen=True)
+class GradientTask:
+    """A gradient for planning. `problem` is the forward run without a history. `shape` is the shape of the arrays on
+    disk."""
+
+    derived: Derived
+    problem: Problem
+    taps: AcquisitionEntries
+    layout: PlaneLayout
+    boundary: Boundary
+    shape: tuple[int, ...]
+
+    def states(self, recompute: bool) -> StatesEntry | None:
+        """Return the states that the adjoint run reads, of any run, or None if it reads none."""
+        derived, steps = self.derived, self.problem.steps
+        if not derived.states:
+            return None
+        states = StatesEntry("/", "0", steps, derived.states)
+        if not recompute:
+            return states
+        cells = sum(one.points * one.corners for one in self.taps.sources)
+        return replace(states, every=min(2, steps), stencil=derived.stencil.to_json(), source_cells=cells)
+
+    def adjoint(self, recompute: bool) -> Problem:
+        """Return the problem of the adjoint run. Sources and receivers of the forward run are about the receivers and
+        sources of the adjoint run."""
+        states, stencil = self.states(recompute), self.derived.adjoint.stencil
+        problem = as_problem(stencil, self.layout, self.problem.steps, self.boundary, in_place=False, states=states)
+        return replace(problem, acquisition=demand_of(replace(self.taps, snapshots=()), self.layout.dtype, states))
+
+    @property
+    def adjoint_bytes(self) -> int:
+        """The bytes of the arrays of the adjoint run on the disk."""
+        arrays = arrays_of(self.derived.adjoint.stencil, self.states(recompute=True))
+        return sum(1 if one.is_static else 2 for one in arrays) * self.layout.array_bytes
+
+    def ways(self) -> list[Way]:
+        """Return all ways. If the adjoint run reads no states, this is only the way without a history."""
+        derived, problem = self.derived, self.problem
+        if not derived.states:
+            return [Way(0, problem, self.adjoint(recompute=False))]
+        again = self.adjoint(recompute=True)
+        assert again.forward is not None
+        found = [Way(0, problem, again, refusal=derived.needs(1)), self._way(1, again)]
+        if not derived.missing:
+            found[1] = self._way(1, self.adjoint(recompute=False))
+        for every in intervals(problem.steps):
+            forward = replace(again.forward, steps=min(every, problem.steps))
+            found.append(self._way(every, replace(again, every=every, forward=forward)))
+        return found
+
+    def _way(self, every: int, adjoint: Problem) -> Way:
+        dtype, taps = self.layout.dtype, self.taps
+        state = [one for one in arrays_of(self.derived.stencil) if not one.is_static]
+        entry = as_entry(every, every > 1, state, self.shape)
+        taps = replace(taps, snapshots=(*(one for one in taps.snapshots if not one.is_history), entry))
+        count = entry.count(self.problem.steps)
+        forward = replace(self.problem, acquisition=demand_of(taps, dtype))
+        missing = self.derived.missing if every == 1 else ""
+        return Way(every, forward, adjoint, count, count * state_bytes(entry, dtype), missing)
+
+
+class _Meters:
+    """The update rates of this machine for the runs of a gradient. Each kernel is measured with one tiling."""
+
+    def __init__(self, task: GradientTask, setup: Setup, budgets: tuple[int, int], worth: bool) -> None:
+        self._task, self._setup, self._budgets, self._worth = task, setup, budgets, worth
+        self._known: dict[tuple[bool, bool, bool], UpdateRateMeter] = {}
+
+    def __call__(self, problem: Problem) -> UpdateRate:
+        task, is_recomputed = self._task, bool(problem.lead)
+        is_forward = problem.stencil == task.problem.stencil
+        key = is_forward, bool(problem.histories), is_recomputed
+        if key not in self._known:
+            stencil = task.derived.stencil if is_forward else task.derived.adjoint.stencil
+            states = None if is_forward else task.states(is_recomputed)
+            unlisted = task.problem if is_forward else task.adjoint(is_recomputed)
+            kernel = compile_kernel(stencil, problem.dtype, boundary=Boundary(*problem.sides))  # type: ignore[arg-type]
+            metered, lead_scalars = (unlisted, kernel.calls), b""
+            if unlisted.histories:
+                lists = CallLists(stencil, states, unlisted, kernel)
+                metered, lead_scalars = lists.of_meter(), lists.lead_scalars
+            description = self._setup.description
+            values = {one.name: description.parameters[one.name] for one in stencil.parameters}
+            settings, budget_bytes = description.settings, self._budgets[0 if is_forward else 1]
+            self._known[key] = UpdateRateMeter(
+                *metered, pack_scalars(stencil, values, problem.dtype), settings.threads, budget_bytes, self._worth,
+                settings.bind, work_per_update(stencil), lead_scalars, only_one=True,
+            )  # fmt: skip
+        return self._known[key]
+
+
+def task_of(setup: Setup, steps: int, wrt: object = None) -> GradientTask:
+    """Return the gradient of a run with respect to `wrt`, or to all inputs. Raises InputError for a gradient that no
+    adjoint run can compute."""
+    one = setup.description
+    names = default_wrt(setup.stencil) if wrt is None else wrt
+    derived, boundary = derive(setup.stencil, one, names), as_boundary(one.boundary)
+    return GradientTask(derived, setup.problem(steps), one.taps, one.layout, boundary, one.shape)
+
+
+def choose_here(
+    task: GradientTask, setup: Setup, limit: str | int | None = None, memory_bytes: int | None = None,
+    is_plan: bool = False,
+) -> WayChoice:  # fmt: skip
+    """Choose a way for a run on this machine. The states may take `limit` bytes, and the free space of the run's
+    directory without the arrays of both runs. `memory_bytes` is the budget of the adjoint run. With
+    `is_plan`, the storage is not measured, and plans are made for short runs, too. Raises InputError for a wrong limit.
+    """
+    one, settings = setup.description, setup.description.settings
+    directories = [nearest_existing(path) for path in setup.directories]
+    budgets = settings.memory_bytes, settings.memory_bytes if memory_bytes is None else memory_bytes
+    given, most = limit_bytes(History("auto", limit)), None
+    why, ways = "", task.ways()
+    if len(ways) > 1:
+        arrays = 0 if setup.state else len(one.copies) * one.layout.array_bytes // len(setup.directories)
+        most = free_bytes(setup.directories[0], arrays + task.adjoint_bytes)
+        why = f"{format_bytes(most)} are free in {setup.directories[0]} beside the arrays of both runs"
+        if given is not None and given < most:
+            most, why = given, f"the limit is {format_bytes(given)}"
+    work = work_per_update(setup.stencil)
+    worth = RUNS * task.problem.cells * task.problem.levels * work >= WORTH_MEASURING_UPDATES
+    threads, nodes = settings.threads, lay_out(settings.threads, settings.bind).nodes
+    machine = machine_for(task.problem, directories, min(budgets), threads, nodes, settings.io, not is_plan and worth)
+    limits = Limits(*budgets, most, why, settings.scheme, settings.given)
+    return choose_way(ways, machine, limits, _Meters(task, setup, budgets, worth), is_rough=not worth and not is_plan)
+
+
+def task_elsewhere(one: Elsewhere, wrt: object = None) -> GradientTask:
+    """Return the gradient of a run on a declared machine. Raises InputError as `task_of` does."""
+    what = one.definition
+    taps = what.acquisition.entries
+    names = default_wrt(what.stencil) if wrt is None else wrt
+    derived = derive_adjoint(what.stencil, taps.sources, what.boundary, names)
+    return GradientTask(derived, one.problem, taps, one.layout, what.boundary, what.shape)
+
+
+def choose_elsewhere(
+    task: GradientTask, one: Elsewhere, limit_bytes: int | None = None, is_rough: bool = False
+) -> WayChoice:
+    """Choose a way for a run on a declared machine. The states may take `limit_bytes`."""
+    why = f"the limit is {format_bytes(limit_bytes)}" if limit_bytes else ""
+    limits = Limits(one.budget_bytes, one.budget_bytes, limit_bytes, why, one.scheme, one.given)
+    return choose_way(task.ways(), one.machine, limits, one.update_rate, is_rough)
+
+
+def history_of(choice: WayChoice) -> History | None:
+    """Return the history of the chosen way, or None for the way without a history. If no way is possible, raise
+    InputError, or BudgetError if more memory makes one possible."""
+    if choice.chosen is None:
+        kind = BudgetError if all(one.smallest_bytes for one in choice.ways[1:]) else InputError
+        raise kind(choice.refusal)
+    every = choice.chosen.way.every
+    if every > 1:
+        return History(every, recompute=True)
+    return History("all") if every else None

@@ -1,0 +1,158 @@
+"""Check the choice of the way in which an adjoint run gets the states of its forward run."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import outcrop as oc
+from outcrop.errors import BudgetError, InputError
+from outcrop.language.stencil import Stencil
+from outcrop.plan.gradient import WayChoice
+from outcrop.plan.machine import StorageRates
+from outcrop.run.options import RunOptions
+from outcrop.run.setup import set_up_elsewhere
+from outcrop.run.ways import choose_elsewhere, task_elsewhere
+from outcrop.tiers.declarations import load_machine
+
+CELLS, STEPS = 48, 12
+
+
+def chosen(
+    bytes_per_second: float, memory: str, wrt: Any = "v", limit: int | None = None, stencil: Any = "acoustic2",
+    is_rough: bool = True,
+) -> WayChoice:  # fmt: skip
+    """Choose a way on a declared machine with a disk of this bandwidth, for waves of order 2 or another equation."""
+    device = StorageRates(*(bytes_per_second,) * 3, 0.001, "declared")
+    machine = replace(load_machine("crest6"), device=device, updates_per_second={"float32": 4e8})
+    shape = (CELLS,) * (stencil.ndim if isinstance(stencil, Stencil) else 3)
+    options = RunOptions(stencil, shape, "float32", steps=STEPS, memory=memory, threads=2)
+    one = set_up_elsewhere(machine, options)
+    return choose_elsewhere(task_elsewhere(one, wrt), one, limit, is_rough)
+
+
+def every_of(choice: WayChoice) -> int:
+    assert choice.chosen is not None and choice.chosen.why == "chosen"
+    return choice.chosen.way.every
+
+
+def test_a_fast_disk_keeps_all_states_and_a_slow_disk_few() -> None:
+    """Checks that the slower the disk is, the fewer states are kept, and that the chosen way is the fastest one."""
+    fast, medium, slow = (chosen(rate, "3MiB", is_rough=rate > 1e10) for rate in (1e11, 2e8, 1e7))
+    assert every_of(fast) == 1
+    assert 1 < every_of(medium) <= every_of(slow)
+    for choice in (fast, medium, slow):
+        assert choice.chosen is not None
+        assert choice.chosen.seconds <= 1.01 * min(one.seconds for one in choice.ways)
+        possible = [one for one in choice.ways if one.forward]
+        assert all(one.why == "chosen" or one.why.startswith(("slower: the ", "as fast")) for one in possible)
+
+
+def test_little_memory_keeps_all_states() -> None:
+    """Checks that recomputation is refused without memory for its window, with the memory that it needs. With exactly
+    this memory it is possible."""
+    choice = chosen(1e7, "300KiB")
+    assert every_of(choice) == 1
+    refused = {one.way.every: one for one in choice.ways if one.way.every > 1}
+    assert all("of memory, the budget is 300 KiB" in one.why for one in refused.values())
+    assert [one.smallest_bytes for one in refused.values()] == sorted(one.smallest_bytes for one in refused.values())
+    enough = chosen(1e7, str(refused[2].smallest_bytes))
+    assert enough.ways[2].way.every == 2 and enough.ways[2].forward is not None and enough.ways[3].forward is None
+
+
+def test_adjoints_that_read_no_states_keep_no_history() -> None:
+    choice = chosen(1e7, "3MiB", "u")
+    assert every_of(choice) == 0 and len(choice.ways) == 1
+    assert every_of(chosen(1e7, "3MiB", "u", stencil="gray_scott")) > 0, "an equation that is not linear"
+
+
+def test_a_full_disk_keeps_fewer_states() -> None:
+    """Checks the limit of the disk, and the bytes of each history. Waves have previous values, so a state from which
+    other states are computed has twice the bytes."""
+    state = CELLS**3 * 4
+    for one in chosen(1e11, "3MiB").ways[1:]:
+        states = STEPS // one.way.every + 1
+        each = one.way.history_bytes / states / (1 if one.way.every == 1 else 2)
+        assert one.way.states == states and state <= each < 1.01 * state
+    choice = chosen(1e11, "3MiB", limit=4 << 20)
+    assert every_of(choice) > 1 and choice.chosen and choice.chosen.way.history_bytes <= 4 << 20
+    assert choice.ways[1].why.endswith("on the disk, the limit is 4 MiB")
+    choice = chosen(1e11, "300KiB", limit=4 << 20)
+    assert choice.chosen is None
+    assert choice.refusal.startswith('no history is possible: History("all"): needs 5.')
+    assert "of memory, the budget is 300 KiB" in choice.refusal and "\n" not in choice.refusal
+
+
+def test_values_in_the_middle_of_a_step_are_computed_again() -> None:
+    a, b = oc.Field("a"), oc.Field("b")
+    c = oc.Parameter("c", 0.1)
+    twice = Stencil("twice", [{a: a[0] + c * b[0] ** 2}, {b: b[0] + c * a[1] * a[0]}, {a: a[0] + c * b[0] ** 2 * a[0]}])
+    choice = chosen(1e9, "1MiB", None, stencil=twice)
+    assert "in the middle of a step" in choice.ways[1].why
+    assert every_of(choice) in (2, 3, 4, 6, 8, 12)
+
+
+def waves(folder: Path, memory: str = "64MiB") -> oc.Simulation:
+    sim = oc.Simulation("acoustic2", (24, 24, 24), "float32", folder / "run.oc", memory=memory, threads=1)
+    sim["u"], sim["v"] = "gaussian", np.full((24, 24, 24), 0.3, "float32")
+    return sim
+
+
+def test_a_run_keeps_the_chosen_history(tmp_path: Path) -> None:
+    """Checks that a run stores its choice, goes on with it, and gives the gradient of all states."""
+    sim = waves(tmp_path)
+    sim.run(6, progress="none", history="auto")
+    kept = oc.open(sim.directory).setup.description.taps.history
+    assert kept is not None
+    again = oc.open(sim.directory)
+    again.run(6, progress="none", history=oc.History("auto", "1MiB" if kept.every > 1 else "2MiB"))
+    assert again.history.every == kept.every and again.history.steps[-1] == 12 // kept.every * kept.every
+    run = again.adjoint({"u": 1.0}, "v")
+    run.run(progress="none")
+    other = waves(tmp_path / "other")
+    other.run(12, progress="none", history=oc.History("all"))
+    right = other.adjoint({"u": 1.0}, "v")
+    right.run(progress="none")
+    assert np.array_equal(run.gradients["v"][:], right.gradients["v"][:])
+
+
+def test_auto_keeps_only_what_the_gradients_need(tmp_path: Path) -> None:
+    sim = waves(tmp_path)
+    sim.run(3, progress="none", history=oc.History("auto", wrt="u"))
+    sim.run(3, progress="none", history=oc.History("auto", wrt="u"))
+    with pytest.raises(InputError, match="keeps no history"):
+        _ = sim.history
+    with pytest.raises(InputError, match="a history begins with step 0, but this run is at step 6"):
+        sim.run(3, progress="none", history="auto")
+
+
+@pytest.mark.parametrize(
+    ("history", "message"),
+    [
+        (oc.History("auto", wrt="speed"), "there is no gradient by 'speed'; there are"),
+        (oc.History("auto", limit="10 apples"), "history: limit: size '10 apples' is not understood"),
+        (oc.History("auto", recompute=True), "'auto' also chooses recompute; leave it out"),
+        (oc.History("all", wrt="v"), "wrt is only for 'auto'; leave it out"),
+        (oc.History("auto", "64KiB"), r"no history is possible: .*: needs .* on the disk, the limit is 64 KiB; Hist"),
+    ],
+)
+def test_wrong_choices_are_refused_before_anything_is_created(
+    history: oc.History, message: str, tmp_path: Path
+) -> None:
+    sim = oc.Simulation(
+        "acoustic2", (24, 24, 24), "float32", tmp_path / "run.oc", memory="64MiB", threads=1, init={"v": "0.3"}
+    )
+    with pytest.raises(InputError, match=message):
+        sim.run(6, progress="none", history=history)
+    assert not (tmp_path / "run.oc").exists()
+
+
+def test_a_gradient_with_too_little_memory_names_what_it_needs(tmp_path: Path) -> None:
+    sim = waves(tmp_path, "200KiB")
+    with pytest.raises(BudgetError, match=r"no history is possible: .* of memory, the budget is"):
+        sim.gradient(6, oc.Misfit("u", None), "v", memory="16KiB", progress="none")
+    assert sim.step == 0
