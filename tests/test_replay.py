@@ -15,7 +15,7 @@ import pytest
 import outcrop as oc
 from adjoint_cases import STENCILS, all_names
 from outcrop.cli.main import call
-from outcrop.errors import CorruptionError, InputError
+from outcrop.errors import CorruptionError, InputError, InterruptedRun
 from outcrop.plan.schedule import first_states, repeated_segments
 from outcrop.run.disk.state import State
 from outcrop.run.places import open_state
@@ -236,6 +236,18 @@ def test_damage_of_a_kept_state_is_found(tmp_path: Path) -> None:
     run.run(progress="none")
     sim.history.free()
     assert sorted(one.name for one in tmp_path.iterdir()) == ["run-adjoint.oc", "run.oc"]
+
+
+def test_an_interruption_between_passes_names_the_adjoint_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Checks the error after Ctrl-C while states are freed, which no pass handles."""
+    run = make(tmp_path / "run.oc", limited(4, 2)).adjoint(RESIDUALS, WRT)
+
+    def interrupted(*arguments: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("outcrop.run.replay.keep_only", interrupted)
+    with pytest.raises(InterruptedRun, match=r"stopped; go on with: outcrop resume .*run-adjoint\.oc"):
+        run.run(progress="none")
 
 
 def test_a_manifest_without_state_0_is_refused(tmp_path: Path) -> None:

@@ -59,19 +59,22 @@ def run_segments(
     if history is None or not history.slots or forward.manifest.identity != states.identity:
         return reduce(Report.followed_by, map(run, parts))
     reports, step, end = list[Report](), first_step, first_step + sum(parts)
-    with forward.locked():
-        replay = _Replay(forward, settings, place, progress)
-        while step < end:
-            # the pass that reaches a state of the history needs the state before it
-            number, rest = divmod(states.steps - step - 1, states.every)
-            begin = time.perf_counter()
-            first, repeated = replay.bring(number)
-            seconds = time.perf_counter() - begin
-            part = rest + 1 if rest + 1 < states.every else (number + 1 - first) * states.every
-            report = run(min(part, end - step))
-            step += report.steps
-            reports.append(replace(report, steps_repeated=repeated, seconds_repeated=seconds if repeated else 0.0))
-        replay.free(-(-(states.steps - step) // states.every) - 1)
+    try:
+        with forward.locked():
+            replay = _Replay(forward, settings, place, progress)
+            while step < end:
+                # the pass that reaches a state of the history needs the state before it
+                number, rest = divmod(states.steps - step - 1, states.every)
+                begin = time.perf_counter()
+                first, repeated = replay.bring(number)
+                seconds = time.perf_counter() - begin
+                part = rest + 1 if rest + 1 < states.every else (number + 1 - first) * states.every
+                report = run(min(part, end - step))
+                step += report.steps
+                reports.append(replace(report, steps_repeated=repeated, seconds_repeated=seconds if repeated else 0.0))
+            replay.free(-(-(states.steps - step) // states.every) - 1)
+    except KeyboardInterrupt:  # between two passes
+        raise InterruptedRun(f"stopped; go on with: outcrop resume {place}") from None
     return reduce(Report.followed_by, reports)
 
 
