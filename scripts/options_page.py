@@ -74,6 +74,8 @@ END = """
 | `--check` | only `plan`: [prove the plan legal](../how-to/plan.md#prove-a-plan-legal), as `run` always does |
 | `--explain` | only `plan`: list the best candidates, with the reason why each was not chosen |
 | `--draw FILE.png` | only `plan`: draw the plan |
+| `--gradient` | only `plan`: compare [ways of keeping states](../how-to/adjoints.md#let-outcrop-choose) |
+| `--wrt NAME` | only `plan`: `--gradient` by this input or field; repeat for several. Default: all inputs |
 | `--machine FILE` | only `plan`: plan for [another machine](../how-to/plan.md#plan-for-another-machine) |
 """
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 
 import outcrop as oc
+from outcrop.cli.main import call
 from outcrop.errors import BudgetError, InputError
 from outcrop.language.stencil import Stencil
 from outcrop.plan.gradient import WayChoice
@@ -149,6 +151,27 @@ def test_wrong_choices_are_refused_before_anything_is_created(
     with pytest.raises(InputError, match=message):
         sim.run(6, progress="none", history=history)
     assert not (tmp_path / "run.oc").exists()
+
+
+def test_the_command_prints_and_writes_the_ways(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Checks that the table and the JSON file have the same ways, and that wrong requests have exit code 2."""
+    plan = ["plan", "acoustic2", "-n", "48", "48", "48", "-t", "12", "--machine", "crest6", "--gradient"]
+    file = tmp_path / "ways.json"
+    assert call([*plan, "--memory", "3MiB", "--wrt", "v", "--json", str(file)]) == 0
+    head, columns, *rows = capsys.readouterr().out.splitlines()
+    assert head == "gradient of acoustic2 48 x 48 x 48 float32, 12 steps, with respect to v"
+    assert columns.split()[:2] == ["way", "states"]
+    ways = json.loads(file.read_text())["ways"]
+    assert all(row.startswith(one["way"]) and row.endswith(one["why"]) for row, one in zip(rows, ways, strict=False))
+    (best,) = (one for one in ways if one["chosen"])
+    assert best["why"] == "chosen" and best["adjoint"]["memory_bytes"] <= 3 << 20
+    assert call([*plan, "--memory", "96KiB", "--wrt", "v"]) == 2
+    found = capsys.readouterr()
+    assert "of memory, the budget is 96 KiB" in found.out
+    assert found.err.startswith("outcrop: no history is possible: ") and found.err.count("\n") == 1
+    assert call([*plan, "--wrt", "speed"]) == 2
+    assert call([*plan, "--explain"]) == 2
+    assert "leave out --draw, --explain and --check" in capsys.readouterr().err
 
 
 def test_a_gradient_with_too_little_memory_names_what_it_needs(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from outcrop.errors import InputError
 from outcrop.units import counted, format_bytes, format_rate, format_seconds
 
 if TYPE_CHECKING:
+    from outcrop.plan.machine import DeclaredMachine
     from outcrop.plan.plan import Plan
     from outcrop.plan.planner import Planned
     from outcrop.plan.problem import Problem
@@ -35,10 +36,24 @@ def plan(
     check: Annotated[
         bool, typer.Option("--check", help="prove the plan legal, as run does, and measure how long that takes")
     ] = False,
+    gradient: Annotated[
+        bool, typer.Option("--gradient", help="compare the ways of keeping the states for a gradient")
+    ] = False,
+    wrt: Annotated[
+        list[str] | None,
+        typer.Option("--wrt", metavar="NAME", help="an input or field of --gradient; repeat for several"),
+    ] = None,
 ) -> None:
     """Show what run with the same arguments would do, and its predicted cost. Changes nothing."""
     options.check_output(json, "--json")
     options.check_output(draw, "--draw")
+    if gradient or wrt:
+        if draw is not None or explain or check:
+            raise InputError("--gradient plans two runs; leave out --draw, --explain and --check")
+        from outcrop.cli.plan_gradient import plan_gradient
+
+        plan_gradient(given, declared_machine(given, machine), wrt or (), json, quiet)
+        return
     if machine is not None:
         planned = elsewhere(given, machine)
     else:
@@ -89,13 +104,23 @@ def elsewhere(given: Mapping[str, Any], name: str) -> Planned:
     """Return the plan for the machine that the file `name` declares. Raises InputError for options about this
     machine."""
     from outcrop.run.setup import plan_elsewhere
+
+    declared = declared_machine(given, name)
+    assert declared is not None
+    return plan_elsewhere(declared, options.run_options(given, needs_directory=False))
+
+
+def declared_machine(given: Mapping[str, Any], name: str | None) -> DeclaredMachine | None:
+    """Return the machine that the file `name` declares, or None if `name` is None. Raises InputError for options about
+    this machine."""
     from outcrop.tiers.declarations import load_machine
 
+    if name is None:
+        return None
     for option, flag in THIS_MACHINE.items():
         if given.get(option) not in (None, False, "auto"):
             raise InputError(f"{flag} is about this machine, --machine {name} about another; leave one of them out")
-    declared = load_machine(name)
-    return plan_elsewhere(declared, options.run_options(given, needs_directory=False))
+    return load_machine(name)
 
 
 def describe(planned: Planned) -> str:
