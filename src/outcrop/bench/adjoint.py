@@ -4,8 +4,11 @@ Each repeat has a forward run and an adjoint run of the same number of steps on 
 runs stream the grid from the disk, with the same memory. The first repeat does not count, because it compiles kernels.
 
 For stencils of one field, each repeat also computes gradients with respect to an input, which needs states of the
-forward run. There are two ways: all states, or every fourth state. The table has the time of the forward run, which
-writes states, and of the adjoint run, which reads them, divided by the time of both runs without states.
+forward run. There are three ways: every fourth state, all states, and the exact way that the planner chooses. The time
+of a gradient is the time of the forward run, which writes states, and of the adjoint run, which reads them. The table
+has this time divided by the time of both runs without states. An adjoint run without states has fewer updates, because
+it computes no gradient with respect to an input. So the table also has the time of a run that has all updates of the
+gradient, but reads the same state in each step ("sums").
 """
 
 from __future__ import annotations
@@ -29,52 +32,58 @@ from outcrop.run.options import History, RunOptions
 from outcrop.run.report import Report
 from outcrop.run.simulation import Simulation
 
-WAYS: dict[str, int | str] = {"every": 4, "all": "all"}
+WAYS: dict[str, int | str] = {"every": 4, "all": "all", "auto": "auto"}
 """The histories with which gradients are computed, by the names of their figures."""
 DEFAULT = ("heat2", "acoustic8", "acoustic8_sponge", "elastic4", "maxwell")
 
 
 @dataclass(frozen=True)
 class AdjointScale:
-    """The number of cells along each axis, the steps of each run, the number of repeats, and the memory as a share of
-    two copies of the state."""
+    """The shape of the grid, the steps of each run, the number of repeats, and the memory as a share of two copies of
+    the state. A stencil with fewer axes has the first axes of the shape."""
 
-    cells: int
+    shape: tuple[int, int, int]
     steps: int
     repeats: int
     share: float = 0.0625
 
 
-FULL = AdjointScale(384, 32, 5)
-SMALL = AdjointScale(24, 3, 1)
+FULL = AdjointScale((384, 384, 384), 32, 5)
+SMALL = AdjointScale((24, 24, 24), 3, 1)
 
 
 def bench(
-    directory: Path, small: bool = False, only: str | None = None, memory: str | None = None, steps: int | None = None
+    directory: Path,
+    small: bool = False,
+    only: str | None = None,
+    memory: str | None = None,
+    steps: int | None = None,
+    size: tuple[int, int, int] | None = None,
 ) -> dict[str, Any]:
     """Measure the rates, print the figures, and return them as plain data. `only` has names of stencils, separated by
-    commas, and `memory` is a share such as "25%".
+    commas, and `memory` is a share such as "25%". `size` is (nx, ny, nz).
 
     The runs are in a new folder inside `directory`, which is removed at the end. Raises InputError for a stencil whose
     adjoint needs states of the forward run.
     """
     scale = SMALL if small else FULL
     scale = replace(scale, steps=steps or scale.steps, share=scale.share if memory is None else share_of(memory))
+    scale = replace(scale, shape=(size[2], size[1], size[0])) if size else scale
     stencils = [find_stencil(name) for name in (only.split(",") if only else DEFAULT)]
     for stencil in stencils:
         if adjoint_of(stencil).history:
             raise InputError(f"bench adjoint: {stencil.name} is not linear, so its adjoint needs states; leave it out")
     with figures_of_runs("adjoint", small, directory) as figures:
         head = ["stencil", "forward Gcell/s", "adjoint Gcell/s", "adjoint / forward", "updates alone"]
-        for line in table_head([*head, "gradient, every 4th", "gradient, all"]):
+        for line in table_head([*head, "sums", "gradient, every 4th", "gradient, all", "gradient, auto"]):
             print(line)
-        figures |= {"cells": scale.cells, "steps": scale.steps, "share": scale.share, "stencils": {}}
+        figures |= {"shape": list(scale.shape), "steps": scale.steps, "share": scale.share, "stencils": {}}
         for stencil in stencils:
             with tempfile.TemporaryDirectory(prefix="outcrop-bench-", dir=directory) as folder:
                 found = _compare(stencil, scale, Path(folder))
             figures["stencils"][stencil.name] = found
             rates = (f"{median(found[way]) / 1e9:.2f}" for way in ("forward", "adjoint"))
-            names = "ratio", "ratio_updates", *(f"gradient_{way}" for way in WAYS)
+            names = "ratio", "ratio_updates", "sums", *(f"gradient_{way}" for way in WAYS)
             ratios = (f"{found[name]:.2f}" if name in found else "" for name in names)
             print(table_row([stencil.name, *rates, *ratios]), flush=True)
         return figures
@@ -82,7 +91,7 @@ def bench(
 
 def _compare(stencil: Stencil, scale: AdjointScale, folder: Path) -> dict[str, Any]:
     """Return the rates of all repeats in cells per second, and the medians of the ratios of adjoint to forward."""
-    shape = tuple([scale.cells] * stencil.ndim)
+    shape = scale.shape[: stencil.ndim]
     pairs = list(zip(stencil.fields, stencil.storage, strict=True))
     values = sum(0 if one.is_static else one.history for _, one in pairs)
     budget_bytes = int(scale.share * 2 * values * 4 * np.prod(shape, dtype=np.int64))
@@ -98,6 +107,7 @@ def _compare(stencil: Stencil, scale: AdjointScale, folder: Path) -> dict[str, A
     static = [field.name for field, storage in pairs if storage.is_static]
     wrt = [*static, *(one.name for one in stencil.parameters)][:1]
     gradients: dict[str, list[float]] = {f"gradient_{way}": [] for way in WAYS if has_gradients and wrt}
+    sums: list[float] = []
 
     def both(history: History | None, by: Sequence[str]) -> tuple[Report, Report]:
         run = Simulation(replace(options, force=True))
@@ -107,10 +117,19 @@ def _compare(stencil: Stencil, scale: AdjointScale, folder: Path) -> dict[str, A
         back = run.adjoint({name: "gaussian"}, by, folder / "adjoint.oc", force=True).run(progress="none")
         return there, back
 
+    def without_history() -> Report:
+        made = adjoint_of(stencil, wrt).stencil
+        run = Simulation(replace(options, stencil=made, directory=str(folder / "adjoint.oc"), force=True))
+        fields = zip(made.fields, made.storage, strict=True)
+        run.assign({one.name: halves for one, storage in fields if storage.is_static})
+        return run.run(scale.steps, progress="none")
+
     for _ in range(scale.repeats + 1):
         there, back = both(None, [name])
         forward.append(there)
         backward.append(back)
+        if gradients:
+            sums.append((there.seconds + without_history().seconds) / (there.seconds + back.seconds))
         for way, ratios_of_way in zip(WAYS.values(), gradients.values(), strict=False):
             seconds = sum(one.seconds for one in both(History(way), wrt))
             ratios_of_way.append(seconds / (there.seconds + back.seconds))
@@ -124,6 +143,8 @@ def _compare(stencil: Stencil, scale: AdjointScale, folder: Path) -> dict[str, A
         name: median(a / f for a, f in zip(found[f"adjoint{suffix}"], found[f"forward{suffix}"], strict=True))
         for name, suffix in (("ratio", ""), ("ratio_updates", "_updates"))
     }
+    if sums:
+        of_rates["sums"] = median(sums[1:])
     return found | of_rates | {way: median(every[1:]) for way, every in gradients.items()}
 
 
