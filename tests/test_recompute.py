@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +18,7 @@ from adjoint_cases import BOUNDARIES, STENCILS, all_names, grid, values
 from backwards import PLAIN, State, Steps, put, reverse
 from cell_run import run_pass
 from outcrop.cli.main import call
+from outcrop.durable import sealed
 from outcrop.errors import CorruptionError, InputError
 from outcrop.language.adjoint import adjoint_of
 from outcrop.plan.history import listed, steps_of_pass
@@ -165,6 +167,24 @@ def test_damage_and_loss_are_found(tmp_path: Path) -> None:
     shutil.rmtree(run.simulation.directory)
     with pytest.raises(InputError, match="does not keep"):
         sim.adjoint(seeds_of(stencil, "fixed"), "v")
+
+
+@pytest.mark.parametrize(
+    ("place", "member", "value"),
+    [("field", "later", 1024), ("field", "state", 0), ("field", "state", 2), ("entry", "stencil", None),
+     ("entry", "stencil", oc.stencils.acoustic(order=8).to_json())],
+)  # fmt: skip
+def test_manifests_with_wrong_states_are_refused(place: str, member: str, value: Any, tmp_path: Path) -> None:
+    """Checks that states which no pass can have are refused when the run is opened."""
+    sim = run_forward(STENCILS["acoustic2"], tmp_path, "fixed", oc.History(EVERY, recompute=True))
+    where = sim.adjoint(seeds_of(STENCILS["acoustic2"], "fixed"), "v").simulation.directory
+    content = json.loads((where / "manifest.json").read_text())
+    (content["states"]["fields"][0] if place == "field" else content["states"])[member] = value
+    if member == "state":
+        content["states"]["fields"][0]["later"] = 1 - value  # after the last update, and before the first one
+    (where / "manifest.json").write_bytes(sealed({one: content[one] for one in content if one != "crc32c"}))
+    with pytest.raises(InputError):
+        oc.open(where)
 
 
 def test_sizes_that_recomputation_does_not_have_are_refused(tmp_path: Path) -> None:

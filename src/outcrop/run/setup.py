@@ -22,6 +22,7 @@ from outcrop.axes import NAMES as AXES
 from outcrop.axes import Shape, axes_text, grid_shape, option_text
 from outcrop.errors import InputError, shown
 from outcrop.language.boundary import as_boundary
+from outcrop.language.linearised import without_updates
 from outcrop.language.stencil import Stencil
 from outcrop.paths import as_path, as_place, is_there
 from outcrop.plan.given_sizes import NAMES, GivenSizes
@@ -32,7 +33,7 @@ from outcrop.plan.problem import Problem
 from outcrop.run.acquisition.definitions import NOTHING_DEFINED, AcquisitionDefinitions
 from outcrop.run.acquisition.pass_acquisition import demand_of
 from outcrop.run.definition import Definition, are_equations, as_problem, as_stencil, definition_of
-from outcrop.run.disk.entries import StatesEntry, arrays_of
+from outcrop.run.disk.entries import StateField, StatesEntry, arrays_of
 from outcrop.run.disk.layout import PlaneLayout, make_layout, stripe_planes
 from outcrop.run.disk.manifest import Description, Manifest, Settings, require_readable
 from outcrop.run.disk.state import State
@@ -289,6 +290,10 @@ def _are_read(stencil: Stencil, states: StatesEntry | None) -> bool:
         }
         if forward.radii != stencil.radii or not updated.issuperset(one.field for one in states.fields):
             return False
+        if not all(_is_computed(forward, one) for one in states.fields):
+            return False
+    elif states and not _are_kept(stencil, states):
+        return False
     pairs = zip(stencil.fields, stencil.storage, strict=True)
     static = [field.name for field, storage in pairs if storage.is_static]
     names = [one.name for one in states.fields] if states else []
@@ -296,6 +301,23 @@ def _are_read(stencil: Stencil, states: StatesEntry | None) -> bool:
     return sorted(names) == sorted(static[len(static) - count :]) == sorted(set(names)) and (
         not count or [field.name for field in stencil.fields][-count:] == static[-count:]
     )
+
+
+def _is_computed(forward: Stencil, one: StateField) -> bool:
+    """Return True if a pass that computes steps again has the values of a field at each of its steps."""
+    number = [field.name for field in forward.fields].index(one.field)
+    updates = sum(number in stage.targets for stage in forward.stages)
+    oldest = -1 if forward.storage[number].history == 2 else 0
+    return one.later <= one.state * updates and (1 - one.state) * updates + one.later >= oldest
+
+
+def _are_kept(stencil: Stencil, states: StatesEntry) -> bool:
+    """Return True if a history has the values of all fields. If it has not every state, the other steps must have
+    updates that read no state."""
+    plain = without_updates(stencil, states.sums) if states.every > 1 else None
+    if states.every > 1 and (plain is None or {one.name for one in plain.fields} & {one.name for one in states.fields}):
+        return False
+    return all(one.later == 0 for one in states.fields)
 
 
 def _describe(
