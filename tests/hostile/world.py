@@ -166,6 +166,18 @@ def make_two_axes(case: Path) -> None:
     sim.run(4, progress="none")
 
 
+def make_adjoint(case: Path) -> None:
+    """Make an adjoint run in run.oc that computes states of its forward run again. It has run a part of its steps."""
+    sim = oc.Simulation(
+        oc.stencils.acoustic(order=2), SHAPE, directory=case / "forward.oc", unstable=True,
+        sources=oc.Source("u", (2.0, 2.0, 1.5), [1.0, 2.0]), **SMALL,
+    )  # fmt: skip
+    sim["v"], sim["u"] = np.full(SHAPE, 0.25, "float32"), "random:3"
+    sim.run(7, progress="none", history=oc.History(3, recompute=True))
+    run = sim.adjoint({"u": "random:4"}, ["v", "u"], case / "run.oc")
+    run.simulation.run(4, progress="none")
+
+
 def make_array(case: Path) -> None:
     """Make an array with two commits, a .npy file that can be opened as an array, and a read-only array."""
     with oc.array(SHAPE, "int32", persist="step", path=case / "array") as array:
@@ -184,7 +196,8 @@ TEMPLATES: dict[str, Callable[[Path], object]] = {
     "new": lambda case: make_waves(case, steps=0),
     "heat": lambda case: make_heat(case / "run.oc"),
     "two-axes": make_two_axes,
+    "adjoint": make_adjoint,
     "array": make_array,
 }
-RUNS = ("waves", "waves", "unfinished", "new", "heat", "two-axes")
-"""Templates with a run in run.oc. The template with the most features occurs twice, so it is chosen more often."""
+RUNS = ("waves", "waves", "unfinished", "new", "heat", "two-axes", "adjoint", "adjoint")
+"""Templates with a run in run.oc. The templates with the most features occur twice, so they are chosen more often."""
