@@ -89,6 +89,27 @@ def test_a_full_disk_keeps_fewer_states() -> None:
     assert "of memory, the budget is 300 KiB" in choice.refusal and "\n" not in choice.refusal
 
 
+def test_a_very_small_disk_repeats_parts_of_the_forward_run(tmp_path: Path) -> None:
+    """Checks the ways with fewer states than the adjoint run needs, and the gradient of the chosen one."""
+    choice = chosen(1e11, "3MiB", limit=2 << 20)
+    limited = [one for one in choice.ways if one.way.repeated_steps]
+    assert limited and all(one.way.every > 1 and one.way.states == 2 for one in limited)
+    by_every = {one.way.every: one.way for one in limited}
+    assert by_every[4].repeated_steps == 4, "3 segments and 2 states: from step 0 to the second segment"
+    assert by_every[3].repeated_steps == (2 + 1) * 3
+    assert choice.chosen and choice.chosen.way.history_bytes <= 2 << 20
+    right, shape = [], (24, 24, 24)
+    for number, limit in enumerate((None, "300KiB")):
+        folder = tmp_path / str(number)
+        sim = waves(folder, "250KiB")  # too little memory for more than 3 steps of a pass
+        sim.run(12, progress="none", history=oc.History("auto", limit, wrt="v"))
+        run = sim.adjoint({"u": np.ones(shape, "float32")}, "v")
+        report = run.run(progress="none")
+        assert (report.steps_repeated > 0) == (limit is not None)
+        right.append(run.gradients["v"][:])
+    assert np.array_equal(*right) and np.abs(right[0]).max() > 0
+
+
 def test_values_in_the_middle_of_a_step_are_computed_again() -> None:
     a, b = oc.Field("a"), oc.Field("b")
     c = oc.Parameter("c", 0.1)

@@ -4,6 +4,8 @@
     all states              both runs transfer a word for each cell, step and updated field
     every k-th state        the transfers are k times fewer, but the adjoint run computes all other states again, and
                             its window needs about r k^2 planes of each updated field (recompute.py)
+    some of these states    if the disk does not have room for every k-th state, the forward run keeps some of them, and
+                            parts of it are repeated (schedule.py)
 
 Formulas give the time of both runs for each way (`estimate`). For the ways whose time is close to the shortest time,
 plans are made and predicted (`choose`), unless the runs are short. The way with the shortest predicted time is chosen.
@@ -22,6 +24,7 @@ from outcrop.plan.memory import min_acquisition_memory
 from outcrop.plan.only_read import EQUALLY_FAST
 from outcrop.plan.planner import best_steps, choose, schemes_for, smallest_budget_bytes
 from outcrop.plan.problem import Problem
+from outcrop.plan.schedule import first_states, repeated_segments
 from outcrop.plan.tuner import estimate, rate_in_thick_slabs
 from outcrop.units import format_bytes, format_seconds
 
@@ -37,6 +40,7 @@ class Way:
 
     `forward` is the problem of the forward run, with the history among its snapshots. `adjoint` is the problem of the
     adjoint run, with the updates of one step. The history has `states` states, which take `history_bytes` on the disk.
+    If these are not all states that the adjoint run needs, `repeated_steps` steps of the forward run are repeated.
     `refusal` is the reason why the adjoint run cannot use this history, or "".
     """
 
@@ -46,13 +50,32 @@ class Way:
     states: int = 0
     history_bytes: int = 0
     refusal: str = ""
+    repeated_steps: int = 0
+
+    @property
+    def limit_bytes(self) -> int | None:
+        """The limit that makes the history keep only some of its states, or None."""
+        return self.history_bytes if self.repeated_steps else None
 
     @property
     def name(self) -> str:
         """The Python expression for the history, or "no history"."""
         if not self.every:
             return "no history"
-        return 'History("all")' if self.every == 1 else f"History({self.every}, recompute=True)"
+        limit = f"limit={self.limit_bytes}, " if self.repeated_steps else ""
+        return 'History("all")' if self.every == 1 else f"History({self.every}, {limit}recompute=True)"
+
+    def within(self, disk_bytes: int) -> Way:
+        """Return the way with as many states as `disk_bytes` have room for, if at least two states have room.
+        Otherwise, return this way."""
+        each = self.history_bytes // max(1, self.states)
+        slots = disk_bytes // max(1, each)
+        if self.every < 2 or self.refusal or slots < 2 or slots >= self.states:
+            return self
+        segments = -(-self.forward.steps // self.every)
+        kept = first_states(segments, slots)
+        repeated = repeated_segments(kept, segments, slots) * self.every
+        return replace(self, states=slots, history_bytes=slots * each, repeated_steps=repeated)
 
 
 @dataclass(frozen=True)
@@ -109,12 +132,14 @@ class WayChoice:
 class Limits:
     """The memory and the disk for a gradient. `memory_forward_bytes` and `memory_adjoint_bytes` are the budgets of both
     runs. The forward run has the scheme `scheme` and the sizes `given`. The history may take `disk_bytes`, for the
-    reason `disk_why`, such as "12 GiB are free". None means that this number is not known."""
+    reason `disk_why`, such as "12 GiB are free". If parts of the forward run are repeated, the history may take
+    `replay_disk_bytes`, because the replay also needs space. None means that a number is not known."""
 
     memory_forward_bytes: int
     memory_adjoint_bytes: int
     disk_bytes: int | None = None
     disk_why: str = ""
+    replay_disk_bytes: int | None = None
     scheme: str = "auto"
     given: GivenSizes = FREE
 
@@ -137,6 +162,9 @@ def choose_way(
     """Return the way with the shortest predicted time, and the reason for each way. If two ways are equally fast, the
     way with the smaller history is chosen. If `is_rough` is true, no plans are made, and the times come from formulas.
     """
+    if limits.disk_bytes is not None and limits.replay_disk_bytes is not None:
+        most, less = limits.disk_bytes, limits.replay_disk_bytes
+        ways = [one.within(less) if one.history_bytes > most else one for one in ways]
     refused = {one.every: _refused(one, limits) for one in ways}
     possible = [one for one in ways if not refused[one.every].why]
     rough = {one.every: _roughly(one, machine, limits, rates) for one in possible}
@@ -212,8 +240,16 @@ def _tasks(way: Way, machine: Machine, limits: Limits, rates: Rates) -> tuple[_T
 def _roughly(way: Way, machine: Machine, limits: Limits, rates: Rates) -> JudgedWay:
     """Return the way with the times of both runs, computed by formulas."""
     forward, parts = _tasks(way, machine, limits, rates)
-    adjoint = RunCost(sum(one.seconds(machine, rates) for one in parts), 0)
-    return JudgedWay(way, "", 0, RunCost(forward.seconds(machine, rates), 0), adjoint)
+    there = RunCost(forward.seconds(machine, rates), 0)
+    back = RunCost(sum(one.seconds(machine, rates) for one in parts), 0)
+    return JudgedWay(way, "", 0, there, _with_repeats(back, there, way))
+
+
+def _with_repeats(adjoint: RunCost, forward: RunCost, way: Way) -> RunCost:
+    """Return the cost of an adjoint run with the repeated steps of its forward run. A repeated step takes as long as a
+    step of the forward run."""
+    share = way.repeated_steps / way.forward.steps
+    return replace(adjoint, seconds=adjoint.seconds + share * forward.seconds)
 
 
 def _planned(way: Way, machine: Machine, limits: Limits, rates: Rates) -> JudgedWay:
@@ -233,7 +269,8 @@ def _planned(way: Way, machine: Machine, limits: Limits, rates: Rates) -> Judged
         )
 
     forward, parts = _tasks(way, machine, limits, rates)
-    return JudgedWay(way, "", 0, run([forward], way.history_bytes), run(parts))
+    there = run([forward], way.history_bytes)
+    return JudgedWay(way, "", 0, there, _with_repeats(run(parts), there, way))
 
 
 def _parts(problem: Problem, steps: int) -> Iterator[Problem]:
@@ -288,9 +325,10 @@ def _worth_showing(choice: WayChoice) -> Iterator[JudgedWay]:
 
 def _row(one: JudgedWay) -> tuple[str, ...]:
     kept = f"{one.way.states} x {format_bytes(one.way.history_bytes // one.way.states)}" if one.way.states else "-"
+    why = one.why + (f"; repeats {one.way.repeated_steps} steps" if one.way.repeated_steps else "")
     memory = format_bytes(one.smallest_bytes) if one.smallest_bytes else "-"
     if one.forward is None or one.adjoint is None:
-        return one.way.name, kept, memory, "-", "-", "-", one.why
+        return one.way.name, kept, memory, "-", "-", "-", why
     mark = "" if one.adjoint.memory_bytes else "~"
     times = (f"{mark}{format_seconds(each)}" for each in (one.forward.seconds, one.adjoint.seconds, one.seconds))
-    return one.way.name, kept, memory, *times, one.why
+    return one.way.name, kept, memory, *times, why

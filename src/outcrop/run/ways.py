@@ -156,19 +156,21 @@ def choose_here(
     one, settings = setup.description, setup.description.settings
     directories = [nearest_existing(path) for path in setup.directories]
     budgets = settings.memory_bytes, settings.memory_bytes if memory_bytes is None else memory_bytes
-    given, most = limit_bytes(History("auto", limit)), None
+    given, most, less = limit_bytes(History("auto", limit)), None, None
     why, ways = "", task.ways()
     if len(ways) > 1:
         arrays = 0 if setup.state else len(one.copies) * one.layout.array_bytes // len(setup.directories)
         most = free_bytes(setup.directories[0], arrays + task.adjoint_bytes)
         why = f"{format_bytes(most)} are free in {setup.directories[0]} beside the arrays of both runs"
+        less = max(0, most - len(one.copies) * one.layout.array_bytes)  # the replay is a copy of the forward run
         if given is not None and given < most:
             most, why = given, f"the limit is {format_bytes(given)}"
+        less = min(less, most)
     work = work_per_update(setup.stencil)
     worth = RUNS * task.problem.cells * task.problem.levels * work >= WORTH_MEASURING_UPDATES
     threads, nodes = settings.threads, lay_out(settings.threads, settings.bind).nodes
     machine = machine_for(task.problem, directories, min(budgets), threads, nodes, settings.io, not is_plan and worth)
-    limits = Limits(*budgets, most, why, settings.scheme, settings.given)
+    limits = Limits(*budgets, most, why, less, settings.scheme, settings.given)
     return choose_way(ways, machine, limits, _Meters(task, setup, budgets, worth), is_rough=not worth and not is_plan)
 
 
@@ -186,7 +188,7 @@ def choose_elsewhere(
 ) -> WayChoice:
     """Choose a way for a run on a declared machine. The states may take `limit_bytes`."""
     why = f"the limit is {format_bytes(limit_bytes)}" if limit_bytes else ""
-    limits = Limits(one.budget_bytes, one.budget_bytes, limit_bytes, why, one.scheme, one.given)
+    limits = Limits(one.budget_bytes, one.budget_bytes, limit_bytes, why, limit_bytes, one.scheme, one.given)
     return choose_way(task.ways(), one.machine, limits, one.update_rate, is_rough)
 
 
@@ -198,5 +200,5 @@ def history_of(choice: WayChoice) -> History | None:
         raise kind(choice.refusal)
     every = choice.chosen.way.every
     if every > 1:
-        return History(every, recompute=True)
+        return History(every, choice.chosen.way.limit_bytes, recompute=True)
     return History("all") if every else None
