@@ -22,7 +22,7 @@ from outcrop.run.passes import PassRunner
 from outcrop.run.places import open_state
 from outcrop.run.progress import Progress, Standing, make_progress
 
-PLAN: Any = SimpleNamespace(problem=SimpleNamespace(stages=1), passes=[SimpleNamespace(levels=5)] * 3)
+PLAN: Any = SimpleNamespace(problem=SimpleNamespace(steps_of=int), passes=[SimpleNamespace(levels=5)] * 3)
 WAIT_SECONDS = 20.0  # this time is much longer than any test of this file
 
 
