@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 GROUP_BYTES = 4 << 20
 """The number of bytes of each field that are read at once."""
+_EXACT = "history=oc.History('all') or history=oc.History(8, recompute=True)"
+"""Histories with which all gradients are exact, for messages."""
 
 
 @dataclass(frozen=True)
@@ -218,9 +220,9 @@ def require_states(forward: Forward, derived: Derived) -> None:
     if kept is not None and kept.every == 1:
         return
     if kept is None:
-        raise InputError(f"{derived.needs(1)}, which {path} does not keep; run it with history=oc.History('all')")
+        raise InputError(f"{derived.needs(1)}, which {path} does not keep; run it with {_EXACT}")
     if reason := derived.needs(kept.every):
-        raise InputError(f"{reason}, but {path} keeps every {kept.every} steps; run it with history=oc.History('all')")
+        raise InputError(f"{reason}, but {path} keeps every {kept.every} steps; run it with {_EXACT}")
 
 
 def inputs_of(stencil: Stencil) -> list[str]:
