@@ -147,6 +147,26 @@ def test_a_run_shorter_than_the_interval_needs_no_more_memory(tmp_path: Path) ->
     assert found[0] == found[1]
 
 
+def test_too_little_memory_names_the_history_that_fits(tmp_path: Path) -> None:
+    """Checks that the named interval is the largest one whose adjoint run fits the memory, and that all states are
+    named if no interval fits."""
+    stencil, wide = STENCILS["acoustic2"], (40, 9, 9)
+    seeds, memory = {"u": np.ones(wide)}, {}
+    for every in range(1, 6):
+        history = oc.History(every, recompute=every > 1)
+        sim = oc.Simulation(stencil, wide, "float64", tmp_path / f"{every}.oc", memory="64MiB", init={"v": "0.3"})
+        sim.run(STEPS, progress="none", history=history)
+        with pytest.raises(oc.errors.BudgetError, match=r"KiB are needed; give a larger memory=$") as caught:
+            sim.adjoint(seeds, "v", memory="1KiB")
+        memory[every] = int(str(caught.value).rpartition(" KiB")[0].rpartition(" ")[2])
+    for every in range(1, 5):
+        named = f"oc.History({every}, recompute=True)" if every > 1 else "oc.History('all')"
+        with pytest.raises(oc.errors.BudgetError) as caught:
+            sim.adjoint(seeds, "v", memory=f"{memory[every]}KiB")
+        assert str(caught.value).endswith(f"; give a larger memory=, or run forward again with history={named}")
+    sim.adjoint(seeds, "v", memory=f"{memory[5]}KiB")
+
+
 def test_damage_and_loss_are_found(tmp_path: Path) -> None:
     """Checks that a damaged state of the history is not used, and that a forward run with another stencil is
     refused."""

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from outcrop import _core
 from outcrop.axes import NAMES as AXES
 from outcrop.axes import Shape, axes_text, grid_shape, option_text
-from outcrop.errors import InputError, shown
+from outcrop.errors import BudgetError, InputError, shown
 from outcrop.language.boundary import as_boundary
 from outcrop.language.linearised import without_updates
 from outcrop.language.stencil import Stencil
@@ -28,7 +28,7 @@ from outcrop.paths import as_path, as_place, is_there
 from outcrop.plan.given_sizes import NAMES, GivenSizes
 from outcrop.plan.history import listed, steps_of_pass
 from outcrop.plan.machine import DeclaredMachine, Machine, UpdateRate
-from outcrop.plan.planner import Planned, choose, find_scheme, require_budget
+from outcrop.plan.planner import Planned, choose, find_scheme, require_budget, smallest_budget_bytes
 from outcrop.plan.problem import Problem
 from outcrop.run.acquisition.definitions import NOTHING_DEFINED, AcquisitionDefinitions
 from outcrop.run.acquisition.pass_acquisition import demand_of
@@ -347,17 +347,47 @@ def _describe(
 
 
 def require_plan(setup: Setup) -> None:
-    """Raise BudgetError if the budget of the run is too small. The message has the smallest budget that works."""
-    settings = setup.description.settings
-    given = settings.given
-    steps, scheme = (given.bt or 1, settings.scheme) if given else (1, "auto")
-    states = setup.description.states
+    """Raise BudgetError if the budget of the run is too small. The message has the smallest budget that works. For an
+    adjoint run that reads states, the message also has a history of the forward run with which the budget works."""
+    settings, states = setup.description.settings, setup.description.states
+    problem, scheme = _smallest_problem(setup, states), settings.scheme if settings.given else "auto"
+    try:
+        require_budget(problem, settings.memory_bytes, scheme, settings.given)
+    except BudgetError as error:
+        if states is None:
+            raise
+        again = f", or run forward again with history={found}" if (found := _fitting_history(setup, states)) else ""
+        raise BudgetError(f"{error}; give a larger memory={again}") from None
+
+
+def _smallest_problem(setup: Setup, states: StatesEntry | None) -> Problem:
+    """Return the problem of the shortest pass of a run that reads `states`."""
+    setup = replace(setup, description=replace(setup.description, states=states))
+    steps = setup.description.settings.given.bt or 1
     if states and states.stencil is not None:
         steps = min(states.every, states.steps)
     problem = setup.problem(steps)
-    if problem.histories:
-        problem = listed(problem, steps_of_pass(problem, steps))
-    require_budget(problem, settings.memory_bytes, scheme, given)
+    return listed(problem, steps_of_pass(problem, steps)) if problem.histories else problem
+
+
+def _fitting_history(setup: Setup, states: StatesEntry) -> str:
+    """Return the history with the fewest states, of those that need less memory than the history with `states`, for
+    which the budget of an adjoint run is large enough. Return "" if there is no such history."""
+    settings = setup.description.settings
+    if states.stencil is None or settings.given:
+        return ""
+
+    def fits(every: int) -> bool:
+        one = replace(states, every=every) if every > 1 else replace(states, every=1, stencil=None, source_cells=0)
+        return smallest_budget_bytes(_smallest_problem(setup, one)) <= settings.memory_bytes
+
+    fitting, beyond = 1, min(states.every, states.steps)
+    while beyond - fitting > 1:  # a pass of many steps takes long to list, so large numbers come last
+        middle = min(2 * fitting, (fitting + beyond) // 2)
+        fitting, beyond = (middle, beyond) if fits(middle) else (fitting, middle)
+    if fitting > 1:
+        return f"oc.History({fitting}, recompute=True)"
+    return "oc.History('all')" if not any(one.later for one in states.fields) and fits(1) else ""
 
 
 @dataclass(frozen=True)
