@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import time
 from multiprocessing import get_context
 from pathlib import Path
@@ -170,6 +171,28 @@ def test_a_wrong_history_is_refused_before_anything_is_made(history: Any, text: 
         sim.run(1, progress="none")
         with pytest.raises(InputError, match="keeps no history"):
             _ = sim.history
+
+
+@pytest.mark.parametrize("limit", ["1KiB", "150KiB"])
+def test_a_limit_for_two_states_is_enough_for_recomputation(limit: str, tmp_path: Path) -> None:
+    """Checks that the message has the smallest limit in KiB with which the run keeps states."""
+    sim = make(tmp_path / "run.oc")
+    with pytest.raises(InputError, match=r"but the limit is 1.*; limit='\d+KiB' is enough for two states") as raised:
+        sim.run(STEPS, history=oc.History(2, limit, recompute=True), progress="none")
+    enough = int(re.findall(r"limit='(\d+)KiB'", str(raised.value))[0])
+    with pytest.raises(InputError, match=f"limit='{enough}KiB' is enough"):
+        sim.run(STEPS, history=oc.History(2, f"{enough - 1}KiB", recompute=True), progress="none")
+    sim.run(STEPS, history=oc.History(2, f"{enough}KiB", recompute=True), progress="none")
+    assert len(sim.history.steps) == 2 and sim.history.repeated_steps > 0
+
+
+def test_a_full_disk_names_a_smaller_limit(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    sim = make(tmp_path / "run.oc")
+    for free, message in ((450 << 10, "limit='450KiB' fits$"), (240 << 10, "not even two states fit$")):
+        monkeypatch.setattr("outcrop.run.acquisition.history.free_bytes", lambda *_: free)  # noqa: B023
+        with pytest.raises(InputError, match=f"KiB are free in .*; {message}"):
+            sim.run(STEPS, history=oc.History(2, "700KiB", recompute=True), progress="none")
+    monkeypatch.undo()
 
 
 def test_a_history_begins_with_the_run_and_stays_as_it_is(tmp_path: Path) -> None:

@@ -121,8 +121,8 @@ def require_room(
     given: History, entry: SnapshotsEntry, dtype: str, directory: Path, needed: int, first_step: int, last_step: int
 ) -> None:
     """Raise InputError if the states up to `last_step` exceed the limit or the free space of the run's directory. The
-    run itself needs `needed` bytes of the free space. The message has the smallest interval with which the states
-    fit."""
+    run itself needs `needed` bytes of the free space. The message has the smallest interval with which the states fit.
+    If an adjoint run can compute states again, it has a limit that is enough."""
     each, there = state_bytes(entry, dtype), len(entry.numbers(first_step))
     free = free_bytes(directory, needed)
     limit = None if entry.slots else limit_bytes(given)
@@ -132,6 +132,10 @@ def require_room(
     count = entry.slots or entry.count(last_step)
     if count > most:
         fits = f"every={last_step // most + 1} fits" if most else "not even one state fits"
+        if limit is not None and entry.recompute and limit // each == most:
+            fits = f"limit='{-(-2 * each // 1024)}KiB' is enough for two states, and an adjoint run computes all others"
+        elif entry.slots and not there:
+            fits = f"limit='{free // 1024}KiB' fits" if free // 1024 * 1024 >= 2 * each else "not even two states fit"
         raise InputError(
             f"no room for the history: {count} states of {format_bytes(each)} need {format_bytes(count * each)}, but "
             f"{why}; {fits}"
