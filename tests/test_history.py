@@ -55,6 +55,8 @@ def test_a_history_has_the_states_of_snapshots(every: int | str, tmp_path: Path)
     found = [(step, state["u"].copy()) for step, state in history.reversed()]
     assert [step for step, _ in found] == steps[::-1]
     assert all(np.array_equal(values, expected[-1 - number]) for number, (_, values) in enumerate(found))
+    with pytest.raises(IndexError, match=f"index 99: .* has {len(steps)} snapshots? of history/u$"):
+        history["u"][99]
     step, _ = next(history.reversed())  # a reader may stop early
     assert step == steps[-1]
 

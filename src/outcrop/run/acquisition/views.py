@@ -15,6 +15,7 @@ from outcrop.run.disk.acquisition_files import NORMS, read_rows, snapshot_name
 from outcrop.run.disk.entries import SnapshotsEntry
 from outcrop.run.disk.manifest import Description
 from outcrop.run.disk.state import State
+from outcrop.units import counted
 
 
 class Records(Mapping[str, NDArray[Any]], ABC):
@@ -129,12 +130,26 @@ class SnapshotView:
         first, *rest = index if isinstance(index, tuple) else (index,)
         if first is Ellipsis:
             first, rest = slice(None), [Ellipsis, *rest]
-        numbers = self._numbers()[first]
+        every = self._numbers()
+        try:
+            numbers = every[first]
+        except IndexError:
+            raise IndexError(self._missing(first, every)) from None
         if isinstance(numbers, int):
             one: NDArray[Any] = mapped(self._state, self._entry, self._field, numbers)[tuple(rest)]
             return one
         parts = [mapped(self._state, self._entry, self._field, number)[tuple(rest)] for number in numbers]
         return np.stack(parts) if parts else np.empty((0, *self._entry.shape), self.dtype)[(slice(None), *rest)]
+
+    def _missing(self, index: object, numbers: Sequence[int]) -> str:
+        """Return the message for an index outside the snapshots that exist."""
+        entry, what = self._entry, f"index {shown(index)}: {self._state.path} has"
+        if not entry.slots:
+            return f"{what} {counted(len(numbers), 'snapshot')} of {entry.prefix + self._field}"
+        return (
+            f"{what} {counted(len(numbers), 'state')} of {self._field} (history.steps): an adjoint run has freed the "
+            "others, or the limit had no room for them; run again with a history without a limit"
+        )
 
     def __iter__(self) -> Iterator[NDArray[Any]]:
         return (self[number] for number in range(len(self)))
