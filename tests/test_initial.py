@@ -129,7 +129,7 @@ def test_everything_that_can_be_assigned(values: object) -> None:
 @pytest.mark.parametrize(
     ("values", "words"),
     [
-        (np.ones((11, 5, 6)), r"shape \(11, 5, 6\), the grid is \(11, 6, 5\).*-n 5 6 11"),
+        (np.ones((11, 5, 6)), r"shape \(11, 5, 6\), the grid is \(11, 6, 5\) \(nz, ny, nx\); to interpolate use oc"),
         (np.ones((11, 5)), r"shape \(11, 5\), the grid \(11, 6, 5\) has three axes.*oc\.resample"),
         (np.ones((1, 11, 6, 5)), "three axes"),
         ([[1.0], [1.0, 2.0]], "not an array"),

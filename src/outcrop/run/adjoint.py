@@ -327,7 +327,10 @@ def _split_residuals(
             samples += snapshot_samples(snapshots[name], name, values, forward.steps)
         elif name not in names:
             manifest = forward.manifest
-            source = make_source(values, manifest.own_shape, cache_within(manifest.settings.memory_bytes))
+            try:
+                source = make_source(values, manifest.own_shape, cache_within(manifest.settings.memory_bytes))
+            except InputError as error:
+                raise InputError(f"residuals of {name!r}: {error}") from None
             seeds[name] = checked_planes(source, manifest.dtype, check_finite=False)
             continue
         for one in (each for each in forward.definitions.samplings if each.name == name):

@@ -84,7 +84,7 @@ def make_source(values: object, shape: Shape, cache_bytes: int = CACHE_BYTES) ->
         return InputArray("a function", shape, values)
     if np.isscalar(values) or (isinstance(values, np.ndarray) and values.ndim == 0):
         return _constant(shape, values)
-    return require_shape(open_values(values, "", cache_bytes), shape)
+    return require_shape(open_values(values, "", cache_bytes), shape, is_option=False)
 
 
 def cache_within(memory_bytes: int) -> int:
@@ -93,18 +93,18 @@ def cache_within(memory_bytes: int) -> int:
     return max(CACHE_BYTES, memory_bytes // 2)
 
 
-def require_shape(array: InputArray, shape: Shape | None) -> InputArray:
+def require_shape(array: InputArray, shape: Shape | None, is_option: bool = True) -> InputArray:
     """Return `array` unchanged. Raises InputError if the array does not have the shape `shape`. If `shape` is None, any
-    shape is accepted."""
+    shape is accepted. If `is_option` is true, the values come from `--init`, and the message has options of
+    commands."""
     if shape is None or array.shape == tuple(shape):
         return array
     if len(array.shape) == len(shape):
-        grid = f"is {tuple(shape)} {ORDERS[len(shape)]}, that is {size_text(shape)}"
+        grid = f"is {tuple(shape)} {ORDERS[len(shape)]}{f', that is {size_text(shape)}' if is_option else ''}"
     else:
         grid = f"{tuple(shape)} has {axes_text(len(shape))}"
-    remedy = (
-        "to interpolate write FILE@resample, or use oc.resample" if can_lift(array, len(shape)) else "take a slice"
-    )
+    written = "write FILE@resample, or " if is_option else ""
+    remedy = f"to interpolate {written}use oc.resample" if can_lift(array, len(shape)) else "take a slice"
     raise InputError(f"{array.name} has shape {array.shape}, the grid {grid}; {remedy}")
 
 
