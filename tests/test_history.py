@@ -43,7 +43,7 @@ def test_a_history_has_the_states_of_snapshots(every: int | str, tmp_path: Path)
     expected = states(tmp_path / "with-snapshots", 1 if every == "all" else int(every))
     sim = make(tmp_path / "run.oc", snapshots=oc.Snapshots(4))
     sim.run(2, history=oc.History(every), progress="none")
-    sim.run(3, history=oc.History(every), progress="none")
+    sim.run(3, history=every, progress="none")  # means the same
     sim = oc.open(tmp_path / "run.oc")
     seen: list[str] = []
     sim.run(STEPS - 5, progress="none", on_snapshot=lambda step, kept: seen.extend(kept))
@@ -149,7 +149,9 @@ def test_a_killed_run_continues_its_history(tmp_path: Path) -> None:
 
 
 BAD: list[tuple[Any, str]] = [
-    ("all", "is not an oc.History"),
+    (1.5, r"history 1\.5 is not an oc\.History"),
+    ("some", "must be 'all', 'auto' or a number"),
+    (True, "every True must be a whole number"),
     (oc.History("some"), "must be 'all', 'auto' or a number"),
     (oc.History(0), "every"),
     (oc.History(1.5), "every"),  # type: ignore[arg-type]

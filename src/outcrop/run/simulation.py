@@ -27,6 +27,7 @@ from outcrop.paths import nearest_existing
 from outcrop.run.acquisition.history import (
     HistoryView,
     StateFiles,
+    as_history,
     begin_history,
     history_entry,
     require_room,
@@ -383,7 +384,7 @@ class Simulation:
         steps: int | None = None,
         progress: str = "auto",
         on_snapshot: OnSnapshot | None = None,
-        history: History | str | None = None,
+        history: History | str | int | None = None,
     ) -> Report:
         """Run `steps` steps, with a commit after every pass. Without `steps`, a new run takes the steps of its options,
         and an opened run takes its remaining steps.
@@ -392,9 +393,9 @@ class Simulation:
         can be drawn. With "none", nothing is shown. `on_snapshot(step, fields)` is called for each snapshot, after the
         pass that wrote the snapshot is committed. `fields` maps the names of fields to arrays, which are memory maps of
         files. At the end, traces are copied into `.data` of Devito's receivers. With `history`, the run keeps its
-        states from step 0 on. Later calls of `run` continue the history. `history="auto"` means `oc.History("auto")`.
-        Raises InterruptedRun after Ctrl-C, and
-        StorageError when storage fails. In both cases the last committed pass stays intact.
+        states from step 0 on. Later calls of `run` continue the history. `history="all"` means `oc.History("all")`, and
+        so do "auto" and a number of steps. Raises InterruptedRun after Ctrl-C, and StorageError when storage fails. In
+        both cases the last committed pass stays intact.
         """
         if not isinstance(progress, str) or progress not in KINDS:
             raise InputError(f"progress {shown(progress)} is unknown; there are {', '.join(KINDS)}")
@@ -412,18 +413,17 @@ class Simulation:
         )  # fmt: skip
 
     def _run(
-        self, steps: int, progress: str, on_snapshot: OnSnapshot | None, history: History | str | None
+        self, steps: int, progress: str, on_snapshot: OnSnapshot | None, history: History | str | int | None
     ) -> Report:
         require_unchanged(self._setup.lowered)
         start = time.perf_counter()
         devito = initial_planes(self._setup.lowered, self._description, self._filled)
         self.require_fields({*self.initial_values, *devito})
         setup = self._setup
-        if isinstance(history, str) and history == "auto":
-            history = History("auto")
-        if isinstance(history, History) and isinstance(history.every, str) and history.every == "auto":
-            history = self._choose_history(history, steps)
-        entry = None if history is None else self._plan_history(history, steps)
+        wanted = None if history is None else as_history(history)
+        if wanted is not None and isinstance(wanted.every, str) and wanted.every == "auto":
+            wanted = self._choose_history(wanted, steps)
+        entry = None if wanted is None else self._plan_history(wanted, steps)
         try:
             prepared = self._prepare_part(steps)
         except BaseException:
@@ -455,7 +455,7 @@ class Simulation:
         found = history_of(choose_here(task, self._setup, given.limit))
         return replace(found, limit=given.limit) if found else None
 
-    def _plan_history(self, history: object, steps: int) -> SnapshotsEntry:
+    def _plan_history(self, history: History, steps: int) -> SnapshotsEntry:
         """Check a history, add the history to the description of the run, and return its entry. Raises InputError and
         BudgetError. After these errors, nothing has changed."""
         if self._state is not None:
@@ -467,7 +467,6 @@ class Simulation:
         if setup.raw_device or is_block_device(directory):
             raise InputError("a run on block devices cannot keep a history; keep the run in a directory")
         entry = history_entry(history, description, first)
-        assert isinstance(history, History)
         arrays = 0 if self._state else len(description.copies) * description.layout.array_bytes
         needed = arrays // len(setup.directories)
         if taps.history is None:

@@ -18,6 +18,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -48,11 +49,18 @@ STATES_IN_MEMORY = 4
 """The number of states in memory during `reversed`: the state that was yielded, and three that are read ahead."""
 
 
-def history_entry(given: object, description: Description, step: int) -> SnapshotsEntry:
-    """Return the entry for the history `given`, which must be an `oc.History`. The run is at step `step`. Raises
-    InputError if the run cannot keep this history."""
-    if not isinstance(given, History):
-        raise InputError(f"history {shown(given)} is not an oc.History; write for example history=oc.History('all')")
+def as_history(given: object) -> History:
+    """Return an `oc.History`. `given` may also be its first argument. Raises InputError for anything else."""
+    if isinstance(given, History):
+        return given
+    if isinstance(given, (str, Integral)):
+        return History(given)  # type: ignore[arg-type]
+    raise InputError(f"history {shown(given)} is not an oc.History; write for example history='all'")
+
+
+def history_entry(given: History, description: Description, step: int) -> SnapshotsEntry:
+    """Return the entry for the history `given`. The run is at step `step`. Raises InputError if the run cannot keep
+    this history."""
     if given.wrt is not None:
         raise InputError("history: wrt is only for 'auto'; leave it out")
     if isinstance(given.every, str) and given.every != "all":
