@@ -267,7 +267,7 @@ def test_wrong_arguments_are_refused_before_anything_is_made(tmp_path: Path) -> 
     refused("there is no 'lines'; there are the receivers, snapshots and fields: line, first, u", {"lines": 1})
     refused(r"residuals of 'line' must be numbers of shape \(9, 1\): steps, points; given: \(3,\)", {"line": [1, 2, 3]})
     refused("residuals of 'line' must be numbers", {"line": "x"})
-    wrong = r"residuals of 'u': the array has shape .*, the grid is \(14, 13, 17\) \(nz, ny, nx\); to interpolate use oc"
+    wrong = r"residuals of 'u': the array has shape .*, the grid is \(14, 13, 17\) \(nz, ny, nx\); to inter"
     refused(wrong, {"u": np.zeros((14, 13, 16))})
     refused("the value of point 0 in step 2 is nan", {"line": np.where(np.arange(9)[:, None] == 2, np.nan, 0)})
     refused("residuals .* must be values by name", 3)

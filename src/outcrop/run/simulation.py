@@ -79,6 +79,7 @@ class Simulation:
         self._ranges: Ranges = dict(setup.state.manifest.ranges) if setup.state else {}
         self._prepared: list[Prepared] = []  # the last plans; an adjoint run may need two of them
         self._has_checked_values = not setup.check_finite
+        self._why_no_history = ""
 
     def __repr__(self) -> str:
         return f"<Simulation of {self.stencil.name} on {self.shape} in {str(self.directory)!r} at step {self.step}>"
@@ -132,7 +133,10 @@ class Simulation:
             reader.refresh()  # another object may have freed the history
         entry = reader.manifest.taps.history if reader else None
         if reader is None or entry is None:
-            raise InputError(f"{self.directory} keeps no history; give run(steps, history=oc.History('all'))")
+            remedy = "start a new run with" if self.step else "give"
+            raise InputError(
+                f"{self.directory} keeps no history{self._why_no_history}; {remedy} run(steps, history='all')"
+            )
         return HistoryView(reader, entry)
 
     def reader(self) -> State | None:
@@ -449,6 +453,8 @@ class Simulation:
             return History("all" if kept.every == 1 else kept.every, given.limit, recompute=kept.recompute)
         task = task_of(self._setup, steps, given.wrt)
         if not task.derived.states:
+            names = ", ".join(task.derived.names)
+            self._why_no_history = f": history='auto' chose none, because no gradient with respect to {names} needs one"
             return None
         if self.step:
             return History("all", given.limit)  # refused, because the first states are lost
