@@ -164,12 +164,18 @@ def adjoint_run(
 
     forward = forward or Forward.of(simulation)
     derived = derive(forward.stencil, forward.manifest, wrt)
+    place, is_old = find_place(simulation, directory, force, resume)
+    found = open_run(place, memory, threads) if is_old else None
+    if found and 0 < found.setup.description.max_step != forward.steps:
+        raise InputError(
+            f"{place} is an adjoint run that begins at step {found.setup.description.max_step}, but "
+            f"{forward.state.path} is now at step {forward.steps}; give force=True to replace the adjoint run, or "
+            "another directory"
+        )
     seeds, samples = _split_residuals(forward, residuals)
     if not forward.can_scale(derived.adjoint):
         derived = derive(forward.stencil, forward.manifest, wrt, is_scaled=False)
     names, adjoint = derived.names, derived.adjoint
-    place, is_old = find_place(simulation, directory, force, resume)
-    found = open_run(place, memory, threads) if is_old else None
     states = states_of(forward, derived, found.states if found else None)
     definition = replace(_definition(forward, derived, samples), states=states)
     if found:
