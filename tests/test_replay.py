@@ -279,8 +279,8 @@ def test_freeing_a_history_deletes_the_replay(tmp_path: Path) -> None:
 
 
 def test_a_limit_without_room_for_two_states_is_refused(tmp_path: Path) -> None:
-    for limit, text in ((STATE_BYTES, "every=24 fits"), (100, "not even one state fits")):
-        with pytest.raises(InputError, match=text):
+    for limit in (STATE_BYTES, 100):
+        with pytest.raises(InputError, match="is enough for two states"):
             make(tmp_path / f"{limit}.oc", oc.History(2, limit=limit, recompute=True))
     with pytest.raises(InputError, match="no room for the history"):  # these states cannot be computed again
         make(tmp_path / "run.oc", oc.History(2, limit=2 * STATE_BYTES))
