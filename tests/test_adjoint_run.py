@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 import outcrop as oc
 from outcrop.cli.main import call
+from outcrop.durable import sealed
 from outcrop.errors import InputError
 from outcrop.language.boundary import as_boundary, boundary_on_grid
 from outcrop.language.library import find_stencil
@@ -245,6 +246,30 @@ def test_an_adjoint_run_is_found_again_and_ends(tmp_path: Path) -> None:
         with pytest.raises(InputError, match="overlap; choose another directory"):
             sim.adjoint(residuals, "u", tmp_path / place, force=True)
     assert sim["u"][3].any()
+
+
+@pytest.mark.parametrize("is_complete", [False, True])
+def test_other_residuals_of_fields_are_refused(is_complete: bool, tmp_path: Path) -> None:
+    """Checks resume=True with residuals of fields, as arrays and as functions. Runs of earlier versions have no
+    checksums to compare with."""
+    sim = oc.Simulation("gray_scott_2d", (12, 13), directory=tmp_path / "run.oc", init={"u": "random:1", "v": "0.5"})
+    sim.run(4, progress="none", history="all")
+    residual = np.random.default_rng(0).standard_normal((12, 13)).astype("float32")
+    run = sim.adjoint({"u": residual}, "u")
+    if is_complete:
+        run.run(progress="none")
+    other = residual.copy()
+    other[5, 6] += 1
+    for same in (residual, lambda z0, z1: residual[z0:z1]):
+        assert sim.adjoint({"u": same}, "u", resume=True).remaining_steps == (0 if is_complete else 4)
+    for wrong in ({"u": other}, {"v": residual}, {"u": residual, "v": residual}):
+        with pytest.raises(InputError, match=r"run-adjoint\.oc holds a run with other residuals of fields; give force"):
+            sim.adjoint(wrong, "u", resume=True)
+    file = tmp_path / "run-adjoint.oc" / "manifest.json"
+    content = json.loads(file.read_text())
+    assert list(content["begun"]) == ["u_adj"]
+    file.write_bytes(sealed({one: content[one] for one in content if one not in ("begun", "crc32c")}))
+    sim.adjoint({"u": other}, "u", resume=True)
 
 
 def test_an_adjoint_run_does_not_follow_its_forward_run(tmp_path: Path) -> None:

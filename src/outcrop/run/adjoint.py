@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from outcrop import _core
 from outcrop.axes import PLACES, Shape
 from outcrop.errors import InputError, shown
 from outcrop.language.adjoint import Adjoint, adjoint_of
@@ -41,9 +42,10 @@ from outcrop.run.device.use import is_block_device
 from outcrop.run.disk.entries import NormsEntry, SourceEntry, StatesEntry
 from outcrop.run.disk.manifest import Description, Settings
 from outcrop.run.disk.values import PlaneSource
-from outcrop.run.forward import Derived, Forward, inputs_of, require_states, states_of
+from outcrop.run.forward import GROUP_BYTES, Derived, Forward, inputs_of, require_states, states_of
 from outcrop.run.gradient_views import Computed, Corrected, weighted
 from outcrop.run.inputs.initial import cache_within, checked_planes, make_source
+from outcrop.run.inputs.input_array import plane_groups
 from outcrop.run.options import RunOptions
 from outcrop.run.report import Report
 from outcrop.run.setup import as_threads, parse_memory, reopen, set_up_definition
@@ -178,8 +180,16 @@ def adjoint_run(
     names, adjoint = derived.names, derived.adjoint
     states = states_of(forward, derived, found.states if found else None)
     definition = replace(_definition(forward, derived, samples), states=states)
+    last, begun = [(one, values[-1]) for one, values in samples if not one.before], dict[str, int]()
+    planes: dict[str, PlaneSource] = {}
+    for name in forward.updated():
+        own, key = [(one, row) for one, row in last if one.field == name], adjoint.adjoints[name]
+        planes[key] = _last_adjoint(forward, adjoint, name, seeds.get(name), own)
+        if name in seeds:
+            planes[key] = _summed(planes[key], key, begun)
     if found:
         run = _same_run(found, definition, place)
+        _require_same(run, {adjoint.adjoints[name]: planes[adjoint.adjoints[name]] for name in seeds}, begun)
         if run.step < forward.steps:  # a complete adjoint run has read all states
             require_states(forward, derived)
         return AdjointRun(run, adjoint, names, forward, states)
@@ -193,17 +203,16 @@ def adjoint_run(
     setup = set_up_definition(definition, options, settings, {})
     setup = replace(setup, description=replace(setup.description, max_step=forward.steps))
     run = Simulation(setup)
-    planes: dict[str, PlaneSource] = {}
     for entry in setup.description.static:
         axis = adjoint.edges.get(entry.name)
         planes[entry.name] = forward.planes(entry.name) if axis is None else _edges(forward, axis)
-    last = [(one, values[-1]) for one, values in samples if not one.before]
-    for name in forward.updated():
-        own = [(one, row) for one, row in last if one.field == name]
-        planes[adjoint.adjoints[name]] = _last_adjoint(forward, adjoint, name, seeds.get(name), own)
     for entry in setup.description.state:  # all other adjoints begin with 0, because no residual depends on them
         planes.setdefault(entry.name, _last_adjoint(forward, adjoint, "", None, []))
     run.assign_planes(planes)
+    state = run.reader()
+    assert state is not None
+    with state.locked():
+        state.change(begun=begun)
     return AdjointRun(run, adjoint, names, forward, states)
 
 
@@ -251,7 +260,7 @@ def find_place(
 
 def _same_run(run: Simulation, definition: Definition, place: Path) -> Simulation:
     """Return the run if it computes `definition`. Otherwise raise InputError. Residuals of receivers are compared, but
-    not the derivative with respect to the last state. If the forward run has moved, its new directory is stored."""
+    not those of fields. If the forward run has moved, its new directory is stored."""
     from outcrop.run.simulation import Simulation
 
     state = run.reader()
@@ -276,6 +285,33 @@ def _same_run(run: Simulation, definition: Definition, place: Path) -> Simulatio
         settings = run.setup.description.settings
         run = Simulation(reopen(place, {"memory": settings.memory_bytes, "threads": settings.threads}))
     return run
+
+
+def _require_same(run: Simulation, planes: Mapping[str, PlaneSource], begun: Mapping[str, int]) -> None:
+    """Raise InputError if an adjoint run has begun with other residuals of fields. `planes` are functions that
+    `_summed` has made, with `begun`. They are called only if the run has checksums to compare with."""
+    state = run.reader()
+    assert state is not None
+    kept, layout = state.manifest.begun, state.layout
+    if kept is None:
+        return
+    for name, give in planes.items() if kept.keys() == planes.keys() else ():
+        for z0, z1 in plane_groups(layout.shape, np.dtype(layout.dtype).itemsize, GROUP_BYTES):
+            give(z0, z1)
+    if kept != begun:
+        raise InputError(f"{state.path} holds a run with other residuals of fields; give force=True to replace it")
+
+
+def _summed(planes: PlaneSource, name: str, begun: dict[str, int]) -> PlaneSource:
+    """Return a function that returns the same planes as `planes`. It also updates `begun` with the checksum of all
+    planes of the array `name`. The planes must be requested in ascending order."""
+
+    def give(z0: int, z1: int) -> np.ndarray[Any, Any]:
+        block = planes(z0, z1)
+        begun[name] = _core.crc32c(block, begun[name] if z0 else 0)
+        return block
+
+    return give
 
 
 def _in_one_place(states: StatesEntry | None) -> StatesEntry | None:

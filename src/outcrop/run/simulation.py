@@ -343,8 +343,8 @@ class Simulation:
 
         The adjoint run is kept in `directory`. By default, this directory is beside the run: the adjoint of run.oc is
         in run-adjoint.oc. The defaults of `memory` and `threads` are the values of this run. With `force`, another run
-        in `directory` is replaced. With `resume`, an adjoint run in `directory` with the same residuals of receivers is
-        continued, or only read if it is complete. Raises InputError for wrong arguments, and if this run does not keep
+        in `directory` is replaced. With `resume`, an adjoint run in `directory` with the same residuals is continued,
+        or only read if it is complete. Raises InputError for wrong arguments, and if this run does not keep
         the states that the adjoint needs, before any file is created.
         """
         from outcrop.run.adjoint import adjoint_run
@@ -375,9 +375,8 @@ class Simulation:
         history that the run had before the call is not freed.
 
         The gradients are read from the directory of the adjoint run. Outcrop does not delete this directory: delete it
-        when you no longer need the gradients. After an interruption, call this method again with `resume=True`. The
-        misfit must then be the same: residuals of fields are not compared with those of the interrupted adjoint run.
-        Raises the errors of `run` and `adjoint`. Wrong arguments are refused before the forward run.
+        when you no longer need the gradients. After an interruption, call this method again with `resume=True` and the
+        same misfit. Raises the errors of `run` and `adjoint`. Wrong arguments are refused before the forward run.
         """
         from outcrop.run.gradient import gradient
 

@@ -182,6 +182,8 @@ class Manifest(Description):
     stamps. A stamp is a random number that identifies the operation that stored these values. An array that is not in
     `filled` has no values yet. Each array must have values before the first step. `ranges` has the known minimum and
     maximum of fields that are only read. `sums` has the checksum of the valid content of each file of acquisition.
+    `begun` has checksums of the first values of arrays. Only adjoint runs have these, to compare later residuals with
+    their own. None means that they are not known.
     """
 
     identity: Identity
@@ -193,6 +195,7 @@ class Manifest(Description):
     filled: dict[Shown, Checksum] = field(default_factory=dict)
     ranges: dict[Name, tuple[float, float]] = field(default_factory=dict)
     sums: dict[Shown, Checksum] = field(default_factory=dict)
+    begun: dict[Shown, Checksum] | None = None
     format: int = field(default=FORMAT)
 
     def seed(self, name: str, stamp: int | None = None) -> int:
@@ -258,7 +261,7 @@ def parse_manifest(data: bytes, path: Path) -> Manifest:
 
 def _with_later_members(content: dict[str, Any]) -> dict[str, Any]:
     """Return the content of a manifest with the members that manifests of earlier versions do not have."""
-    content = {"max_step": 0, "states": None, **content}
+    content = {"max_step": 0, "states": None, "begun": None, **content}
     match content:
         case {"states": {"fields": [*fields]} as states}:
             named = [{"later": 0, **one} if isinstance(one, dict) else one for one in fields]
@@ -291,6 +294,7 @@ def _check_derived(manifest: Manifest) -> None:
         "rim": bool(manifest.rim) and (len(manifest.rim) != ndim or min(manifest.own_shape) < 1),
         "coordinates": manifest.coordinates is not None
         and (len(manifest.coordinates.spacing), len(manifest.coordinates.origin)) != (ndim, ndim),
+        "begun": not (manifest.begun or {}).keys() <= set(names),
         "ranges": not manifest.ranges.keys() <= set(names),
         "taps: fields": not acquisition.fields <= fields,
         "taps: recompute": any(
