@@ -295,7 +295,7 @@ def _require_same(run: Simulation, planes: Mapping[str, PlaneSource], begun: Map
     kept, layout = state.manifest.begun, state.layout
     if kept is None:
         return
-    for name, give in planes.items() if kept.keys() == planes.keys() else ():
+    for give in planes.values() if kept.keys() == planes.keys() else ():
         for z0, z1 in plane_groups(layout.shape, np.dtype(layout.dtype).itemsize, GROUP_BYTES):
             give(z0, z1)
     if kept != begun:
