@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import accumulate
 
 import pytest
 from hypothesis import given, settings
@@ -12,7 +13,7 @@ from outcrop.errors import BudgetError, InputError
 from outcrop.plan.actions import Action, Block, Carry, Commit, Copy, Read, Update, Write
 from outcrop.plan.cost import updates_below
 from outcrop.plan.machine import StorageRates, edge_factor
-from outcrop.plan.memory import Window, whole_window
+from outcrop.plan.memory import Window, largest_within, whole_window
 from outcrop.plan.only_read import EQUALLY_FAST
 from outcrop.plan.plan import Pass, Plan, Sizes
 from outcrop.plan.planner import make_plan, smallest_budget_bytes
@@ -246,3 +247,11 @@ def touches(problem: Problem, later: Update, earlier: Update) -> bool:
             if problem.first_plane <= z < problem.end_plane and earlier.zeta0 <= needed < earlier.zeta1:
                 return True
     return False
+
+
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=300), st.integers(-2, 900))
+def test_the_largest_number_within_a_budget_is_that_of_a_loop(steps: list[int], budget: int) -> None:
+    """Checks the search for a size with bytes that grow by uneven steps."""
+    sums = list(accumulate(steps))
+    expected = max((size for size in range(1, len(sums) + 1) if sums[size - 1] <= budget), default=0)
+    assert largest_within(lambda size: sums[size - 1], len(sums), budget) == expected

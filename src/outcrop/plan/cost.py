@@ -11,10 +11,10 @@ writes are in progress while the thread updates cells. Only an update waits, for
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,9 +47,10 @@ TOGETHER_BYTES = 1 << 20
 def transfer_bytes(problem: Problem, action: Read | Write) -> int:
     """Return the bytes that a Read or Write moves. A transfer that includes the last cell of a plane also includes the
     tail of the record."""
-    area, has_records = action.area, action.array in ("source", "target", "statics")
+    area = action.area
     if action.array == "history":
         return (action.z1 - action.z0) * (area.y1 - area.y0) * problem.shape[2] * problem.item_bytes
+    has_records = action.array in ("source", "target", "statics")
     last = area.y1 == problem.shape[1] and area.x1 == problem.pitch_cells and has_records
     each = (action.z1 - action.z0) * (area.cells * problem.item_bytes + (problem.tail_bytes if last else 0))
     return each * arrays_moved(problem, action)
@@ -126,6 +127,93 @@ class Span:
     end: float
 
 
+@dataclass(frozen=True, slots=True)
+class _Event:
+    """A Copy, an Update or the commit of a pass, and the transfers that begin after the event before it. The event
+    begins when the first `needed` bytes of all reads of the pass have arrived. An Update updates `cells` cells."""
+
+    is_update: bool
+    is_commit: bool
+    read: int
+    written: int
+    needed: float
+    cells: int
+
+
+@dataclass(frozen=True)
+class PassWork:
+    """The work of a pass, which does not depend on the speed of the machine. `requests` is the number of system calls
+    of all transfers. `events` is the order of the work."""
+
+    bytes_read: int
+    bytes_written: int
+    requests: int
+    cells: int
+    updates: int
+    window_bytes: int
+    events: tuple[_Event, ...]
+
+
+def work_of(problem: Problem, one: Pass) -> PassWork:
+    """Count the work of a pass."""
+    histories = [field for field in problem.fields if field.is_history]
+    events, asked = list[_Event](), list[_Asked]()
+    read = written = requests = cells = updates = shift = 0
+    before = 0, 0  # the bytes that have been read and written at the last event
+
+    def add(needed: float, count: int = 0, is_update: bool = False, is_commit: bool = False) -> None:
+        nonlocal before
+        events.append(_Event(is_update, is_commit, read - before[0], written - before[1], needed, count))
+        before = read, written
+
+    for action in one.actions:
+        match action:
+            case Read():
+                # planes of a history are needed as late as static planes that are `later` planes higher
+                later = problem.statics_z - histories[action.level].ahead if action.array == "history" else 0
+                later = problem.lead_planes if action.array == "source" else later
+                count, is_static = transfer_bytes(problem, action), action.array in ("statics", "history")
+                first = action.z0 + shift + later
+                asked.append((first, first + action.z1 - action.z0, is_static, read, count))
+                read += count
+                requests += _requests(problem, action)
+            case Block():
+                shift = action.shift
+            case Write():
+                written += transfer_bytes(problem, action)
+                requests += _requests(problem, action)
+            case Copy() if action.recomputed < 0:
+                end = action.z1 + shift + problem.lead_planes
+                add(_needed(asked, end, end))
+            case Update():
+                end = min(problem.planes + problem.lead_planes, action.zeta1 + problem.skew_z) + shift
+                end_static = min(problem.planes, action.zeta1 + problem.statics_z) + shift
+                count = cell_updates(problem, action)
+                add(_needed(asked, end, end_static), count, is_update=True)
+                cells += count
+                updates += 1
+            case Commit():
+                add(read, is_commit=True)
+            case _:
+                pass
+    return PassWork(read, written, requests, cells, updates, one.window.bytes, tuple(events))
+
+
+_Asked: TypeAlias = tuple[int, int, bool, int, int]
+"""A read of planes z0 <= z < z1: z0, z1, whether they belong to static fields, the bytes of all reads before it, and
+its own bytes."""
+
+
+def _needed(asked: Sequence[_Asked], z_end: int, z_end_static: int) -> float:
+    """Return the number of bytes that have arrived when all planes of updated fields below `z_end` have arrived, and
+    all planes of static fields below `z_end_static`. Planes arrive in the order of their requests."""
+    for z0, z1, is_static, before, count in reversed(asked):
+        end = z_end_static if is_static else z_end
+        if end > z0:
+            return before + count * min(1.0, (end - z0) / (z1 - z0))
+    return 0.0
+
+
 def timeline(
     problem: Problem,
     one: Pass,
@@ -133,127 +221,107 @@ def timeline(
     cells_per_second: float,
     seconds_aside: float = 0.0,
     snapshots: SnapshotWrites = NO_WRITES,
-) -> Iterator[Span]:
-    """Yield the spans of one pass, sorted by the times at which they end. `seconds_aside` is the time of the cores for
+) -> Sequence[Span]:
+    """Return the spans of one pass, sorted by the times at which they end. `seconds_aside` is the time of the cores for
     all work except updates. An equal share of this time is added to each update, and an equal share of `snapshots` is
     written during each update."""
-    transfers, shift = _Transfers(machine.device), 0
-    histories = [one for one in problem.fields if one.is_history]
-    updates = max(1, sum(isinstance(action, Update) for action in one.actions))
+    spans = list[Span]()
+    _simulate(work_of(problem, one), machine, cells_per_second, seconds_aside, snapshots, spans)
+    return spans
+
+
+def _simulate(
+    work: PassWork,
+    machine: Machine,
+    cells_per_second: float,
+    seconds_aside: float,
+    snapshots: SnapshotWrites,
+    spans: list[Span] | None = None,
+) -> float:
+    """Return the seconds of a pass. Append its spans to `spans`."""
+    transfers, updates = _Transfers(machine.device, spans), max(1, work.updates)
     each_aside, each_snapshots = seconds_aside / updates, _like_writes(snapshots, machine.device) / updates
     waiting = snapshots.waiting_bytes * updates * each_snapshots / max(1, snapshots.bytes)
-    for action in one.actions:
-        match action:
-            case Read():
-                # planes of a history are needed as late as static planes that are `later` planes higher
-                later = problem.statics_z - histories[action.level].ahead if action.array == "history" else 0
-                first, end = action.z0 + shift + later, action.z1 + shift + later
-                if action.array == "source":
-                    first, end = first + problem.lead_planes, end + problem.lead_planes
-                planes = _Planes(first, end, action.array in ("statics", "history"))
-                transfers.begin_read(planes, transfer_bytes(problem, action))
-            case Block():
-                shift = action.shift
-            case Write():
-                transfers.begin_write(transfer_bytes(problem, action))
-            case Copy() if action.recomputed < 0:
-                end = action.z1 + shift + problem.lead_planes
-                yield from transfers.wait_for(end, end)
-            case Update():
-                end = min(problem.planes + problem.lead_planes, action.zeta1 + problem.skew_z) + shift
-                end_static = min(problem.planes, action.zeta1 + problem.statics_z) + shift
-                yield from transfers.wait_for(end, end_static)
-                start = transfers.now
-                transfers.begin_snapshots(each_snapshots * (1 - snapshots.late))
-                yield from transfers.go_on(cell_updates(problem, action) / cells_per_second + each_aside)
-                transfers.begin_snapshots(each_snapshots * snapshots.late)
-                yield from transfers.wait_for_snapshots(waiting)
-                yield Span("update", start, transfers.now)
-            case Commit():
-                yield from transfers.finish()
-                yield Span("flush", transfers.now, transfers.now + machine.device.seconds_flush)
-            case _:
-                pass
-
-
-@dataclass(frozen=True, slots=True)
-class _Planes:
-    """Planes z0 <= z < z1 of updated or static fields. If only a part of a plane has arrived, z0 is not a whole
-    number."""
-
-    z0: float
-    z1: int
-    are_static: bool
-
-    def share_below(self, z_end: int) -> float:
-        """Return the share of these planes that lies below `z_end`, from 0 to 1."""
-        return min(1.0, max(0.0, (z_end - self.z0) / (self.z1 - self.z0)))
+    for event in work.events:
+        transfers.begin(event.read, event.written)
+        if event.is_commit:
+            transfers.finish()
+            end = transfers.now + machine.device.seconds_flush
+            if spans is not None:
+                spans.append(Span("flush", transfers.now, end))
+            transfers.now = end
+            continue
+        transfers.wait_for(event.needed)
+        if event.is_update:
+            start = transfers.now
+            transfers.begin_snapshots(each_snapshots * (1 - snapshots.late))
+            transfers.go_on(event.cells / cells_per_second + each_aside)
+            transfers.begin_snapshots(each_snapshots * snapshots.late)
+            transfers.wait_for_snapshots(waiting)
+            if spans is not None:
+                spans.append(Span("update", start, transfers.now))
+    return transfers.now
 
 
 class _Transfers:
-    """Transfers that have begun and have not ended. `now` is the current time of the thread that starts the
-    transfers."""
+    """Transfers that have begun and have not ended. `now` is the current time of the thread that starts the transfers.
+    Spans are appended to `spans`."""
 
-    def __init__(self, device: StorageRates) -> None:
-        self._device = device
-        self._reads: deque[tuple[_Planes, float]] = deque()  # Planes, and the number of their bytes to be read.
+    def __init__(self, device: StorageRates, spans: list[Span] | None) -> None:
+        self._device, self._spans = device, spans
+        self._begun = 0  # The number of bytes of all reads that have begun.
         self._read = self._written = 0.0  # The number of bytes to be read, and to be written.
         self._snapshots = 0.0  # The part of `_written` that belongs to snapshots.
         self.now = 0.0
 
-    def begin_read(self, planes: _Planes, count: int) -> None:
-        self._reads.append((planes, count))
-        self._read += count
-
-    def begin_write(self, count: int) -> None:
-        self._written += count
+    def begin(self, read: int, written: int) -> None:
+        self._begun += read
+        self._read += read
+        self._written += written
 
     def begin_snapshots(self, count: float) -> None:
         self._written += count
         self._snapshots += count
 
-    def wait_for_snapshots(self, most: float) -> Iterator[Span]:
+    def wait_for_snapshots(self, most: float) -> None:
         """Let time pass until at most `most` bytes of snapshots wait to be written."""
         while self._snapshots > most and self._written > 0:
             # other writes take place at the same time
             left = (self._snapshots - most) * self._written / self._snapshots
             each = self._device.mixed_bytes_per_second / 2 if self._read > 0 else self._device.write_bytes_per_second
-            yield from self.go_on(min(left / each, self._read / each) if self._read > 0 else left / each)
+            self.go_on(min(left / each, self._read / each) if self._read > 0 else left / each)
             if left <= 1e-6 * self._written:
                 return
 
-    def wait_for(self, z_end: int, z_end_static: int) -> Iterator[Span]:
-        """Let time pass until all planes of updated fields below `z_end` have arrived, and all planes of static fields
-        below `z_end_static`. Planes arrive in the order of their requests."""
-        needed = before = 0.0
-        for planes, count in self._reads:
-            if share := planes.share_below(z_end_static if planes.are_static else z_end):
-                needed = before + count * share
-            before += count
-        end = self._read - needed
-        while self._read - end > 1e-9 * needed:
+    def wait_for(self, arrived: float) -> None:
+        """Let time pass until the first `arrived` bytes of all reads have arrived."""
+        end = self._begun - arrived  # the bytes to be read then
+        needed = self._read - end
+        rounding = max(1e-9 * needed, 1e-12 * self._read)
+        while self._read - end > rounding:
             fastest = self._device.read_bytes_per_second
             each = self._device.mixed_bytes_per_second / 2 if self._written > 0 else fastest
             seconds = (self._read - end) / each
-            yield from self.go_on(min(seconds, self._written / each) if self._written > 0 else seconds)
+            self.go_on(min(seconds, self._written / each) if self._written > 0 else seconds)
 
-    def go_on(self, seconds: float) -> Iterator[Span]:
+    def go_on(self, seconds: float) -> None:
         end = self.now + seconds
         while seconds > 0 and (self._read > 0 or self._written > 0):
             step, read, written = self._step(seconds)
-            if read:
-                yield Span("read", self.now, self.now + step)
-            if written:
-                yield Span("write", self.now, self.now + step)
+            if self._spans is not None:
+                if read:
+                    self._spans.append(Span("read", self.now, self.now + step))
+                if written:
+                    self._spans.append(Span("write", self.now, self.now + step))
             self._take(read, written)
             self.now += step
             seconds -= step
         self.now = end
 
-    def finish(self) -> Iterator[Span]:
+    def finish(self) -> None:
         while self._read > 0 or self._written > 0:
             step, _, _ = self._step(float("inf"))
-            yield from self.go_on(step)
+            self.go_on(step)
 
     def _step(self, seconds: float) -> tuple[float, float, float]:
         """Return the length of the next period, and the bytes that are read and written in it. The period ends when all
@@ -274,13 +342,6 @@ class _Transfers:
         if written:
             self._snapshots = _rest(self._snapshots, written * self._snapshots / self._written)
         self._written = _rest(self._written, written)
-        while self._reads and read > 0:
-            planes, count = self._reads.popleft()
-            if count > read * (1 + 1e-9):
-                rest = (planes.z1 - planes.z0) * (count - read) / count
-                self._reads.appendleft((replace(planes, z0=planes.z1 - rest), count - read))
-                return
-            read -= count
 
 
 def _rest(whole: float, part: float) -> float:
@@ -299,16 +360,41 @@ def predict(
 ) -> Prediction:
     """Predict the bytes, memory and seconds of a whole plan. The bytes do not include snapshots, but the seconds do.
     `acquisition` is added to the memory of the window."""
+    return predict_work(problem, works_of(problem, passes), sizes, window, machine, rate, acquisition)
+
+
+def works_of(problem: Problem, passes: Iterable[Pass]) -> list[tuple[int, PassWork]]:
+    """Return the levels and the work of each pass."""
+    # count the work of equal passes once, because most passes of a plan are the same object
+    known, found = dict[int, PassWork](), list[tuple[int, PassWork]]()
+    for one in passes:
+        if id(one) not in known:
+            known[id(one)] = work_of(problem, one)
+        found.append((one.levels, known[id(one)]))
+    return found
+
+
+def predict_work(
+    problem: Problem,
+    works: Sequence[tuple[int, PassWork]],
+    sizes: Sizes,
+    window: Window,
+    machine: Machine,
+    rate: UpdateRate,
+    acquisition: AcquisitionMemory = NO_ACQUISITION_MEMORY,
+) -> Prediction:
+    """Predict the cost of a plan whose passes have these levels and this work."""
     cell_rate = rate(sizes)
-    # predict equal passes once, because most passes of a plan are the same object
     costs: dict[tuple[int, SnapshotWrites], _PassCost] = {}
     every = []
-    for one, snapshots in with_snapshots(problem, passes, sizes, machine.threads, acquisition.staging):
-        key = id(one), snapshots
+    levels = [levels for levels, _ in works]
+    pairs = zip(works, snapshots_of(problem, levels, sizes, machine.threads, acquisition.staging), strict=True)
+    for (_, work), snapshots in pairs:
+        key = id(work), snapshots
         if key not in costs:
-            costs[key] = _pass_cost(problem, one, machine, cell_rate, snapshots)
+            costs[key] = _pass_cost(work, machine, cell_rate, snapshots)
         every.append(costs[key])
-    steps = problem.steps_of(max((one.levels for one in passes), default=0))
+    steps = problem.steps_of(max(levels, default=0))
     read, written = sum(cost.bytes_read for cost in every), sum(cost.bytes_written for cost in every)
     return Prediction(
         seconds=sum(cost.seconds for cost in every),
@@ -318,19 +404,19 @@ def predict(
         seconds_update=sum(cost.seconds_update for cost in every),
         seconds_read=read / machine.device.read_bytes_per_second,
         seconds_write=written / machine.device.write_bytes_per_second,
-        seconds_commit=len(passes) * machine.device.seconds_flush,
+        seconds_commit=len(works) * machine.device.seconds_flush,
     )
 
 
-def with_snapshots(
-    problem: Problem, passes: Iterable[Pass], sizes: Sizes, threads: int, staging: Staging
-) -> Iterator[tuple[Pass, SnapshotWrites]]:
-    """Yield each pass with its snapshots."""
+def snapshots_of(
+    problem: Problem, levels: Iterable[int], sizes: Sizes, threads: int, staging: Staging
+) -> Iterator[SnapshotWrites]:
+    """Yield the snapshots of each pass. `levels` has the levels of the passes."""
     step = problem.acquisition.first_step
-    for one in passes:
-        steps = problem.steps_of(one.levels)
+    for one in levels:
+        steps = problem.steps_of(one)
         has_any = problem.acquisition.snapshots and staging.slots
-        yield one, snapshot_writes(problem, sizes, staging, threads, step, steps) if has_any else NO_WRITES
+        yield snapshot_writes(problem, sizes, staging, threads, step, steps) if has_any else NO_WRITES
         step += steps
 
 
@@ -342,27 +428,20 @@ class _PassCost:
     seconds_update: float
 
 
-def _pass_cost(
-    problem: Problem, one: Pass, machine: Machine, cell_rate: float, snapshots: SnapshotWrites
-) -> _PassCost:
-    read = sum(transfer_bytes(problem, action) for action in one.actions if isinstance(action, Read))
-    written = sum(transfer_bytes(problem, action) for action in one.actions if isinstance(action, Write))
-    aside = aside_seconds(problem, one, machine) + snapshot_seconds_aside(snapshots, machine)
-    spans = timeline(problem, one, machine, cell_rate, aside, snapshots)
-    seconds = max((span.end for span in spans), default=0.0)
-    updates = sum(cell_updates(problem, action) for action in one.actions if isinstance(action, Update))
-    return _PassCost(read, written, seconds, updates / cell_rate)
+def _pass_cost(work: PassWork, machine: Machine, cell_rate: float, snapshots: SnapshotWrites) -> _PassCost:
+    aside = aside_seconds(work, machine) + snapshot_seconds_aside(snapshots, machine)
+    seconds = _simulate(work, machine, cell_rate, aside, snapshots)
+    return _PassCost(work.bytes_read, work.bytes_written, seconds, work.cells / cell_rate)
 
 
-def aside_seconds(problem: Problem, one: Pass, machine: Machine) -> float:
+def aside_seconds(work: PassWork, machine: Machine) -> float:
     """Return the time of the cores in a pass for all work except updates: checksums, requests, cache misses, and the
     begin and end of each slab."""
-    moves = [action for action in one.actions if isinstance(action, Read | Write)]
-    moved = sum(transfer_bytes(problem, move) for move in moves)
-    missed = moved * min(1.0, machine.last_cache_bytes / one.window.bytes) / MEMORY_BYTES_PER_SECOND
-    requests = sum(_requests(problem, move) for move in moves) * REQUEST_SECONDS / machine.threads
+    moved = work.bytes_read + work.bytes_written
+    missed = moved * min(1.0, machine.last_cache_bytes / work.window_bytes) / MEMORY_BYTES_PER_SECOND
+    requests = work.requests * REQUEST_SECONDS / machine.threads
     checksums = moved / machine.checksum_bytes_per_second
-    return missed + checksums + requests + SLAB_SECONDS * sum(isinstance(action, Update) for action in one.actions)
+    return missed + checksums + requests + SLAB_SECONDS * work.updates
 
 
 def snapshot_seconds_aside(snapshots: SnapshotWrites, machine: Machine) -> float:

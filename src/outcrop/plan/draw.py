@@ -14,7 +14,15 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from outcrop.plan.actions import Update
-from outcrop.plan.cost import Span, aside_seconds, cell_updates, snapshot_seconds_aside, timeline, with_snapshots
+from outcrop.plan.cost import (
+    Span,
+    aside_seconds,
+    cell_updates,
+    snapshot_seconds_aside,
+    snapshots_of,
+    timeline,
+    work_of,
+)
 from outcrop.plan.machine import Machine
 from outcrop.plan.plan import Pass, Plan, Sizes
 from outcrop.plan.problem import Problem
@@ -112,9 +120,10 @@ def time_line(plan: Plan, one: Pass, machine: Machine) -> tuple[Span, ...]:
         cell_updates(problem, action) for p in plan.passes for action in p.actions if isinstance(action, Update)
     )
     rate = cells / plan.predicted.seconds_update if plan.predicted.seconds_update else 1.0
-    pairs = with_snapshots(problem, plan.passes, plan.sizes, machine.threads, plan.acquisition.staging)
-    snapshots = next((writes for other, writes in pairs if other is one), NO_WRITES)
-    aside = aside_seconds(problem, one, machine) + snapshot_seconds_aside(snapshots, machine)
+    levels = [other.levels for other in plan.passes]
+    writes = snapshots_of(problem, levels, plan.sizes, machine.threads, plan.acquisition.staging)
+    snapshots = next((found for other, found in zip(plan.passes, writes, strict=True) if other is one), NO_WRITES)
+    aside = aside_seconds(work_of(problem, one), machine) + snapshot_seconds_aside(snapshots, machine)
     return tuple(_merged(timeline(problem, one, machine, rate, aside, snapshots)))
 
 

@@ -59,13 +59,14 @@ class Machine:
     device: StorageRates
 
 
-def edge_factor(problem: Problem, sizes: Sizes) -> float:
-    """Return the factor by which updates become slower at the edges of slabs and blocks of these sizes.
+def edge_factor(problem: Problem, sizes: Sizes, diamond: int | None = None) -> float:
+    """Return the factor by which updates become slower at the edges of slabs and blocks of these sizes. `diamond`
+    replaces the diamond of `sizes`.
 
     A tile of 2 D levels touches 2 r D planes outside its slab. Near an edge of a block, about 2 r D rows are in tiles
     that the edge cuts.
     """
-    tile = 2 * problem.skew_z * min(sizes.diamond, sizes.levels)
+    tile = 2 * problem.skew_z * min(sizes.diamond if diamond is None else diamond, sizes.levels)
     rows = sizes.block_y or problem.shape[1]
     cut = NARROW_BLOCK_COST * tile / rows if rows < problem.shape[1] else 0.0
     return (1 + THIN_SLAB_COST * tile / max(1, sizes.slab)) * (1 + cut)

@@ -12,7 +12,7 @@ values, a pass can have more steps. The tuner divides the remaining memory betwe
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from outcrop.plan.actions import Rectangle, round_up
@@ -55,10 +55,10 @@ class Window:
     @property
     def bytes(self) -> int:
         """The total number of bytes, exactly as the core allocates them."""
-        slots = sum(planes * copies for planes, copies in zip(self.ring_planes, self.copies, strict=True))
-        slots += sum(self.history_planes)
-        others = sum(ring.planes * ring.slot_bytes for ring in self.resident)
-        rings = sum(self.copies) + len(self.resident) + len(self.history_planes)
+        (first, second, static), (firsts, seconds, statics) = self.ring_planes, self.copies
+        slots = first * firsts + second * seconds + static * statics + sum(self.history_planes)
+        others = sum([ring.planes * ring.slot_bytes for ring in self.resident])
+        rings = firsts + seconds + statics + len(self.resident) + len(self.history_planes)
         return slots * self.slot_bytes + others + gaps_bytes(rings)
 
     def rings(self, problem: Problem) -> Iterator[Ring]:
@@ -112,6 +112,27 @@ def slot_bytes(problem: Problem, frame: Rectangle) -> int:
 def slots_within(problem: Problem, slot: int, budget_bytes: int) -> int:
     """Return the maximum number of slots of `slot` bytes that all rings together can have within a budget."""
     return max(0, budget_bytes - gaps_bytes(problem.rings)) // slot
+
+
+def largest_within(bytes_of: Callable[[int], int], most: int, budget_bytes: int) -> int:
+    """Return the largest number from 1 to `most` for which `bytes_of` is at most `budget_bytes`, or 0 if there is none.
+    `bytes_of` must not decrease. It is usually almost linear, so most guesses come from a straight line."""
+    low, below, high, above = 1, bytes_of(1), most, bytes_of(most)
+    if above <= budget_bytes:
+        return most
+    if below > budget_bytes:
+        return 0
+    tries = 0
+    while high - low > 1:
+        tries += 1
+        on_line = low + (budget_bytes - below) * (high - low) // (above - below)
+        guess = (low + high) // 2 if tries % 3 == 0 else max(low + 1, min(high - 1, on_line))
+        found = bytes_of(guess)
+        if found <= budget_bytes:
+            low, below = guess, found
+        else:
+            high, above = guess, found
+    return low
 
 
 def gaps_bytes(rings: int) -> int:

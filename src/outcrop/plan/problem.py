@@ -276,6 +276,11 @@ class Problem:
         return sum(one.is_history for one in self.fields)
 
     @cached_property
+    def has_values(self) -> bool:
+        """True if passes read or compute values of another run."""
+        return any(one.history for one in self.fields)
+
+    @cached_property
     def recomputed(self) -> tuple[int, ...]:
         """The numbers of the fields that a pass computes again, in the order in which they are computed."""
         return tuple(number for number, one in enumerate(self.fields) if one.is_recomputed)

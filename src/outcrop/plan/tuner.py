@@ -13,8 +13,10 @@ into chunks along the skewed coordinate zeta.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from bisect import insort
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import islice
 from operator import attrgetter
 
@@ -22,18 +24,21 @@ from outcrop.plan.actions import Read, round_down
 from outcrop.plan.cost import (
     REQUEST_SECONDS,
     SLAB_SECONDS,
+    PassWork,
     predict,
+    predict_work,
     snapshot_seconds_aside,
     snapshot_seconds_device,
+    works_of,
 )
 from outcrop.plan.given_sizes import MAX_STEPS_OF_PASS
 from outcrop.plan.machine import Machine, UpdateRate, edge_factor
 from outcrop.plan.memory import MIN_STAGING, NO_ACQUISITION_MEMORY, AcquisitionMemory, Staging, Window
 from outcrop.plan.only_read import place_of, taken
 from outcrop.plan.plan import Candidate, Pass, Plan, Sizes
-from outcrop.plan.problem import Problem
-from outcrop.plan.schemes.scheme import Scheme
-from outcrop.plan.staging import fit_staging, snapshot_writes
+from outcrop.plan.problem import NO_DEMAND, Problem
+from outcrop.plan.schemes.scheme import Scheme, Volume
+from outcrop.plan.staging import NO_WRITES, SnapshotWrites, fit_staging, snapshot_writes
 
 ASSUMED_CELLS_PER_SECOND = 5e9
 MAX_SLABS = 20_000
@@ -70,6 +75,15 @@ class TunedPlan:
 
 
 @dataclass(frozen=True)
+class _Listed:
+    """The sizes of a candidate, with the work of a pass."""
+
+    scheme: Scheme
+    sizes: Sizes
+    volume: Volume
+
+
+@dataclass(frozen=True)
 class _Ranked:
     """The sizes of a candidate, with their rough cost."""
 
@@ -96,20 +110,26 @@ def tune(
         return None
     named, seconds = {scheme.name: scheme for scheme in schemes}, attrgetter("seconds")
 
+    works: dict[tuple[str, Sizes], tuple[Window, list[tuple[int, PassWork]]]] = {}
+
     def candidate(scheme: str, sizes: Sizes, rate: UpdateRate) -> Candidate:
-        plan = build(problem, named[scheme], sizes, machine, rate, acquisition, budget_bytes)
-        return Candidate(scheme, sizes, len(plan.passes), plan.predicted)
+        key = scheme, replace(sizes, diamond=0, chunk=0, sweep_rows=0)  # passes do not depend on the cache tiles
+        if key not in works:
+            window, passes = _passes(problem, named[scheme], sizes)
+            works[key] = window, works_of(problem, passes)
+        window, each = works[key]
+        own = _with_staging(problem, sizes, machine, window, acquisition, budget_bytes)
+        return Candidate(scheme, sizes, len(each), predict_work(problem, each, sizes, window, machine, rate, own))
 
     # Rank all candidates by formulas, first with an assumed update rate. Measure the update rate of the best candidate,
     # and rank all candidates again with this rate.
     tried = _first_tiling(problem, every, machine, budget_bytes)
     rough_rate = _rough_rate(problem, rate(tried) * edge_factor(problem, tried))
-    ranked = _ranked(problem, every, machine, budget_bytes, rough_rate)
 
     # Make the plans of the best candidates with the measured tiling, and predict the costs of these plans.
     coarse = [
         candidate(one.scheme.name, with_tiles(problem, one.sizes, tried.diamond, machine.threads), rough_rate)
-        for one in _worth_building(ranked)
+        for one in _worth_building(problem, every, machine, budget_bytes, rough_rate)
     ]
     coarse.sort(key=seconds)
     first, others = coarse[0], coarse[1:]
@@ -141,7 +161,7 @@ def estimate(
     budget."""
     every = _candidates(problem, schemes, budget_bytes)
     rate = _rough_rate(problem, cells_per_second)
-    return min((_rough_seconds(problem, *one, machine, budget_bytes, rate) for one in every), default=float("inf"))
+    return next((one.seconds for one in _ranked(problem, every, machine, budget_bytes, rate)), float("inf"))
 
 
 def rate_in_thick_slabs(
@@ -155,20 +175,28 @@ def rate_in_thick_slabs(
 
 
 def _first_tiling(
-    problem: Problem, every: Sequence[tuple[Scheme, Sizes]], machine: Machine, budget_bytes: int
+    problem: Problem, every: Sequence[_Listed], machine: Machine, budget_bytes: int
 ) -> Sizes:
     """Return the candidate that is the best by formulas, with its most promising tiling."""
-    guess = _ranked(problem, every, machine, budget_bytes, _rough_rate(problem, ASSUMED_CELLS_PER_SECOND))[0]
+    guess = next(_ranked(problem, every, machine, budget_bytes, _rough_rate(problem, ASSUMED_CELLS_PER_SECOND)))
     return next(iter(tilings(problem, guess.scheme, guess.sizes, machine)))
 
 
-def _candidates(problem: Problem, schemes: Sequence[Scheme], budget_bytes: int) -> list[tuple[Scheme, Sizes]]:
+def _candidates(problem: Problem, schemes: Sequence[Scheme], budget_bytes: int) -> Sequence[_Listed]:
     """Return all candidates for a budget. If the problem has snapshots, also return the candidates for several smaller
     budgets, because these candidates leave memory for the staging."""
     shares = STAGING_SHARES if problem.acquisition.snapshots else ()
-    budgets = [budget_bytes, *(budget_bytes - budget_bytes // share for share in shares)]
+    budgets = (budget_bytes, *(budget_bytes - budget_bytes // share for share in shares))
+    return _listed(replace(problem, acquisition=NO_DEMAND), tuple(schemes), budgets)
+
+
+@lru_cache(maxsize=8)
+def _listed(problem: Problem, schemes: tuple[Scheme, ...], budgets: tuple[int, ...]) -> Sequence[_Listed]:
+    """Return the candidates for several budgets. They do not depend on the acquisition. So all histories of a run have
+    the same candidates, which are kept for the next history."""
     found = ((scheme, sizes) for one in budgets for scheme in schemes for sizes in scheme.candidates(problem, one))
-    return list({(scheme.name, sizes): (scheme, sizes) for scheme, sizes in found}.values())
+    every = {(scheme.name, sizes): (scheme, sizes) for scheme, sizes in found}.values()
+    return [_Listed(scheme, sizes, scheme.volume(problem, sizes)) for scheme, sizes in every]
 
 
 def build(
@@ -183,10 +211,15 @@ def build(
     """Return the plan for the given sizes. Its passes have `sizes.levels` levels. If the levels of the run are not a
     multiple of `sizes.levels`, the last pass is shorter. `budget_bytes` is the memory for the window and for the part
     of the staging that exceeds the smallest staging."""
+    window, passes = _passes(problem, scheme, sizes)
+    acquisition = _with_staging(problem, sizes, machine, window, acquisition, budget_bytes)
+    predicted = predict(problem, passes, sizes, window, machine, rate, acquisition)
+    return Plan(problem, scheme.name, sizes, passes, window, predicted, acquisition)
+
+
+def _passes(problem: Problem, scheme: Scheme, sizes: Sizes) -> tuple[Window, tuple[Pass, ...]]:
+    """Return the window and the passes of a plan. They do not depend on the cache tiles."""
     window = scheme.window(problem, min(sizes.levels, max(1, problem.levels)), sizes)
-    if acquisition.staging.slots:
-        staging = _staging(problem, sizes, machine, budget_bytes - window.bytes)
-        acquisition = replace(acquisition, staging=staging)
     passes: list[Pass] = []
     made: dict[tuple[int, bool], Pass] = {}
     left = problem.levels
@@ -198,8 +231,15 @@ def build(
             made[levels, has_statics] = without_statics(one) if has_statics else one
         passes.append(made[levels, has_statics])
         left -= levels
-    predicted = predict(problem, tuple(passes), sizes, window, machine, rate, acquisition)
-    return Plan(problem, scheme.name, sizes, tuple(passes), window, predicted, acquisition)
+    return window, tuple(passes)
+
+
+def _with_staging(
+    problem: Problem, sizes: Sizes, machine: Machine, window: Window, acquisition: AcquisitionMemory, budget_bytes: int
+) -> AcquisitionMemory:
+    if not acquisition.staging.slots:
+        return acquisition
+    return replace(acquisition, staging=_staging(problem, sizes, machine, budget_bytes - window.bytes))
 
 
 def _staging(problem: Problem, sizes: Sizes, machine: Machine, spare_bytes: int) -> Staging:
@@ -223,30 +263,64 @@ def _slab_within(problem: Problem, scheme: Scheme, levels: int, sizes: Sizes, wi
 
 
 def _ranked(
-    problem: Problem, every: Sequence[tuple[Scheme, Sizes]], machine: Machine, budget_bytes: int, rate: UpdateRate
+    problem: Problem, every: Sequence[_Listed], machine: Machine, budget_bytes: int, rate: UpdateRate
+) -> Iterator[_Ranked]:
+    """Yield all sizes, sorted by the cost that the formulas give. The sizes with the lowest cost are the first.
+
+    Snapshots only add to a cost, and their cost takes long to compute. It is computed only for sizes that may be the
+    next ones: those that cost less without snapshots than the next sizes cost with snapshots."""
+
+    def key(seconds: float, place: int) -> tuple[float, int, int]:
+        return seconds, -every[place].sizes.slab, place
+
+    def ranked(seconds: float, place: int) -> _Ranked:
+        return _Ranked(seconds, every[place].scheme, every[place].sizes)
+
+    least = sorted(key(_rough_seconds(problem, one, machine, rate), place) for place, one in enumerate(every))
+    if not problem.acquisition.snapshots:
+        yield from (ranked(seconds, place) for seconds, _, place in least)
+        return
+    waiting: list[tuple[float, int, int]] = []
+    for one in least:
+        while waiting and waiting[0] < one:
+            seconds, _, place = waiting.pop(0)
+            yield ranked(seconds, place)
+        place = one[2]
+        snapshots = _rough_snapshots(problem, every[place], machine, budget_bytes)
+        insort(waiting, key(_rough_seconds(problem, every[place], machine, rate, snapshots), place))
+    yield from (ranked(seconds, place) for seconds, _, place in waiting)
+
+
+def _worth_building(
+    problem: Problem, every: Sequence[_Listed], machine: Machine, budget_bytes: int, rate: UpdateRate
 ) -> list[_Ranked]:
-    """Return all sizes, sorted by the cost that the formulas give. The sizes with the lowest cost are the first."""
-    ranked = [_Ranked(_rough_seconds(problem, *one, machine, budget_bytes, rate), *one) for one in every]
-    return sorted(ranked, key=lambda one: (one.seconds, -one.sizes.slab))
-
-
-def _worth_building(ranked: Sequence[_Ranked]) -> list[_Ranked]:
     """Return the best candidates. If all of them have static fields in the same place, also return the best candidate
     with static fields in the other place. The formulas are not exact enough to exclude this candidate."""
-    if ranked[0].seconds == float("inf"):
-        return list(ranked[:1])
-    best = [one for one in ranked[:BUILT] if one.seconds < float("inf")]
+    first = list(islice(_ranked(problem, every, machine, budget_bytes, rate), BUILT))
+    if first[0].seconds == float("inf"):
+        return first[:1]
+    best = [one for one in first if one.seconds < float("inf")]
     places = {place_of(one.sizes) for one in best}
-    elsewhere = (one for one in ranked[BUILT:] if place_of(one.sizes) not in places and one.seconds < float("inf"))
-    return [*best, *islice(elsewhere, 1)]
+    others = [one for one in every if place_of(one.sizes) not in places]
+    elsewhere = islice(_ranked(problem, others, machine, budget_bytes, rate), 1)
+    return [*best, *(one for one in elsewhere if one.seconds < float("inf"))]
+
+
+def _rough_snapshots(problem: Problem, one: _Listed, machine: Machine, budget_bytes: int) -> SnapshotWrites:
+    """Return the snapshots of the first pass."""
+    sizes = one.sizes
+    spare_bytes = budget_bytes - one.scheme.window(problem, sizes.levels, sizes).bytes
+    tiled, steps = with_tiles(problem, sizes, DIAMONDS[0], machine.threads), problem.steps_of(sizes.levels)
+    staging, first_step = _staging(problem, tiled, machine, spare_bytes), problem.acquisition.first_step
+    return snapshot_writes(problem, tiled, staging, machine.threads, first_step, steps)
 
 
 def _rough_seconds(
-    problem: Problem, scheme: Scheme, sizes: Sizes, machine: Machine, budget_bytes: int, rate: UpdateRate
+    problem: Problem, one: _Listed, machine: Machine, rate: UpdateRate, snapshots: SnapshotWrites = NO_WRITES
 ) -> float:
     """Return the rough cost by formulas. The cost is the time of the cores or the time of the transfers, whichever is
     longer. The time of the exposed transfers is added, because no update takes place during these transfers."""
-    volume, device = scheme.volume(problem, sizes), machine.device
+    sizes, volume, device = one.sizes, one.volume, machine.device
     if volume.slabs > MAX_SLABS:
         return float("inf")
     shared = min(volume.bytes_read, volume.bytes_written)
@@ -256,13 +330,8 @@ def _rough_seconds(
     updates = volume.cell_updates / rate(sizes) + SLAB_SECONDS * volume.slabs
     updates += (volume.bytes_read + volume.bytes_written) / machine.checksum_bytes_per_second
     updates += volume.requests * REQUEST_SECONDS / machine.threads
-    if problem.acquisition.snapshots:
-        spare_bytes = budget_bytes - scheme.window(problem, sizes.levels, sizes).bytes
-        tiled, steps = with_tiles(problem, sizes, DIAMONDS[0], machine.threads), problem.steps_of(sizes.levels)
-        staging, first_step = _staging(problem, tiled, machine, spare_bytes), problem.acquisition.first_step
-        snapshots = snapshot_writes(problem, tiled, staging, machine.threads, first_step, steps)
-        transfers += snapshot_seconds_device(snapshots, device)
-        updates += snapshot_seconds_aside(snapshots, machine)
+    transfers += snapshot_seconds_device(snapshots, device)
+    updates += snapshot_seconds_aside(snapshots, machine)
     exposed = volume.exposed_bytes / device.mixed_bytes_per_second + device.seconds_flush
     return (max(updates, transfers) + exposed) * problem.levels / sizes.levels
 
@@ -272,7 +341,7 @@ def _rough_rate(problem: Problem, cells_per_second: float) -> UpdateRate:
     is the given rate. In thin slabs, it is lower."""
 
     def rate(sizes: Sizes) -> float:
-        return cells_per_second / edge_factor(problem, replace(sizes, diamond=8)) / (3 if sizes.levels == 1 else 1)
+        return cells_per_second / edge_factor(problem, sizes, diamond=8) / (3 if sizes.levels == 1 else 1)
 
     return rate
 

@@ -38,7 +38,7 @@ blocking.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from itertools import islice, product
 
@@ -60,7 +60,7 @@ from outcrop.plan.actions import (
 from outcrop.plan.cost import updates_below
 from outcrop.plan.given_sizes import FREE, GivenSizes
 from outcrop.plan.history import fields_read
-from outcrop.plan.memory import Window, make_window, slot_bytes, whole_window
+from outcrop.plan.memory import Window, largest_within, make_window, slot_bytes, whole_window
 from outcrop.plan.plan import Pass, Sizes
 from outcrop.plan.problem import Problem
 from outcrop.plan.schemes.scheme import Scheme, Volume
@@ -82,11 +82,21 @@ def _lead(problem: Problem, levels: int) -> int:
 
 def window(problem: Problem, levels: int, sizes: Sizes) -> Window:
     """Return the window for passes of `levels` levels. No ring has more slots than the grid has planes."""
+    return windows(problem, levels, sizes)(sizes.slab)
+
+
+def windows(problem: Problem, levels: int, sizes: Sizes) -> Callable[[int], Window]:
+    """Return a function that returns the window for the number of planes of a slab. The slab of `sizes` is not
+    used."""
     cut = blocks_in_y(problem, levels, sizes)
     frame = Rectangle(0, cut.max_frame, 0, problem.pitch_cells)
     slot = problem.record_bytes if cut.count == 1 else slot_bytes(problem, frame)
-    planes = ring_planes(problem, levels, sizes.slab, cut.count)
-    return make_window(problem, planes, slot, sizes.keeps_statics, history_planes(problem, sizes.slab))
+
+    def of_slab(slab: int) -> Window:
+        planes = ring_planes(problem, levels, slab, cut.count)
+        return make_window(problem, planes, slot, sizes.keeps_statics, history_planes(problem, slab))
+
+    return of_slab
 
 
 def smallest_window(problem: Problem, given: GivenSizes = FREE) -> Window:
@@ -117,10 +127,12 @@ def ring_planes(problem: Problem, levels: int, slab: int, blocks: int = 1) -> tu
 def history_planes(problem: Problem, slab: int) -> tuple[int, ...]:
     """Return the number of slots for each value of another run, for slabs of `slab`. A value that is read is read one
     slab ahead. A state of a history is used at a few levels only, so its ring is shorter than other rings."""
-    first = problem.first_plane + problem.skew_z
+    if not problem.has_values:
+        return ()
+    first, planes = problem.first_plane + problem.skew_z, problem.planes
     values = [one for one in problem.fields if one.history]
-    used = [(1 if one.is_recomputed else 2) * slab + max(one.ahead + one.behind, first) for one in values]
-    return tuple(min(one, problem.planes) for one in used)
+    used = [(slab if one.follows >= 0 else 2 * slab) + max(one.ahead + one.behind, first) for one in values]
+    return tuple([min(one, planes) for one in used])
 
 
 def _max_ring_planes(problem: Problem, levels: int, slab: int) -> int:
@@ -294,10 +306,11 @@ def candidates(problem: Problem, budget_bytes: int, given: GivenSizes = FREE) ->
     ):
         for block_y in given.or_any("by", _block_sizes(problem, levels)):
             sizes = Sizes(levels, 1, diamond=0, block_y=block_y, keeps_statics=keeps)
+            of_slab = windows(problem, levels, sizes)
             thickest = thickest_slab(problem, levels, sizes, budget_bytes)
             slabs = given.or_any("slab", [*(slab for slab in SLABS if slab < thickest), thickest])
-            fitting = (replace(sizes, slab=slab) for slab in slabs if slab >= 1)
-            yield from (one for one in fitting if window(problem, levels, one).bytes <= budget_bytes)
+            fitting = (slab for slab in slabs if slab >= 1 and of_slab(slab).bytes <= budget_bytes)
+            yield from (replace(sizes, slab=slab) for slab in fitting)
 
 
 def _whole_grid_candidates(problem: Problem) -> Iterator[Sizes]:
@@ -376,21 +389,8 @@ def _zetas(problem: Problem, levels: int) -> int:
 def thickest_slab(problem: Problem, levels: int, sizes: Sizes, budget_bytes: int) -> int:
     """Return the number of planes of the thickest slab whose window fits the budget. The maximum is the number of all
     planes of zeta. Return 0 if no slab fits."""
-    whole = _zetas(problem, levels)
-
-    def fits(slab: int) -> bool:
-        return window(problem, levels, replace(sizes, slab=slab)).bytes <= budget_bytes
-
-    if fits(whole):
-        return whole
-    low, high = 0, whole
-    while high - low > 1:
-        middle = (low + high) // 2
-        if fits(middle):
-            low = middle
-        else:
-            high = middle
-    return low
+    of_slab = windows(problem, levels, sizes)
+    return largest_within(lambda slab: of_slab(slab).bytes, _zetas(problem, levels), budget_bytes)
 
 
 SIZES = ("bt", "by", "slab", "diamond")

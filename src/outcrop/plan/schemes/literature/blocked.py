@@ -9,7 +9,7 @@ from typing import Generic, TypeAlias, TypeVar
 from outcrop.plan.actions import Copy, Read, Rectangle, Update, UpdateRegion, Write
 from outcrop.plan.cost import cell_updates
 from outcrop.plan.given_sizes import FREE, GivenSizes
-from outcrop.plan.memory import Window
+from outcrop.plan.memory import Window, largest_within
 from outcrop.plan.plan import Sizes
 from outcrop.plan.problem import Problem
 from outcrop.plan.schemes.wavefront import levels_worth_trying
@@ -119,18 +119,14 @@ def _largest_block_z(problem: Problem, sizes: Sizes, budget_bytes: int, window: 
     """Return the number of planes of a block: the size that the user has given, or the largest size of equal blocks
     that fits the budget. Return 0 if no size fits."""
 
-    def fits(block_z: int) -> bool:
-        return window(problem, sizes.levels, replace(sizes, block_z=block_z)).bytes <= budget_bytes
+    def bytes_of(block_z: int) -> int:
+        return window(problem, sizes.levels, replace(sizes, block_z=block_z)).bytes
 
-    if not fits(given.bz or 1):
-        return 0
     if given.bz:
-        return given.bz
-    low, high = 1, problem.planes + 1
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if fits(middle) else (low, middle)
-    equal = _share(problem.planes, -(-problem.planes // low)) or problem.planes
-    # equal blocks may need too much memory: their last block is longer than with the size `low`, so it reads more
+        return given.bz if bytes_of(given.bz) <= budget_bytes else 0
+    if not (largest := largest_within(bytes_of, problem.planes, budget_bytes)):
+        return 0
+    equal = _share(problem.planes, -(-problem.planes // largest)) or problem.planes
+    # equal blocks may need too much memory: their last block is longer than with the largest size, so it reads more
     # planes
-    return equal if fits(equal) else low
+    return equal if bytes_of(equal) <= budget_bytes else largest
