@@ -272,6 +272,22 @@ def test_other_residuals_of_fields_are_refused(is_complete: bool, tmp_path: Path
     sim.adjoint({"u": other}, "u", resume=True)
 
 
+def test_a_residual_that_fails_does_not_cost_the_older_adjoint_run(tmp_path: Path) -> None:
+    sim, _, _ = run_forward("acoustic2", tmp_path, "float64")
+    good = {"u": np.ones(SHAPE)}
+    first = sim.adjoint(good, "u")
+    first.run(progress="none")
+    kept = first.gradients["u"][:]
+
+    def fail(z0: int, z1: int) -> Any:
+        raise OSError("the tape is torn")
+
+    for residuals, error in (({"u": fail}, OSError), ({"u": lambda z0, z1: np.ones(3)}, InputError)):
+        with pytest.raises(error):
+            sim.adjoint(residuals, "u", force=True)
+        assert np.array_equal(sim.adjoint(good, "u", resume=True).gradients["u"][:], kept)
+
+
 def test_an_adjoint_run_does_not_follow_its_forward_run(tmp_path: Path) -> None:
     """Checks the message for a complete adjoint run whose forward run has gone on."""
     sim, _, _ = run_forward("acoustic2", tmp_path, "float64")

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -171,6 +172,20 @@ def test_a_second_run_in_a_directory_needs_force(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="--force"):
         make_run(tmp_path / "run.oc")
     assert make_run(tmp_path / "run.oc", force=True).step == 0
+
+
+def test_values_that_fail_do_not_cost_the_older_run(tmp_path: Path) -> None:
+    make_run(tmp_path / "run.oc").run(steps=1, progress="none")
+    before = oc.open(tmp_path / "run.oc")["u"][...]
+
+    def fail_at_the_end(z0: int, z1: int) -> np.ndarray[Any, Any]:
+        if z1 == SHAPE[0]:
+            raise OSError("the tape is torn")
+        return np.ones((z1 - z0, *SHAPE[1:]))
+
+    with pytest.raises(OSError, match="torn"):
+        oc.Simulation(HEAT, SHAPE, directory=tmp_path / "run.oc", memory="1MiB", force=True)["u"] = fail_at_the_end
+    assert oc.open(tmp_path / "run.oc").step == 1 and np.array_equal(oc.open(tmp_path / "run.oc")["u"][...], before)
 
 
 def test_directories_given_relatively_and_moved_runs_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -42,10 +42,9 @@ from outcrop.run.device.use import is_block_device
 from outcrop.run.disk.entries import NormsEntry, SourceEntry, StatesEntry
 from outcrop.run.disk.manifest import Description, Settings
 from outcrop.run.disk.values import PlaneSource
-from outcrop.run.forward import GROUP_BYTES, Derived, Forward, inputs_of, require_states, states_of
+from outcrop.run.forward import Derived, Forward, inputs_of, require_states, states_of
 from outcrop.run.gradient_views import Computed, Corrected, weighted
-from outcrop.run.inputs.initial import cache_within, checked_planes, make_source
-from outcrop.run.inputs.input_array import plane_groups
+from outcrop.run.inputs.initial import cache_within, checked_planes, make_source, read_all
 from outcrop.run.options import RunOptions
 from outcrop.run.report import Report
 from outcrop.run.setup import as_threads, parse_memory, reopen, set_up_definition
@@ -292,12 +291,11 @@ def _require_same(run: Simulation, planes: Mapping[str, PlaneSource], begun: Map
     `_summed` has made, with `begun`. They are called only if the run has checksums to compare with."""
     state = run.reader()
     assert state is not None
-    kept, layout = state.manifest.begun, state.layout
+    kept = state.manifest.begun
     if kept is None:
         return
-    for give in planes.values() if kept.keys() == planes.keys() else ():
-        for z0, z1 in plane_groups(layout.shape, np.dtype(layout.dtype).itemsize, GROUP_BYTES):
-            give(z0, z1)
+    if kept.keys() == planes.keys():
+        read_all(planes.values(), state.layout)
     if kept != begun:
         raise InputError(f"{state.path} holds a run with other residuals of fields; give force=True to replace it")
 

@@ -42,12 +42,12 @@ from outcrop.run.disk.manifest import Description, new_manifest
 from outcrop.run.disk.state import State
 from outcrop.run.disk.values import FieldView, PlaneSource, assign, complete, padded, require_fields
 from outcrop.run.engine import Engine, Prepared, prepare
-from outcrop.run.inputs.initial import cache_within, checked_planes, make_source, scan_finite
+from outcrop.run.inputs.initial import cache_within, checked_planes, make_source, read_all, scan_finite
 from outcrop.run.inputs.input_array import InputArray
 from outcrop.run.lead import Lead, parts_of
 from outcrop.run.options import History, OnSnapshot, RunOptions, takes_options
 from outcrop.run.passes import PassRunner
-from outcrop.run.places import created_state
+from outcrop.run.places import created_state, may_hold_run
 from outcrop.run.progress import KINDS, make_progress
 from outcrop.run.replay import forward_state, run_segments
 from outcrop.run.report import Report, make_report
@@ -133,10 +133,8 @@ class Simulation:
             reader.refresh()  # another object may have freed the history
         entry = reader.manifest.taps.history if reader else None
         if reader is None or entry is None:
-            remedy = "start a new run with" if self.step else "give"
-            raise InputError(
-                f"{self.directory} keeps no history{self._why_no_history}; {remedy} run(steps, history='all')"
-            )
+            remedy = ("start a new run with" if self.step else "give") + " run(steps, history='all')"
+            raise InputError(f"{self.directory} keeps no history{self._why_no_history}; {remedy}")
         return HistoryView(reader, entry)
 
     def reader(self) -> State | None:
@@ -248,6 +246,8 @@ class Simulation:
             steps = self._prepared[-1].problem.steps if self._prepared else setup.steps or 0
             manifest = new_manifest(description, steps)
             places = list(setup.directories)
+            if setup.force and may_hold_run(places[0]):  # if a source fails, the older run must survive
+                read_all(planes.values(), description.layout)
             with created_state(places, manifest, setup.force, setup.raw_device, setup.acquisition) as state:
                 assign(state, planes, io)
             self._state = state

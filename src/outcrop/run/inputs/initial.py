@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import reduce
 
 import numpy as np
@@ -15,7 +15,8 @@ import numpy as np
 from outcrop.axes import NAMES, ORDERS, PLACES, Shape, axes_text, grid_shape, size_text
 from outcrop.errors import InputError, shown
 from outcrop.paths import as_path, is_there
-from outcrop.run.disk.values import PlanesView
+from outcrop.run.disk.layout import PlaneLayout
+from outcrop.run.disk.values import PlaneSource, PlanesView
 from outcrop.run.inputs.formats import FORMS, open_values
 from outcrop.run.inputs.input_array import CACHE_BYTES, Array, InputArray, can_lift, plane_groups, require_real
 from outcrop.run.inputs.resample import resample
@@ -144,6 +145,13 @@ def scan_finite(array: InputArray, dtype: str) -> None:
     planes = checked_planes(array, dtype, check_finite=True)
     for z0, z1 in plane_groups(grid_shape(array.shape), itemsize=8, group_bytes=4 << 20):
         planes(z0, z1)
+
+
+def read_all(sources: Iterable[PlaneSource], layout: PlaneLayout) -> None:
+    """Request all planes of each source in ascending order. Raises the errors of the sources."""
+    for give in sources:
+        for z0, z1 in plane_groups(layout.shape, np.dtype(layout.dtype).itemsize, group_bytes=4 << 20):
+            give(z0, z1)
 
 
 def _zeros(shape: Shape) -> InputArray:
