@@ -178,7 +178,7 @@ def test_commands_continue_an_adjoint_run(
     run = sim.adjoint(RESIDUALS, WRT)
     run.simulation.run(LAST - 12, progress="none")
     (replay,) = tmp_path.glob("run-replay-*.oc")
-    for place in (tmp_path / "run.oc", replay):
+    for place in (tmp_path / "run.oc", replay, run.simulation.directory):
         assert call(["verify", str(place)]) == 0 and call(["info", str(place)]) == 0
     assert call(["resume", str(run.simulation.directory)]) == 0
     assert "steps of the forward run were repeated in" in capsys.readouterr().out

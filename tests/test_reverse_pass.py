@@ -137,20 +137,30 @@ def test_interruptions_do_not_change_a_gradient(tmp_path: Path, capsys: pytest.C
     assert np.array_equal(parts.gradients["v"][:], whole.gradients["v"][:])
 
 
-def test_a_damaged_state_is_found(tmp_path: Path) -> None:
-    """Checks that an adjoint run compares the checksums of the states. The last committed pass stays intact."""
+def test_a_damaged_state_is_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Checks that an adjoint run compares the checksums of the states. The last committed pass stays intact. `outcrop
+    verify` finds the damage beforehand."""
     stencil = STENCILS["acoustic2"]
     sim, seeds = run_forward(stencil, tmp_path), seeds_of(stencil, "fixed")
     (path,) = (tmp_path / "run.oc").glob("snapshots.zarr/history/u/c/2/0/0/0")
     data = bytearray(path.read_bytes())
     data[40] ^= 1
-    path.write_bytes(data)
     run = sim.adjoint(seeds, "v")
+    place = str(run.simulation.directory)
+    assert call(["verify", place]) == 0
+    assert f" of the states of {tmp_path / 'run.oc'} that it will read" in capsys.readouterr().out
+    path.write_bytes(data)
+    assert call(["verify", place]) == 2
+    found = capsys.readouterr()
+    assert "history/u/c/2/0/0/0 is damaged: checksum mismatch" in found.out and ": 1 of " in found.err
     with pytest.raises(CorruptionError, match=r"history/u/c/2/0/0/0 is damaged: checksum mismatch; step \d of 5"):
         run.run(progress="none")
     path.unlink()
     with pytest.raises(StorageError, match="history/u/c/2/0/0/0"):
         run.run(progress="none")
+    assert call(["verify", place]) == 2 and "cannot be read" in capsys.readouterr().out
+    sim.history.free()
+    assert call(["verify", place]) == 2 and "was freed, and the adjoint run needs its states" in capsys.readouterr().out
 
 
 def test_states_that_are_not_kept_are_missed_at_once(tmp_path: Path) -> None:

@@ -20,20 +20,27 @@ def verify(
 ) -> None:
     """Compare all checksums of the committed state in WHERE: planes, indices, traces, norms, points, snapshots.
 
-    Links and metadata for readers of Zarr are compared, too. Nothing is changed without --repair.
+    Links and metadata for readers of Zarr are compared, too. For an adjoint run, so are the states of its forward run
+    that it will read. Nothing is changed without --repair.
     """
     from outcrop.run.disk.verify import find_damage, repair
     from outcrop.run.places import open_state
+    from outcrop.run.replay import damaged_states
 
     for line in repair(open_state(where, check=False)) if mend else ():
         print(line)
-    found = find_damage(open_state(where))
-    for line in (*found.damage, *found.untidy):
+    state = open_state(where)
+    found = find_damage(state)
+    in_states, states_checked = damaged_states(state)
+    for line in (*found.damage, *in_states, *found.untidy):
         print(line)
-    if found.damage:
-        raise CorruptionError(f"{where}: {len(found.damage)} of {found.checked} checksums are wrong")
+    if wrong := len(found.damage) + len(in_states):
+        raise CorruptionError(f"{where}: {wrong} of {found.checked + states_checked} checksums are wrong")
     if found.untidy:
         raise CorruptionError(f"{where}: all {found.checked} checksums are right, but {len(found.untidy)} links or "
                               f"metadata files are not; mend them with: outcrop verify --repair {where}")  # fmt: skip
     if not quiet:
-        print(f"{where}: all {found.checked} checksums of step {found.step} are right")
+        text = f"{where}: all {found.checked} checksums of step {found.step} are right"
+        if state.manifest.states and states_checked:
+            text += f", and so are {states_checked} of the states of {state.manifest.states.run} that it will read"
+        print(text)

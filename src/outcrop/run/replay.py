@@ -21,14 +21,15 @@ from pathlib import Path
 
 import numpy as np
 
-from outcrop.errors import InputError, InterruptedRun
+from outcrop.errors import InputError, InterruptedRun, StorageError
 from outcrop.language.boundary import as_boundary
 from outcrop.plan.schedule import sweep, usable
 from outcrop.run.acquisition.definitions import AcquisitionDefinitions, read_definitions
+from outcrop.run.acquisition.history import StateFiles
 from outcrop.run.acquisition.kept_states import KeptStates, keep_only, open_replay, remove_replay, replay_place
 from outcrop.run.definition import Definition
-from outcrop.run.disk.acquisition_files import continued, read_rows, write_rows
-from outcrop.run.disk.entries import SnapshotsEntry, StatesEntry
+from outcrop.run.disk.acquisition_files import continued, damage_of, damaged_snapshots, read_rows, write_rows
+from outcrop.run.disk.entries import AcquisitionEntries, SnapshotsEntry, StatesEntry
 from outcrop.run.disk.manifest import Settings
 from outcrop.run.disk.state import State
 from outcrop.run.disk.values import PlaneSource
@@ -45,6 +46,31 @@ def forward_state(states: StatesEntry, place: Path) -> State:
     if not Path(states.run).is_absolute():
         raise InputError(f"{place} names the run with its states by {states.run!r}, which is not absolute")
     return open_state(Path(states.run))
+
+
+def damaged_states(adjoint: State) -> tuple[list[str], int]:
+    """Verify the states of another run that the remaining steps of an adjoint run read. Return a line for each damage,
+    and the number of tested files. Raises InputError when another process executes the other run, and StorageError when
+    a record cannot be read."""
+    own, states = adjoint.manifest, adjoint.manifest.states
+    if states is None or own.step >= states.steps:
+        return [], 0
+    try:
+        forward = forward_state(states, adjoint.path)
+        StateFiles(forward, states, own.shape, own.dtype)
+    except (InputError, StorageError) as error:
+        return [str(error)], 1
+    found = list[str]()
+    for run in (forward, open_replay(forward)):
+        entry = run.manifest.taps.history if run else None
+        if run is None or entry is None:
+            continue
+        with run.locked(shared=True):  # no other process may free states that are being tested
+            found += [damage_of(run.records, run.manifest, entry.record(field)) for field in entry.fields]
+            step = min(run.manifest.step, states.steps - own.step)
+            needed = replace(run.manifest, step=step, taps=AcquisitionEntries(snapshots=(entry,)))
+            found += [damage for _, damage in damaged_snapshots(run.records, needed)]
+    return [line for line in found if line], len(found)
 
 
 def run_segments(
