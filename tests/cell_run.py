@@ -17,7 +17,7 @@ from outcrop.plan.actions import EVERY_CELL, Action, Block, Carry, Commit, Copy,
 from outcrop.plan.contents import IllegalPlan, require
 from outcrop.plan.memory import Window, slot_bytes
 from outcrop.plan.plan import Pass
-from outcrop.plan.problem import Operand, Problem, versions
+from outcrop.plan.problem import Operand, Problem, Versions
 
 Levels = NDArray[np.int16]
 NOTHING = -9
@@ -70,7 +70,7 @@ class CellRun:
     def __init__(self, problem: Problem, one: Pass, window: Window, has_statics: bool) -> None:
         self.problem, self.levels, self.window, self.grid = problem, one.levels, window, CellGrid(problem)
         self.fringe_rows, self.uses_other = one.fringe_rows, one.uses_other
-        self.versions = versions(problem.fields, problem.updates, one.levels)
+        self.versions = Versions(problem.fields, problem.updates, one.levels)
         updated = [f for f, one in enumerate(problem.fields) if one.is_state]
         self.state = [_Entry(f, age) for f in updated for age in range(1 + problem.fields[f].has_previous)]
         static = [(f, one) for f, one in enumerate(problem.fields) if one.is_static]
@@ -233,9 +233,9 @@ class CellRun:
             self._require_version(operand, level, z, self._read_slot(operand, level, z).part(area))
         for field in stage.targets:
             follows = self.problem.fields[field].follows
-            newest = self._ring(field, self.versions[level - 1].newest[field].copy)
+            newest = self._ring(field, self.versions.newest(field, level - 1).copy)
             centre = self._there(newest if follows < 0 else follows, z).part(area) == RIM
-            target = self._there(self._ring(field, self.versions[level].newest[field].copy), z)
+            target = self._there(self._ring(field, self.versions.newest(field, level).copy), z)
             target.part(area)[:] = np.where(centre, RIM, level)
         if level == self.problem.lead + 1 and self.block.own_z0 <= z < self.block.own_z1:
             self._require_statics(z, area, self.block.own)
@@ -244,10 +244,10 @@ class CellRun:
             self._sum(self.target_sums, z, area, EVERY_CELL)
 
     def _read_slot(self, operand: Operand, level: int, z: int) -> _Slot:
-        return self._there(self._ring(operand.field, self.versions[level - 1].of(operand).copy), z)
+        return self._there(self._ring(operand.field, self.versions.of(operand, level - 1).copy), z)
 
     def _require_version(self, operand: Operand, level: int, z: int, cells: Levels) -> None:
-        wanted = self.versions[level - 1].of(operand).level
+        wanted = self.versions.of(operand, level - 1).level
         good = bool(((cells == wanted) | (cells == RIM)).all())
         require(good, f"level {level} needs of plane {z} what level {wanted} wrote of field {operand.field}")
 
@@ -331,7 +331,7 @@ class CellRun:
         """Return the ring that holds the values of an array after the last level, and the level that wrote these
         values.
         """
-        version = self.versions[self.levels].of(Operand(entry.field, entry.age))
+        version = self.versions.of(Operand(entry.field, entry.age), self.levels)
         return self._ring(entry.field, version.copy), version.level
 
     def _single(self, name: str) -> Levels:

@@ -220,7 +220,7 @@ def changed(rng: random.Random, action: Action) -> Action:
 
 def test_later_passes_find_what_is_only_read_in_memory() -> None:
     """Checks plans that keep static fields in memory. A pass that does not read these fields is legal only if an
-    earlier pass has read them.
+    earlier pass has read them. A damaged pass is refused after a legal one.
     """
     some, updates = KINDS["second order in time"]
     problem = replace(make_problem((40, 9, 5), (1, 1, 1), 6), fields=some, updates=updates)
@@ -234,6 +234,16 @@ def test_later_passes_find_what_is_only_read_in_memory() -> None:
         validate_pass(problem, later, plan.window)
     with pytest.raises(IllegalPlan, match="reads again"):
         validate(replace(plan, passes=(first, first, first)))
+    for damaged in without_one_action(later):
+        verdicts = []
+        for prove in (partial(validate, replace(plan, passes=(first, later, damaged))),
+                      partial(validate_pass, problem, damaged, plan.window, has_statics=True)):  # fmt: skip
+            try:
+                prove()
+                verdicts.append(True)
+            except IllegalPlan:
+                verdicts.append(False)
+        assert verdicts[0] == verdicts[1]
 
 
 def large_plan() -> Plan:

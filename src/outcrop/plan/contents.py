@@ -14,7 +14,7 @@ radius of the stencil.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Generic, TypeAlias, TypeVar
@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from outcrop.plan.actions import FAR, Block, Bound, Commit, Copy, Rectangle, Update, UpdateRegion
 from outcrop.plan.memory import Ring
 from outcrop.plan.plan import Pass
-from outcrop.plan.problem import LevelVersions, Operand, Problem, versions
+from outcrop.plan.problem import Operand, Problem, Versions
 
 Levels: TypeAlias = NDArray[np.int32]
 PlaneSpan: TypeAlias = tuple[int, int, int, int]
@@ -167,6 +167,12 @@ class Runs(Generic[Value]):
         edges = [z0, *starts[first + 1 : end], z1]
         return list(zip(edges, edges[1:], values[first:end], strict=False))
 
+    def single(self, z0: int, z1: int) -> Value | None:
+        """Return the value of planes z0 <= z < z1 if all of them have one value in common. Otherwise, return None."""
+        starts = self._starts
+        after = bisect_right(starts, z0)
+        return self._values[after - 1] if after == len(starts) or starts[after] >= z1 else None
+
     def put(self, z0: int, z1: int, value: Value) -> None:
         """Set the value of planes z0 <= z < z1."""
         starts, values = self._starts, self._values
@@ -196,10 +202,13 @@ class Runs(Generic[Value]):
 
 
 def together(
-    one: Iterable[tuple[int, int, Value]], other: Iterable[tuple[int, int, Value]]
+    one: Sequence[tuple[int, int, Value]], other: Sequence[tuple[int, int, Value]]
 ) -> Iterator[tuple[int, int, Value, Value]]:
     """Combine two lists of ranges that cover the same planes. A range of the result ends wherever a range of either
     list ends. Yield each range with its two values, one from each list."""
+    if len(one) == len(other) == 1:
+        yield (*one[0], other[0][2])
+        return
     second = iter(other)
     _, end_of_other, beside = next(second)
     for z0, end, value in one:
@@ -252,6 +261,9 @@ class Slots:
         """Return the cells of planes z0 <= z < z1 of a block. Raises IllegalPlan if a plane is not in its slot."""
         if self.ring.resident:
             frame, shift = self._disk, 0
+        content = self.runs.single(z0 + shift, z1 + shift)
+        if content is not None and content.frame is frame:
+            return [(z0, z1, content.cells)]
         found = []
         for first, end, content in self.runs.over(z0 + shift, z1 + shift):
             if content is None or content.frame is not frame:
@@ -276,6 +288,12 @@ class Part:
     @cached_property
     def areas(self) -> tuple[PlaneSpan, ...]:
         return (self.area,)
+
+    @cached_property
+    def sees_itself(self) -> bool:
+        """True if the parts that the level reads of neighbouring planes include the part that it updates."""
+        y0, y1, x0, x1 = self.area
+        return any(a <= y0 and y1 <= b and c <= x0 and x1 <= d for a, b, c, d in self.seen)
 
 
 class Parts:
@@ -422,7 +440,7 @@ class Uses:
     def __init__(self, problem: Problem, levels: int) -> None:
         self._problem, self._levels = problem, levels
         self.cycle = 2 * len(problem.updates)
-        self._versions = versions(problem.fields, problem.updates, min(levels, 2 * self.cycle))
+        self._versions = Versions(problem.fields, problem.updates, min(levels, 2 * self.cycle))
         self._known: dict[int, LevelUses] = {}
         doubles = [f for f, one in enumerate(problem.fields) if one.is_double]
         self.second = {f: len(problem.fields) + place for place, f in enumerate(doubles)}
@@ -441,7 +459,7 @@ class Uses:
         """Return the ring that holds the values of an array after the last level, and the level that wrote these
         values."""
         alike = self._alike(self._levels)
-        version = self._versions[alike].of(Operand(field, age))
+        version = self._versions.of(Operand(field, age), alike)
         return self.ring(field, version.copy), version.level + self._levels - alike
 
     def of(self, level: int) -> tuple[LevelUses, int]:
@@ -455,20 +473,19 @@ class Uses:
     def _alike(self, level: int) -> int:
         return level if level <= 2 * self.cycle else self.cycle + 1 + (level - 1) % self.cycle
 
-    def _centre(self, field: int, before: LevelVersions) -> int:
+    def _centre(self, field: int, level: int) -> int:
         """Return the ring with the value from which an update takes the rim of a field."""
         follows = self._problem.fields[field].follows
-        return self.ring(field, before.newest[field].copy) if follows < 0 else follows
+        return self.ring(field, self._versions.newest(field, level - 1).copy) if follows < 0 else follows
 
     def _uses(self, level: int) -> LevelUses:
-        problem = self._problem
+        problem, versions = self._problem, self._versions
         stage = problem.updates[(level - 1) % len(problem.updates)]
-        before, after = self._versions[level - 1], self._versions[level]
         reads = []
         for one in stage.reads:
-            found, moves = before.of(one), not problem.fields[one.field].is_static
+            found, moves = versions.of(one, level - 1), not problem.fields[one.field].is_static
             reads.append(Use(one.field, self.ring(one.field, found.copy), found.level, moves, one.beside))
-        targets = [(self._centre(f, before), self.ring(f, after.newest[f].copy)) for f in stage.targets]
+        targets = [(self._centre(f, level), self.ring(f, versions.newest(f, level).copy)) for f in stage.targets]
         overwritten = {target for _, target in targets}
         is_apart = all(use.ring not in overwritten for use in reads if use.beside)
         require(is_apart, "a stage reads at neighbours what it overwrites")

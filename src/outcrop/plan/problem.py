@@ -389,30 +389,33 @@ class FieldVersion:
     copy: int
 
 
-@dataclass(frozen=True)
-class LevelVersions:
-    """The newest and the previous value of each field after a level."""
+class Versions:
+    """The versions of all fields during the levels 1 to `levels` of a pass."""
 
-    newest: tuple[FieldVersion, ...]
-    previous: tuple[FieldVersion, ...]
+    def __init__(self, fields: tuple[FieldPlan, ...], updates: tuple[StagePlan, ...], levels: int) -> None:
+        self._are_double = [one.is_double for one in fields]
+        self._written: list[list[int]] = [[] for _ in fields]  # for each field, the levels that write it
+        for level in range(1, levels + 1):
+            for field in updates[(level - 1) % len(updates)].targets:
+                self._written[field].append(level)
 
-    def of(self, operand: Operand) -> FieldVersion:
-        return (self.newest, self.previous)[operand.age][operand.field]
+    def newest(self, field: int, level: int) -> FieldVersion:
+        """Return the newest value of a field after a level."""
+        return self._version(field, bisect_right(self._written[field], level))
 
+    def of(self, operand: Operand, level: int) -> FieldVersion:
+        """Return the value of an operand after a level."""
+        if not operand.age:
+            return self.newest(operand.field, level)
+        if not self._are_double[operand.field]:
+            return FieldVersion(-1, 1)
+        return self._version(operand.field, bisect_right(self._written[operand.field], level) - 1)
 
-def versions(fields: tuple[FieldPlan, ...], updates: tuple[StagePlan, ...], levels: int) -> list[LevelVersions]:
-    """Return the versions of all fields after level 0, 1, ..., `levels` of a pass."""
-    found = [LevelVersions((FieldVersion(0, 0),) * len(fields), (FieldVersion(-1, 1),) * len(fields))]
-    for level in range(1, levels + 1):
-        newest, previous = list(found[-1].newest), list(found[-1].previous)
-        for field in updates[(level - 1) % len(updates)].targets:
-            if fields[field].is_double:
-                previous[field] = newest[field]
-                newest[field] = FieldVersion(level, 1 - newest[field].copy)
-            else:
-                newest[field] = FieldVersion(level, 0)
-        found.append(LevelVersions(tuple(newest), tuple(previous)))
-    return found
+    def _version(self, field: int, count: int) -> FieldVersion:
+        """Return the value that a field has after `count` updates."""
+        if count < 0:
+            return FieldVersion(-1, 1)
+        return FieldVersion(self._written[field][count - 1] if count else 0, count % 2 * self._are_double[field])
 
 
 def one_of_each(
@@ -421,7 +424,11 @@ def one_of_each(
     """Reduce the fields and stages of a problem to one field of each kind. Fields are of the same kind if they have
     equal properties and the same stages update them. If a stage reads any field of a kind, the reduced stage reads the
     remaining field of this kind in the same way."""
-    kinds = [(replace(one, name=""), tuple(f in stage.targets for stage in updates)) for f, one in enumerate(fields)]
+    updating: list[list[int]] = [[] for _ in fields]  # the stages that update each field
+    for place, stage in enumerate(updates):
+        for f in stage.targets:
+            updating[f].append(place)
+    kinds = [(replace(one, name=""), tuple(updating[f])) for f, one in enumerate(fields)]
     number = {kind: place for place, kind in enumerate(dict.fromkeys(kinds))}
     new = [number[kind] for kind in kinds]
     reduced = [replace(one, follows=new[one.follows]) if one.is_recomputed else one for one, _ in number]

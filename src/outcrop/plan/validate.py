@@ -32,7 +32,19 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, TypeAlias
 
-from outcrop.plan.actions import EVERYTHING, Action, Block, Carry, Commit, Copy, Read, Rectangle, Update, Write
+from outcrop.plan.actions import (
+    EVERYTHING,
+    Action,
+    Block,
+    Carry,
+    Commit,
+    Copy,
+    Read,
+    Rectangle,
+    Update,
+    UpdateRegion,
+    Write,
+)
 from outcrop.plan.contents import (
     NOTHING,
     RIM,
@@ -85,6 +97,7 @@ def validate(plan: Plan, budget_bytes: int | None = None) -> None:
     if plan.predicted.memory_bytes != plan.memory_bytes:
         raise IllegalPlan(f"plan claims {plan.predicted.memory_bytes} bytes, its rings take {plan.memory_bytes}")
     proved: set[tuple[int, bool]] = set()
+    without_reads: list[Pass] = []
     for number, one in enumerate(plan.passes):
         keeps = plan.sizes.keeps_statics and number > 0
         if (id(one), keeps) in proved:  # prove each object only once, because most passes of a plan are the same object
@@ -92,10 +105,25 @@ def validate(plan: Plan, budget_bytes: int | None = None) -> None:
         proved.add((id(one), keeps))
         if keeps and any(_reads_statics(action) for action in one.actions):
             raise IllegalPlan(f"pass {number} reads again what stays in memory")
+        if keeps and one in without_reads:
+            continue
         try:
             validate_pass(problem, one, plan.window, has_statics=keeps)
         except IllegalPlan as error:
             raise IllegalPlan(f"pass {number}, {error}") from None
+        if plan.sizes.keeps_statics and not keeps and _keeps_statics(problem, plan.window):
+            without_reads.append(replace(one, actions=tuple(each for each in one.actions if not _reads_statics(each))))
+
+
+def _keeps_statics(problem: Problem, window: Window) -> bool:
+    """Return True if each plane of each static field has its own slot, in which it stays.
+
+    In this case, a legal pass is also legal without its reads of static fields, if these fields are in memory when it
+    begins. No action changes these slots, so each action finds the same contents as before, and possibly more planes
+    of static fields. No action requires that such a plane is absent."""
+    rings = zip(problem.fields, window.rings(problem), strict=False)
+    statics = [ring.resident for field, ring in rings if field.is_static and not field.is_history]
+    return bool(statics) and all(statics)
 
 
 def validate_pass(problem: Problem, one: Pass, window: Window, has_statics: bool = False) -> None:
@@ -402,10 +430,11 @@ class Proof:
 
     def _copy(self, action: Copy) -> None:
         self._require_planes(action.z0, action.z1)
-        area, own = self.parts.span(action.area), self._own(action.own)
+        area = self.parts.span(action.area)
         if action.recomputed >= 0:
             self._copy_recomputed(action, area)
             return
+        own = self._own(action.own)
         firsts = {self.uses.ring(field, 0) for field, _ in self.state}
         for z0, z1, is_inside in self._inside(action.z0, action.z1):
             rims = [rim for rim in (self._rims(area) if is_inside else [area]) if rim[0] < rim[1]]
@@ -450,6 +479,9 @@ class Proof:
         parts, level, last, cycle = self.parts.of_levels(action.region), 1, action.levels, self.uses.cycle
         is_same = last > 4 * cycle and self._is_same_at_all_levels(action)
         before: _RingContents | None = None
+        if self._is_free(action.region):  # lower levels are above the grid, and higher levels are below it
+            level = max(level, (action.zeta0 - self._end) // self._skew + 2)
+            last = min(last, -(-(action.zeta1 - self._first) // self._skew))
         while level <= last:
             z0, z1 = self._planes_of(action, level)
             if z0 < z1 and (part := parts[level]) is not None:
@@ -465,6 +497,10 @@ class Proof:
                         level, is_same = level + times * cycle, False
                     before = now
             level += 1
+
+    def _is_free(self, region: UpdateRegion) -> bool:
+        """Return True if the region does not divide the planes."""
+        return region.z_low == EVERYTHING.z_low and region.z_high == EVERYTHING.z_high
 
     def _is_same_at_all_levels(self, action: Update) -> bool:
         """Return True if an action updates the same cells at every level. All bounds depend linearly on the level, so
@@ -491,17 +527,19 @@ class Proof:
 
     def _update_level(self, level: int, z0: int, z1: int, part: Part) -> None:
         uses, later = self.uses.of(level)
+        rings, frame, shift, seen = self.rings, self.frame, self.block.shift, planes_seen(self.problem, z0, z1)
         for use in uses.reads:
             wanted = use.wanted + later if use.moves else use.wanted
             if use.beside:
-                for first, end in planes_seen(self.problem, z0, z1):
+                for first, end in seen:
                     self._require_level(use, first, end, part.seen, level, wanted)
+                if part.sees_itself:  # these planes include the updated planes
+                    continue
             self._require_level(use, z0, z1, part.areas, level, wanted)
         for centre, target in uses.targets:
-            newest, older = self._there(centre, z0, z1), self._there(target, z0, z1)
+            newest, older = rings[centre].there(frame, shift, z0, z1), rings[target].there(frame, shift, z0, z1)
             for first, end, one, old in together(newest, older):
-                new = old.updated(part.area, one, level)
-                self.rings[target].change(self.frame, self.block.shift, first, end, new)
+                rings[target].change(frame, shift, first, end, old.updated(part.area, one, level))
         own_z = max(z0, self.block.own_z0), min(z1, self.block.own_z1)
         if level == self.problem.lead + 1 and own_z[0] < own_z[1]:
             own = self._own(self.block.own)
@@ -511,7 +549,7 @@ class Proof:
             self._sum(self.target_sums, z0, z1, part.area, self.whole)
 
     def _require_level(self, use: Use, z0: int, z1: int, spans: tuple[PlaneSpan, ...], level: int, wanted: int) -> None:
-        for z, _, cells in self._there(use.ring, z0, z1):
+        for z, _, cells in self.rings[use.ring].there(self.frame, self.block.shift, z0, z1):
             if not cells.holds(spans, wanted):
                 raise IllegalPlan(f"level {level} needs of plane {z} what level {wanted} wrote of field {use.field}")
 

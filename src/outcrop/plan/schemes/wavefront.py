@@ -196,6 +196,9 @@ class _Stream:
         self.histories = [one for one in problem.fields if one.is_history]
         self.recomputed = [problem.fields[one] for one in problem.recomputed]
         self.recomputed_to = [0] * len(self.recomputed)
+        # Successive levels compute their values later and later, so the rims of only some values are being copied.
+        self.by_time = sorted(range(len(self.recomputed)), key=lambda number: -self.recomputed[number].ahead)
+        self.copying = slice(0, 0)
         self.history_read = [
             0 if number in read else problem.planes for number, one in enumerate(problem.fields) if one.is_history
         ]
@@ -212,8 +215,7 @@ class _Stream:
                 ahead = list(following._read_to(zeta1 + slab - problem.planes, problem.first_plane + 2 * slab))
                 yield from (following.begin, *ahead, self.begin) if ahead else ()
             yield from self._copy_to(zeta1 - problem.lead_planes)
-            for number, one in enumerate(self.recomputed):
-                yield from self._copy_recomputed_to(number, zeta1 + one.ahead)
+            yield from self._copy_recomputed_to(zeta1)
             zetas = [zeta for zeta in range(zeta0, zeta1) if has_updates(problem, levels, zeta)]
             if zetas:  # if the grid has fewer planes than the skew, some values of zeta or whole slabs have no updates
                 yield Update(zetas[0], zetas[-1] + 1, levels, self.region)
@@ -260,10 +262,18 @@ class _Stream:
             yield Copy(self.copied, end, self._rows(*self.block.body(1)))
             self.copied = end
 
-    def _copy_recomputed_to(self, number: int, end: int) -> Iterator[Action]:
-        if (end := min(end, self.problem.planes)) > self.recomputed_to[number]:
-            yield Copy(self.recomputed_to[number], end, self.frame, recomputed=number)
-            self.recomputed_to[number] = end
+    def _copy_recomputed_to(self, zeta: int) -> Iterator[Action]:
+        """Yield the copies of the rims that are needed for the updates below `zeta`."""
+        planes, done, first, last = self.problem.planes, self.recomputed_to, self.copying.start, self.copying.stop
+        while first < last and done[self.by_time[first]] == planes:
+            first += 1
+        while last < len(done) and zeta + self.recomputed[self.by_time[last]].ahead > 0:
+            last += 1
+        self.copying = slice(first, last)
+        for number in self.by_time[first:last]:
+            if (end := min(zeta + self.recomputed[number].ahead, planes)) > done[number]:
+                yield Copy(done[number], end, self.frame, recomputed=number)
+                done[number] = end
 
     def _write_to(self, end: int) -> Iterator[Action]:
         z0 = self.written
