@@ -6,7 +6,7 @@ import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -27,6 +27,7 @@ from outcrop.plan.problem import FieldPlan, Operand, Problem, StagePlan
 from outcrop.plan.schemes import SCHEMES
 from outcrop.plan.tuner import build
 from outcrop.plan.validate import IllegalPlan, validate, validate_pass
+from outcrop.run.progress import Progress, Standing
 from recomputed import STEPS, as_arrays, run_forward, seeds_of, signal
 from strategies import MACHINE, assumed_rate, examples, make_problem
 
@@ -133,6 +134,32 @@ def test_the_command_resumes_a_run_before_its_first_pass(tmp_path: Path) -> None
     assert call(["resume", str(tmp_path / "part.oc"), "--quiet"]) == 0
     found = sim.adjoint(seeds, "feed", tmp_path / "part.oc", resume=True)
     assert found.gradients["feed"] == whole.gradients["feed"] != 0
+
+
+class Shown(Progress):
+    """A display that keeps its texts, and ends with the text of a complete run."""
+
+    texts: ClassVar[list[tuple[float, str]]] = []
+
+    def show(self, standing: Standing) -> None:
+        self.texts.append((self._fraction(standing), self._texts(standing)[0]))
+
+    def __exit__(self, *error: object) -> None:
+        self.show(Standing(0, 0, self._cells_in_all, 0, 0))
+
+
+def test_the_progress_is_that_of_all_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Checks that an adjoint run whose first pass is shorter shows all its passes and steps from the beginning on."""
+    monkeypatch.setattr("outcrop.run.simulation.make_progress", lambda kind, *run: Shown(*run))
+    stencil = STENCILS["gray_scott"]
+    sim = run_forward(stencil, tmp_path, "fixed", oc.History(EVERY, recompute=True))
+    run = sim.adjoint(seeds_of(stencil, "fixed"), "feed")
+    Shown.texts.clear()
+    run.run(progress="none")
+    fractions = [fraction for fraction, _ in Shown.texts]
+    assert fractions == sorted(fractions) and fractions[0] <= 1 / STEPS + 1e-9 and fractions[-1] == 1
+    assert Shown.texts[0][1].startswith(f"pass 1/3 step 0/{STEPS}, ")
+    assert Shown.texts[-1][1].startswith(f"pass 2/3 step 1/{STEPS}, ")  # the second part begins with pass 2
 
 
 def test_a_run_shorter_than_the_interval_needs_no_more_memory(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from outcrop.units import format_rate, format_seconds
 
@@ -46,11 +46,28 @@ class Standing:
     bytes_written: int
 
 
+@dataclass(frozen=True)
+class Whole:
+    """A call of `run` that consists of several parts. `passes_before` passes are in earlier parts."""
+
+    first_step: int
+    last_step: int
+    passes: int
+    passes_before: int
+
+
 class Progress:
     """Shows the progress of one run, as a context manager. This base class shows nothing."""
 
-    def __init__(self, passes: int, first_step: int, last_step: int, cells_in_all: int) -> None:
-        self._passes, self._first_step, self._last_step = passes, first_step, last_step
+    def __init__(
+        self, passes: int, first_step: int, last_step: int, cells_in_all: int, whole: Whole | None = None
+    ) -> None:
+        """The arguments are those of `make_progress`."""
+        whole = whole or Whole(first_step, last_step, passes, 0)
+        steps = max(1, whole.last_step - whole.first_step)
+        self._passes, self._passes_before = whole.passes, whole.passes_before
+        self._first_step, self._last_step = first_step, whole.last_step
+        self._begun, self._share = (first_step - whole.first_step) / steps, (last_step - first_step) / steps
         self._cells_in_all = max(1, cells_in_all)
         self._start = time.perf_counter()
 
@@ -64,17 +81,18 @@ class Progress:
         pass
 
     def _fraction(self, standing: Standing) -> float:
-        return min(1.0, standing.cells_updated / self._cells_in_all)
+        return self._begun + self._share * min(1.0, standing.cells_updated / self._cells_in_all)
 
     def _texts(self, standing: Standing) -> tuple[str, str]:
         """Return two texts. The first is the position, such as "pass 3/13 step 32/200, 65.0 s left". The second has the
         rates, such as "5.12 Gcell/s, read 1.10 GB/s, write ..."."""
         seconds = max(1e-9, time.perf_counter() - self._start)
         fraction = self._fraction(standing)
-        rest = seconds / fraction - seconds if fraction > 0.01 else None
+        done = fraction - self._begun
+        rest = seconds * (1 - fraction) / done if done > 0.01 else None
         left = "?" if rest is None else f"{rest:.0f} s" if rest < 60 else format_seconds(rest)
         place = (
-            f"pass {min(standing.passes_done + 1, self._passes)}/{self._passes} "
+            f"pass {min(self._passes_before + standing.passes_done + 1, self._passes)}/{self._passes} "
             f"step {self._first_step + standing.steps_done}/{self._last_step}, {left} left"
         )
         rates = (
@@ -88,8 +106,8 @@ class Progress:
 class LineProgress(Progress):
     """Prints a line every few seconds, for logs."""
 
-    def __init__(self, passes: int, first_step: int, last_step: int, cells_in_all: int, stream: TextIO) -> None:
-        super().__init__(passes, first_step, last_step, cells_in_all)
+    def __init__(self, *run: Any, stream: TextIO) -> None:
+        super().__init__(*run)
         self._stream, self._shown = stream, self._start
 
     def show(self, standing: Standing) -> None:
@@ -103,8 +121,8 @@ class LineProgress(Progress):
 class BarProgress(Progress):
     """Draws a bar in a terminal or a notebook."""
 
-    def __init__(self, passes: int, first_step: int, last_step: int, cells_in_all: int, bar: Bar) -> None:
-        super().__init__(passes, first_step, last_step, cells_in_all)
+    def __init__(self, *run: Any, bar: Bar) -> None:
+        super().__init__(*run)
         self._bar = bar
         self._task = bar.add_task("", total=1.0)
 
@@ -150,15 +168,17 @@ class _Optional(Progress):
             self._display = None
 
 
-def make_progress(kind: str, passes: int, first_step: int, last_step: int, cells_in_all: int) -> Progress:
-    """Return the display for a run that goes from step `first_step` to step `last_step` in `passes` passes. `kind` is
-    one of KINDS."""
+def make_progress(
+    kind: str, passes: int, first_step: int, last_step: int, cells_in_all: int, whole: Whole | None = None
+) -> Progress:
+    """Return the display for a run that goes from step `first_step` to step `last_step` in `passes` passes. If this run
+    is only a part of `whole`, the display shows the progress of `whole`. `kind` is one of KINDS."""
     assert kind in KINDS
-    run = (passes, first_step, last_step, cells_in_all)
+    run = (passes, first_step, last_step, cells_in_all, whole)
     if kind != "none" and (_can_draw() or _in_notebook()):
-        return _Optional(BarProgress(*run, _make_bar()))
+        return _Optional(BarProgress(*run, bar=_make_bar()))
     as_lines = kind == "lines" or (kind == "auto" and _is_terminal())
-    return _Optional(LineProgress(*run, sys.stderr)) if as_lines else Progress(*run)
+    return _Optional(LineProgress(*run, stream=sys.stderr)) if as_lines else Progress(*run)
 
 
 @contextmanager

@@ -35,7 +35,7 @@ from outcrop.run.disk.state import State
 from outcrop.run.disk.values import PlaneSource
 from outcrop.run.options import RunOptions
 from outcrop.run.places import open_state
-from outcrop.run.progress import stage
+from outcrop.run.progress import Whole, stage
 from outcrop.run.report import Report
 from outcrop.run.setup import set_up_definition, stencil_of
 
@@ -75,16 +75,22 @@ def damaged_states(adjoint: State) -> tuple[list[str], int]:
 
 def run_segments(
     place: Path, states: StatesEntry, settings: Settings, first_step: int, parts: Sequence[int], progress: str,
-    run: Callable[[int], Report],
+    run: Callable[[int, Whole], Report],
 ) -> Report:
     """Run parts of the adjoint run in `place` from step `first_step` on. `parts` has the number of steps of each part.
-    `run` executes a number of steps for which all states exist. States that are missing are computed before, and states
-    that were used are freed."""
-    forward = forward_state(states, place)
+    `run` executes a number of steps for which all states exist, and shows the progress of all parts. States that are
+    missing are computed before, and states that were used are freed."""
+    forward, end = forward_state(states, place), first_step + sum(parts)
     history = forward.manifest.taps.history
+
+    def whole(step: int) -> Whole:
+        passes = [-(-(states.steps - one) // states.every) for one in (first_step, step, end)]  # from here to step 0
+        return Whole(first_step, end, passes[0] - passes[2], passes[0] - passes[1])
+
     if history is None or not history.slots or forward.manifest.identity != states.identity:
-        return reduce(Report.followed_by, map(run, parts))
-    reports, step, end = list[Report](), first_step, first_step + sum(parts)
+        every = (run(part, whole(first_step + sum(parts[:place]))) for place, part in enumerate(parts))
+        return reduce(Report.followed_by, every)
+    reports, step = list[Report](), first_step
     try:
         with forward.locked():
             replay = _Replay(forward, settings, place, progress)
@@ -95,7 +101,7 @@ def run_segments(
                 first, repeated = replay.bring(number)
                 seconds = time.perf_counter() - begin
                 part = rest + 1 if rest + 1 < states.every else (number + 1 - first) * states.every
-                report = run(min(part, end - step))
+                report = run(min(part, end - step), whole(step))
                 step += report.steps
                 reports.append(replace(report, steps_repeated=repeated, seconds_repeated=seconds if repeated else 0.0))
             replay.free(-(-(states.steps - step) // states.every) - 1)

@@ -48,7 +48,7 @@ from outcrop.run.lead import Lead, parts_of
 from outcrop.run.options import History, OnSnapshot, RunOptions, takes_options
 from outcrop.run.passes import PassRunner
 from outcrop.run.places import created_state, may_hold_run
-from outcrop.run.progress import KINDS, make_progress
+from outcrop.run.progress import KINDS, Whole, make_progress
 from outcrop.run.replay import forward_state, run_segments
 from outcrop.run.report import Report, make_report
 from outcrop.run.setup import Setup, as_steps, reopen, require_plan, set_up
@@ -412,17 +412,17 @@ class Simulation:
         settings = self._description.settings
         return run_segments(
             self.directory, states, settings, self.step, parts, progress,
-            lambda part: self._run(part, progress, on_snapshot, history),
+            lambda part, whole: self._run(part, progress, on_snapshot, history, whole),
         )  # fmt: skip
 
     def _run(
-        self, steps: int, progress: str, on_snapshot: OnSnapshot | None, history: History | str | int | None
-    ) -> Report:
+        self, steps: int, progress: str, on_snapshot: OnSnapshot | None, history: History | str | int | None,
+        whole: Whole | None = None,
+    ) -> Report:  # fmt: skip
         require_unchanged(self._setup.lowered)
-        start = time.perf_counter()
+        start, setup = time.perf_counter(), self._setup
         devito = initial_planes(self._setup.lowered, self._description, self._filled)
         self.require_fields({*self.initial_values, *devito})
-        setup = self._setup
         wanted = None if history is None else as_history(history)
         if wanted is not None and isinstance(wanted.every, str) and wanted.every == "auto":
             wanted = self._choose_history(wanted, steps)
@@ -437,7 +437,7 @@ class Simulation:
         self.fill()
         assert self._state is not None
         with self._state.locked():
-            return self._execute(self._state, prepared, start, progress, on_snapshot)
+            return self._execute(self._state, prepared, start, progress, on_snapshot, whole)
 
     def _choose_history(self, given: History, steps: int) -> History | None:
         """Return the history for a gradient that is the fastest one. If the run keeps a history already, return this
@@ -487,8 +487,9 @@ class Simulation:
         return entry
 
     def _execute(
-        self, state: State, prepared: Prepared, start: float, progress: str, on_snapshot: OnSnapshot | None
-    ) -> Report:
+        self, state: State, prepared: Prepared, start: float, progress: str, on_snapshot: OnSnapshot | None,
+        whole: Whole | None,
+    ) -> Report:  # fmt: skip
         """Run all passes of a plan from the committed state. This process must hold the lock of the run."""
         description, lowered = self._description, self._setup.lowered
         state.require_whole()
@@ -522,7 +523,7 @@ class Simulation:
             rows = (one.end_plane - one.first_plane) * (one.end_row - one.first_row)
             cells = rows * one.shape[2] * one.steps
             try:
-                runner.run(make_progress(progress, len(prepared.plan.passes), first_step, last_step, cells))
+                runner.run(make_progress(progress, len(prepared.plan.passes), first_step, last_step, cells, whole))
             finally:
                 if lowered is not None:
                     traces = self.traces
