@@ -12,25 +12,15 @@ level reads is at most one skew. These planes were written at the same zeta or a
 the same zeta or a later one. All fields of one kind (`one_of_each`) have the same levels, so the proof follows only one
 field of each kind.
 
-If a group of actions (a period) repeats, it is performed until two successive periods have the same effect:
-
-    actions   |  begin  | period | period | period | ... | period |  end  |
-    planes              |--------|
-                            |--------|         each period equals the previous one, but is `distance` planes higher
-
-A period depends only on the planes of its own window. Assume that the windows of two successive periods have the same
-state, `distance` planes apart, and that all planes above them have the same contents as the highest `distance` planes
-of the window. Then every later period has the same
-effect, but `distance` planes higher. It leaves the same contents below its window, and changes nothing else. So the
-state at the beginning of a later period is known, and the periods before it need not be performed.
+Repetitions of actions are skipped (repeats.py).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from outcrop.plan.actions import (
     EVERYTHING,
@@ -68,16 +58,14 @@ from outcrop.plan.contents import (
 from outcrop.plan.memory import Window, slot_bytes
 from outcrop.plan.plan import Pass, Plan
 from outcrop.plan.problem import Problem, one_of_each
+from outcrop.plan.repeats import Repeats
 
 __all__ = ["IllegalPlan", "validate", "validate_one_layer", "validate_pass"]
 
-_State: TypeAlias = list[list[tuple[int, int, object]]]
 _RingContents: TypeAlias = dict[int, list[tuple[int, int, "SlotContent | None"]]]
 """For each ring, the contents of ranges of places."""
 BEFORE = -1
 """The level of the previous values when a pass begins."""
-MIN_PERIODS = 4
-"""The minimum number of periods of a series. In a shorter series, the proof performs all periods."""
 
 
 def validate(plan: Plan, budget_bytes: int | None = None) -> None:
@@ -152,7 +140,7 @@ def _reads_statics(action: Action) -> bool:
 def _perform_all(proof: Proof) -> None:
     """Perform the actions of a pass, but skip most repetitions. Raises IllegalPlan for an action that is not legal. The
     message names the action."""
-    repeats, index, actions = _Repeats(proof), 0, proof.actions
+    repeats, index, actions = Repeats(proof), 0, proof.actions
     while index < len(actions):
         if type(actions[index]) is Update:
             index += repeats.skip(index)
@@ -161,127 +149,6 @@ def _perform_all(proof: Proof) -> None:
         except IllegalPlan as error:
             raise IllegalPlan(f"action {index}, {actions[index]}: {error}") from None
         index += 1
-
-
-@dataclass(frozen=True)
-class _Series:
-    """The actions with numbers from `begin` to `end` - 1. Action i equals action i - `length`, but is `distance` planes
-    higher."""
-
-    begin: int
-    end: int
-    length: int
-    distance: int
-
-
-class _Repeats:
-    def __init__(self, proof: Proof) -> None:
-        self._proof = proof
-        self._series = _Series(0, 0, 1, 0)
-        self._last: tuple[int, _State] = -1, []
-
-    def skip(self, index: int) -> int:
-        """Skip the repetitions of actions that begin with the Update number `index`. Set the proof to the state after
-        these repetitions, and return the number of skipped actions."""
-        proof, series = self._proof, self._series
-        if index + series.length > series.end:
-            series = self._series = self._series_from(index)
-        if (series.end - index) // series.length < 2:
-            return 0
-        low, high = self._window(proof.actions[index : index + series.length])
-        block, problem = proof.block, proof.problem
-        if low < max(problem.first_plane, block.own_z0) or high > min(problem.end_plane, block.own_z1):
-            return 0
-        state, (last, before) = self._state(low, high), self._last
-        self._last = index, state
-        if last != index - series.length or before != state:
-            return 0
-        # the planes above the window must equal the highest planes in it, because the window will move over them
-        planes_left, distance = min(problem.end_plane, block.own_z1) - high, series.distance
-        for runs, _, end, is_kept in self._parts(low, high):
-            if is_kept:
-                planes_left = min(planes_left, runs.over(end - distance, end + problem.planes)[0][1] - end)
-            elif runs.ends[1] > end - distance:
-                return 0
-        times = max(0, min((series.end - index) // series.length, planes_left // distance))
-        for runs, first, end, _ in list(self._parts(low, high)) if times else ():
-            for z0, z1, content in runs.over(first - distance, end):
-                if proof.is_of_others(content):  # these contents were not compared, so no later action may use them
-                    runs.put(z0, z1, None)
-            runs.advance(first, end, distance, times)
-        return times * series.length
-
-    def _series_from(self, index: int) -> _Series:
-        """Return the longest series of repetitions that begins with the Update number `index`. The first period of the
-        series ends before the next Update. All actions of the series belong to one block."""
-        actions = self._proof.actions
-        length = 1
-        while index + length < len(actions) and isinstance(actions[index + length], Read | Copy | Write):
-            length += 1
-        end = index + length
-        if end == len(actions) or (distance := _distance(actions[index], actions[end])) is None or distance <= 0:
-            return _Series(index, end, length, 0)
-        while end < len(actions) and _distance(actions[end - length], actions[end]) == distance:
-            end += 1
-        return _Series(index, end if end - index >= MIN_PERIODS * length else index + length, length, distance)
-
-    def _window(self, actions: tuple[Action, ...]) -> tuple[int, int]:
-        """Return the range of planes on which a period depends."""
-        skew, lows, highs = self._proof.problem.skew_z, [], []
-        for action in actions:
-            if isinstance(action, Update):
-                lows.append(action.zeta0 - skew * action.levels)
-                highs.append(action.zeta1 + skew)
-            elif isinstance(action, Read | Copy | Write):
-                lows.append(action.z0)
-                highs.append(action.z1)
-        return min(lows), max(highs)
-
-    def _state(self, low: int, high: int) -> _State:
-        """Return the contents of all rings and arrays in a window. Planes are counted from the lower end of the window.
-        If a content belongs to another block, it is replaced by None."""
-        proof, state = self._proof, []
-        for runs, first, end, _ in self._parts(low, high):
-            found = runs.over(first, end)
-            state.append([(z0 - first, z1 - first, None if proof.is_of_others(one) else one) for z0, z1, one in found])
-        return state
-
-    def _parts(self, low: int, high: int) -> Iterator[tuple[Runs[Any], int, int, bool]]:
-        """Yield all rings and arrays, each with the range of planes of a window. Also yield a flag that is false if
-        later planes replace the contents. This is the case for a ring that has fewer slots than the grid has planes. In
-        such a ring, plane z replaces plane z minus the number of slots."""
-        proof = self._proof
-        for slots in proof.rings:
-            planes, shift = slots.ring.planes, 0 if slots.ring.resident else proof.block.shift
-            is_kept = planes >= proof.problem.planes and shift == 0
-            yield slots.runs, low + shift - (0 if is_kept else planes), high + shift, is_kept
-        targets = [] if proof.problem.in_place else proof.targets
-        arrays: list[Runs[Any]] = [*proof.sources, *targets, proof.other, *proof.fringes.values()]
-        arrays += [proof.source_sums, proof.target_sums, proof.written, proof.sealed]
-        for runs in arrays:
-            yield runs, low, high, True
-
-
-def _distance(one: Action, other: Action) -> int | None:
-    """Compare two actions that differ at most in their planes. Return the number of planes by which `other` is higher
-    than `one`. Return None if the two actions differ in another way."""
-    match one, other:
-        case (Update(), Update()):
-            is_free = one.region.z_low == EVERYTHING.z_low and one.region.z_high == EVERYTHING.z_high
-            is_alike = one.levels == other.levels and one.region == other.region and is_free
-            first, end = other.zeta0 - one.zeta0, other.zeta1 - one.zeta1
-        case (Read(), Read()):
-            is_alike = one.area == other.area and one.array == other.array and one.level == other.level
-            first, end = other.z0 - one.z0, other.z1 - one.z1
-        case (Write(), Write()):
-            is_alike = one.area == other.area and one.array == other.array and one.level == other.level
-            first, end = other.z0 - one.z0, other.z1 - one.z1
-        case (Copy(), Copy()):
-            is_alike = one.area == other.area and one.own == other.own and one.recomputed == other.recomputed
-            first, end = other.z0 - one.z0, other.z1 - one.z1
-        case _:
-            return None
-    return first if is_alike and first == end else None
 
 
 class Proof:
