@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import shutil
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
@@ -276,6 +277,29 @@ def test_freeing_a_history_deletes_the_replay(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"the history of .* was freed") as raised:
         run.run(progress="none")
     assert "\n" not in str(raised.value)
+
+
+def test_a_replay_without_values_is_made_again(
+    right: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Checks a kill after the replay was created, and before its first values were committed."""
+    sim = make(tmp_path / "run.oc", limited(3, 3))
+    run, commit = sim.adjoint(RESIDUALS, WRT), State.commit
+
+    def killed(self: State, *arguments: Any, **options: Any) -> None:
+        if "-replay-" in self.path.name:  # keep the files, because an exception removes them, and a kill does not
+            shutil.copytree(self.path, tmp_path / "copy" / self.path.name, symlinks=True)
+            raise Killed
+        commit(self, *arguments, **options)
+
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(State, "commit", killed)
+        run.run(progress="none")
+    (copy,) = (tmp_path / "copy").iterdir()
+    copy.rename(tmp_path / copy.name)
+    run = sim.adjoint(RESIDUALS, WRT, resume=True)
+    run.run(progress="none")
+    compare(run, right)
 
 
 def test_a_limit_without_room_for_two_states_is_refused(tmp_path: Path) -> None:

@@ -116,13 +116,16 @@ def replay_place(state: State) -> Path:
 
 
 def open_replay(state: State) -> State | None:
-    """Return the replay of a run, or None if it does not exist. If it is damaged or another run, it is as if it did not
-    exist: state 0 of the run is enough to compute all states again."""
+    """Return the replay of a run, or None if it does not exist. If it is damaged, is another run, or has no values
+    because its creation was interrupted, it is as if it did not exist: state 0 of the run is enough to compute all
+    states again."""
     storage = RunFolder(replay_place(state))
     try:
         replay = State(storage, storage.read())
         replay.check()
     except OutcropError:
+        return None
+    if not replay.has_values:
         return None
     return replay if _computed(state.manifest) == _computed(replay.manifest) else None
 
