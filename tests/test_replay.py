@@ -302,6 +302,19 @@ def test_a_replay_without_values_is_made_again(
     compare(run, right)
 
 
+def test_a_replay_without_a_manifest_is_deleted(tmp_path: Path) -> None:
+    """Checks a kill before the first manifest of the replay got its name."""
+    sim = make(tmp_path / "run.oc", limited(3, 3))
+    run = sim.adjoint(RESIDUALS, WRT)
+    run.simulation.run(LAST - 12, progress="none")
+    (replay,) = tmp_path.glob("run-replay-*.oc")
+    shutil.rmtree(replay)
+    replay.mkdir()
+    (replay / "manifest.json.tmp").write_text("{")
+    sim.history.free()
+    assert not replay.exists()
+
+
 def test_a_limit_without_room_for_two_states_is_refused(tmp_path: Path) -> None:
     for limit in (STATE_BYTES, 100):
         with pytest.raises(InputError, match="is enough for two states"):

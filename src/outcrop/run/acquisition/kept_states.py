@@ -150,6 +150,7 @@ def remove_replay(state: State) -> None:
                     clear(directory, read_manifest(directory))
                     directory.flush()
                     directory.remove(MANIFEST)
+                directory.remove(f"{MANIFEST}.tmp")  # a process was killed before it renamed this file
             finally:
                 directory.release(lock)
         place.rmdir()
