@@ -302,6 +302,26 @@ def test_a_replay_without_values_is_made_again(
     compare(run, right)
 
 
+def test_a_run_without_ranges_of_its_fields_goes_on(
+    right: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Checks a kill after the first values of the adjoint run were committed, and before the minimum and the maximum of
+    its static fields. These are then read again for the warning about growing waves."""
+    sim, change = make(tmp_path / "run.oc", limited(3, 3)), State.change
+
+    def killed(self: State, **values: Any) -> None:
+        if "ranges" in values:
+            raise Killed
+        change(self, **values)
+
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(State, "change", killed)
+        sim.adjoint(RESIDUALS, WRT)
+    run = sim.adjoint(RESIDUALS, WRT, resume=True)
+    run.run(progress="none")
+    compare(run, right)
+
+
 def test_a_replay_without_a_manifest_is_deleted(tmp_path: Path) -> None:
     """Checks a kill before the first manifest of the replay got its name."""
     sim = make(tmp_path / "run.oc", limited(3, 3))

@@ -250,8 +250,9 @@ class Extremes:
 
     def add(self, planes: Mapping[str, NDArray[Any]]) -> None:
         """Add cells. For each field, `planes` has an array with the values of these cells. All arrays have the same
-        shape. Fields that were not given to the constructor are ignored."""
-        planes = {name: planes[name] for name in self._fields}
+        shape. Fields that were not given to the constructor are ignored. Fields without an array, such as the states
+        that an adjoint run reads, have no values in `states`."""
+        planes = {name: planes[name] for name in self._fields if name in planes}
         named = {**planes, **{f"measure {i}": measure(planes) for i, measure in enumerate(self._measures)}}
         for name, array in named.items():
             for largest in (False, True):
