@@ -16,6 +16,7 @@ import pytest
 import outcrop as oc
 from outcrop.cli.main import call
 from outcrop.errors import CorruptionError, InputError
+from outcrop.run.disk.manifest import Manifest
 
 SHAPE, STEPS = (20, 24, 33), 11
 SPAWN = get_context("forkserver")
@@ -117,6 +118,30 @@ def test_a_freed_history_leaves_nothing(snapshots: oc.Snapshots | None, tmp_path
     sim.run(STEPS - 6, progress="none")
     assert not (tmp_path / "run.oc" / "snapshots.zarr" / "history").exists()
     assert call(["verify", str(tmp_path / "run.oc")]) == 0
+
+
+def test_verify_finds_states_that_a_kill_has_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Checks a kill in `free()`, after the manifest without the history was committed. No later run deletes these
+    files if the run is complete."""
+    sim = make(tmp_path / "run.oc")
+    sim.run(STEPS, history=oc.History("all"), progress="none")
+
+    def killed(directory: object, manifest: Manifest) -> None:
+        if manifest.taps.history is None:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr("outcrop.run.disk.storage.remove_freed_history", killed)
+        sim.history.free()
+    kept = tmp_path / "run.oc" / "snapshots.zarr" / "history"
+    assert kept.exists() and call(["verify", str(tmp_path / "run.oc")]) == 2
+    assert f"{kept} holds states that were freed\n" in capsys.readouterr().out
+    with pytest.raises(InputError, match=r"keeps no history; .*"):
+        _ = sim.history
+    assert call(["verify", "--repair", str(tmp_path / "run.oc")]) == 0
+    assert not kept.exists() and call(["verify", str(tmp_path / "run.oc")]) == 0
 
 
 def run_with_history(path: Path) -> None:

@@ -168,12 +168,17 @@ def snapshot_name(entry: SnapshotsEntry, field: str, number: int) -> str:
     return "/".join([SNAPSHOTS, f"{entry.prefix}{field}", "c", str(number), *["0"] * len(entry.box)])
 
 
+def has_freed_history(directory: Directory, manifest: Manifest) -> bool:
+    """Return True if the manifest has no history, but files of an earlier history exist. Then a process was killed
+    while it deleted them. Raises OSError."""
+    return manifest.taps.history is None and directory.status(f"{SNAPSHOTS}/{HISTORY}") is not None
+
+
 def remove_freed_history(directory: Directory, manifest: Manifest) -> None:
-    """If the manifest has no history, delete files that belong to an earlier history. Such files exist if a process was
-    killed while it deleted them. Raises StorageError."""
+    """Delete the files that `has_freed_history` finds. Raises StorageError."""
     folder = f"{SNAPSHOTS}/{HISTORY}"
     try:
-        if manifest.taps.history is not None or directory.status(folder) is None:
+        if not has_freed_history(directory, manifest):
             return
         directory.remove_files(name for name in files_below(directory, [SNAPSHOTS])[0] if name.startswith(f"{folder}/"))
         directory.remove_empty(folder)

@@ -28,9 +28,17 @@ from typing import TypeAlias
 
 from outcrop.durable import Directory
 from outcrop.errors import InputError, StorageError
-from outcrop.run.disk.acquisition_files import check_sizes, remove_freed_history
-from outcrop.run.disk.contents import SCRATCH, array_folder, derived_files, outdated, shard_name, show_snapshots
-from outcrop.run.disk.entries import ArrayEntry
+from outcrop.run.disk.acquisition_files import check_sizes, has_freed_history, remove_freed_history
+from outcrop.run.disk.contents import (
+    SCRATCH,
+    SNAPSHOTS,
+    array_folder,
+    derived_files,
+    outdated,
+    shard_name,
+    show_snapshots,
+)
+from outcrop.run.disk.entries import HISTORY, ArrayEntry
 from outcrop.run.disk.layout import index_parts
 from outcrop.run.disk.manifest import MANIFEST, Manifest, read_manifest, read_member
 from outcrop.run.disk.planes import FileBeneath, ShardFile
@@ -199,6 +207,8 @@ class RunFolder(RunStorage):
             for entry in manifest.state
             if not self._is_linked(manifest, entry)
         ]
+        if has_freed_history(self._directory, manifest):
+            wrong.append(f"{self.path / SNAPSHOTS / HISTORY} holds states that were freed")
         links = self._shard_links(manifest).items()
         return wrong + [f"{self.path / name} does not lead to {to}" for name, to in links if self._leads(name) != to]
 
