@@ -9,7 +9,7 @@
 #   make docs       HTML pages in docs/_build
 #   make sanitize   C++ tests under the address, undefined-behaviour and thread sanitizers
 #   make hostile    generated nonsense on everything that is read: report of counts; number=5200 seed=1
-#   make soak       the random tests, with many more examples, and 1000 kills of whole programs
+#   make soak       the random tests, with many more examples, 1000 kills of whole programs, 200 killed gradients
 #   make clean      remove everything that was built
 
 PYTHON ?= python3
@@ -105,8 +105,10 @@ hostile: install
 	$(BIN)/python -m tests.hostile --number $(number) --seed $(seed)
 
 kills ?= 1000
+gradients ?= 200
 soak: install
 	$(BIN)/python -m tests.hostile.kills --kills $(kills) --seed $(seed)
+	$(BIN)/python -m tests.hostile.gradients --number $(gradients) --seed $(seed)
 	OUTCROP_SOAK=20 OUTCROP_HOSTILE=2000 OUTCROP_KILLS=500 OUTCROP_TRIALS=500 $(BIN)/python -m pytest -q --timeout 0
 
 clean:
