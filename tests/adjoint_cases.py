@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 import numpy as np
 import sympy
 
-from backwards import State
+from backwards import PLAIN, State, Steps, inner, put, reverse
 from outcrop.language import library
+from outcrop.language.adjoint import adjoint_of
 from outcrop.language.boundary import Boundary, as_boundary, boundary_on_grid
 from outcrop.language.stencil import PREVIOUS, Field, Parameter, Signal, Stencil
 from strategies import SOAK
@@ -69,3 +73,32 @@ def all_names(stencil: Stencil) -> list[str]:
     """Return the names of all static fields, parameters and signals. A gradient exists with respect to each of
     these."""
     return [*static_names(stencil), *(one.name for one in stencil.parameters), *stencil.signals]
+
+
+def seeds_of(stencil: Stencil, text: str, spare: int = 5) -> dict[str, Any]:
+    """Return random derivatives with respect to the last values of each updated field. They are 0 in the rim."""
+    boundary, shape = grid(stencil, text, spare)
+    rng, found, static = np.random.default_rng(3), {}, static_names(stencil)
+    for name in (one.name for one in stencil.fields if one.name not in static):
+        found[name] = np.zeros(shape)
+        cells = inner(stencil, boundary, shape)
+        found[name][cells] = rng.standard_normal(found[name][cells].shape)
+    return found
+
+
+def compare_with_oracle(
+    gradients: Mapping[str, Any], stencil: Stencil, text: str, steps: int, signals: Sequence[Any]
+) -> None:
+    """Compare all gradients of a run of `steps` steps in float64 with those of the oracle, which keeps all states in
+    memory. The run began with `values(stencil, shape, 1)`, and its adjoint with `seeds_of`."""
+    (boundary, shape), seeds = grid(stencil, text, 5), seeds_of(stencil, text)
+    rows = [[*(one.default for one in stencil.parameters), *(one[step] for one in signals)] for step in range(steps)]
+    derived = adjoint_of(stencil, all_names(stencil), boundary)
+    start: State = values(stencil, shape, 1)
+    expected = reverse(derived, Steps(stencil, boundary, PLAIN, put), start, rows, seeds)
+    for key, one in gradients.items():
+        of = expected.adjoints if key in seeds else expected.gradients
+        right = np.asarray(of.get(key, 0.0))
+        found = np.asarray(one[:] if np.ndim(right) == 3 else one)
+        scale = np.abs(right).max(initial=1e-6)
+        assert np.abs(found.reshape(right.shape) - right).max() <= 1e-12 * scale, key

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 import outcrop as oc
-from adjoint_cases import grid, static_names, values
-from backwards import inner
+from adjoint_cases import grid, values
 from outcrop.axes import PLACES
 from outcrop.language.stencil import Stencil
 
@@ -32,17 +31,6 @@ def run_forward(stencil: Stencil, folder: Path, text: str, history: oc.History, 
 
 def signal(place: int) -> np.ndarray[Any, Any]:
     return np.random.default_rng(place).random(STEPS)
-
-
-def seeds_of(stencil: Stencil, text: str) -> dict[str, Any]:
-    """Return random derivatives with respect to the last values of each updated field. They are 0 in the rim."""
-    boundary, shape = grid(stencil, text, 5)
-    rng, found, static = np.random.default_rng(3), {}, static_names(stencil)
-    for name in (one.name for one in stencil.fields if one.name not in static):
-        found[name] = np.zeros(shape)
-        cells = inner(stencil, boundary, shape)
-        found[name][cells] = rng.standard_normal(found[name][cells].shape)
-    return found
 
 
 def as_arrays(gradients: dict[str, Any]) -> dict[str, Any]:

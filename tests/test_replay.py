@@ -14,13 +14,13 @@ import numpy as np
 import pytest
 
 import outcrop as oc
-from adjoint_cases import STENCILS, all_names
+from adjoint_cases import STENCILS, all_names, seeds_of
 from outcrop.cli.main import call
 from outcrop.errors import CorruptionError, InputError, InterruptedRun
 from outcrop.plan.schedule import first_states, repeated_segments
 from outcrop.run.disk.state import State
 from outcrop.run.places import open_state
-from recomputed import STEPS, as_arrays, run_forward, seeds_of
+from recomputed import STEPS, as_arrays, run_forward
 
 SHAPE, LAST = (14, 12, 13), 23
 STATE_BYTES = 2 * (4 * math.prod(SHAPE) + 16 * SHAPE[0] + 4)

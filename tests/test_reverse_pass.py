@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import outcrop as oc
-from adjoint_cases import BOUNDARIES, STENCILS, all_names, grid, static_names, values
-from backwards import PLAIN, State, Steps, inner, put, reverse
+from adjoint_cases import BOUNDARIES, STENCILS, all_names, compare_with_oracle, grid, seeds_of, values
+from backwards import PLAIN, State, Steps, put, reverse
 from cell_run import run_pass
 from outcrop.axes import PLACES
 from outcrop.cli.main import call
@@ -62,40 +62,18 @@ def run_forward(
     return sim
 
 
-def seeds_of(stencil: Stencil, text: str, spare: int = 5) -> dict[str, Any]:
-    """Return random derivatives with respect to the last values of each updated field. They are 0 in the rim."""
-    boundary, shape = grid(stencil, text, spare)
-    rng, found, static = np.random.default_rng(3), {}, static_names(stencil)
-    for name in (one.name for one in stencil.fields if one.name not in static):
-        found[name] = np.zeros(shape)
-        cells = inner(stencil, boundary, shape)
-        found[name][cells] = rng.standard_normal(found[name][cells].shape)
-    return found
-
-
 @pytest.mark.parametrize(("name", "text"), [one for one in RUNS if one[0] not in NEED_MORE])
 def test_gradients_of_a_run_are_those_of_the_oracle(name: str, text: str, tmp_path: Path) -> None:
     """Checks the gradients with respect to all static fields, parameters, signals and initial values of a whole run, in
     float64. The oracle keeps all states in memory."""
     stencil = STENCILS[name]
-    boundary, shape = grid(stencil, text, 5)
     sim, seeds = run_forward(stencil, tmp_path, text), seeds_of(stencil, text)
     names = [*all_names(stencil), *seeds]
     run = sim.adjoint({key: one.reshape(sim.shape) for key, one in seeds.items()}, wrt=names)
     run.run(progress="none")
     rng = np.random.default_rng(2)
-    signals = {key: rng.random(STEPS) for key in stencil.signals}
-    rows = [[*(one.default for one in stencil.parameters), *(one[step] for one in signals.values())]
-            for step in range(STEPS)]  # fmt: skip
-    steps = Steps(stencil, boundary, PLAIN, put)
-    derived = adjoint_of(stencil, all_names(stencil), boundary)
-    expected = reverse(derived, steps, values(stencil, shape, 1), rows, seeds)
-    for key in names:
-        of = expected.adjoints if key in seeds else expected.gradients
-        right = np.asarray(of.get(key, 0.0))
-        found = np.asarray(run.gradients[key][:] if np.ndim(right) == 3 else run.gradients[key])
-        scale = np.abs(right).max(initial=1e-6)
-        assert np.abs(found.reshape(right.shape) - right).max() <= 1e-12 * scale, key
+    signals = [rng.random(STEPS) for _ in stencil.signals]
+    compare_with_oracle(run.gradients, stencil, text, STEPS, signals)
 
 
 def test_every_plan_gives_the_same_bits(tmp_path: Path) -> None:
