@@ -57,47 +57,40 @@ void PointTable::sort(const Grid &grid) {
 }
 
 Injections::Injections(const Grid &grid, const Window &window, const Fields &fields, const Stages &stages,
-                       std::vector<PointInjection> lists)
-    : grid_(grid), window_(window), stages_(stages), lists_(std::move(lists)) {
-  tables_.resize(static_cast<std::size_t>(stages.per_step()));
-  for (std::size_t i = 0; i < lists_.size(); ++i)
-    tables_[last_stage(stages, fields, lists_[i].field)].add(grid, i, lists_[i].cells);
-  for (PointTable &table : tables_) table.sort(grid);
-  for (const StageCall &call : stages.calls) {
-    auto &rings = rings_.emplace_back();
-    for (const PointInjection &list : lists_)
-      rings.push_back(fields.ring(list.field, writes(call, fields.ring(list.field, 1)) ? 1 : 0));
+                       const std::vector<PointInjection> &lists)
+    : grid_(grid), window_(window), tables_(static_cast<std::size_t>(stages.per_step())) {
+  for (const PointInjection &list : lists) {
+    std::vector<std::size_t> rings;
+    for (auto call = stages.calls.begin() + stages.lead.levels; call != stages.calls.end(); ++call)
+      rings.push_back(fields.ring(list.field, writes(*call, fields.ring(list.field, 1)) ? 1 : 0));
+    add_list(last_stage(stages, fields, list.field), list.cells, list.values, std::move(rings));
   }
+  for (PointTable &table : tables_) table.sort(grid);
+}
+
+Injections::Injections(const Grid &grid, const Window &window, const Lead &lead,
+                       const std::vector<LeadInjection> &lists)
+    : grid_(grid), window_(window), tables_(static_cast<std::size_t>(lead.per_step)) {
+  for (const LeadInjection &list : lists) {
+    std::vector<std::size_t> rings;
+    for (const std::size_t field : list.fields) rings.insert(rings.end(), tables_.size(), field);
+    add_list(static_cast<std::size_t>(list.stage), list.cells, list.values, std::move(rings));
+  }
+  for (PointTable &table : tables_) table.sort(grid);
+}
+
+void Injections::add_list(std::size_t stage, const std::vector<Cell> &cells, const std::byte *values,
+                          std::vector<std::size_t> rings) {
+  tables_[stage].add(grid_, lists_.size(), cells);
+  lists_.push_back({cells.size(), values, std::move(rings)});
 }
 
 void Injections::add(long level, long position, const Rectangle &cells) const {
-  const long own_level = level - stages_.lead.levels, step = (own_level - 1) / stages_.per_step();
-  const PointTable &table = tables_[static_cast<std::size_t>((own_level - 1) % stages_.per_step())];
-  const auto &rings = rings_[static_cast<std::size_t>(level - 1) % rings_.size()];
-  table.for_each(position, cells, [&](const PointTable::Point &point) {
-    const PointInjection &list = lists_[point.list];
-    std::byte *cell = window_.cell(rings[point.list], position, point.y, point.x);
-    const std::size_t index = static_cast<std::size_t>(step) * list.cells.size() + point.index;
-    add_value(grid_, cell, list.values, index);
-  });
-}
-
-LeadInjections::LeadInjections(const Grid &grid, const Window &window, const Lead &lead,
-                               std::vector<LeadInjection> lists)
-    : grid_(grid), window_(window), lead_(lead), lists_(std::move(lists)) {
-  tables_.resize(static_cast<std::size_t>(lead.per_step));
-  for (std::size_t i = 0; i < lists_.size(); ++i)
-    tables_[static_cast<std::size_t>(lists_[i].stage)].add(grid, i, lists_[i].cells);
-  for (PointTable &table : tables_) table.sort(grid);
-}
-
-void LeadInjections::add(long level, long position, const Rectangle &cells) const {
-  const auto step = static_cast<std::size_t>((level - 1) / lead_.per_step);
-  const PointTable &table = tables_[static_cast<std::size_t>((level - 1) % lead_.per_step)];
-  table.for_each(position, cells, [&](const PointTable::Point &point) {
-    const LeadInjection &list = lists_[point.list];
-    std::byte *cell = window_.cell(list.fields[step], position, point.y, point.x);
-    add_value(grid_, cell, list.values, step * list.cells.size() + point.index);
+  const auto own = static_cast<std::size_t>(level - 1), step = own / tables_.size();
+  tables_[own % tables_.size()].for_each(position, cells, [&](const PointTable::Point &point) {
+    const List &list = lists_[point.list];
+    std::byte *cell = window_.cell(list.rings[own % list.rings.size()], position, point.y, point.x);
+    add_value(grid_, cell, list.values, step * list.cells + point.index);
   });
 }
 
@@ -139,8 +132,8 @@ Acquisition::Acquisition(const Grid &grid, const Window &window, const Fields &f
       stages_(stages.per_step()),
       steps_(steps),
       only_own_(requests.only_own),
-      injections_(grid, window, fields, stages, std::move(requests.injections)),
-      lead_injections_(grid, window, stages.lead, std::move(requests.lead_injections)),
+      injections_(grid, window, fields, stages, requests.injections),
+      lead_injections_(grid, window, stages.lead, requests.lead_injections),
       samples_(grid, window, fields, std::move(requests.samples)),
       sums_(grid, window, fields, std::move(requests.sums)),
       snapshots_(grid, window, fields, std::move(requests.snapshots), requests.backend, requests.staging,
@@ -148,14 +141,11 @@ Acquisition::Acquisition(const Grid &grid, const Window &window, const Fields &f
 
 void Acquisition::after(long level, long z0, long z1, const Rectangle &cells) {
   const long own_level = level - lead_;
-  const auto add = [&](const auto &injections) {
-    if (injections.empty()) return;
+  const Injections &injections = own_level > 0 ? injections_ : lead_injections_;
+  if (!injections.empty())
     for (const Rectangle &part : unfolded(grid_, cells))
-      for (long z = z0; z < z1; ++z) injections.add(level, z, part);
-  };
-  if (own_level <= 0) return add(lead_injections_);
-  add(injections_);
-  if (own_level % stages_ == 0) take(own_level / stages_, z0, z1, cells);
+      for (long z = z0; z < z1; ++z) injections.add(own_level > 0 ? own_level : level, z, part);
+  if (own_level > 0 && own_level % stages_ == 0) take(own_level / stages_, z0, z1, cells);
 }
 
 void Acquisition::take(long done, long z0, long z1, const Rectangle &cells) {

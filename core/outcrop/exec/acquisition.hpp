@@ -124,40 +124,31 @@ class PointTable {
   std::vector<std::size_t> first_;  // by position
 };
 
-/// Adds the sources of a pass. All arguments must outlive this object.
+/// Adds sources: those of the steps of a pass, or those of the steps of its lead. All arguments must outlive this object.
 class Injections {
  public:
   Injections(const Grid &grid, const Window &window, const Fields &fields, const Stages &stages,
-             std::vector<PointInjection> lists);
+             const std::vector<PointInjection> &lists);
+  Injections(const Grid &grid, const Window &window, const Lead &lead, const std::vector<LeadInjection> &lists);
 
-  /// Adds the values of the sources in a part of a plane. Must be called after `level` has updated this part.
+  /// Adds the values of the sources in a part of a plane. Must be called after `level` has updated this part. Levels are
+  /// counted from the first level of these steps.
   void add(long level, long position, const Rectangle &cells) const;
   bool empty() const { return lists_.empty(); }
 
  private:
+  struct List {
+    std::size_t cells;
+    const std::byte *values;
+    std::vector<std::size_t> rings;  // by level; they repeat
+  };
+
+  void add_list(std::size_t stage, const std::vector<Cell> &cells, const std::byte *values,
+                std::vector<std::size_t> rings);
+
   const Grid &grid_;
   const Window &window_;
-  const Stages &stages_;
-  std::vector<PointInjection> lists_;
-  std::vector<PointTable> tables_;               // by stage
-  std::vector<std::vector<std::size_t>> rings_;  // for each call of Stages: the ring of each list
-};
-
-/// Adds the sources of the steps of the lead. All arguments must outlive this object.
-class LeadInjections {
- public:
-  LeadInjections(const Grid &grid, const Window &window, const Lead &lead, std::vector<LeadInjection> lists);
-
-  /// Adds the values of the sources in a part of a plane. Must be called after `level` of the lead has updated this
-  /// part.
-  void add(long level, long position, const Rectangle &cells) const;
-  bool empty() const { return lists_.empty(); }
-
- private:
-  const Grid &grid_;
-  const Window &window_;
-  const Lead &lead_;
-  std::vector<LeadInjection> lists_;
+  std::vector<List> lists_;
   std::vector<PointTable> tables_;  // by stage
 };
 
@@ -221,8 +212,7 @@ class Acquisition {
   const long lead_, stages_, steps_;  // the levels of the lead, the levels of a step, the steps of the pass
   const bool only_own_;
   OwnedCells own_;
-  Injections injections_;
-  LeadInjections lead_injections_;
+  Injections injections_, lead_injections_;
   Samples samples_;
   GridSums sums_;
   Snapshots snapshots_;
