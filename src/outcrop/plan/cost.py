@@ -166,22 +166,32 @@ def work_of(problem: Problem, one: Pass) -> PassWork:
         events.append(_Event(is_update, is_commit, read - before[0], written - before[1], needed, count))
         before = read, written
 
+    moves: dict[tuple[object, ...], tuple[int, int]] = {}
+
+    def moved(action: Read | Write) -> tuple[int, int]:
+        """Return the bytes and the requests of a transfer. Most transfers of a pass differ only in their planes."""
+        key = type(action), action.array, action.level, id(action.area), action.z1 - action.z0
+        if key not in moves:
+            moves[key] = transfer_bytes(problem, action), _requests(problem, action)
+        return moves[key]
+
     for action in one.actions:
         match action:
             case Read():
                 # planes of a history are needed as late as static planes that are `later` planes higher
                 later = problem.statics_z - histories[action.level].ahead if action.array == "history" else 0
                 later = problem.lead_planes if action.array == "source" else later
-                count, is_static = transfer_bytes(problem, action), action.array in ("statics", "history")
+                (count, calls), is_static = moved(action), action.array in ("statics", "history")
                 first = action.z0 + shift + later
                 asked.append((first, first + action.z1 - action.z0, is_static, read, count))
                 read += count
-                requests += _requests(problem, action)
+                requests += calls
             case Block():
                 shift = action.shift
             case Write():
-                written += transfer_bytes(problem, action)
-                requests += _requests(problem, action)
+                count, calls = moved(action)
+                written += count
+                requests += calls
             case Copy() if action.recomputed < 0:
                 end = action.z1 + shift + problem.lead_planes
                 add(_needed(asked, end, end))

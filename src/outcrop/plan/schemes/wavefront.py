@@ -38,7 +38,7 @@ blocking.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice, product
 
@@ -224,8 +224,7 @@ class _Stream:
         for z in range(self.written, problem.planes, slab):
             end = min(problem.planes, z + slab)
             yield from self._read_to(end + problem.lead_planes, end)
-            for number in range(len(self.histories)):
-                yield from self._read_history_to(number, end)
+            yield from self._read_histories_to([end] * len(self.histories))
             yield from self._copy_to(end)
             yield from self._write_to(end)
 
@@ -238,14 +237,16 @@ class _Stream:
             self.statics_read = z1
             if self.problem.statics and self.static_rows.cells:
                 yield Read(z0, z1, self.static_rows, "statics")
-        for number, one in enumerate(self.histories):
-            yield from self._read_history_to(number, min(zeta, max_zeta_history) + one.ahead)
+        yield from self._read_histories_to([min(zeta, max_zeta_history) + one.ahead for one in self.histories])
 
-    def _read_history_to(self, number: int, end: int) -> Iterator[Action]:
-        z0, z1 = self.history_read[number], min(end, self.problem.planes)
-        if z1 > z0:
-            self.history_read[number] = z1
-            yield Read(z0, z1, self.frame, "history", number)
+    def _read_histories_to(self, ends: Sequence[int]) -> Iterator[Action]:
+        """Yield the reads of each field of a history up to a plane."""
+        done, planes = self.history_read, self.problem.planes
+        for number, end in enumerate(ends):
+            z0, z1 = done[number], min(end, planes)
+            if z1 > z0:
+                done[number] = z1
+                yield Read(z0, z1, self.frame, "history", number)
 
     def _read_state_to(self, end: int) -> Iterator[Action]:
         z0, z1 = self.read, min(end, self.problem.planes)
