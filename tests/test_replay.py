@@ -76,8 +76,9 @@ def history_bytes(folder: Path) -> int:
 
 @pytest.mark.parametrize(("every", "states"), [(2, 2), (2, 3), (2, 5), (3, 3), (4, 2), (4, 5), (5, 4), (11, 2)])
 def test_a_limit_does_not_change_a_gradient(
-    every: int, states: int, right: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    every: int, states: int, right: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
     """Checks the bits of all gradients, the number of repeated steps, and the bytes of all states after each pass of
     each run. At the end, only state 0 remains."""
     commit, largest = State.commit, [0]
@@ -97,6 +98,9 @@ def test_a_limit_does_not_change_a_gradient(
     report = run.run(progress="none")
     compare(run, right)
     assert (report.steps, report.steps_repeated) == (LAST, repeated) and largest[0] <= states * STATE_BYTES
+    assert (report.predicted.seconds_repeated > 0) == (repeated > 0)
+    assert call(["info", str(tmp_path / "run.oc")]) == 0
+    assert f"every {every} steps, 1 of {LAST // every + 1} on the disk" in capsys.readouterr().out
     assert (report.bytes_read, report.bytes_written) == (report.predicted.bytes_read, report.predicted.bytes_written)
     assert sorted(one.name for one in tmp_path.iterdir()) == ["run-adjoint.oc", "run.oc"]
     assert sim.history.steps.tolist() == [0] and history_bytes(tmp_path) == STATE_BYTES

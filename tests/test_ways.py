@@ -97,6 +97,14 @@ def test_a_very_small_disk_repeats_parts_of_the_forward_run(tmp_path: Path) -> N
     by_every = {one.way.every: one.way for one in limited}
     assert by_every[4].repeated_steps == 4, "3 segments and 2 states: from step 0 to the second segment"
     assert by_every[3].repeated_steps == (2 + 1) * 3
+    slow, enough = chosen(1e7, "3MiB", limit=2 << 20), chosen(1e7, "3MiB")
+    pairs = [(one, other) for one, other in zip(slow.ways, enough.ways, strict=True) if one.way.repeated_steps]
+    possible = [pair for pair in pairs if all(one.forward and one.adjoint for one in pair)]
+    assert possible
+    for one, other in possible:
+        assert one.forward and other.forward and one.adjoint and other.adjoint
+        assert one.forward.seconds < other.forward.seconds, "the forward run writes two states only"
+        assert one.adjoint.seconds > other.adjoint.seconds, "the adjoint run repeats steps"
     assert choice.chosen and choice.chosen.way.history_bytes <= 2 << 20
     right, shape = [], (24, 24, 24)
     for number, limit in enumerate((None, "300KiB")):

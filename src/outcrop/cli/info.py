@@ -100,7 +100,9 @@ def _acquisition(run: Manifest) -> list[tuple[str, str]]:
         title = f"snapshots {kept.name}" if kept.name else "snapshots"
         title = "the history" if kept.is_history else title
         what = f"{title} of {', '.join(kept.fields)}, {size} cells every {kept.every} steps"
-        rows.append(("keeps", f"{what}, {len(kept.numbers(run.step))} so far"))
+        count, exist = kept.count(run.step), len(kept.numbers(run.step))
+        # a history with a limit keeps only some states, and an adjoint run frees the states that it has used
+        rows.append(("keeps", f"{what}, {exist} of {count} on the disk" if kept.slots else f"{what}, {count} so far"))
     if sums := acquisition.norms:
         rows.append(("norms", f"{', '.join(sums.fields)}, every {sums.every} steps, {sums.count(run.step)} so far"))
     return rows

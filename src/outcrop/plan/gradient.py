@@ -38,10 +38,10 @@ CLOSE, PLANNED = 1.25, 3
 class Way:
     """A way of having the states of the forward run. The history has every `every`-th state; 0 means no history.
 
-    `forward` is the problem of the forward run, with the history among its snapshots. `adjoint` is the problem of the
-    adjoint run, with the updates of one step. The history has `states` states, which take `history_bytes` on the disk.
-    If these are not all states that the adjoint run needs, `repeated_steps` steps of the forward run are repeated.
-    `refusal` is the reason why the adjoint run cannot use this history, or "".
+    `forward` is the problem of the forward run, with the history as the last of its snapshots. `adjoint` is the problem
+    of the adjoint run, with the updates of one step. The history has `states` states, which take `history_bytes` on the
+    disk. If these are not all states that the adjoint run needs, `repeated_steps` steps of the forward run are
+    repeated. `refusal` is the reason why the adjoint run cannot use this history, or "".
     """
 
     every: int
@@ -75,7 +75,11 @@ class Way:
         segments = -(-self.forward.steps // self.every)
         kept = first_states(segments, slots)
         repeated = repeated_segments(kept, segments, slots) * self.every
-        return replace(self, states=slots, history_bytes=slots * each, repeated_steps=repeated)
+        acquisition = self.forward.acquisition
+        *others, history = acquisition.snapshots
+        history = replace(history, steps=tuple(one * self.every for one in kept))
+        forward = replace(self.forward, acquisition=replace(acquisition, snapshots=(*others, history)))
+        return replace(self, forward=forward, states=slots, history_bytes=slots * each, repeated_steps=repeated)
 
 
 @dataclass(frozen=True)

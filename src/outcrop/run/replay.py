@@ -98,12 +98,15 @@ def run_segments(
                 # the pass that reaches a state of the history needs the state before it
                 number, rest = divmod(states.steps - step - 1, states.every)
                 begin = time.perf_counter()
-                first, repeated = replay.bring(number)
+                first, repeated, predicted = replay.bring(number)
                 seconds = time.perf_counter() - begin
                 part = rest + 1 if rest + 1 < states.every else (number + 1 - first) * states.every
                 report = run(min(part, end - step), whole(step))
                 step += report.steps
-                reports.append(replace(report, steps_repeated=repeated, seconds_repeated=seconds if repeated else 0.0))
+                if repeated:
+                    guess = replace(report.predicted, seconds_repeated=predicted)
+                    report = replace(report, steps_repeated=repeated, seconds_repeated=seconds, predicted=guess)
+                reports.append(report)
             replay.free(-(-(states.steps - step) // states.every) - 1)
     except KeyboardInterrupt:  # between two passes
         raise InterruptedRun(f"stopped; go on with: outcrop resume {place}") from None
@@ -119,18 +122,19 @@ class _Replay:
         self._settings = replace(settings, scheme="auto", sizes={})
         self._stencil = stencil_of(forward.manifest, forward.path)
 
-    def bring(self, number: int) -> tuple[int, int]:
-        """Free the states after state `number`, and compute this state if it is missing. Return two values: the oldest
-        state from which on all states up to `number` exist, and the number of repeated steps."""
+    def bring(self, number: int) -> tuple[int, int, float]:
+        """Free the states after state `number`, and compute this state if it is missing. Return three values: the
+        oldest state from which on all states up to `number` exist, the number of repeated steps, and their predicted
+        seconds."""
         self.free(number)
-        found, repeated = self._find(), 0
+        found, repeated, predicted = self._find(), 0, 0.0
         if number not in found:
-            repeated = self._sweep(number, found)
+            repeated, predicted = self._sweep(number, found)
             found = self._find()
         first = number
         while first - 1 in found:
             first -= 1
-        return first, repeated
+        return first, repeated, predicted
 
     def free(self, number: int) -> None:
         """Free all states after state `number`, except state 0 of the forward run. If `number` is -1, the adjoint run
@@ -148,9 +152,9 @@ class _Replay:
         every = {number: kept for kept in map(KeptStates, runs) for number in kept.numbers}
         return dict(sorted(every.items()))
 
-    def _sweep(self, number: int, found: Mapping[int, KeptStates]) -> int:
-        """Run forward from the newest state to state `number`, and keep states for later. Return the number of
-        steps."""
+    def _sweep(self, number: int, found: Mapping[int, KeptStates]) -> tuple[int, float]:
+        """Run forward from the newest state to state `number`, and keep states for later. Return the number of steps
+        and their predicted seconds."""
         entry = self._forward.manifest.taps.history
         assert entry is not None
         numbers = [one for one in found if one < number]
@@ -166,17 +170,16 @@ class _Replay:
         kept = [one for one in sweep(numbers, number, entry.slots) if one * entry.every > step]
         with replay.locked():
             _plan_states(replay, [*replay.manifest.taps.history.numbers(step), *kept])  # type: ignore[union-attr]
-        self._run(replay.path, step, last)
-        return last - step
+        return last - step, self._run(replay.path, step, last).predicted.seconds
 
-    def _run(self, place: Path, step: int, last: int) -> None:
+    def _run(self, place: Path, step: int, last: int) -> Report:
         from outcrop.run.simulation import open as open_run
 
         given = self._settings
         text = f"computing steps {step + 1} to {last} of {self._forward.path} again"
         try:
             with stage(text, self._progress):
-                open_run(place, given.memory_bytes, given.threads, io=given.io).run(last - step, "none")
+                return open_run(place, given.memory_bytes, given.threads, io=given.io).run(last - step, "none")
         except InterruptedRun:
             raise InterruptedRun(f"stopped; go on with: outcrop resume {self._place}") from None
 

@@ -27,6 +27,7 @@ class Predicted:
     bytes_written: int
     memory_bytes: int
     assumed: dict[str, str]
+    seconds_repeated: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,8 @@ class Report:
     `step` is the number of steps from the initial values to the committed `generation`. `warning` is a text for users
     if the parameters let values grow without bound, and "" otherwise. `steps_repeated` is the number of steps of the
     forward run that an adjoint run has repeated because the limit of the history has no room for all states.
-    `seconds_repeated` is the time for these steps, which `seconds` does not include.
+    `seconds_repeated` is the time for these steps, which `seconds` does not include. The predicted times have the same
+    names.
     """
 
     stencil: str
@@ -98,7 +100,7 @@ class Report:
         predicted = Predicted(
             sum(one.seconds for one in both), sum(one.bytes_read for one in both),
             sum(one.bytes_written for one in both), max(one.memory_bytes for one in both),
-            {**self.predicted.assumed, **other.predicted.assumed},
+            {**self.predicted.assumed, **other.predicted.assumed}, sum(one.seconds_repeated for one in both),
         )  # fmt: skip
         rate = added["cells_updated"] / added["seconds"] if added["seconds"] else 0.0
         return replace(other, **added, predicted=predicted, cell_updates_per_second=rate)
@@ -153,7 +155,7 @@ class Report:
         if self.steps_repeated:
             lines.append(
                 f"  note: {counted(self.steps_repeated, 'step')} of the forward run were repeated in "
-                f"{format_seconds(self.seconds_repeated)}"
+                f"{format_seconds(self.seconds_repeated)}, predicted {format_seconds(guess.seconds_repeated)}"
             )
         if self.warning:
             lines.append(f"  note: {self.warning}")
