@@ -14,7 +14,7 @@ import pytest
 
 from folders import everything_below
 from manifests import make_manifest
-from outcrop.durable import SYSTEM
+from outcrop.durable import SYSTEM, Directory, System
 from outcrop.errors import InputError, StorageError
 from outcrop.run.disk.manifest import FORMAT, MANIFEST, Manifest
 from outcrop.run.disk.state import State
@@ -289,3 +289,16 @@ def test_a_manifest_survives_being_written_and_read(tmp_path: Path) -> None:
     manifest = replace(make_manifest(where), parameters={"c0": 0.1 + 0.2}, target_step=12)
     create_state([where], manifest)
     assert read_now(where) == manifest
+
+
+def test_ctrl_c_closes_no_descriptor_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Checks Ctrl-C just after a descriptor was closed. A second close fails, or closes a file of another thread."""
+    (tmp_path / "a" / "b" / "c").mkdir(parents=True)
+
+    def close(handle: int) -> None:
+        os.close(handle)
+        raise KeyboardInterrupt
+
+    with Directory.open(tmp_path) as directory, monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(System, "close", staticmethod(close))
+        directory.names("a/b/c")

@@ -356,9 +356,9 @@ class Directory:
                 assert part not in ("", ".", ".."), name
                 with self._named(name):
                     inner = self._system.open(part, _FOLDER | _INSIDE, dir_fd=handle)
-                if handle != self.handle:
-                    self._system.close(handle)
-                handle = inner
+                outer, handle = handle, inner  # first, because Ctrl-C may arrive just after `outer` was closed
+                if outer != self.handle:
+                    self._system.close(outer)
             yield handle
         finally:
             if handle != self.handle:
