@@ -175,8 +175,9 @@ class Gradient:
             begun.rename(self.saved)
         if sim.reader().manifest.taps.history is not None:  # type: ignore[union-attr]
             sim.history.free()
-        elif open_state(self.run).untidy():  # it was killed while it deleted the states
-            repair(open_state(self.run))
+        for one in (self.run, self.adjoint):  # after a kill in the last commit or in `free`, nothing else mends them
+            if open_state(one).untidy():
+                repair(open_state(one))
         return 0
 
     def committed_steps(self) -> list[int | None]:
