@@ -171,9 +171,10 @@ void Executor::perform(const CopyAction &action) {
 
 void Executor::perform(const UpdateAction &action) {
   const long reach = grid_.skew_z * action.levels;
-  // Wait only for the static planes that this update needs. The state of a slab is read before the static fields of
-  // this slab. So the static planes of the next slab arrive only after the whole state of the next slab.
-  wait_for_reads(std::max(0L, action.zeta0 - reach), std::min(grid_.nz, action.zeta1 + grid_.skew_z),
+  const long lead = grid_.skew_z * stages_.lead.levels;  // the state is used later by this number of planes
+  // Wait only for the planes that this update needs. The reads of the next slab are in flight, and later planes arrive
+  // during this update.
+  wait_for_reads(std::max(0L, action.zeta0 - reach), std::min(grid_.nz, action.zeta1 + grid_.skew_z - lead),
                  std::min(grid_.nz, action.zeta1 + grid_.statics_z));
   wait_for_history(std::max(0L, action.zeta0 - reach), action.zeta1, true);
   {
@@ -182,7 +183,6 @@ void Executor::perform(const UpdateAction &action) {
   }
   if (cancelled_) throw Cancelled("the run was cancelled");
   if (acquisition_) acquisition_->end_slab();
-  const long lead = grid_.skew_z * stages_.lead.levels;  // the state is used later by this number of planes
   check_planes(std::max(action.zeta0 - lead, grid_.first_plane()), std::min(action.zeta1 - lead, grid_.end_plane()));
 }
 
@@ -219,13 +219,15 @@ void Executor::perform(const CommitAction &) {
   store_->flush();
 }
 
+// Waits for the planes z0 <= z < z1 of the state, and for the planes z0 <= z < z1_statics of the static fields.
 void Executor::wait_for_reads(long z0, long z1, long z1_statics) {
   if (store_ == nullptr) return;
   const Timer timer(counters_.seconds_read_wait);
-  for (long z = z0; z < z1; ++z)
+  for (long z = z0; z < std::max(z1, z1_statics); ++z)
     for (std::size_t ring = 0; ring < window_.rings(); ++ring) {
       if (fields_.is_history(ring)) continue;
-      if (z >= z1_statics && ring < fields_.size() && fields_.read_only(ring)) continue;
+      const bool is_static = ring < fields_.size() && fields_.read_only(ring);
+      if (z >= (is_static ? z1_statics : z1)) continue;
       if (transfers_.wait_for_read(ring, z) && checks_) checks_->keep(ring, z);
     }
   check_fringes(z0, z1);
