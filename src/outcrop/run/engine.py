@@ -25,8 +25,9 @@ from outcrop.plan.given_sizes import FREE, GivenSizes
 from outcrop.plan.history import fields_read, listed, listed_calls, steps_of_pass
 from outcrop.plan.machine import Machine
 from outcrop.plan.plan import Plan
-from outcrop.plan.planner import Planned, best_steps, choose, find_scheme, smallest_budget_bytes
+from outcrop.plan.planner import Planned, best_steps, choose, find_scheme, schemes_for, smallest_budget_bytes
 from outcrop.plan.problem import Problem
+from outcrop.plan.tuner import rate_in_thick_slabs
 from outcrop.run.acquisition.history import StateFiles
 from outcrop.run.acquisition.pass_acquisition import NO_ACQUISITION, Acquisition, AcquisitionResults, PassAcquisition
 from outcrop.run.disk.entries import StatesEntry
@@ -37,7 +38,7 @@ from outcrop.run.lead import Lead, forward_calls
 from outcrop.run.scalars import Scalars, Signal, pack_scalars
 from outcrop.tiers import discover, measure
 from outcrop.tiers.discover import ThreadLayout, lay_out
-from outcrop.tiers.update_rate import EXPECTED_CELLS_PER_SECOND, UpdateRateMeter
+from outcrop.tiers.update_rate import UpdateRateMeter
 
 ArrayFiles: TypeAlias = Sequence["Path | ShardFile"]
 """The shards of an array, in the order of their planes."""
@@ -164,18 +165,19 @@ def prepare(
     work = work_per_update(stencil)
     worth = fits and problem.cells * problem.levels * work >= WORTH_MEASURING_UPDATES
     machine = machine_for(problem, directories, budget_bytes, threads, layout.nodes, io, may_write and worth)
-    lead_scalars = b""
-    if problem.histories:
-        if io == "mmap":
-            raise InputError("io mmap cannot read the states of another run; choose another io")
-        steps = best_steps(problem, machine, budget_bytes, scheme, given, EXPECTED_CELLS_PER_SECOND / work)
-        listing = CallLists(stencil, states, problem, kernel)
-        metered, lead_scalars = listing.of_meter(), listing.lead_scalars
-        kernel = replace(kernel, calls=listing.of_pass(steps))
-        problem = listed(problem, steps)
-    else:
-        metered = problem, kernel.calls
-    rate = UpdateRateMeter(*metered, scalars.of_steps(0, 0), threads, budget_bytes, worth, bind, work, lead_scalars)
+    if problem.histories and io == "mmap":
+        raise InputError("io mmap cannot read the states of another run; choose another io")
+    listing = CallLists(stencil, states, problem, kernel) if problem.histories else None
+    metered, calls = listing.of_meter() if listing else (problem, kernel.calls)
+    lead_scalars = listing.lead_scalars if listing else b""
+    rate = UpdateRateMeter(
+        metered, calls, scalars.of_steps(0, 0), threads, budget_bytes, worth, bind, work, lead_scalars
+    )
+    if listing:
+        schemes = schemes_for(metered, scheme, given)
+        thick = rate_in_thick_slabs(metered, schemes, machine, budget_bytes, rate)
+        steps = best_steps(problem, machine, budget_bytes, scheme, given, thick)
+        kernel, problem = replace(kernel, calls=listing.of_pass(steps)), listed(problem, steps)
     choice = choose(problem, machine, budget_bytes, scheme, rate, given)
     assumed = {}
     if not rate.is_measured:
