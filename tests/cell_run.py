@@ -75,7 +75,7 @@ class CellRun:
         self.state = [_Entry(f, age) for f in updated for age in range(1 + problem.fields[f].has_previous)]
         static = [(f, one) for f, one in enumerate(problem.fields) if one.is_static]
         self.statics = [_Entry(f, 0) for f, one in static if not one.is_history]
-        self.histories = [f for f, one in static if one.is_history]
+        self.histories = [f for f, one in enumerate(problem.fields) if one.is_history]
         doubles = [f for f, one in enumerate(problem.fields) if one.is_double]
         self.second = {f: len(problem.fields) + place for place, f in enumerate(doubles)}
         self.ring_sizes = list(window.rings(problem))

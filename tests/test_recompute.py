@@ -237,11 +237,14 @@ HERE = FieldPlan(is_double=False, flips=False, name="w")
 ONE_STAGE = (StagePlan((Operand(0), Operand(0, 1, False), Operand(1)), (0,)),)
 TWO_STAGES = (StagePlan((Operand(1, 0, False), Operand(0), Operand(2)), (1,)),
               StagePlan((Operand(0, 0, False), Operand(1)), (0,)))  # fmt: skip
+SUM = FieldPlan(is_double=False, flips=False, name="d")
+WITH_SUM = (StagePlan((Operand(0), Operand(0, 1, False), Operand(1)), (0, 2)),)
 TWICE = (StagePlan((Operand(0), Operand(1)), (0,)), StagePlan((Operand(0), Operand(1)), (0,)))
 FORWARD = {
     "waves": ((WAVE, STATIC), ONE_STAGE),
     "fields": ((replace(HERE, name="u"), HERE, replace(STATIC, name="k")), TWO_STAGES),
     "twice": ((FieldPlan(name="u", flips=False), STATIC), TWICE),
+    "sum": ((WAVE, STATIC, SUM), WITH_SUM),  # the adjoint does not read u, so the values of u share two rings
 }
 
 
@@ -256,9 +259,11 @@ def problems(draw: st.DrawFn) -> Problem:
     name = draw(st.sampled_from(list(FORWARD)))
     fields, updates = FORWARD[name]
     forward = replace(problem, fields=fields, updates=updates)
-    versions = {"waves": [(1, 0), (1, -1), (0, 0)], "fields": [(1, 0), (0, 0)], "twice": [(1, 0), (1, 1), (0, 0)]}[name]
+    versions = {"waves": [(1, 0), (1, -1), (0, 0)], "fields": [(1, 0), (0, 0)], "twice": [(1, 0), (1, 1), (0, 0)],
+                "sum": [(1, 1)]}[name]  # fmt: skip
+    history = "d" if name == "sum" else "u"
     read = [
-        replace(STATIC, name=f"u_at{place}", history="u", state=state, later=later)
+        replace(STATIC, name=f"u_at{place}", history=history, state=state, later=later)
         for place, (state, later) in enumerate(draw(st.lists(st.sampled_from(versions), min_size=1, unique=True)))
     ]
     adjoint = FieldPlan(name="a"), replace(HERE, name="g"), STATIC
@@ -306,6 +311,18 @@ def test_a_pass_with_too_many_levels_is_refused() -> None:
     assert steps_of_pass(waves(4096), 1) == 4096
     with pytest.raises(InputError, match=r"every 4097 steps, .* at most 4096 steps again; .*History\(4096, recompute"):
         steps_of_pass(waves(4097), 1)
+
+
+def test_values_that_the_adjoint_does_not_read_share_two_rings() -> None:
+    """Checks that the values of u take two rings in a pass of any length if the adjoint reads only sums of u."""
+    fields, updates = FORWARD["sum"]
+    for steps in (2, 5, 16):
+        problem = waves(steps)
+        assert problem.forward is not None
+        read = replace(problem.fields[3], history="d", later=1)
+        forward = replace(problem.forward, fields=fields, updates=updates)
+        one = listed(replace(problem, fields=(*problem.fields[:3], read), forward=forward), steps)
+        assert [field.history for field in one.fields if field.history] == ["u", "u"] + ["d"] * steps
 
 
 def test_the_rings_grow_with_the_square_of_the_steps() -> None:

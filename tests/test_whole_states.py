@@ -181,7 +181,7 @@ BAD: list[tuple[Any, str]] = [
     (oc.History("all", recompute=True), "recompute=True, but with 'all' every state is kept"),
     (oc.History(1, recompute=True), "recompute=True, but with 1 every state is kept"),
     (oc.History(2, recompute="yes"), "history: recompute 'yes' must be True or False"),  # type: ignore[arg-type]
-    (oc.History(2, limit="32KiB", recompute=True), r"4 states of 21\.38 KiB need .*; limit='43KiB' is enough for two states"),
+    (oc.History(2, limit="32KiB", recompute=True), r"4 states of 21\.38 KiB need .*; limit='43KiB' is enough"),
 ]
 
 

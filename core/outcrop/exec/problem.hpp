@@ -21,7 +21,7 @@
 //     updated        2          its values   two, which alternate, because neighbours still read the old value
 //     two levels     2          newest and   two; a step also reads the previous value
 //                               previous
-//     recomputed     1          none         one; a value of another run that one level of a pass computes again
+//     recomputed     1          none         one; values of another run that levels of a pass compute again
 //
 // The first copies of all fields are rings 0, 1, ... in the order of the fields. The second copies are the next rings.
 // At the beginning of a pass, the first copy of a field holds the newest value of the field.
@@ -110,7 +110,7 @@ struct Field {
   bool two_copies = false;
   bool has_previous = false;  ///< true if both copies are arrays on disk
   bool flips = false;         ///< true if, after each step, the other copy holds the newest value
-  bool is_history = false;    ///< true if the values are a state of another run; implies read_only
+  bool is_history = false;    ///< true if a pass reads the values from a state of another run
   /// distance, in positions, from the end of a slab to the end of the planes that an update needs of a history field
   long ahead = 0;
   /// if not negative, the field is a recomputed value, and its rim has the values of the field with this number
@@ -145,7 +145,7 @@ class Fields {
       if (fields_[i].is_history) histories_.push_back(i);
       if (fields_[i].read_only && !fields_[i].is_history) statics_.push_back({i, 0});
       if (fields_[i].recomputed()) recomputed_.push_back(i);
-      if (!fields_[i].read_only && !fields_[i].recomputed()) state_.push_back({i, 0});
+      if (!fields_[i].read_only && !fields_[i].recomputed() && !fields_[i].is_history) state_.push_back({i, 0});
       if (fields_[i].has_previous) state_.push_back({i, 1});
     }
   }

@@ -104,7 +104,7 @@ def without_updates(stencil: Stencil, sums: Sequence[str]) -> Stencil | None:
         if not kept:
             return None
         results = [stage.program.results[place] for place in kept]
-        stages.append(Stage(tuple(stage.targets[place] for place in kept), _pruned(stage.program.operations, results)))
+        stages.append(Stage(tuple(stage.targets[place] for place in kept), pruned(stage.program.operations, results)))
     used = {load.field for stage in stages for load in stage.program.loads}
     updated = list(dict.fromkeys(target for stage in stages for target in stage.targets))
     order = [*updated, *sorted(used - set(updated))]
@@ -130,7 +130,7 @@ def without_updates(stencil: Stencil, sums: Sequence[str]) -> Stencil | None:
     return found if same and not any(stencil.storage[number].is_double for number in dropped) else None
 
 
-def _pruned(operations: Sequence[Operation], results: Sequence[int]) -> Program:
+def pruned(operations: Sequence[Operation], results: Sequence[int]) -> Program:
     """Return the program without the operations on which no result depends."""
     needed = set(results)
     for place in reversed(range(len(operations))):

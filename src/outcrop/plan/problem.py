@@ -34,7 +34,7 @@ class FieldPlan:
     field `history` between this state and the values; -1 means the previous values of this state. An update of the slab
     zeta0 <= zeta < zeta1 needs planes from zeta0 - `behind` to zeta1 + `ahead` of this state.
 
-    `follows`: if not negative, the pass computes the values of the other run again. One level of the pass updates the
+    `follows`: if not negative, the pass computes the values of the other run again. Levels of the pass update the
     field, and no array on disk has it. Cells of the rim get their values from the field number `follows`.
     """
 
@@ -62,7 +62,7 @@ class FieldPlan:
     @property
     def is_state(self) -> bool:
         """True if passes read and write the values on disk."""
-        return not self.is_static and not self.is_recomputed
+        return not self.is_static and not self.history
 
 
 @dataclass(frozen=True)

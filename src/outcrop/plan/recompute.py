@@ -7,8 +7,9 @@ With recomputation, it has only every k-th state of the run, and each pass goes 
     adjoint       adjoint t - k ◄── ... ◄── step 2 ◄── step 1 ◄── adjoint t    the levels that follow
 
 All these levels belong to one wavefront, so every plane is read once and written once. The values that the lead
-computes stay in memory. Each value is a field of its own, with one copy, which one level writes. The value of an early
-step of the forward run is used by a late step of the adjoint run, so the ring of this field is long:
+computes stay in memory. Each value that the adjoint reads is a field of its own, with one copy, which one level writes.
+The value of an early step of the forward run is used by a late step of the adjoint run, so the ring of this field is
+long:
 
     level
      2k  |              adjoint: the last step reads the state t - k + 1 ...
@@ -20,6 +21,10 @@ step of the forward run is used by a late step of the adjoint run, so the ring o
 
 The recomputed values have the same bits as in the forward run, because the same kernels compute them from the same
 values. With memory for P planes, k can be sqrt(P / r), and the disk has 1 / k words for each cell and step.
+
+A value that no adjoint step reads is needed only until the forward run replaces it. Such values share a ring, as in the
+forward run: updates 0, 2, 4, ... are in the first ring, and updates 1, 3, 5, ... in the second ring. So if the adjoint
+reads only sums of u (language/hoist.py), all values of u take two rings, and only the sums have long rings.
 """
 
 from __future__ import annotations
@@ -67,19 +72,29 @@ class Values:
         self._updates = [
             sum(number in stage.targets for stage in self.forward.updates) for number in range(len(self._names))
         ]
+        loaded = {one.field for stage in self.forward.updates for one in stage.reads}
+        self._companions = {
+            (number, target): next(one.field for one in stage.reads if self._updates[one.field])
+            for number, stage in enumerate(self.forward.updates)
+            for target in stage.targets
+            if target not in loaded
+        }
         read = {self.read(field, step) for field in self._histories() for step in range(steps)}
         levels = list(self._levels(steps * self.forward.stages))
         self.lead = max((level for level, (_, targets) in enumerate(levels, 1) if read & set(targets)), default=0)
         levels = levels[: self.lead]
         begun = dict.fromkeys(one for reads, _ in levels for one, _ in reads if one[1] <= 0 and self.is_updated(one[0]))
         begun |= dict.fromkeys(sorted(one for one in read if one[1] <= 0))
-        computed = [one for _, targets in levels for one in targets]
         own = [one for one in self.problem.fields if not one.history]
         known = {one.name for one in own}
         self.fields = [*own, *(one for one in self.forward.fields if one.is_static and one.name not in known)]
         self._statics = {one.name: number for number, one in enumerate(self.fields)}
-        self.numbers = {one: len(self.fields) + place for place, one in enumerate([*begun, *computed])}
-        self.levels = levels
+        self.levels, self.numbers = levels, dict[Value, int]()
+        for one in [*begun, *(one for _, targets in levels for one in targets)]:
+            field, count = one
+            older = field, count - 1 - self.forward.fields[field].is_double
+            new = len(self.fields) + len(set(self.numbers.values()))
+            self.numbers[one] = new if older in read else self.numbers.get(older, new)
 
     def _histories(self) -> list[int]:
         return [number for number, one in enumerate(self.problem.fields) if one.history]
@@ -99,9 +114,18 @@ class Values:
         return self.numbers[value] if self.is_updated(field) else self._statics[self.forward.fields[field].name]
 
     def of_step(self, step: int, stage: int, field: int, age: int) -> Value:
-        """Return the value of a field before a stage of a forward step."""
+        """Return the value of a field before a stage of a forward step. With the age -1, return the value after the
+        stage. A value that no stage reads has no older value. Its companion, another value of the stage, replaces
+        it."""
+        if age >= 0:
+            field = self._companions.get((stage, field), field)
         before = sum(field in one.targets for one in self.forward.updates[:stage])
         return field, step * self._updates[field] + before - age
+
+    def before_level(self, level: int, field: int) -> Value:
+        """Return the value from which cells of the rim are copied when a level computes a new value of a field."""
+        step, stage = divmod(level - 1, self.forward.stages)
+        return self.of_step(step, stage, field, 0)
 
     def _levels(self, count: int) -> Iterator[tuple[list[tuple[Value, bool]], list[Value]]]:
         """Yield the values that each level of the forward run reads and writes. Each read has a flag that is true if
@@ -132,10 +156,12 @@ def recomputed(problem: Problem, steps: int) -> Problem:
     forward run again, then the levels of the steps. `problem` must have the updates of one step, and its fields that
     are a history must be the last fields."""
     values = Values(problem, steps)
-    updates, uses = list[StagePlan](), dict[int, list[int]]()
+    updates, uses, seen = list[StagePlan](), dict[int, list[int]](), set[int]()
 
     def use(number: int, beside: bool) -> Operand:
         uses.setdefault(number, []).append(len(updates) + 1)
+        if beside:
+            seen.add(number)
         return Operand(number, 0, beside)
 
     for reads, targets in values.levels:
@@ -150,8 +176,22 @@ def recomputed(problem: Problem, steps: int) -> Problem:
                 for one in stage.reads
             )
             updates.append(StagePlan(found, stage.targets))
-    writing = {target: level for level, stage in enumerate(updates[: values.lead], 1) for target in stage.targets}
-    fields = [_field(values, one, number, writing.get(number), uses) for one, number in values.numbers.items()]
+    written = set[int]()
+    for level, stage in enumerate(updates[: values.lead], 1):
+        for target in stage.targets:
+            uses.setdefault(target, []).append(level)
+            written.add(target)
+    first = {number: one for one, number in reversed(values.numbers.items())}
+    follows = {
+        number: values.number(values.before_level(min(uses[number]), field))
+        for number, (field, count) in first.items()
+        if count > 0
+    }
+    seen |= set(follows.values())  # the rim is copied from planes that are one skew higher or lower
+    fields = [
+        _field(values, one, number not in written, sorted(uses[number]), number in seen, follows.get(number, -1))
+        for number, one in sorted(first.items())
+    ]
     return replace(
         problem, fields=(*values.fields, *fields), updates=tuple(updates), listed_steps=steps, lead=values.lead,
         lead_stages=values.forward.stages, forward=None,
@@ -178,17 +218,16 @@ def recomputed_calls(problem: Problem, calls: Calls, forward: Sequence[ForwardCa
     return tuple(found)
 
 
-def _field(values: Values, value: Value, number: int, level: int | None, uses: dict[int, list[int]]) -> FieldPlan:
-    """Return a value of the forward run as a field. `level` is the level that computes the value, or None if passes
-    read the value from the history. The ring also holds the planes of one more skew, because the rim is copied from
-    these planes."""
-    field, count = value
-    name, skew = values.forward.fields[field].name, values.problem.skew_z
-    last = max([level or 1, *uses.get(number, [])])
-    first = level or min(uses[number])
+def _field(
+    values: Values, first: Value, is_static: bool, levels: list[int], is_seen: bool, follows: int
+) -> FieldPlan:
+    """Return a field that holds values of the forward run, one after the other. Passes read the value `first` from the
+    history, or the first of the `levels` computes it. `levels` read or write the field. `is_seen` is true if neighbours
+    are also read."""
+    (field, count), skew = first, values.problem.skew_z
+    name, reach = values.forward.fields[field].name, skew if is_seen else 0
     return FieldPlan(
-        is_static=level is None, is_double=False, flips=False, name=f"{name}, update {count}", history=name,
-        state=values.steps, later=count, behind=skew * last,
-        ahead=(skew if level is None else 0) - skew * (first - 1),
-        follows=-1 if level is None else values.numbers[field, count - 1],
+        is_static=is_static, is_double=False, flips=False, name=f"{name}, update {count}", history=name,
+        state=values.steps, later=count, behind=reach + skew * (levels[-1] - 1),
+        ahead=(reach if follows < 0 else 0) - skew * (levels[0] - 1), follows=follows,
     )  # fmt: skip

@@ -42,7 +42,7 @@ from outcrop.run.device.use import is_block_device
 from outcrop.run.disk.entries import NormsEntry, SourceEntry, StatesEntry
 from outcrop.run.disk.manifest import Description, Settings
 from outcrop.run.disk.values import PlaneSource
-from outcrop.run.forward import Derived, Forward, inputs_of, require_states, states_of
+from outcrop.run.forward import Derived, Forward, computes_again, inputs_of, require_states, states_of
 from outcrop.run.gradient_views import Computed, Corrected, weighted
 from outcrop.run.inputs.initial import cache_within, checked_planes, make_source, read_all
 from outcrop.run.options import RunOptions
@@ -176,9 +176,11 @@ def adjoint_run(
     seeds, samples = _split_residuals(forward, residuals)
     if not forward.can_scale(derived.adjoint):
         derived = derive(forward.stencil, forward.manifest, wrt, is_scaled=False)
-    names, adjoint = derived.names, derived.adjoint
-    states = states_of(forward, derived, found.states if found else None)
-    definition = replace(_definition(forward, derived, samples), states=states)
+    before = found.states if found else None
+    used = derived.hoisted() if computes_again(forward, before) else derived
+    names, adjoint = derived.names, used.adjoint
+    states = states_of(forward, used, before)
+    definition = replace(_definition(forward, used, samples), states=states)
     last, begun = [(one, values[-1]) for one, values in samples if not one.before], dict[str, int]()
     planes: dict[str, PlaneSource] = {}
     for name in forward.updated():

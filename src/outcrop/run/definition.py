@@ -191,11 +191,29 @@ def as_problem(
         return problem
     if (forward := states.forward) is not None:
         again = as_problem(forward, layout, states.every, boundary, in_place=False)
-        return replace(problem, every=states.every, forward=again)
+        return replace(problem, every=states.every, forward=_without_rims(again, forward))
     plain = without_updates(stencil, states.sums) if states.every > 1 else None
     numbers = [stencil.fields.index(one) for one in plain.fields] if plain else []
     updates = tuple(_renumbered(_stage_plan(stage), numbers) for stage in plain.stages) if plain else ()
     return replace(problem, plain_updates=updates, every=states.every, phase=states.phase(first_step))
+
+
+def _without_rims(problem: Problem, stencil: Stencil) -> Problem:
+    """Return the problem without the older values of fields that no stage loads, such as hoisted values. Only the rim
+    of their newer values depends on them, and no stage loads the rim. Another field of the stage replaces them
+    (plan/recompute.py), so a field without such a companion keeps them."""
+    loaded = {load.field for stage in stencil.stages for load in stage.program.loads}
+    alone = {
+        field
+        for stage in stencil.stages
+        if not any(load.field in loaded and not stencil.storage[load.field].is_static for load in stage.program.loads)
+        for field in stage.targets
+    }
+    updates = tuple(
+        replace(stage, reads=tuple(one for one in stage.reads if one.field in loaded | alone))
+        for stage in problem.updates
+    )
+    return replace(problem, updates=updates)
 
 
 def _renumbered(stage: StagePlan, numbers: Sequence[int]) -> StagePlan:

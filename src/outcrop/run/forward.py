@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from outcrop.errors import InputError
 from outcrop.language.adjoint import Adjoint
 from outcrop.language.boundary import Boundary, as_boundary
+from outcrop.language.hoist import hoisted
 from outcrop.language.linearised import without_updates
 from outcrop.language.program import evaluate
 from outcrop.language.sparse import Cells, Weights
@@ -146,6 +147,11 @@ class Derived:
     is_linear: bool
     scaled: tuple[int, ...] = ()
 
+    def hoisted(self) -> Derived:
+        """Return the adjoint and the forward stencil for passes that compute states of the forward run again."""
+        stencil, adjoint = hoisted(self.stencil, self.adjoint)
+        return replace(self, stencil=stencil, adjoint=adjoint)
+
     @property
     def reason(self) -> str:
         """The reason why states are needed, as the beginning of a message."""
@@ -196,17 +202,24 @@ class Derived:
         return ""
 
 
+def computes_again(forward: Forward, before: StatesEntry | None = None) -> bool:
+    """Return whether passes of the adjoint run compute states of the forward run again. If the history of the forward
+    run was freed, `before` has the states that an adjoint run on disk has read."""
+    kept = forward.manifest.taps.history
+    return kept.recompute if kept else before is not None and before.stencil is not None
+
+
 def states_of(forward: Forward, derived: Derived, before: StatesEntry | None = None) -> StatesEntry | None:
-    """Return the states of the forward run that the adjoint reads, or None if it reads none. If the history of the
-    forward run was freed, `before` has the states that an adjoint run on disk has read."""
+    """Return the states of the forward run that the adjoint reads, or None if it reads none. `before` has the same
+    meaning as in `computes_again`. If passes compute states again, `derived` must be hoisted."""
     if not derived.states:
         return None
     kept, sums = forward.manifest.taps.history, tuple(derived.adjoint.gradients.values())
     every = kept.every if kept else before.every if before else 1
     states = StatesEntry(str(forward.state.path.absolute()), forward.identity, forward.steps, derived.states, every)
-    if kept.recompute if kept else before is not None and before.stencil is not None:
+    if computes_again(forward, before):
         cells = sum(one.points * one.corners for one in forward.manifest.taps.sources)
-        return replace(states, stencil=forward.stencil.to_json(), source_cells=cells)
+        return replace(states, stencil=derived.stencil.to_json(), source_cells=cells)
     return replace(states, sums=sums if every > 1 else ())
 
 

@@ -43,15 +43,20 @@ class Lead:
         `first_step` of the adjoint run."""
         steps = -(-problem.lead // problem.lead_stages)
         first = self._last_step - first_step - problem.listed_steps
-        numbers = {(one.history, one.later): place for place, one in enumerate(problem.fields) if one.is_recomputed}
         found = []
         for one in self._recorder.injections(first, steps):
             name = self._stencil.fields[one.field].name
             stages = [place for place, stage in enumerate(self._stencil.stages) if one.field in stage.targets]
-            # the last steps may end before this stage; then no level needs the number
-            fields = [numbers.get((name, len(stages) * (step + 1)), 0) for step in range(steps)]
+            fields = [_written(problem, name, step * problem.lead_stages + stages[-1]) for step in range(steps)]
             found.append(lead_injected(one, problem, steps, stages[-1], fields))
         return self._scalars.of_steps(first, steps), tuple(found)
+
+
+def _written(problem: Problem, name: str, level: int) -> int:
+    """Return the number of the field in which a level of the lead writes the field `name` of the forward run. The last
+    step of the lead may end before this level. In this case no level needs the number, and it is 0."""
+    targets = problem.updates[level].targets if level < problem.lead else ()
+    return next((number for number in targets if problem.fields[number].history == name), 0)
 
 
 def parts_of(states: StatesEntry, first_step: int, steps: int) -> list[int]:

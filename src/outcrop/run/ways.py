@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from outcrop.errors import BudgetError, InputError
 from outcrop.language.boundary import Boundary, as_boundary
@@ -56,9 +57,16 @@ class GradientTask:
     boundary: Boundary
     shape: tuple[int, ...]
 
+    def derived_for(self, recompute: bool) -> Derived:
+        return self.hoisted if recompute else self.derived
+
+    @cached_property
+    def hoisted(self) -> Derived:
+        return self.derived.hoisted()
+
     def states(self, recompute: bool) -> StatesEntry | None:
         """Return the states that the adjoint run reads, of any run, or None if it reads none."""
-        derived, steps = self.derived, self.problem.steps
+        derived, steps = self.derived_for(recompute), self.problem.steps
         if not derived.states:
             return None
         states = StatesEntry("/", "0", steps, derived.states)
@@ -70,14 +78,14 @@ class GradientTask:
     def adjoint(self, recompute: bool) -> Problem:
         """Return the problem of the adjoint run. Sources and receivers of the forward run are about the receivers and
         sources of the adjoint run."""
-        states, stencil = self.states(recompute), self.derived.adjoint.stencil
+        states, stencil = self.states(recompute), self.derived_for(recompute).adjoint.stencil
         problem = as_problem(stencil, self.layout, self.problem.steps, self.boundary, in_place=False, states=states)
         return replace(problem, acquisition=demand_of(replace(self.taps, snapshots=()), self.layout.dtype, states))
 
     @property
     def adjoint_bytes(self) -> int:
         """The bytes of the arrays of the adjoint run on the disk."""
-        arrays = arrays_of(self.derived.adjoint.stencil, self.states(recompute=True))
+        arrays = arrays_of(self.hoisted.adjoint.stencil, self.states(recompute=True))
         return sum(1 if one.is_static else 2 for one in arrays) * self.layout.array_bytes
 
     def ways(self) -> list[Way]:
@@ -118,7 +126,8 @@ class _Meters:
         is_forward = problem.stencil == task.problem.stencil
         key = is_forward, bool(problem.histories), is_recomputed
         if key not in self._known:
-            stencil = task.derived.stencil if is_forward else task.derived.adjoint.stencil
+            derived = task.derived_for(is_recomputed)
+            stencil = derived.stencil if is_forward else derived.adjoint.stencil
             states = None if is_forward else task.states(is_recomputed)
             unlisted = task.problem if is_forward else task.adjoint(is_recomputed)
             kernel = compile_kernel(stencil, problem.dtype, boundary=Boundary(*problem.sides))  # type: ignore[arg-type]

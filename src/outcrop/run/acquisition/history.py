@@ -27,7 +27,8 @@ from numpy.typing import NDArray
 
 from outcrop import _core
 from outcrop.errors import CorruptionError, InputError, StorageError, shown
-from outcrop.language.stencil import PREVIOUS
+from outcrop.language.hoist import extends
+from outcrop.language.stencil import PREVIOUS, Stencil
 from outcrop.paths import nearest_existing
 from outcrop.plan.schedule import first_states
 from outcrop.run.acquisition.kept_states import KeptStates, open_replay, remove_replay, repeated_steps
@@ -281,11 +282,14 @@ class StateFiles:
             raise InputError(f"the history of {states.run} does not have the grid or the steps of the adjoint run")
         replay = open_replay(state) if entry.slots else None
         self._every, self._kept = entry.every, [KeptStates(one) for one in (state, replay) if one]
-        if states.stencil is not None and states.stencil != manifest.stencil:
-            raise InputError(f"{states.run} does not have the stencil of which the adjoint run computes steps again")
-        for one in states.fields:
-            if one.field not in entry.fields:
-                raise InputError(f"the history of {states.run} has no field {one.field}")
+        needed = [one.field for one in states.fields]
+        if (again := states.forward) is not None:
+            if not extends(again, Stencil.from_json(manifest.stencil)):
+                raise InputError(f"the adjoint run computes steps again with another stencil than that of {states.run}")
+            needed = [one.name for one in manifest.state]
+        for name in needed:
+            if name not in entry.fields:
+                raise InputError(f"the history of {states.run} has no field {name}")
 
     def of(self, field: str, back: int, later: int = 0) -> tuple[FileBeneath, int]:
         """Return the file and the checksum of the state that is `back` steps before the last one. If `later` is -1, the

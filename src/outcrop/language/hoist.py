@@ -1,0 +1,234 @@
+"""Move work of the adjoint into the steps of the forward run that are computed again.
+
+A gradient multiplies the adjoint by derivatives of the forward step. Often such a derivative is a sum over neighbours,
+such as the Laplacian of u in the gradient by a velocity. If a pass computes the forward steps again, the step that
+computes the new u can compute this sum, too, because it reads the same values of u:
+
+    not hoisted    forward step: u            adjoint step: reads u of all neighbours, and computes the sum again
+    hoisted        forward step: u, the sum   adjoint step: reads the sum in its own cell
+
+The sum is then the value that waits for the adjoint step, instead of u. `hoisted` moves operations without a change, so
+all results keep their bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from outcrop.errors import InputError
+from outcrop.language.adjoint import Adjoint
+from outcrop.language.derivative import Tape
+from outcrop.language.linearised import HERE, Assembly, Version, pruned, updates_before, without_updates
+from outcrop.language.program import Apply, Load, Operation, Program, Scalar, Stage
+from outcrop.language.stencil import Field, Stencil
+
+
+def hoisted(stencil: Stencil, adjoint: Adjoint) -> tuple[Stencil, Adjoint]:
+    """Return the forward stencil with a field for each hoisted value, and the adjoint that reads these fields.
+
+    Return both arguments if no value with neighbours can be hoisted. Also return them if hoisting increased the number
+    of values that wait for the adjoint in each step, because these values need most of the memory.
+    """
+    found = _Hoisting(stencil, adjoint)
+    if not found.values or found.waiting_after > found.waiting_before:
+        return stencil, adjoint
+    try:
+        forward, made = found.forward(), found.adjoint()
+    except InputError:  # a kernel cannot compute the additional fields
+        return stencil, adjoint
+    return (forward, made) if extends(forward, stencil) else (stencil, adjoint)
+
+
+def extends(hoisted: Stencil, stencil: Stencil) -> bool:
+    """Return whether `hoisted` computes the same bits as `stencil` in all fields of `stencil`."""
+    own = {one.name for one in stencil.fields}
+    left = without_updates(hoisted, [one.name for one in hoisted.fields if one.name not in own])
+    return left is not None and _content(left) == _content(stencil)
+
+
+def _content(stencil: Stencil) -> tuple[object, ...]:
+    """Return everything on which the bits of a stencil depend. Equal operations of a stage are merged."""
+    programs = []
+    for stage in stencil.stages:
+        tape = Tape()
+        at = tape.copy(stage.program, tape.append)
+        programs.append((stage.targets, tape.program([at[place] for place in stage.program.results])))
+    return stencil.fields, stencil.parameters, stencil.signals, stencil.ndim, stencil.radii, programs
+
+
+@dataclass(frozen=True)
+class _Value:
+    """A value that stage number `stage` of the forward step can compute. Its program has the numbers of the forward
+    stencil."""
+
+    stage: int
+    program: Program
+
+
+class _Hoisting:
+    """The values that can be hoisted, in the order in which the forward step computes them. `_places` maps each of
+    these values to the operations of the adjoint's stages that compute it."""
+
+    def __init__(self, stencil: Stencil, adjoint: Adjoint) -> None:
+        self._forward, self._adjoint = stencil, adjoint
+        self._names = [one.name for one in adjoint.stencil.fields]
+        self._own = {one.name: number for number, one in enumerate(stencil.fields)}
+        scalars = [*(one.name for one in stencil.parameters), *stencil.signals]
+        self._scalars = [scalars.index(name) for name in _scalars_of(adjoint.stencil)]
+        self._before = updates_before(stencil)
+        places: dict[_Value, list[tuple[int, int]]] = {}
+        kept: set[Version] = set()
+        for number, stage in enumerate(adjoint.stencil.stages):
+            for place in self._used_places(stage.program):
+                value = self._value(stage.program, place)
+                if value is None:
+                    kept |= set(self._versions(pruned(stage.program.operations, [place])))
+                else:
+                    places.setdefault(value, []).append((number, place))
+        self.values = sorted(places, key=lambda value: value.stage)
+        self._places = places
+        self.waiting_before = len({self._chain(one) for one in adjoint.history.values()})
+        self.waiting_after = len({self._chain(one) for one in kept}) + len(self.values)
+        taken = {*self._names, *self._own, *scalars}
+        free = (name for count in range(1, 1 << 16) if (name := f"derivative{count}") not in taken)
+        self._fields = dict(zip(self.values, free, strict=False))
+
+    def forward(self) -> Stencil:
+        """Return the forward stencil, whose stages also compute the values."""
+        one, stages = self._forward, list[Stage]()
+        names = [field.name for field in one.fields] + list(self._fields.values())
+        for number, stage in enumerate(one.stages):
+            tape = Tape()
+            at = tape.copy(stage.program, tape.append)
+            results, targets = [at[place] for place in stage.program.results], list(stage.targets)
+            for value in self.values:
+                if value.stage == number:
+                    results.append(tape.copy(value.program, tape.append)[value.program.results[0]])
+                    targets.append(names.index(self._fields[value]))
+            stages.append(Stage(tuple(targets), tape.program(results)))
+        updated = list(dict.fromkeys(target for stage in stages for target in stage.targets))
+        made = _renumbered([*updated, *(each for each in range(len(names)) if each not in updated)], one)
+        return Stencil.from_stages(
+            one.name, [Field(names[each]) for each in made.fields], _all_stages(made, stages), one.parameters,
+            one.signals, one.ndim, one.radii,
+        )  # fmt: skip
+
+    def adjoint(self) -> Adjoint:
+        """Return the adjoint, which reads the values instead of computing them."""
+        one, stencil = self._adjoint, self._adjoint.stencil
+        names = [*self._names, *self._fields.values()]
+        read = {place: names.index(self._fields[value]) for value, places in self._places.items() for place in places}
+        stages = []
+        for number, stage in enumerate(stencil.stages):
+            tape, at = Tape(), dict[int, int]()
+            for place, operation in enumerate(stage.program.operations):
+                if (number, place) in read:
+                    operation = Load(read[number, place], HERE)
+                elif isinstance(operation, Apply):
+                    operation = Apply(operation.operator, tuple(at[each] for each in operation.operands))
+                at[place] = tape.append(operation)
+            stages.append(Stage(stage.targets, tape.program([at[place] for place in stage.program.results])))
+        programs = [*(stage.program for stage in stages), *one.values.values(), *one.scales.values()]
+        used = {load.field for program in programs for load in program.loads}
+        used |= {target for stage in stages for target in stage.targets}
+        made = _renumbered(sorted(used), stencil)
+        made_of = Stencil.from_stages(
+            stencil.name, [Field(names[each]) for each in made.fields], _all_stages(made, stages), stencil.parameters,
+            stencil.signals, stencil.ndim, stencil.radii,
+        )  # fmt: skip
+        left = {names[each] for each in used}
+        history = {name: version for name, version in one.history.items() if name in left}
+        return replace(
+            one, stencil=made_of, history=history | {name: Version(name, 1) for name in self._fields.values()},
+            values={name: made.program(program) for name, program in one.values.items()},
+            scales={name: made.program(program) for name, program in one.scales.items()},
+        )  # fmt: skip
+
+    def _used_places(self, program: Program) -> Iterator[int]:
+        """Yield the largest parts of a program that depend on values of the forward step, but on no adjoint. They are
+        operations whose result another operation or the stage uses."""
+        depends, is_other = list[bool](), list[bool]()
+        uses: dict[int, list[int]] = {}
+        for place, operation in enumerate(program.operations):
+            match operation:
+                case Load(field):
+                    is_history = self._names[field] in self._adjoint.history
+                    depends.append(is_history)
+                    is_other.append(not is_history and not self._is_input(field))
+                case Apply(_, operands):
+                    depends.append(any(depends[each] for each in operands))
+                    is_other.append(any(is_other[each] for each in operands))
+                    for each in operands:
+                        uses.setdefault(each, []).append(place)
+                case _:
+                    depends.append(False)
+                    is_other.append(False)
+        for place in range(len(program.operations)):
+            outside = place in program.results or any(is_other[each] for each in uses.get(place, ()))
+            if depends[place] and not is_other[place] and outside:
+                yield place
+
+    def _is_input(self, field: int) -> bool:
+        """Return whether a field of the adjoint is a static field of the forward stencil."""
+        number = self._own.get(self._names[field])
+        return number is not None and self._forward.storage[number].is_static
+
+    def _value(self, program: Program, place: int) -> _Value | None:
+        """Return the value of an operation of the adjoint, or None if it has no neighbours, or if no stage of the
+        forward step has all values that it needs."""
+        part = pruned(program.operations, [place])
+        near = [load for load in part.loads if self._names[load.field] in self._adjoint.history]
+        reach = [max(abs(load.offset[axis]) for load in part.loads) for axis in range(3)]
+        is_far = any(own > radius for own, radius in zip(reach, self._forward.radii, strict=True))
+        if is_far or all(load.offset == HERE for load in near):
+            return None
+        for stage in range(len(self._forward.stages)):
+            if (moved := self._moved(part, stage)) is not None:
+                return _Value(stage, moved)
+        return None
+
+    def _moved(self, part: Program, stage: int) -> Program | None:
+        """Return a part of the adjoint with the numbers of the forward stencil, or None if this stage does not read all
+        of its values."""
+        known = {(load.field, load.age) for load in self._forward.stages[stage].program.loads}
+        operations = list[Operation]()
+        for operation in part.operations:
+            match operation:
+                case Load(field, offset) if (version := self._adjoint.history.get(self._names[field])) is not None:
+                    own = self._own[version.field]
+                    age = self._before[stage][own] - version.updates
+                    if (own, age) not in known:
+                        return None
+                    operations.append(Load(own, offset, age))
+                case Load(field, offset):
+                    operations.append(Load(self._own[self._names[field]], offset))
+                case Scalar(index):
+                    operations.append(Scalar(self._scalars[index]))
+                case _:
+                    operations.append(operation)
+        return Program(tuple(operations), part.results)
+
+    def _versions(self, part: Program) -> Iterator[Version]:
+        names = (self._names[load.field] for load in part.loads)
+        return (self._adjoint.history[name] for name in names if name in self._adjoint.history)
+
+    def _chain(self, one: Version) -> tuple[str, int]:
+        """Return the same result for versions of successive steps that are one value: the last version of a step is the
+        first version of the next step."""
+        updates = sum(self._own[one.field] in stage.targets for stage in self._forward.stages)
+        return one.field, one.updates % updates
+
+
+def _scalars_of(stencil: Stencil) -> list[str]:
+    return [*(one.name for one in stencil.parameters), *stencil.signals]
+
+
+def _renumbered(order: Sequence[int], stencil: Stencil) -> Assembly:
+    """Return the mapping to new numbers of fields, which are in the order `order`. Scalars keep their numbers."""
+    scalars = len(stencil.parameters) + len(stencil.signals)
+    return Assembly(stencil, {old: new for new, old in enumerate(order)}, {one: one for one in range(scalars)})
+
+
+def _all_stages(made: Assembly, stages: Sequence[Stage]) -> list[Stage]:
+    return [Stage(tuple(made.fields[one] for one in stage.targets), made.program(stage.program)) for stage in stages]
