@@ -212,6 +212,11 @@ def machine_for(
     )
 
 
+STEPS_METERED = 4
+"""The number of repeated steps with which update rates are measured. With fewer steps, more of the recomputed values
+would stay in the caches than in a run."""
+
+
 class CallLists:
     """The kernel calls of passes that read states of another run. `problem` has the updates of one step, and `kernel`
     is the compiled `stencil`."""
@@ -230,7 +235,8 @@ class CallLists:
         """Return the problem and the calls with which update rates are measured. They have the pattern of the steps of
         a pass, but not a ring for each state of a long pass."""
         problem = self._problem
-        few = min(2, steps_of_pass(problem, 1)) if self._forward else problem.every * (1 + problem.every % 2)
+        again = min(STEPS_METERED, steps_of_pass(problem, 1)) if self._forward else 0
+        few = again or problem.every * (1 + problem.every % 2)
         return listed(problem, few), self.of_pass(few)
 
     @property

@@ -24,7 +24,7 @@ from outcrop.run.adjoint import derive, derive_adjoint
 from outcrop.run.definition import as_problem
 from outcrop.run.disk.entries import AcquisitionEntries, StatesEntry, arrays_of
 from outcrop.run.disk.layout import PlaneLayout
-from outcrop.run.engine import WORTH_MEASURING_UPDATES, CallLists, machine_for, work_per_update
+from outcrop.run.engine import STEPS_METERED, WORTH_MEASURING_UPDATES, CallLists, machine_for, work_per_update
 from outcrop.run.forward import Derived, inputs_of
 from outcrop.run.options import History
 from outcrop.run.scalars import pack_scalars
@@ -73,7 +73,7 @@ class GradientTask:
         if not recompute:
             return states
         cells = sum(one.points * one.corners for one in self.taps.sources)
-        return replace(states, every=min(2, steps), stencil=derived.stencil.to_json(), source_cells=cells)
+        return replace(states, every=min(STEPS_METERED, steps), stencil=derived.stencil.to_json(), source_cells=cells)
 
     def adjoint(self, recompute: bool) -> Problem:
         """Return the problem of the adjoint run. Sources and receivers of the forward run are about the receivers and
