@@ -116,6 +116,7 @@ Array to_array(nb::handle name) {
   if (text == "statics") return Array::statics;
   if (text == "other") return Array::other;
   if (text == "fringes") return Array::fringes;
+  if (text == "recomputed") return Array::recomputed;
   if (text == "history") return Array::history;
   throw nb::type_error(("no such array: " + std::string(text)).c_str());
 }
@@ -319,7 +320,7 @@ std::vector<PlaneFiles> to_files(const FirstFiles &first_files, long planes_per_
 nb::tuple run(Executor &executor, const Pass &pass, const FirstFiles &source, const FirstFiles &target,
               const FirstFiles &statics, std::uint32_t scratch_file, long planes_per_file, long fringe_rows,
               nb::bytes scalars, nb::object acquisition, nb::object seeds, const HistoryFiles &history,
-              nb::bytes lead_scalars) {
+              nb::bytes lead_scalars, std::vector<long> recomputed_rows) {
   std::vector<HistoryFile> states;
   for (const auto &[file, sum] : history) states.push_back({file, sum});
   const PassFiles files{to_files(source, planes_per_file, seeds, "sources"),
@@ -328,7 +329,8 @@ nb::tuple run(Executor &executor, const Pass &pass, const FirstFiles &source, co
                         std::move(states),
                         PlaneFiles{scratch_file, std::numeric_limits<long>::max()},
                         scratch_file,
-                        fringe_rows};
+                        fringe_rows,
+                        std::move(recomputed_rows)};
   std::vector<std::byte> values = to_bytes(scalars), lead_values = to_bytes(lead_scalars);
   AcquisitionRequests requests = acquisition.is_none() ? AcquisitionRequests{} : to_requests(acquisition);
   AcquisitionResults results;
@@ -384,7 +386,7 @@ void bind_exec(nb::module_ &module) {
       .def("run", &run, nb::arg("one_pass"), nb::arg("source"), nb::arg("target"), nb::arg("statics"),
            nb::arg("scratch_file"), nb::arg("planes_per_file"), nb::arg("fringe_rows"), nb::arg("scalars"),
            nb::arg("acquisition") = nb::none(), nb::arg("seeds") = nb::none(), nb::arg("history") = HistoryFiles(),
-           nb::arg("lead_scalars") = nb::bytes("", 0))
+           nb::arg("lead_scalars") = nb::bytes("", 0), nb::arg("recomputed_rows") = std::vector<long>())
       .def("swap_rings", &Executor::swap_rings)
       .def("cancel", &Executor::cancel)
       .def("counters", &counters)

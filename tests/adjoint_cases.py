@@ -48,10 +48,12 @@ def users() -> list[Stencil]:
 STENCILS = {**{name: library.find_stencil(name) for name in NAMES}, **{one.name: one for one in users()}}
 
 
-def grid(stencil: Stencil, text: str, spare: int = 3) -> tuple[Boundary, tuple[int, ...]]:
-    """Return a boundary for the axes of the stencil, and the shape of a tiny grid."""
+def grid(stencil: Stencil, text: str, spare: int = 3, rows: int = 0) -> tuple[Boundary, tuple[int, ...]]:
+    """Return a boundary for the axes of the stencil, and the shape of a tiny grid. If `rows` is given, y has this
+    number of cells."""
     boundary = boundary_on_grid(as_boundary(text.rpartition(",")[2] if stencil.ndim == 1 else text), stencil.ndim)
-    return boundary, tuple(2 * radius + spare if radius else 1 for radius in stencil.radii)
+    z, y, x = (2 * radius + spare if radius else 1 for radius in stencil.radii)
+    return boundary, (z, rows or y, x)
 
 
 def values(stencil: Stencil, shape: tuple[int, ...], seed: int) -> State:
@@ -75,9 +77,9 @@ def all_names(stencil: Stencil) -> list[str]:
     return [*static_names(stencil), *(one.name for one in stencil.parameters), *stencil.signals]
 
 
-def seeds_of(stencil: Stencil, text: str, spare: int = 5) -> dict[str, Any]:
+def seeds_of(stencil: Stencil, text: str, spare: int = 5, rows: int = 0) -> dict[str, Any]:
     """Return random derivatives with respect to the last values of each updated field. They are 0 in the rim."""
-    boundary, shape = grid(stencil, text, spare)
+    boundary, shape = grid(stencil, text, spare, rows)
     rng, found, static = np.random.default_rng(3), {}, static_names(stencil)
     for name in (one.name for one in stencil.fields if one.name not in static):
         found[name] = np.zeros(shape)
@@ -87,15 +89,15 @@ def seeds_of(stencil: Stencil, text: str, spare: int = 5) -> dict[str, Any]:
 
 
 def compare_with_oracle(
-    gradients: Mapping[str, Any], stencil: Stencil, text: str, steps: int, signals: Sequence[Any]
+    gradients: Mapping[str, Any], stencil: Stencil, text: str, steps: int, signals: Sequence[Any], rows: int = 0
 ) -> None:
     """Compare all gradients of a run of `steps` steps in float64 with those of the oracle, which keeps all states in
     memory. The run began with `values(stencil, shape, 1)`, and its adjoint with `seeds_of`."""
-    (boundary, shape), seeds = grid(stencil, text, 5), seeds_of(stencil, text)
-    rows = [[*(one.default for one in stencil.parameters), *(one[step] for one in signals)] for step in range(steps)]
+    (boundary, shape), seeds = grid(stencil, text, 5, rows), seeds_of(stencil, text, rows=rows)
+    scalars = [[*(one.default for one in stencil.parameters), *(one[step] for one in signals)] for step in range(steps)]
     derived = adjoint_of(stencil, all_names(stencil), boundary)
     start: State = values(stencil, shape, 1)
-    expected = reverse(derived, Steps(stencil, boundary, PLAIN, put), start, rows, seeds)
+    expected = reverse(derived, Steps(stencil, boundary, PLAIN, put), start, scalars, seeds)
     for key, one in gradients.items():
         of = expected.adjoints if key in seeds else expected.gradients
         right = np.asarray(of.get(key, 0.0))

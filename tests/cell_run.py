@@ -70,6 +70,7 @@ class CellRun:
     def __init__(self, problem: Problem, one: Pass, window: Window, has_statics: bool) -> None:
         self.problem, self.levels, self.window, self.grid = problem, one.levels, window, CellGrid(problem)
         self.fringe_rows, self.uses_other = one.fringe_rows, one.uses_other
+        self.recomputed_rows = one.recomputed_rows
         self.versions = Versions(problem.fields, problem.updates, one.levels)
         updated = [f for f, one in enumerate(problem.fields) if one.is_state]
         self.state = [_Entry(f, age) for f in updated for age in range(1 + problem.fields[f].has_previous)]
@@ -166,8 +167,8 @@ class CellRun:
                 yield entry.field, self.grid.source[part]
         elif action.array == "history":
             yield self.histories[action.level], self.grid.source[part]
-        elif action.array == "fringes":
-            for ring in self._copies(action.level):
+        elif action.array in ("fringes", "recomputed"):
+            for ring in self._carried(action):
                 kept, cells = self.fringes.get((z, ring), (None, None))
                 require(kept == area, f"fringes of plane {z} are those of {kept}")
                 assert cells is not None
@@ -203,6 +204,14 @@ class CellRun:
                 require(bool((before == RIM).all()), f"the rim of plane {z} is not there to be copied")
                 self._slot(field, z).part(rim)[:] = RIM
             self._slot(field, z)
+
+    def _computed(self, number: int) -> int:
+        require(0 <= number < len(self.problem.computed), "a field that the pass does not compute again")
+        return self.problem.computed[number]
+
+    def _carried(self, action: Read | Write) -> list[int]:
+        """Return the rings of which a block hands rows to the next block."""
+        return self._copies(action.level) if action.array == "fringes" else [self._computed(action.level)]
 
     @perform.register
     def _update(self, action: Update) -> None:
@@ -256,9 +265,11 @@ class CellRun:
         area = action.area
         part = np.s_[area.y0 : area.y1, area.x0 : area.x1]
         for z in self._planes(action.z0, action.z1):
-            if action.array == "fringes":
-                require(area.y1 - area.y0 <= self.fringe_rows, "more rows than fringes keep")
-                for ring in self._copies(action.level):
+            if action.array in ("fringes", "recomputed"):
+                rings = self._carried(action)
+                most = self.fringe_rows if action.array == "fringes" else self.recomputed_rows[action.level]
+                require(area.y1 - area.y0 <= most, "more rows than fringes keep")
+                for ring in rings:
                     self.fringes[z, ring] = (area, self._there(ring, z).part(area).copy())
             elif action.array == "target":
                 for entry, array in zip(self.state, self.targets, strict=True):

@@ -15,9 +15,11 @@ from outcrop.language.stencil import Stencil
 STEPS = 7
 
 
-def run_forward(stencil: Stencil, folder: Path, text: str, history: oc.History, **options: Any) -> oc.Simulation:
+def run_forward(
+    stencil: Stencil, folder: Path, text: str, history: oc.History, rows: int = 0, **options: Any
+) -> oc.Simulation:
     """Run a stencil on a tiny grid, from random values. The run keeps `history`."""
-    _, whole = grid(stencil, text, 5)
+    _, whole = grid(stencil, text, 5, rows)
     shape = tuple(whole[place] for place in PLACES[stencil.ndim])
     signals = {name: signal(place).tolist() for place, name in enumerate(stencil.signals)}
     sim = oc.Simulation(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -16,11 +17,15 @@ from hypothesis import strategies as st
 import outcrop as oc
 from adjoint_cases import BOUNDARIES, STENCILS, all_names, compare_with_oracle, seeds_of
 from cell_run import run_pass
+from execution import storage_with
 from outcrop.cli.main import call
 from outcrop.durable import sealed
 from outcrop.errors import CorruptionError, InputError
+from outcrop.language.stencil import Stencil
+from outcrop.plan.actions import Read
 from outcrop.plan.history import listed, steps_of_pass
-from outcrop.plan.plan import Sizes
+from outcrop.plan.plan import Pass, Sizes
+from outcrop.plan.planner import choose, smallest_budget_bytes
 from outcrop.plan.problem import FieldPlan, Operand, Problem, StagePlan
 from outcrop.plan.schemes import SCHEMES
 from outcrop.plan.tuner import build
@@ -35,22 +40,39 @@ RUNS = [
     for place, name in enumerate(STENCILS)
     for text in (BOUNDARIES if place % 4 == 1 else [BOUNDARIES[(place + 1) % 4]])
 ]
+IN_BLOCKS = [("acoustic2", "fixed"), ("elastic2", "y=mirror:fixed,x=periodic"), ("maxwell_lossy", "mirror"),
+             ("gray_scott", "fixed"), ("heat2", "z=periodic"), ("d3q19", "mirror")]  # fmt: skip
 
 
 @pytest.mark.parametrize(("name", "text"), RUNS)
 def test_gradients_are_those_of_the_oracle(name: str, text: str, tmp_path: Path) -> None:
     """Checks the gradients with respect to all inputs and initial values in float64. Some of these stencils update a
     field twice in a step, or need previous values of step 0. The first pass is shorter than the other passes."""
-    stencil = STENCILS[name]
+    check_gradients(STENCILS[name], text, tmp_path)
+
+
+@pytest.mark.parametrize(("name", "text"), IN_BLOCKS)
+def test_gradients_of_blocks_are_those_of_the_oracle(name: str, text: str, tmp_path: Path) -> None:
+    """Checks the same gradients if y is divided into blocks."""
+    check_gradients(STENCILS[name], text, tmp_path, rows=40, by=6)
+
+
+def check_gradients(stencil: Stencil, text: str, folder: Path, rows: int = 0, by: int = 0) -> None:
     history = oc.History(EVERY, recompute=True)
-    sim, seeds = run_forward(stencil, tmp_path, text, history), seeds_of(stencil, text)
-    names = [*all_names(stencil), *seeds]
-    run = sim.adjoint({key: one.reshape(sim.shape) for key, one in seeds.items()}, wrt=names)
-    report = run.run(progress="none")
+    sim, seeds = run_forward(stencil, folder, text, history, rows), seeds_of(stencil, text, rows=rows)
+    names, residuals = [*all_names(stencil), *seeds], {key: one.reshape(sim.shape) for key, one in seeds.items()}
+    run = sim.adjoint(residuals, wrt=names)
+    if by:
+        in_blocks = oc.open(run.simulation.directory, sizes={"by": by})
+        assert in_blocks.plan(STEPS).plan.blocks_per_pass > 2
+        report = in_blocks.run(STEPS, progress="none")
+        run = sim.adjoint(residuals, wrt=names, resume=True)
+    else:
+        report = run.run(progress="none")
     assert (report.bytes_read, report.bytes_written) == (report.predicted.bytes_read, report.predicted.bytes_written)
     assert report.steps == STEPS
     signals = [signal(place) for place, _ in enumerate(stencil.signals)]
-    compare_with_oracle(run.gradients, stencil, text, STEPS, signals)
+    compare_with_oracle(run.gradients, stencil, text, STEPS, signals, rows)
 
 
 def test_all_ways_give_the_same_bits(tmp_path: Path) -> None:
@@ -82,6 +104,64 @@ def test_all_ways_give_the_same_bits(tmp_path: Path) -> None:
         assert np.abs(right["v"]).max() > 0 and np.abs(right["source"]).max() > 0
         for name, value in right.items():
             assert np.array_equal(found[name], value), (history, name)
+
+
+@pytest.mark.parametrize("others", [[], ["dt", "u", "source"]])
+def test_blocks_do_not_change_the_bits(others: list[str], tmp_path: Path) -> None:
+    """Checks runs in blocks of y in float32, with sources and receivers beside the cuts. Planes of the next block are
+    read before a block ends, except in the thickest slabs. If only the gradient with respect to v is computed, all
+    values of u share two rings."""
+    shape, rng = (48, 48, 17), np.random.default_rng(7)
+    points = rng.uniform(3.0, 13.0, (12, 3)) * [3, 0, 1] + [0, 1, 0] * np.linspace(3, 44, 12)[:, np.newaxis]
+    taps: dict[str, Any] = dict(
+        sources=[oc.Source("u", points, rng.standard_normal((STEPS, 12)), scale=0.1)],
+        receivers=[oc.Receivers("line", "u", points + 0.5)],
+    )
+    wrt, residuals, right = ["v", *others], {"line": rng.standard_normal((STEPS, 12))}, {}
+    sim = oc.Simulation(
+        oc.stencils.acoustic(order=2), shape, "float32", tmp_path / "run.oc", memory="64MiB", threads=2, **taps
+    )
+    sim["u"], sim["v"] = "gaussian", rng.uniform(0.2, 0.3, shape).astype("f4")
+    sim.run(STEPS, progress="none", history=oc.History(3, recompute=True))
+    for number, sizes in enumerate([{}, {"by": 4, "slab": 1}, {"by": 7, "slab": 3}, {"by": 10, "slab": 48}]):
+        sim.adjoint(residuals, wrt, tmp_path / f"{number}.oc")
+        planned = oc.open(tmp_path / f"{number}.oc", sizes=sizes, threads=2)
+        assert (planned.plan(STEPS).plan.blocks_per_pass > 1) == bool(sizes)
+        report = planned.run(STEPS, progress="none")
+        assert report.bytes_read == report.predicted.bytes_read
+        assert report.bytes_written == report.predicted.bytes_written
+        found = sim.adjoint(residuals, wrt, tmp_path / f"{number}.oc", resume=True).gradients
+        found = as_arrays({name: one[0] if name == "source" else one for name, one in found.items()})
+        right = right or found
+        assert all(np.any(one) for one in right.values())
+        for name, value in right.items():
+            assert np.array_equal(found[name], value), (sizes, name)
+
+
+@pytest.mark.parametrize(
+    ("name", "wrt", "are_shared"), [("gray_scott", ["u", "feed"], False), ("acoustic2", ["v"], True)]
+)
+def test_damaged_rows_between_blocks_are_found(name: str, wrt: list[str], are_shared: bool, tmp_path: Path) -> None:
+    """Checks that a pass in blocks does not use damaged rows of fields that it computes again. The offset in the error
+    shows which of the rows between two blocks are damaged. The adjoint of acoustic2 does not read u, so values of u
+    share rings, which also have the values from the history."""
+    stencil, offsets = STENCILS[name], []
+    sim = run_forward(stencil, tmp_path, "fixed", oc.History(STEPS, recompute=True), 40)
+    for number in range(540, 860, 12):
+        run = sim.adjoint(seeds_of(stencil, "fixed", rows=40), wrt, force=True)
+        in_blocks = oc.open(run.simulation.directory, sizes={"by": 6, "slab": 2})
+        plan = in_blocks.plan(STEPS).plan
+        try:
+            with storage_with({"flip_at": number}):
+                in_blocks.run(STEPS, progress="none")
+        except CorruptionError as error:
+            offsets += [int(found) for found in re.findall(r"rows between blocks .* at offset (\d+)", str(error))]
+    problem, kept = plan.problem, plan.recomputed_rows
+    rows = plan.scratch_bytes // problem.pitch_bytes // problem.planes
+    computed = zip(problem.computed, kept, strict=True)
+    count = sum(one for number, one in computed if problem.fields[number].is_history == are_shared)
+    places = [one // problem.pitch_bytes % rows - (rows - sum(kept)) for one in offsets]
+    assert any(0 <= one < count for one in places), places
 
 
 def test_interruptions_do_not_change_a_gradient(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -222,14 +302,6 @@ def test_manifests_with_wrong_states_are_refused(place: str, member: str, value:
         oc.open(where)
 
 
-def test_sizes_that_recomputation_does_not_have_are_refused(tmp_path: Path) -> None:
-    stencil = STENCILS["acoustic2"]
-    sim = run_forward(stencil, tmp_path, "fixed", oc.History(EVERY, recompute=True))
-    place = sim.adjoint(seeds_of(stencil, "fixed"), "v").simulation.directory
-    with pytest.raises(InputError, match="do not divide y; do not give by"):
-        oc.open(place, sizes={"by": 3}).run(STEPS, progress="none")
-
-
 # --- plans ------------------------------------------------------------------------------------------------------------
 
 WAVE, STATIC = FieldPlan(has_previous=True, name="u"), FieldPlan(is_static=True, is_double=False, flips=False, name="m")
@@ -252,7 +324,7 @@ FORWARD = {
 def problems(draw: st.DrawFn) -> Problem:
     """Generate random problems of adjoint runs that compute states again."""
     radii = draw(st.tuples(*[st.integers(1, 2)] * 3))
-    shape = draw(st.tuples(st.integers(5, 20), st.sampled_from([5, 9]), st.integers(5, 8)))
+    shape = draw(st.tuples(st.integers(5, 20), st.sampled_from([5, 9, 24, 40]), st.integers(5, 8)))
     pair = st.sampled_from([("fixed", "fixed"), ("periodic", "periodic"), ("fixed", "mirror")])
     steps = draw(st.integers(1, 4))
     problem = replace(make_problem(shape, radii, steps), sides=draw(st.tuples(pair, pair, pair)))
@@ -274,15 +346,18 @@ def problems(draw: st.DrawFn) -> Problem:
 
 
 @settings(max_examples=examples(40), deadline=None)
-@given(problems(), st.integers(1, 5), st.booleans(), st.randoms(use_true_random=False))
-def test_plans_are_legal(problem: Problem, slab: int, keeps: bool, random: Any) -> None:
-    """Checks that all plans are legal, and that both proofs refuse the same damaged passes."""
+@given(problems(), st.integers(1, 5), st.integers(0, 8), st.booleans(), st.randoms(use_true_random=False))
+def test_plans_are_legal(problem: Problem, slab: int, by: int, keeps: bool, random: Any) -> None:
+    """Checks that all plans are legal, with whole planes and with blocks in y, and that both proofs refuse the same
+    damaged passes."""
     problem = listed(problem, problem.steps)
-    sizes = Sizes(len(problem.updates), slab, diamond=2, keeps_statics=keeps)
+    block_y = 0 if problem.periodic[1] else by
+    sizes = Sizes(len(problem.updates), slab, diamond=2, block_y=block_y, keeps_statics=keeps)
     plan = build(problem, SCHEMES["wavefront"], sizes, MACHINE, assumed_rate)
     validate(plan)
     one = plan.passes[0]
     run_pass(problem, one, plan.window)
+    check_rows_of_histories(problem, one)
     for place in random.sample(range(len(one.actions)), min(6, len(one.actions))):
         damaged = replace(one, actions=one.actions[:place] + one.actions[place + 1 :])
         verdicts = []
@@ -295,10 +370,21 @@ def test_plans_are_legal(problem: Problem, slab: int, keeps: bool, random: Any) 
         assert verdicts[0] == verdicts[1], one.actions[place]
 
 
-def waves(steps: int) -> Problem:
+def check_rows_of_histories(problem: Problem, one: Pass) -> None:
+    """Check that blocks read each row of a state once if levels of the pass write its ring. The checksum of this state
+    is the sum over all rows that are read."""
+    histories = [number for number, field in enumerate(problem.fields) if field.is_history]
+    times = np.zeros((len(histories), *problem.shape[:2]), int)
+    for action in one.actions:
+        if isinstance(action, Read) and action.array == "history":
+            times[action.level, action.z0 : action.z1, action.area.y0 : action.area.y1] += 1
+    assert all(np.all(times[place] == 1) for place, number in enumerate(histories) if number in problem.computed)
+
+
+def waves(steps: int, shape: tuple[int, int, int] = (2000, 40, 40)) -> Problem:
     """Return the problem of an adjoint run whose passes have `steps` steps."""
     fields, updates = FORWARD["waves"]
-    problem = make_problem((2000, 40, 40), (2, 2, 2), steps)
+    problem = make_problem(shape, (2, 2, 2), steps)
     before = FieldPlan(is_static=True, is_double=False, flips=False, name="u_at", history="u", state=1)
     back = (StagePlan((Operand(0), Operand(1, 0, False), Operand(2), Operand(3)), (0, 1)),)
     return replace(
@@ -331,3 +417,14 @@ def test_the_rings_grow_with_the_square_of_the_steps() -> None:
         one = listed(waves(64), steps)
         window = SCHEMES["wavefront"].window(one, len(one.updates), Sizes(len(one.updates), 1, diamond=2))
         assert 2 * steps**2 <= sum(window.history_planes) <= 2 * (steps + 4) ** 2
+
+
+def test_blocks_save_memory() -> None:
+    """Checks that the smallest window of a wide grid has blocks, and that a third of the memory for whole planes is
+    enough."""
+    one = listed(waves(6, (200, 320, 64)), 6)
+    whole = SCHEMES["wavefront"].window(one, len(one.updates), Sizes(len(one.updates), 1, diamond=2)).bytes
+    assert smallest_budget_bytes(one) < whole / 3
+    chosen = choose(one, MACHINE, whole // 3, "auto", assumed_rate).plan
+    validate(chosen, whole // 3)
+    assert chosen.blocks_per_pass > 1 and chosen.scratch_bytes > 0

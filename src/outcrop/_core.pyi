@@ -111,6 +111,7 @@ class Executor:
         seeds: object | None = None,
         history: Sequence[tuple[int, int]] = (),
         lead_scalars: bytes = b"",
+        recomputed_rows: Sequence[int] = (),
     ) -> tuple[list[tuple[bytes, float, bytes, float, float, float]], list[int]]:
         """Runs one pass. `source`, `target` and `statics` are the first files of their arrays; what a pass
         keeps for itself is one file whatever `planes_per_file`. `scalars` are those of each step, or of all.

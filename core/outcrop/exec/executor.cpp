@@ -121,11 +121,14 @@ std::vector<ArrayRing> Executor::array_rings(Array array, long level) const {
   } else if (array == Array::history) {
     const auto index = static_cast<std::size_t>(level);
     result.push_back({array, index, fields_.histories()[index]});
+  } else if (array == Array::recomputed) {
+    const auto index = static_cast<std::size_t>(level);
+    result.push_back({array, index, fields_.computed()[index]});
   } else if (array == Array::fringes) {
     const std::size_t updated = fields_.updated();
     if (level % 2 == 0) {
       for (std::size_t i = 0, place = 0; i < fields_.size(); ++i)
-        if (!fields_.read_only(i)) result.push_back({array, place++, fields_.ring(i, 0)});
+        if (!fields_.read_only(i) && !fields_.is_computed(i)) result.push_back({array, place++, fields_.ring(i, 0)});
     } else {
       for (std::size_t i = 0; i < fields_.doubles().size(); ++i)
         result.push_back({array, updated + i, fields_.ring(fields_.doubles()[i], 1)});
@@ -187,16 +190,17 @@ void Executor::perform(const UpdateAction &action) {
 }
 
 void Executor::perform(const WriteAction &action) {
-  // updates have not waited for the planes of the rim, so reads of these planes may still be in flight
-  wait_for_reads(action.z0, action.z1);
-  wait_for_history(action.z0, action.z1, false);
   const std::vector<ArrayRing> pairs = array_rings(action.array, action.level);
+  // updates have not waited for the planes of the rim, so reads of these planes may still be in flight
+  if (action.array != Array::recomputed) wait_for_reads(action.z0, action.z1);
+  if (action.array != Array::recomputed || fields_.is_history(pairs.front().ring))
+    wait_for_history(action.z0, action.z1, false);
   if (transfers_.has_tail(action.array, action.cells) && checks_) {
     const Timer timer(counters_.seconds_checksum);
     for (long z = action.z0; z < action.z1; ++z)
       for (const ArrayRing &pair : pairs) checks_->finish_record(pair, z);
   }
-  if (action.array == Array::fringes && checks_) {
+  if ((action.array == Array::fringes || action.array == Array::recomputed) && checks_) {
     const Timer timer(counters_.seconds_checksum);
     for (const ArrayRing &pair : pairs)
       team_.for_each(action.z1 - action.z0, [&](long i) {
@@ -225,12 +229,12 @@ void Executor::wait_for_reads(long z0, long z1, long z1_statics) {
   const Timer timer(counters_.seconds_read_wait);
   for (long z = z0; z < std::max(z1, z1_statics); ++z)
     for (std::size_t ring = 0; ring < window_.rings(); ++ring) {
-      if (fields_.is_history(ring)) continue;
+      if (fields_.is_history(ring) || fields_.is_recomputed(ring)) continue;
       const bool is_static = ring < fields_.size() && fields_.read_only(ring);
       if (z >= (is_static ? z1_statics : z1)) continue;
       if (transfers_.wait_for_read(ring, z) && checks_) checks_->keep(ring, z);
     }
-  check_fringes(z0, z1);
+  for (const long copy : {0, 1}) check_fringes(array_rings(Array::fringes, copy), z0, z1);
 }
 
 // Waits for the planes z0 <= z < z1 of each state that the pass reads. If `is_update`, z1 is the end of a slab, and the
@@ -248,13 +252,22 @@ void Executor::wait_for_history(long z0, long z1, bool is_update) {
         if (transfers_.wait_for_read(ring, z)) arrived.emplace_back(i, z);
     }
   }
+  for (std::size_t i = 0; i < fields_.computed().size(); ++i) {
+    const std::size_t ring = fields_.computed()[i];
+    if (!fields_.is_history(ring)) continue;
+    const long end = is_update ? std::min(grid_.nz, z1 + fields_.ahead(ring)) : z1;
+    check_fringes(array_rings(Array::recomputed, static_cast<long>(i)), z0, end);
+  }
   if (!checks_) return;
   const Timer timer(counters_.seconds_checksum);
-  const Rectangle rows = intersection(window_.frame(), own_.cells);
   team_.for_each(static_cast<long>(arrived.size()), [&](long place) {
     const auto [index, z] = arrived[static_cast<std::size_t>(place)];
+    const std::size_t ring = fields_.histories()[index];
+    // several blocks may read the same rows of a state, but only one of them reads a row that levels will write
+    Rectangle rows = transfers_.history_rows(ring, z);
+    if (!fields_.is_computed(ring)) rows = intersection(rows, own_.cells);
     if (z < own_.z0 || z >= own_.z1 || rows.empty()) return;
-    const std::byte *first = window_.cell(fields_.histories()[index], z, rows.y0, 0);
+    const std::byte *first = window_.cell(ring, z, rows.y0, 0);
     history_sums_.add(grid_, index, z, rows.y0, rows.y1, first, window_.pitch_bytes());
   });
 }
@@ -266,22 +279,21 @@ std::uint32_t Executor::sum_fringe(std::size_t ring, long z, const Rectangle &ce
 
 // Compares the checksums of fringes after the read with their checksums before the write. The same pass writes and
 // reads fringes, so these checksums stay in memory.
-void Executor::check_fringes(long z0, long z1) {
+void Executor::check_fringes(const std::vector<ArrayRing> &pairs, long z0, long z1) {
   if (!checks_) return;
-  for (const long copy : {0, 1})
-    for (const ArrayRing &pair : array_rings(Array::fringes, copy)) {
-      std::atomic<long> bad{z1};
-      const auto check = [&](long i) {
-        const Rectangle fringe = transfers_.take_fringe(pair.ring, z0 + i);
-        if (fringe.empty()) return;
-        if (sum_fringe(pair.ring, z0 + i, fringe) != fringe_sums_[transfers_.fringe_index(pair.ring, z0 + i)])
-          bad = z0 + i;
-      };
-      bool any = false;
-      for (long z = z0; z < z1 && !any; ++z) any = transfers_.has_fringe(pair.ring, z);
-      if (any) team_.for_each(z1 - z0, check);
-      if (bad < z1) throw CorruptionError(transfers_.damage(pair, bad, false));
-    }
+  for (const ArrayRing &pair : pairs) {
+    std::atomic<long> bad{z1};
+    const auto check = [&](long i) {
+      const Rectangle fringe = transfers_.take_fringe(pair.ring, z0 + i);
+      if (fringe.empty()) return;
+      if (sum_fringe(pair.ring, z0 + i, fringe) != fringe_sums_[transfers_.fringe_index(pair.ring, z0 + i)])
+        bad = z0 + i;
+    };
+    bool any = false;
+    for (long z = z0; z < z1 && !any; ++z) any = transfers_.has_fringe(pair.ring, z);
+    if (any) team_.for_each(z1 - z0, check);
+    if (bad < z1) throw CorruptionError(transfers_.damage(pair, bad, false));
+  }
 }
 
 // Compares the computed checksums and seals of source planes with the stored values. Skips planes whose checksums are
@@ -310,10 +322,21 @@ void Executor::copy_rows(std::size_t from, std::size_t to, long z, const Rectang
 }
 
 // Copies the rim to a recomputed value from the value that it follows. This value may be a state of the history, whose
-// reads may still be in flight.
+// reads may still be in flight. The rows of the former block may still be written from the slots of the planes, and the
+// rows that this block takes over may still be read.
 void Executor::copy_recomputed(const CopyAction &action) {
   const std::size_t to = fields_.recomputed()[static_cast<std::size_t>(action.recomputed)], from = fields_.follows(to);
   if (fields_.is_history(from)) wait_for_history(action.z0, action.z1, false);
+  {
+    const Timer timer(counters_.seconds_read_wait);
+    for (long z = action.z0; z < action.z1; ++z) transfers_.wait_for_read(to, z);
+  }
+  {
+    const Timer timer(counters_.seconds_write_wait);
+    for (long z = action.z0; z < action.z1; ++z) transfers_.wait_for_write(to, z);
+  }
+  const auto number = std::ranges::find(fields_.computed(), to) - fields_.computed().begin();
+  check_fringes(array_rings(Array::recomputed, number), action.z0, action.z1);
   const Timer timer(counters_.seconds_copy);
   for (long z = action.z0; z < action.z1; ++z)
     for (const Rectangle &rim : rim_of(z, action.cells))

@@ -55,7 +55,7 @@ struct CarryAction {
 
 /// Starts to read cells of planes z0 <= z < z1 into rings. Planes from `source` go into the rings that hold the values
 /// before the first step. Planes from `other` and `fringes` go into the first copies if `level` is even, and into the
-/// second copies if `level` is odd.
+/// second copies if `level` is odd. For the arrays `recomputed` and `history`, `level` is the number of the field.
 struct ReadAction {
   long z0, z1;
   Rectangle cells;
@@ -158,7 +158,7 @@ class Executor {
   void wait_for_reads(long z0, long z1, long z1_statics);
   void wait_for_history(long z0, long z1, bool is_update);
   void check_planes(long z0, long z1);
-  void check_fringes(long z0, long z1);
+  void check_fringes(const std::vector<ArrayRing> &pairs, long z0, long z1);
   std::array<Rectangle, 2> rim_of(long z, const Rectangle &cells) const;
   void copy_rows(std::size_t from, std::size_t to, long z, const Rectangle &rows) const;
   void copy_rim(long z, const CopyAction &action);

@@ -132,8 +132,9 @@ enum class Array : std::uint8_t {
   statics,  ///< fields that no stage updates
   /// an array as large as the grid, for unfinished levels whose parity differs from the parity of the last level
   other,
-  fringes,  ///< for each plane, the rows between two blocks: first those of even levels, then those of odd levels
-  history   ///< states of another run, in files of rows without padding
+  fringes,     ///< for each plane, the rows between two blocks: first those of even levels, then those of odd levels
+  recomputed,  ///< for each plane, the rows between two blocks of fields that the pass computes again
+  history      ///< states of another run, in files of rows without padding
 };
 
 class Fields {
@@ -145,6 +146,7 @@ class Fields {
       if (fields_[i].is_history) histories_.push_back(i);
       if (fields_[i].read_only && !fields_[i].is_history) statics_.push_back({i, 0});
       if (fields_[i].recomputed()) recomputed_.push_back(i);
+      if (is_computed(i)) computed_.push_back(i);
       if (!fields_[i].read_only && !fields_[i].recomputed() && !fields_[i].is_history) state_.push_back({i, 0});
       if (fields_[i].has_previous) state_.push_back({i, 1});
     }
@@ -159,9 +161,16 @@ class Fields {
   const std::vector<std::size_t> &histories() const { return histories_; }
   /// Returns the fields whose values a pass computes again. No array on disk has them.
   const std::vector<std::size_t> &recomputed() const { return recomputed_; }
+  /// Returns the fields of another run that levels of a pass write: the recomputed fields, and the fields whose first
+  /// values are read from a history.
+  const std::vector<std::size_t> &computed() const { return computed_; }
   /// Returns the number of updated fields that belong to the state.
   std::size_t updated() const { return size() - statics_.size() - histories_.size() - recomputed_.size(); }
   bool read_only(std::size_t field) const { return fields_[field].read_only; }
+  bool is_recomputed(std::size_t ring) const { return ring < size() && fields_[ring].recomputed(); }
+  bool is_computed(std::size_t field) const {
+    return !fields_[field].read_only && (fields_[field].recomputed() || fields_[field].is_history);
+  }
   bool is_history(std::size_t ring) const { return ring < size() && fields_[ring].is_history; }
   long ahead(std::size_t field) const { return fields_[field].ahead; }
   std::size_t follows(std::size_t field) const { return static_cast<std::size_t>(fields_[field].follows); }
@@ -177,7 +186,7 @@ class Fields {
 
  private:
   std::vector<Field> fields_;
-  std::vector<std::size_t> second_, doubles_, histories_, recomputed_;
+  std::vector<std::size_t> second_, doubles_, histories_, recomputed_, computed_;
   std::vector<FieldValue> state_, statics_;
 };
 

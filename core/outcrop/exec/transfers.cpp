@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cassert>
 #include <cstring>
+#include <numeric>
 #include <utility>
 
 #include "outcrop/storage/checksums.hpp"
@@ -12,6 +13,9 @@ namespace {
 
 // number of bytes of one array that are transferred before bytes of the next array
 constexpr std::size_t together_bytes = std::size_t{1} << 20;
+
+// Returns whether an array has the rows between two blocks.
+bool is_fringe(Array array) { return array == Array::fringes || array == Array::recomputed; }
 
 // Returns the files of an array that is not an array of fringes.
 const PlaneFiles &files_of(const PassFiles &files, const ArrayRing &pair) {
@@ -73,7 +77,7 @@ bool Transfers::has_tail(Array array, const Rectangle &cells) const {
 }
 
 std::string Transfers::damage(const ArrayRing &pair, long z, bool whole) const {
-  const bool fringe = pair.array == Array::fringes;
+  const bool fringe = is_fringe(pair.array);
   const Request record = request(pair, z, fringe ? Rectangle{0, 0, 0, grid_.pitch_cells()} : whole_plane(grid_));
   const std::string &path = store_->path(record.file);
   if (!fringe) return plane_damage(grid_.plane(z), whole, path, record.offset, grid_.plane_bytes);
@@ -111,11 +115,12 @@ void Transfers::transfer(bool write, const std::vector<ArrayRing> &pairs, long z
 void Transfers::transfer(bool write, const ArrayRing &pair, long z, const Rectangle &cells) {
   SlotState &state = slot(pair.ring, z);
   state.place = window_.place(pair.ring, z);
-  if (!write && pair.array == Array::fringes) {
+  if (!write && is_fringe(pair.array)) {
     state.fringe = cells;
     // the previous block has submitted this write, so it is usually complete
     pump_->wait(fringe_tickets_[fringe_index(pair.ring, z)]);
   }
+  if (pair.array == Array::history) state.history = cells;
   const bool ends_record = has_tail(pair.array, cells);
   const bool is_checked = ends_record || pair.array == Array::history;
   state.has_tail = state.has_tail || (!write && pair.array != Array::target && is_checked);
@@ -123,7 +128,7 @@ void Transfers::transfer(bool write, const ArrayRing &pair, long z, const Rectan
   whole.write = write;
   if (!ends_record) {
     submit(state, whole);
-    if (write && pair.array == Array::fringes) fringe_tickets_[fringe_index(pair.ring, z)] = state.writing;
+    if (write && is_fringe(pair.array)) fringe_tickets_[fringe_index(pair.ring, z)] = state.writing;
     return;
   }
   if (cells.columns() == grid_.pitch_cells()) {  // the tail follows the last row, both on disk and in the slot
@@ -144,12 +149,11 @@ Request Transfers::request(const ArrayRing &pair, long z, const Rectangle &cells
   Request result;
   result.data = window_.cell(pair.ring, z, cells.y0, cells.x0);
   result.length = static_cast<std::size_t>(cells.rows() * cells.columns()) * grid_.item_bytes;
-  if (pair.array == Array::fringes) {
-    const auto fringe_bytes = static_cast<std::size_t>(files_.fringe_rows) * grid_.pitch_bytes;
-    assert(cells.rows() <= files_.fringe_rows && cells.columns() == grid_.pitch_cells());
-    const std::size_t kept = fields_.updated() + fields_.doubles().size();
+  if (is_fringe(pair.array)) {
+    assert(cells.columns() == grid_.pitch_cells());
+    assert(cells.rows() <= (pair.array == Array::fringes ? files_.fringe_rows : files_.recomputed_rows[pair.index]));
     result.file = files_.fringe_file;
-    result.offset = (static_cast<std::uint64_t>(z) * kept + pair.index) * fringe_bytes;
+    result.offset = fringe_offset(pair, z);
     return result;
   }
   const long plane = grid_.plane(z);
@@ -176,6 +180,18 @@ Request Transfers::request(const ArrayRing &pair, long z, const Rectangle &cells
   result.file_stride = grid_.pitch_bytes;
   result.data_stride = window_.pitch_bytes();
   return result;
+}
+
+// Returns the offset of the rows of plane z in the file of fringes.
+std::uint64_t Transfers::fringe_offset(const ArrayRing &pair, long z) const {
+  const std::vector<long> &rows = files_.recomputed_rows;
+  const auto sum = [&](std::size_t count) {
+    return std::accumulate(rows.begin(), rows.begin() + static_cast<std::ptrdiff_t>(count), 0L);
+  };
+  const long state_rows = static_cast<long>(fields_.updated() + fields_.doubles().size()) * files_.fringe_rows;
+  const long before =
+      pair.array == Array::fringes ? static_cast<long>(pair.index) * files_.fringe_rows : state_rows + sum(pair.index);
+  return static_cast<std::uint64_t>(z * (state_rows + sum(rows.size())) + before) * grid_.pitch_bytes;
 }
 
 PlaneSums::PlaneSums(const Grid &grid)

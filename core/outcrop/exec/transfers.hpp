@@ -7,9 +7,10 @@
 // same slot. So the chain also keeps these two transfers in order. Blocks that shift their planes read only fringes of
 // each other. A fringe is read only after it has been written.
 //
-// An array of fringes stores, plane by plane, `fringe_rows` rows of each ring of the updated fields:
+// The file of fringes stores, plane by plane, `fringe_rows` rows of each ring of the updated fields. Behind them, it
+// stores the rows of each field that the pass computes again. Their numbers are in `recomputed_rows`:
 //
-//     | plane 0: ring a | ring b | ... | plane 1: ring a | ...
+//     | plane 0: ring a | ring b | ... | recomputed field 0 | ... | plane 1: ring a | ...
 //
 // The class PlaneSums computes the checksums of planes in parts, while the rows are in a cache. The update of level 1
 // reads rows whose bytes came from the disk. The update of the last level writes rows whose bytes go to the disk. At
@@ -57,14 +58,16 @@ struct HistoryFile {
   std::uint32_t sum = 0;
 };
 
-/// The arrays of one pass. The arrays have the order of Fields::state(), Fields::statics() and Fields::histories(). The
-/// file of fringes has `fringe_rows` rows for each ring and plane.
+/// The arrays of one pass. The arrays have the order of Fields::state(), Fields::statics() and Fields::histories(). In
+/// each plane, the file of fringes has `fringe_rows` rows for each ring, and `recomputed_rows` for the fields of
+/// Fields::computed().
 struct PassFiles {
   std::vector<PlaneFiles> source, target, statics;
   std::vector<HistoryFile> history;
   PlaneFiles other;
   std::uint32_t fringe_file = 0;
   long fringe_rows = 0;
+  std::vector<long> recomputed_rows{};
 };
 
 /// One array on disk, and the ring with which the array exchanges planes.
@@ -99,6 +102,9 @@ class Transfers {
   bool wait_for_read(std::size_t ring, long z);
   void wait_for_write(std::size_t ring, long z);
 
+  /// Returns the rows of the last read of a history into the slot of plane z.
+  const Rectangle &history_rows(std::size_t ring, long z) { return slot(ring, z).history; }
+
   /// Returns the fringe rows that have been read into the slot of plane z since the last call. The result is empty if
   /// no such rows exist.
   Rectangle take_fringe(std::size_t ring, long z);
@@ -127,7 +133,8 @@ class Transfers {
     Ticket reading = no_ticket, writing = no_ticket;
     // true if the part that is being read ends with the checksum of the source, or belongs to a history
     bool has_tail = false;
-    Rectangle fringe{};  // rows of the part being read that belong to a fringe
+    Rectangle fringe{};   // rows of the part being read that belong to a fringe
+    Rectangle history{};  // rows that were read from a history
   };
 
   SlotState &slot(std::size_t ring, long z);
@@ -136,6 +143,7 @@ class Transfers {
   void transfer(bool write, const std::vector<ArrayRing> &pairs, long z0, long z1, const Rectangle &cells);
   void transfer(bool write, const ArrayRing &pair, long z, const Rectangle &cells);
   Request request(const ArrayRing &pair, long z, const Rectangle &cells) const;
+  std::uint64_t fringe_offset(const ArrayRing &pair, long z) const;
 
   const Grid &grid_;
   const Window &window_;

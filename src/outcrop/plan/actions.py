@@ -11,15 +11,17 @@ stage has levels 0, 2, ... in the first copy and levels 1, 3, ... in the second 
 modulo the size of its ring. A slot holds the frame of its plane. The frame is the whole plane, or the part of the plane
 that the current block needs.
 
-A pass uses the following arrays on disk. The arrays `other` and `fringes` are discarded when the pass ends:
+A pass uses the following arrays on disk. The arrays `other`, `fringes` and `recomputed` are discarded when the
+pass ends:
 
-    `source`    Generation g of the updated fields.
-    `target`    Generation g + 1 of the updated fields. During the pass, this array also holds unfinished levels of the
-                same parity as the last level.
-    `statics`   The static fields, which no stage updates.
-    `other`     Unfinished levels of the parity that `target` does not hold.
-    `fringes`   Rows between two blocks in y. The array holds both copies of these rows.
-    `history`   States of another run (history.py). A pass only reads these arrays.
+    `source`      Generation g of the updated fields.
+    `target`      Generation g + 1 of the updated fields. During the pass, this array also holds unfinished levels of
+                  the same parity as the last level.
+    `statics`     The static fields, which no stage updates.
+    `other`       Unfinished levels of the parity that `target` does not hold.
+    `fringes`     Rows between two blocks in y. The array holds both copies of these rows.
+    `recomputed`  Rows between two blocks in y, of the fields that the pass computes again.
+    `history`     States of another run (history.py). A pass only reads these arrays.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ from typing import Literal, TypeAlias
 FAR = 1 << 40
 """A coordinate beyond every grid."""
 
-Array: TypeAlias = Literal["source", "target", "statics", "other", "fringes", "history"]
+Array: TypeAlias = Literal["source", "target", "statics", "other", "fringes", "recomputed", "history"]
 
 
 def round_up(count: int, multiple: int) -> int:
@@ -106,7 +108,8 @@ class Block:
 class Read:
     """Read the cells `area` of planes z0 <= z < z1 from an array into its rings. If the array is `other` or `fringes`,
     an even `level` selects the rings of first copies, and an odd `level` selects the rings of second copies. If the
-    array is `history`, `level` is the number of the field among the fields that are a history.
+    array is `history`, `level` is the number of the field among the fields that are a history. If the array is
+    `recomputed`, `level` is the number of the field among `Problem.computed`.
 
     If the array is `source` or `statics`, the read of the last cell of a plane also reads the plane's checksum.
     """
@@ -148,7 +151,8 @@ class Update:
 class Write:
     """Write the cells `area` of planes z0 <= z < z1 to an array. If the array is `target`, write the newest value of
     each field. If the state includes previous values, also write these values. If the array is `other` or `fringes`,
-    write from the rings of first copies for an even `level`, and from the rings of second copies for an odd `level`.
+    write from the rings of first copies for an even `level`, and from the rings of second copies for an odd `level`. If
+    the array is `recomputed`, `level` is the number of the field among `Problem.computed`.
 
     The write of the last cell of a plane to the target also writes the plane's checksum.
     """

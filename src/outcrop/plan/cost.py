@@ -57,12 +57,12 @@ def transfer_bytes(problem: Problem, action: Read | Write) -> int:
 
 
 def arrays_moved(problem: Problem, action: Read | Write) -> int:
+    if action.array in ("history", "recomputed", "other"):
+        return 1
     if action.array == "fringes":
         updated = sum(one.is_state for one in problem.fields)
         return problem.doubles if action.level % 2 else updated
-    return {"source": problem.state_arrays, "target": problem.state_arrays, "statics": problem.statics}.get(
-        action.array, 1
-    )
+    return problem.statics if action.array == "statics" else problem.state_arrays
 
 
 def cell_updates(problem: Problem, action: Update) -> int:
@@ -157,6 +157,7 @@ class PassWork:
 def work_of(problem: Problem, one: Pass) -> PassWork:
     """Count the work of a pass."""
     histories = [field for field in problem.fields if field.is_history]
+    computed = [problem.fields[number] for number in problem.computed]
     events, asked = list[_Event](), list[_Asked]()
     read = written = requests = cells = updates = shift = 0
     before = 0, 0  # the bytes that have been read and written at the last event
@@ -181,6 +182,8 @@ def work_of(problem: Problem, one: Pass) -> PassWork:
                 # planes of a history are needed as late as static planes that are `later` planes higher
                 later = problem.statics_z - histories[action.level].ahead if action.array == "history" else 0
                 later = problem.lead_planes if action.array == "source" else later
+                if action.array == "recomputed":  # an update needs planes of the state that are one skew higher
+                    later = problem.skew_z - computed[action.level].ahead
                 (count, calls), is_static = moved(action), action.array in ("statics", "history")
                 first = action.z0 + shift + later
                 asked.append((first, first + action.z1 - action.z0, is_static, read, count))
@@ -476,6 +479,7 @@ def _requests(problem: Problem, move: Read | Write) -> int:
     adjacent in a file (transfers.cpp)."""
     if move.array == "history" and problem.shape[2] * problem.item_bytes != problem.pitch_bytes:
         return (move.z1 - move.z0) * (move.area.y1 - move.area.y0)  # rows are padded in memory, but not in the file
-    are_adjacent = move.area == problem.whole_plane and move.array != "fringes" and not problem.periodic[0]
+    is_kept = move.array not in ("fringes", "recomputed")
+    are_adjacent = move.area == problem.whole_plane and is_kept and not problem.periodic[0]
     together = max(1, TOGETHER_BYTES // problem.record_bytes) if are_adjacent else 1
     return -(-(move.z1 - move.z0) // together) * arrays_moved(problem, move)

@@ -103,8 +103,6 @@ def require_possible(problem: Problem, given: GivenSizes) -> None:
             raise InputError(f"{name} {size}: {name[1]} is periodic and cannot be cut into blocks; leave {name} out")
     if given.bt is not None and given.bt > MAX_STEPS_OF_PASS:
         raise InputError(f"bt {given.bt}: a pass has at most {MAX_STEPS_OF_PASS} steps; give fewer")
-    if given.by is not None and problem.lead and given.by != ny:
-        raise InputError(f"by {given.by}: passes that compute states again do not divide y; do not give by")
     if given.slab is not None and given.slab > nz:
         raise InputError(f"slab {given.slab} is more than the {nz} planes of the grid; give at most {nz}")
     widest = max(1, ny // problem.skew_y)

@@ -46,7 +46,8 @@ class Pass:
     """One trip of the window over the grid. It advances the grid by `levels` levels and uses the memory of `window`.
 
     `fringe_rows` is the number of rows of each parity in a plane of the array `fringes`, or 0 if the pass has no such
-    array. `uses_other` is true if the pass needs the array `other`.
+    array. `uses_other` is true if the pass needs the array `other`. `recomputed_rows` has the number of rows in a plane
+    of the array `recomputed` for each field of `Problem.computed`.
     """
 
     levels: int
@@ -55,6 +56,7 @@ class Pass:
     actions: tuple[Action, ...] = field(repr=False)
     fringe_rows: int = 0
     uses_other: bool = False
+    recomputed_rows: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -114,11 +116,17 @@ class Plan:
         return max((one.fringe_rows for one in self.passes), default=0)
 
     @property
+    def recomputed_rows(self) -> tuple[int, ...]:
+        """The number of rows in a plane of the array `recomputed`, for each field of `Problem.computed`."""
+        return tuple(map(max, zip(*(one.recomputed_rows for one in self.passes), strict=True)))
+
+    @property
     def scratch_bytes(self) -> int:
-        """The bytes of the arrays `fringes` and `other`, which are used only within passes."""
+        """The bytes of the arrays `fringes`, `recomputed` and `other`, which are used only within passes."""
         problem, uses_other = self.problem, any(one.uses_other for one in self.passes)
         rings = problem.rings - problem.statics - problem.histories - len(problem.recomputed)
-        fringes = rings * self.fringe_rows * problem.pitch_bytes * problem.planes
+        rows = rings * self.fringe_rows + sum(self.recomputed_rows)
+        fringes = rows * problem.pitch_bytes * problem.planes
         return fringes + (problem.grid_bytes if uses_other else 0)
 
     @property

@@ -286,6 +286,12 @@ class Problem:
         return tuple(number for number, one in enumerate(self.fields) if one.is_recomputed)
 
     @cached_property
+    def computed(self) -> tuple[int, ...]:
+        """The numbers of the fields of another run that levels of a pass write. They are the recomputed fields, and the
+        fields whose first values are read from the history."""
+        return tuple(number for number, one in enumerate(self.fields) if one.history and not one.is_static)
+
+    @cached_property
     def history_bytes(self) -> int:
         """The size of a state of one field in a history, which has no padding."""
         return self.cells * self.item_bytes

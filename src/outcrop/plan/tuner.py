@@ -44,6 +44,9 @@ ASSUMED_CELLS_PER_SECOND = 5e9
 MAX_SLABS = 20_000
 """A plan with more slabs is made only if no other plan is possible, because its list of actions is larger than the
 window."""
+MAX_VALUE_SLABS = 80_000
+"""The same limit for blocks in y of a pass that computes states again: the number of slabs times the number of values.
+A slab has a read, a copy and a write for each value."""
 BUILT = 10
 """The number of candidates that are the best by formula. Only the plans of these candidates are made and predicted
 action by action."""
@@ -321,7 +324,8 @@ def _rough_seconds(
     """Return the rough cost by formulas. The cost is the time of the cores or the time of the transfers, whichever is
     longer. The time of the exposed transfers is added, because no update takes place during these transfers."""
     sizes, volume, device = one.sizes, one.volume, machine.device
-    if volume.slabs > MAX_SLABS:
+    values = len(problem.computed) if sizes.block_y else 0
+    if volume.slabs > MAX_SLABS or volume.slabs * values > MAX_VALUE_SLABS:
         return float("inf")
     shared = min(volume.bytes_read, volume.bytes_written)
     alone = volume.bytes_read - shared, volume.bytes_written - shared

@@ -162,6 +162,7 @@ class Proof:
         self.levels, self.window, self.actions = one.levels, window, one.actions
         self._first, self._end, self._skew = problem.first_plane, problem.end_plane, problem.skew_z
         self.fringe_rows, self.uses_other = one.fringe_rows, one.uses_other
+        self.recomputed_rows = one.recomputed_rows
         self.uses, self.parts = Uses(problem, one.levels), Parts(problem, one)
         self.whole = self.parts.span(problem.whole_plane)
         self.state = [(f, age) for f, one in enumerate(fields) if one.is_state for age in range(1 + one.has_previous)]
@@ -274,7 +275,7 @@ class Proof:
         span = self.parts.span(action.area)
         for ring, array in self._arrays_read(action):
             for z0, z1, cells in array.over(action.z0, action.z1):
-                if action.array == "fringes":
+                if action.array in ("fringes", "recomputed"):
                     require(cells is not None and cells.shape.span == span, f"fringes of plane {z0} are other rows")
                 assert cells is not None
                 self._place(ring, z0, z1, [span], cells)
@@ -292,6 +293,8 @@ class Proof:
         elif action.array == "fringes":
             for ring in self.uses.copies(action.level):
                 yield ring, self.fringes[ring]
+        elif action.array == "recomputed":
+            yield self._computed(action.level), self.fringes[self._computed(action.level)]
         else:
             yield self.uses.ring(self.state[0][0], action.level & 1), self._single(action.array)
 
@@ -324,6 +327,12 @@ class Proof:
             for z, _, cells in self._there(self.problem.fields[field].follows, z0, z1) if rims else ():
                 require(cells.holds(tuple(rims), RIM), f"the rim of plane {z} is not there to be copied")
             self._place(field, z0, z1, rims, self._rim)
+
+    def _computed(self, number: int) -> int:
+        """Return the number of a field of another run that the pass writes. This number is also the number of its ring.
+        """
+        require(0 <= number < len(self.problem.computed), "a field that the pass does not compute again")
+        return self.problem.computed[number]
 
     def _inside(self, z0: int, z1: int) -> Iterator[tuple[int, int, bool]]:
         """Divide a range of planes at the places where the rim in z begins or ends. Yield each part, with a flag that
@@ -423,10 +432,13 @@ class Proof:
     def _write(self, action: Write) -> None:
         self._require_planes(action.z0, action.z1)
         area, span = action.area, self.parts.span(action.area)
-        if action.array == "fringes":
-            require(area.y1 - area.y0 <= self.fringe_rows, "more rows than fringes keep")
+        if action.array in ("fringes", "recomputed"):
+            is_state = action.array == "fringes"
+            rings = self.uses.copies(action.level) if is_state else [self._computed(action.level)]
+            most = self.fringe_rows if is_state else self.recomputed_rows[action.level]
+            require(area.y1 - area.y0 <= most, "more rows than fringes keep")
             shape = self._shape(span)
-            for ring in self.uses.copies(action.level):
+            for ring in rings:
                 for z0, z1, cells in self._there(ring, action.z0, action.z1):
                     self.fringes[ring].put(z0, z1, shape.cells(cells.part(span).copy()))
         elif action.array == "target":

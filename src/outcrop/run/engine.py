@@ -378,6 +378,7 @@ class Engine:
             seeds,
             history,
             lead_scalars,
+            self._plan.recomputed_rows,
         )
         return wanted.results(sums, snapshot_sums)
 

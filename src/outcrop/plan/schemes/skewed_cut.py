@@ -16,6 +16,16 @@ of one parity holds the fringe
 
 and all cells below the fringe are final or no longer needed. A block writes those of its cells that are below the
 fringe of the next block.
+
+If a pass computes states again, its first levels do not use the state. The fringe of the state then ends at the cells
+of the first level that uses it. Each field that levels of the pass compute again has a fringe of its own. If w is the
+first level that writes the field, and p the last level that reads it, the fringe is
+
+    eta - reach p <= y < eta - reach (w - 1).
+
+If the first values of the field come from a history, the fringe also has those of them that the previous block reads.
+With v the first level that reads the field, it ends at eta - reach (v - 2). Each block reads from the history only the
+cells above its fringe, so it reads each cell of the history once.
 """
 
 from __future__ import annotations
@@ -35,7 +45,7 @@ class SkewedCut:
     `starts` are eta[0], eta[1], ... The first block begins with the grid, and the last one ends with it. All ranges of
     a block are half open. Each range begins and ends at a multiple of `group` cells or at an end of the grid. If
     `joint` is true, a ring may hold levels of both parities. The fringe in this ring then includes the fringes of both
-    parities.
+    parities. `first_level` is the first level that uses the state.
     """
 
     extent: int
@@ -44,6 +54,7 @@ class SkewedCut:
     starts: tuple[int, ...]
     group: int = 1
     joint: bool = False
+    first_level: int = 1
 
     @property
     def count(self) -> int:
@@ -84,14 +95,25 @@ class SkewedBlock:
 
     def fringe(self, parity: int) -> Range:
         """Return the range of cells that this block takes over from the previous block, in the ring of `parity`. The
-        range is empty for the first block."""
+        range is empty for the first block. The first copies of the state have parity 0 before `first_level`."""
+        cut = self.cut
+        highest = cut.levels - 1 - (0 if cut.joint else (cut.levels - cut.first_level - parity) % 2)
+        return self.beside_cut(highest + 1, (1 if cut.joint else 1 - parity) - (cut.first_level - 1))
+
+    def beside_cut(self, below: int, above: int) -> Range:
+        """Return the cells from `below` reaches below the lower cut of this block at level 1 to `above` reaches above
+        it. The range is empty for the first block."""
         if self.is_first:
             return 0, 0
         cut = self.cut
-        highest = cut.levels - 1 - (0 if cut.joint else (cut.levels - 1 - parity) % 2)
-        low = cut.starts[self.number] - cut.reach * (highest + 1)
-        high = cut.starts[self.number] + cut.reach * (1 if cut.joint else 1 - parity)
+        low, high = (cut.starts[self.number] + cut.reach * reaches for reaches in (-below, above))
         return self._clamp(round_down(low, cut.group)), self._clamp(round_up(high, cut.group))
+
+    def next_beside_cut(self, below: int, above: int) -> Range:
+        """Return the same cells for the next block. The range is empty for the last block."""
+        if self.is_last:
+            return self.cut.extent, self.cut.extent
+        return SkewedBlock(self.cut, self.number + 1).beside_cut(below, above)
 
     def next_fringe(self, parity: int) -> Range:
         """Return the range of cells that the next block takes over. The range is empty for the last block."""
@@ -100,7 +122,8 @@ class SkewedBlock:
         return SkewedBlock(self.cut, self.number + 1).fringe(parity)
 
     def body(self, parity: int) -> Range:
-        """Return the range of cells above the fringe. In the ring of even parity, these cells are read at level 0."""
+        """Return the range of cells above the fringe. In the ring of even parity, these cells are read before
+        `first_level`."""
         return self.fringe(parity)[1], self.next_fringe(parity)[1]
 
     def span(self, parity: int) -> Range:
@@ -108,26 +131,30 @@ class SkewedBlock:
 
     def frame(self) -> Range:
         """Return the range of cells that this block needs in memory."""
-        return min(self.span(0)[0], self.span(1)[0]), self.span(0)[1]
+        return self.beside_cut(self.cut.levels, 0)[0], self.next_beside_cut(0, 1)[1]
 
     def left_below(self, parity: int) -> Range:
         """Return the range of cells that are final after this block, because no later block updates them."""
         return self.fringe(parity)[0], self.next_fringe(parity)[0]
 
     def own(self) -> Range:
-        """Return the range of cells that this block updates at level 1. The range includes the rim next to these
+        """Return the range of cells that this block updates at `first_level`. The range includes the rim next to these
         cells."""
-        starts = self.cut.starts
-        return -FAR if self.is_first else starts[self.number], FAR if self.is_last else starts[self.number + 1]
+        return self._updated(self.cut.first_level)
 
     def bounds(self) -> tuple[Bound, Bound]:
         """Return the lower and the upper bound between which this block updates cells at each level."""
-        low, high = self.own()
+        low, high = self._updated(1)
         slope = -self.cut.reach
         return (
             Bound(-FAR) if self.is_first else Bound(low - slope, slope),
             Bound(FAR) if self.is_last else Bound(high - slope, slope),
         )
+
+    def _updated(self, level: int) -> Range:
+        starts, back = self.cut.starts, self.cut.reach * (level - 1)
+        low = -FAR if self.is_first else starts[self.number] - back
+        return low, FAR if self.is_last else starts[self.number + 1] - back
 
     def _clamp(self, place: int) -> int:
         return max(0, min(self.cut.extent, place))
@@ -142,6 +169,7 @@ def cut_axis(
     group: int = 1,
     lead: int = 0,
     joint: bool = False,
+    first_level: int = 1,
 ) -> SkewedCut:
     """Divide an axis into blocks that have `size` cells at level 1. If `size` is 0, the axis is one block. The first
     block begins at cell `first`.
@@ -150,4 +178,4 @@ def cut_axis(
     not larger than the other frames if `lead` is at most `reach * (levels - 1)`.
     """
     further = range(first + size + lead, extent - first, size) if size else ()
-    return SkewedCut(extent, reach, levels, (first, *further), group, joint)
+    return SkewedCut(extent, reach, levels, (first, *further), group, joint, first_level)

@@ -32,6 +32,11 @@ memory can hold about k times the number of planes. Fringes are also read ahead 
 the same number of planes as the even ring. For the rings, plane z of block i has the number z + i nz. So the first
 planes of the next block can be read before a block ends.
 
+If a pass computes states again (recompute.py), each of these states is in a field that levels write and later levels
+read. A block writes the rows of this field that the next block needs to the array `recomputed`. Their number is r times
+the number of levels from the first one that writes the field to the last one that reads it. For k steps, all fields
+together have about r k^2 such rows, so a pass moves 2 r k^2/by more words per cell.
+
 The naive scheme serves for comparison. It is a wavefront with passes of one step, like a program without temporal
 blocking.
 """
@@ -71,7 +76,7 @@ def blocks_in_y(problem: Problem, levels: int, sizes: Sizes) -> SkewedCut:
     """Return the blocks into which y is divided. If `sizes` has no `block_y`, y is one block."""
     rows, radius, lead = problem.shape[1], problem.radius_y, _lead(problem, levels)
     joint = not problem.plain
-    return cut_axis(rows, radius, radius, levels, sizes.block_y, problem.row_group, lead, joint)
+    return cut_axis(rows, radius, radius, levels, sizes.block_y, problem.row_group, lead, joint, problem.lead + 1)
 
 
 def _lead(problem: Problem, levels: int) -> int:
@@ -94,7 +99,8 @@ def windows(problem: Problem, levels: int, sizes: Sizes) -> Callable[[int], Wind
 
     def of_slab(slab: int) -> Window:
         planes = ring_planes(problem, levels, slab, cut.count)
-        return make_window(problem, planes, slot, sizes.keeps_statics, history_planes(problem, slab))
+        history = history_planes(problem, slab, cut.count)
+        return make_window(problem, planes, slot, sizes.keeps_statics, history)
 
     return of_slab
 
@@ -124,14 +130,16 @@ def ring_planes(problem: Problem, levels: int, slab: int, blocks: int = 1) -> tu
     return min(even, problem.planes), min(odd, problem.planes), min(static, problem.planes)
 
 
-def history_planes(problem: Problem, slab: int) -> tuple[int, ...]:
+def history_planes(problem: Problem, slab: int, blocks: int = 1) -> tuple[int, ...]:
     """Return the number of slots for each value of another run, for slabs of `slab`. A value that is read is read one
-    slab ahead. A state of a history is used at a few levels only, so its ring is shorter than other rings."""
+    slab ahead. Blocks also read rows of the values that they compute again. A state of a history is used at a few
+    levels only, so its ring is shorter than other rings."""
     if not problem.has_values:
         return ()
     first, planes = problem.first_plane + problem.skew_z, problem.planes
     values = [one for one in problem.fields if one.history]
-    used = [(slab if one.follows >= 0 else 2 * slab) + max(one.ahead + one.behind, first) for one in values]
+    computed = slab if blocks == 1 else 2 * slab
+    used = [(computed if one.follows >= 0 else 2 * slab) + max(one.ahead + one.behind, first) for one in values]
     return tuple([min(one, planes) for one in used])
 
 
@@ -167,13 +175,51 @@ def make_pass(problem: Problem, levels: int, sizes: Sizes) -> Pass:
         actions += stream.actions(sizes.slab, following)
     actions.append(Commit())
     fringe_rows = max(end - first for block in cut.blocks for first, end in map(block.fringe, (0, 1)))
-    return Pass(levels, sizes.slab, window(problem, levels, sizes), tuple(actions), fringe_rows)
+    reaches = (recomputed_reaches(problem, number) for number in problem.computed)
+    recomputed_rows = (max(end - first for first, end in (block.beside_cut(*one) for block in cut.blocks))
+                       for one in reaches)  # fmt: skip
+    slots = window(problem, levels, sizes)
+    return Pass(levels, sizes.slab, slots, tuple(actions), fringe_rows, recomputed_rows=tuple(recomputed_rows))
+
+
+def recomputed_reaches(problem: Problem, number: int) -> tuple[int, int]:
+    """Return the two arguments of `SkewedBlock.beside_cut` for the rows of field `number` that a block takes over.
+    Levels of the pass write this field. If its first values are read from the history, these rows end above the rows
+    that the levels of the previous block read."""
+    one, skew = problem.fields[number], problem.skew_z
+    return one.behind // skew, one.ahead // skew
 
 
 def linked(problem: Problem, levels: int, slab: int) -> bool:
     """Return True if planes of the next block can be read before a block ends. This is not possible if each ring holds
     all planes of the grid."""
     return problem.planes >= _max_ring_planes(problem, levels, slab)
+
+
+class _Values:
+    """The progress of one kind of action on some fields. For each field, `ahead` has the distance from the end of a
+    slab to the end of the planes for which the action takes place."""
+
+    def __init__(self, planes: int, ahead: list[int]) -> None:
+        self._planes, self._ahead = planes, ahead
+        self._done = [0] * len(self._ahead)
+        # successive levels compute their values later and later, so the actions apply to some values at a time
+        self._by_time = sorted(range(len(self._ahead)), key=lambda number: -self._ahead[number])
+        self._active = slice(0, 0)
+
+    def to(self, zeta: int) -> Iterator[tuple[int, int, int]]:
+        """Yield the planes z0 <= z < z1 of each field up to its distance from `zeta` that were not yielded before, as
+        (number of the field, z0, z1)."""
+        planes, done, first, last = self._planes, self._done, self._active.start, self._active.stop
+        while first < last and done[self._by_time[first]] == planes:
+            first += 1
+        while last < len(done) and zeta + self._ahead[self._by_time[last]] > 0:
+            last += 1
+        self._active = slice(first, last)
+        for number in self._by_time[first:last]:
+            if (end := min(zeta + self._ahead[number], planes)) > done[number]:
+                yield number, done[number], end
+                done[number] = end
 
 
 class _Stream:
@@ -194,11 +240,18 @@ class _Stream:
         self.read = self.statics_read = self.copied = self.written = 0
         read = fields_read(problem, levels)
         self.histories = [one for one in problem.fields if one.is_history]
-        self.recomputed = [problem.fields[one] for one in problem.recomputed]
-        self.recomputed_to = [0] * len(self.recomputed)
-        # Successive levels compute their values later and later, so the rims of only some values are being copied.
-        self.by_time = sorted(range(len(self.recomputed)), key=lambda number: -self.recomputed[number].ahead)
-        self.copying = slice(0, 0)
+        planes, fields, computed = problem.planes, problem.fields, problem.computed
+        last_levels = {one: level for level, stage in enumerate(problem.updates, 1) for one in stage.targets}
+        self.values_read = _Values(planes, [fields[one].ahead for one in computed])
+        self.values_copied = _Values(planes, [fields[one].ahead for one in problem.recomputed])
+        self.values_written = _Values(planes, [-problem.skew_z * (last_levels[one] - 1) for one in computed])
+        reaches = {one: recomputed_reaches(problem, one) for one in computed}
+        self.rows_before = [self._rows(*block.beside_cut(*reaches[one])) for one in computed]
+        self.rows_after = [self._rows(*block.next_beside_cut(*reaches[one])) for one in computed]
+        bodies = {one: self._rows(block.beside_cut(*reaches[one])[1], block.next_beside_cut(*reaches[one])[1])
+                  for one in computed}  # fmt: skip
+        self.copied_rows = [bodies[one] for one in problem.recomputed]
+        self.history_rows = [bodies.get(number, self.frame) for number, one in enumerate(fields) if one.is_history]
         self.history_read = [
             0 if number in read else problem.planes for number, one in enumerate(problem.fields) if one.is_history
         ]
@@ -210,15 +263,20 @@ class _Stream:
             yield self.begin
         for zeta0, zeta1 in slabs(problem, levels, slab):
             yield from self._read_to(zeta1 + slab)
+            yield from self._read_values_to(zeta1 + slab)
             if following is not None and self.is_linked:
                 # the rings of a history hold no more planes than the first two slabs of the next block need
-                ahead = list(following._read_to(zeta1 + slab - problem.planes, problem.first_plane + 2 * slab))
+                zeta, first_slabs = zeta1 + slab - problem.planes, problem.first_plane + 2 * slab
+                ahead = [*following._read_to(zeta, first_slabs)]
+                ahead += following._read_values_to(min(zeta, first_slabs))
                 yield from (following.begin, *ahead, self.begin) if ahead else ()
             yield from self._copy_to(zeta1 - problem.lead_planes)
-            yield from self._copy_recomputed_to(zeta1)
+            for number, z0, z1 in self.values_copied.to(zeta1):
+                yield Copy(z0, z1, self.copied_rows[number], recomputed=number)
             zetas = [zeta for zeta in range(zeta0, zeta1) if has_updates(problem, levels, zeta)]
             if zetas:  # if the grid has fewer planes than the skew, some values of zeta or whole slabs have no updates
                 yield Update(zetas[0], zetas[-1] + 1, levels, self.region)
+            yield from self._write_values_to(zeta1)
             yield from self._write_to(min(problem.end_plane, zeta1 - skew * (levels - 1)))
         # The remaining planes belong to the rim, and no update has read them. If no cell is updated, all planes remain.
         for z in range(self.written, problem.planes, slab):
@@ -246,7 +304,8 @@ class _Stream:
             z0, z1 = done[number], min(end, planes)
             if z1 > z0:
                 done[number] = z1
-                yield Read(z0, z1, self.frame, "history", number)
+                if self.history_rows[number].cells:
+                    yield Read(z0, z1, self.history_rows[number], "history", number)
 
     def _read_state_to(self, end: int) -> Iterator[Action]:
         z0, z1 = self.read, min(end, self.problem.planes)
@@ -258,30 +317,30 @@ class _Stream:
             if (rows := self._rows(*self.block.fringe(parity))).cells:
                 yield Read(z0, z1, rows, "fringes", parity)
 
+    def _read_values_to(self, zeta: int) -> Iterator[Action]:
+        """Yield the reads of rows that this block takes over, of the fields that levels of the pass write."""
+        for number, z0, z1 in () if self.block.is_first else self.values_read.to(zeta):
+            if self.rows_before[number].cells:
+                yield Read(z0, z1, self.rows_before[number], "recomputed", number)
+
+    def _write_values_to(self, zeta: int) -> Iterator[Action]:
+        """Yield the writes of rows that the next block takes over. The rows do not change after the last level that
+        writes the field."""
+        for number, z0, z1 in () if self.block.is_last else self.values_written.to(zeta):
+            if self.rows_after[number].cells:
+                yield Write(z0, z1, number, self.rows_after[number], "recomputed")
+
     def _copy_to(self, end: int) -> Iterator[Action]:
         if (end := min(end, self.problem.planes)) > self.copied:
             yield Copy(self.copied, end, self._rows(*self.block.body(1)))
             self.copied = end
-
-    def _copy_recomputed_to(self, zeta: int) -> Iterator[Action]:
-        """Yield the copies of the rims that are needed for the updates below `zeta`."""
-        planes, done, first, last = self.problem.planes, self.recomputed_to, self.copying.start, self.copying.stop
-        while first < last and done[self.by_time[first]] == planes:
-            first += 1
-        while last < len(done) and zeta + self.recomputed[self.by_time[last]].ahead > 0:
-            last += 1
-        self.copying = slice(first, last)
-        for number in self.by_time[first:last]:
-            if (end := min(zeta + self.recomputed[number].ahead, planes)) > done[number]:
-                yield Copy(done[number], end, self.frame, recomputed=number)
-                done[number] = end
 
     def _write_to(self, end: int) -> Iterator[Action]:
         z0 = self.written
         if end <= z0:
             return
         self.written = end
-        yield Write(z0, end, self.levels, self._rows(*self.block.left_below(self.levels % 2)))
+        yield Write(z0, end, self.levels, self._rows(*self.block.left_below((self.levels - self.problem.lead) % 2)))
         for parity in (0, 1):
             if (rows := self._rows(*self.block.next_fringe(parity))).cells:
                 yield Write(z0, end, parity, rows, "fringes")
@@ -341,17 +400,23 @@ def volume(problem: Problem, sizes: Sizes) -> Volume:
     rows, interior = problem.shape[1], problem.shape[1] - 2 * problem.radius_y
     arrays, copies = problem.state_arrays, problem.rings - problem.statics - problem.histories - len(problem.recomputed)
     blocks = max(1, -(-(interior - _lead(problem, sizes.levels)) // sizes.block_y)) if sizes.block_y else 1
-    fringes = (blocks - 1) * copies * problem.radius_y * sizes.levels * problem.pitch_bytes * problem.planes
+    reaches = [sum(recomputed_reaches(problem, one)) for one in problem.computed]
+    fringe_rows = problem.radius_y * (copies * (sizes.levels - problem.lead) + sum(reaches))
+    fringe_rows += (problem.row_group - 1) * (copies + len(reaches))
+    fringes = (blocks - 1) * fringe_rows * problem.pitch_bytes * problem.planes
     frame = min(rows, sizes.block_y + problem.radius_y * (sizes.levels + 1)) if blocks > 1 else rows
     moved = problem.grid_bytes * arrays + fringes
     passes = -(-problem.levels // sizes.levels)
-    statics = problem.grid_bytes * problem.statics * (1 / passes if sizes.keeps_statics else 1)
+    # blocks read the rows below their cuts again, except of values that levels of the pass write
+    again = (blocks - 1) * (problem.radius_y * (sizes.levels + 1) + problem.row_group - 1) / rows
+    statics = problem.grid_bytes * problem.statics * (1 / passes if sizes.keeps_statics else 1 + again)
     drained = 1 if linked(problem, sizes.levels, sizes.slab) else blocks
     exposed = 2 * drained * min(problem.planes, sizes.slab) * frame * problem.pitch_bytes * arrays
     slabs = blocks * -(-(problem.planes + problem.skew_z * sizes.levels) // sizes.slab)
     requests = problem.planes * arrays * (2 * blocks + 4 * (blocks - 1))
-    read = fields_read(problem, sizes.levels)
-    history = sum(problem.fields[one].is_history for one in read) * problem.history_bytes
+    requests += 2 * (blocks - 1) * problem.planes * len(reaches)
+    histories = [one for one in map(problem.fields.__getitem__, fields_read(problem, sizes.levels)) if one.is_history]
+    history = sum(1 + again * one.is_static for one in histories) * problem.history_bytes
     return Volume(moved + statics + history, moved, problem.cells * sizes.levels, exposed, slabs, requests)
 
 
@@ -379,10 +444,9 @@ def _steps_worth_trying(steps: int) -> Iterator[int]:
 
 def _block_sizes(problem: Problem, levels: int) -> Iterator[int]:
     """Yield numbers of rows of a block. The first number is 0, which means that y is not divided. The next numbers are
-    a half of all rows, a third, and so on. Each of them is larger than the fringe. A periodic y is not divided. A pass
-    that computes states again does not divide y, because these states have no fringes."""
+    a half of all rows, a third, and so on. Each of them is larger than the fringe. A periodic y is not divided."""
     yield 0
-    if problem.periodic[1] or problem.lead:
+    if problem.periodic[1]:
         return
     interior = problem.shape[1] - 2 * problem.radius_y
     for count in range(2, MAX_BLOCKS + 1):
