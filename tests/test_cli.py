@@ -147,6 +147,11 @@ def test_no_permission_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert "closed" in capsys.readouterr().err
 
 
+def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(["--version"]) == 0
+    assert capsys.readouterr().out == f"outcrop {oc.__version__}\n"
+
+
 def test_a_run_from_first_to_last_command(capsys: pytest.CaptureFixture[str]) -> None:
     """Checks that the commands plan, run, info, verify, plot and resume agree with each other and with the oracle."""
     assert call(["plan", *changed(init="volume.npy", n=None)[1:]]) == 0

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import sys
+from typing import Annotated
 
 import typer
 from typer.main import get_command
 
+from outcrop import __version__
 from outcrop.cli import agg, bench, info, plan, plot, resume, run, tiers, verify
 from outcrop.cli.main import INTERRUPTED
 from outcrop.cli.options import join_sizes
@@ -24,6 +26,23 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"outcrop {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _outcrop(
+    version: Annotated[
+        bool, typer.Option("--version", help="print the version and exit", callback=_print_version, is_eager=True)
+    ] = False,
+) -> None:
+    pass
+
+
 for command in COMMANDS:
     app.command()(command)
 app.add_typer(agg.agg, name="agg")

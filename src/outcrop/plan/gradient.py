@@ -300,6 +300,8 @@ def _why_not(one: JudgedWay, chosen: JudgedWay) -> str:
         return f"as fast, but keeps {format_bytes(more)} more"
     forward = one.forward.seconds - chosen.forward.seconds
     adjoint = one.adjoint.seconds - chosen.adjoint.seconds
+    if forward <= 0 >= adjoint:  # formulas can be too optimistic, and only the fastest ways are planned
+        return "slower than others by formulas, so it is not planned"
     name, seconds = ("forward", forward) if forward > adjoint else ("adjoint", adjoint)
     return f"slower: the {name} run takes {format_seconds(seconds)} more"
 
