@@ -350,6 +350,9 @@ class _Stream:
 
 
 SLABS = (8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
+MIN_SLAB_OF_LEAD = 2
+"""If passes compute states again and slabs of this number of planes fit, y is not divided further. With blocks, such a
+pass moves a few rows of each recomputed value. Many of these transfers are small and take longer than predicted."""
 MAX_BLOCKS = 12
 """The largest number of blocks in y that the tuner tries. With more blocks, the fringes cost more transfers than the
 larger window saves."""
@@ -381,6 +384,8 @@ def candidates(problem: Problem, budget_bytes: int, given: GivenSizes = FREE) ->
             slabs = given.or_any("slab", [*(slab for slab in SLABS if slab < thickest), thickest])
             fitting = (slab for slab in slabs if slab >= 1 and of_slab(slab).bytes <= budget_bytes)
             yield from (replace(sizes, slab=slab) for slab in fitting)
+            if problem.lead and thickest >= MIN_SLAB_OF_LEAD:
+                break
 
 
 def _whole_grid_candidates(problem: Problem) -> Iterator[Sizes]:
