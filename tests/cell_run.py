@@ -210,7 +210,7 @@ class CellRun:
         return self.problem.computed[number]
 
     def _carried(self, action: Read | Write) -> list[int]:
-        """Return the rings of which a block hands rows to the next block."""
+        """Return the rings whose rows a block passes on to the next block."""
         return self._copies(action.level) if action.array == "fringes" else [self._computed(action.level)]
 
     @perform.register

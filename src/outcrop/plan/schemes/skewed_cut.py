@@ -23,7 +23,7 @@ first level that writes the field, and p the last level that reads it, the fring
 
     eta - reach p <= y < eta - reach (w - 1).
 
-If the first values of the field come from a history, the fringe also has those of them that the previous block reads.
+If the first values of the field come from a history, the fringe also has the values that the previous block reads.
 With v the first level that reads the field, it ends at eta - reach (v - 2). Each block reads from the history only the
 cells above its fringe, so it reads each cell of the history once.
 """
