@@ -52,8 +52,8 @@ struct PointInjection {
   const std::byte *values = nullptr;  ///< index: [step of the pass][cell]; values have the type of the grid
 };
 
-/// Values that the steps of the lead add to cells: in step i of the lead, to cells of the field `fields[i]`, directly after
-/// stage `stage` of this step.
+/// Values that the sources of the lead add to cells. Step i of the lead adds them to cells of the field `fields[i]`,
+/// directly after its stage `stage`.
 struct LeadInjection {
   long stage = 0;
   std::vector<std::size_t> fields;
@@ -124,7 +124,8 @@ class PointTable {
   std::vector<std::size_t> first_;  // by position
 };
 
-/// Adds sources: those of the steps of a pass, or those of the steps of its lead. All arguments must outlive this object.
+/// Adds the sources of the steps of a pass, or the sources of the steps of its lead. All arguments must outlive this
+/// object.
 class Injections {
  public:
   Injections(const Grid &grid, const Window &window, const Fields &fields, const Stages &stages,
@@ -140,7 +141,7 @@ class Injections {
   struct List {
     std::size_t cells;
     const std::byte *values;
-    std::vector<std::size_t> rings;  // by level; they repeat
+    std::vector<std::size_t> rings;  // index: level, modulo the number of rings
   };
 
   void add_list(std::size_t stage, const std::vector<Cell> &cells, const std::byte *values,

@@ -174,7 +174,7 @@ void Executor::perform(const CopyAction &action) {
 
 void Executor::perform(const UpdateAction &action) {
   const long reach = grid_.skew_z * action.levels;
-  const long lead = grid_.skew_z * stages_.lead.levels;  // the state is used later by this number of planes
+  const long lead = grid_.skew_z * stages_.lead.levels;  // number of planes by which the first use of the state lags
   // Wait only for the planes that this update needs. The reads of the next slab are in flight, and later planes arrive
   // during this update.
   wait_for_reads(std::max(0L, action.zeta0 - reach), std::min(grid_.nz, action.zeta1 + grid_.skew_z - lead),
@@ -263,7 +263,8 @@ void Executor::wait_for_history(long z0, long z1, bool is_update) {
   team_.for_each(static_cast<long>(arrived.size()), [&](long place) {
     const auto [index, z] = arrived[static_cast<std::size_t>(place)];
     const std::size_t ring = fields_.histories()[index];
-    // several blocks may read the same rows of a state, but only one of them reads a row that levels will write
+    // several blocks may read the same rows of a state, so only the owner of a row adds it; in a field that levels
+    // write, only one block reads each row
     Rectangle rows = transfers_.history_rows(ring, z);
     if (!fields_.is_computed(ring)) rows = intersection(rows, own_.cells);
     if (z < own_.z0 || z >= own_.z1 || rows.empty()) return;
@@ -321,9 +322,9 @@ void Executor::copy_rows(std::size_t from, std::size_t to, long z, const Rectang
     std::memcpy(window_.cell(to, z, y, rows.x0), window_.cell(from, z, y, rows.x0), bytes);
 }
 
-// Copies the rim to a recomputed value from the value that it follows. This value may be a state of the history, whose
-// reads may still be in flight. The rows of the former block may still be written from the slots of the planes, and the
-// rows that this block takes over may still be read.
+// Copies the rim to a recomputed value from the value that it follows. First waits for three kinds of transfers: reads
+// of that value if it is a state of the history, writes of the previous block's rows from these slots, and reads of the
+// fringe into these slots.
 void Executor::copy_recomputed(const CopyAction &action) {
   const std::size_t to = fields_.recomputed()[static_cast<std::size_t>(action.recomputed)], from = fields_.follows(to);
   if (fields_.is_history(from)) wait_for_history(action.z0, action.z1, false);

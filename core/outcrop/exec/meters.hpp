@@ -99,7 +99,7 @@ class MemoryMeter {
 enum class StreamFlush : unsigned char { none, individual, collective };
 
 struct StreamSeconds {
-  double loop = 0, flush = 0;  ///< seconds of the loop and of the flush; individual flushes count for the loop
+  double loop = 0, flush = 0;  ///< seconds of the loop and of the flush; individual flushes count as part of the loop
 };
 
 /// Runs STREAM on a team of threads. The part of each thread consists of whole pages.

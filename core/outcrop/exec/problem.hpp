@@ -111,7 +111,7 @@ struct Field {
   bool has_previous = false;  ///< true if both copies are arrays on disk
   bool flips = false;         ///< true if, after each step, the other copy holds the newest value
   bool is_history = false;    ///< true if a pass reads the values from a state of another run
-  /// distance, in positions, from the end of a slab to the end of the planes that an update needs of a history field
+  /// for a history field: the number of positions beyond the end of a slab that an update of the slab reads
   long ahead = 0;
   /// if not negative, the field is a recomputed value, and its rim has the values of the field with this number
   long follows = -1;
@@ -132,8 +132,8 @@ enum class Array : std::uint8_t {
   statics,  ///< fields that no stage updates
   /// an array as large as the grid, for unfinished levels whose parity differs from the parity of the last level
   other,
-  fringes,     ///< for each plane, the rows between two blocks: first those of even levels, then those of odd levels
-  recomputed,  ///< for each plane, the rows between two blocks of fields that the pass computes again
+  fringes,     ///< for each plane, its fringe: first the rows of even levels, then the rows of odd levels
+  recomputed,  ///< for each plane, the fringe of the fields that the pass computes again
   history      ///< states of another run, in files of rows without padding
 };
 
@@ -213,8 +213,8 @@ struct Lead {
 };
 
 /// The calls of all levels. A level is one stage of a step. The list of calls repeats after two steps, because the two
-/// copies of a field alternate. If steps read a history, each step of a pass reads other rings. In this case, the list
-/// has the calls of all steps of a pass. It begins with the levels of the lead, if there is one.
+/// copies of a field alternate. If steps read a history, each step of a pass reads different rings. In this case, the
+/// list has the calls of all steps of a pass. If the pass has a lead, the calls of the lead come first.
 struct Stages {
   std::vector<StageCall> calls;  ///< the calls of the lead, then those of step 0, then those of step 1, ...
   StepScalars scalars{};

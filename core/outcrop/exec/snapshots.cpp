@@ -80,8 +80,8 @@ StagingBuffer::StagingSlot &StagingBuffer::open(Key key) {
 }
 
 // Returns an open slot that no thread is filling, or null. Tiles use all planes of a slab in turn. So the slot that has
-// been unused for the longest time is often the next one to be used, and is a bad choice. A slot is not used in turn if
-// all other slots have been used several times in the meantime.
+// been unused for the longest time is often the next one to be used, and is a bad choice. But a slot that stayed unused
+// while all other slots were used several times has left this turn, and is sent.
 StagingBuffer::StagingSlot *StagingBuffer::slot_to_send_early() const {
   constexpr std::uint64_t turns = 8;
   StagingSlot *longest_unused = nullptr, *fullest = nullptr;

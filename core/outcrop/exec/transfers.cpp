@@ -14,7 +14,7 @@ namespace {
 // number of bytes of one array that are transferred before bytes of the next array
 constexpr std::size_t together_bytes = std::size_t{1} << 20;
 
-// Returns whether an array has the rows between two blocks.
+// Returns whether an array stores fringes.
 bool is_fringe(Array array) { return array == Array::fringes || array == Array::recomputed; }
 
 // Returns the files of an array that is not an array of fringes.

@@ -8,7 +8,8 @@
 // each other. A fringe is read only after it has been written.
 //
 // The file of fringes stores, plane by plane, `fringe_rows` rows of each ring of the updated fields. Behind them, it
-// stores the rows of each field that the pass computes again. Their numbers are in `recomputed_rows`:
+// stores the rows of each field that the pass computes again. `recomputed_rows` has the number of these rows for each
+// field:
 //
 //     | plane 0: ring a | ring b | ... | recomputed field 0 | ... | plane 1: ring a | ...
 //
@@ -59,7 +60,7 @@ struct HistoryFile {
 };
 
 /// The arrays of one pass. The arrays have the order of Fields::state(), Fields::statics() and Fields::histories(). In
-/// each plane, the file of fringes has `fringe_rows` rows for each ring, and `recomputed_rows` for the fields of
+/// each plane, the file of fringes has `fringe_rows` rows for each ring, and `recomputed_rows[i]` rows for field i of
 /// Fields::computed().
 struct PassFiles {
   std::vector<PlaneFiles> source, target, statics;

@@ -30,14 +30,14 @@ std::uint32_t copy_and_sum(std::byte *to, const std::byte *from, std::size_t len
   return sum;
 }
 
-// More threads copy a state that takes at least a few milliseconds.
+// Returns the number of threads that copy a state. A state that is copied within a few milliseconds needs only one.
 std::uint64_t threads_for(const StateLayout &layout) {
   constexpr std::uint64_t min_bytes = std::uint64_t{8} << 20, max_threads = 4;
   if (layout.state_bytes() < min_bytes) return 1;
   return std::clamp<std::uint64_t>(std::thread::hardware_concurrency(), 1, max_threads);
 }
 
-// Returns the bytes after which a transfer of a state is started while the rest is still being copied.
+// Returns the size of the pieces of a state. The transfer of a piece starts while the next piece is being copied.
 std::size_t piece_bytes_of(const StateLayout &layout) {
   return round_up(std::max(min_piece_bytes, layout.buffer_bytes() / max_pieces), page_bytes);
 }

@@ -6,7 +6,7 @@
 // States are counted from 0, in the order in which they were pushed. State k always has the same place: memory for the
 // first states, then the files in the first directory, then the files in the next. So no transfer between tiers is ever
 // needed. A push into memory copies the state to its place. The buffer of a popped state stays unchanged until the next
-// pop, and a buffer of memory is then exchanged for another one.
+// pop. For this reason, the pop of a state in memory exchanges the memory of the state for a free buffer.
 //
 // A commit makes all pushed states durable. States that were popped stay on storage until the next commit, because a
 // program that is killed must find the states of its last commit again. For this reason, a push is refused if its place

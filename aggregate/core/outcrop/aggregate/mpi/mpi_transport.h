@@ -23,7 +23,7 @@ extern "C" {
 int outcrop_open_mpi_transport(const void *communicator, size_t chunk_bytes, struct outcrop_transport **made,
                                char *error, size_t error_bytes);
 
-/* Collective over the ranks of a transport of outcrop_open_mpi_transport, without messages under way. Tests one-sided
+/* Collective over the ranks of a transport of outcrop_open_mpi_transport. No message may be under way. Tests one-sided
    communication (RMA) on all ranks. If it works, receivers from now on fetch all messages except for short ones from
    windows of the senders. The window of each rank has 8 slots of `slot_bytes` for pieces of messages. 0 means 1 MiB.
 
