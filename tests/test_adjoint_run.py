@@ -226,7 +226,8 @@ def test_static_values_that_cannot_be_divided_by(value: float, tmp_path: Path) -
 
 
 def test_an_adjoint_run_is_found_again_and_ends(tmp_path: Path) -> None:
-    """Checks resume=True: it continues or reads an adjoint run of the same residuals. No step follows the last one."""
+    """Checks that resume=True continues an unfinished adjoint run with the same residuals, and reads a complete one. A
+    complete adjoint run refuses further steps."""
     sim, _, _ = run_forward("acoustic2", tmp_path, "float64")
     residuals = {"line": np.ones((STEPS, 1))}
     first = sim.adjoint(residuals, ["u", "source"], resume=True)
@@ -250,8 +251,8 @@ def test_an_adjoint_run_is_found_again_and_ends(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("is_complete", [False, True])
 def test_other_residuals_of_fields_are_refused(is_complete: bool, tmp_path: Path) -> None:
-    """Checks resume=True with residuals of fields, as arrays and as functions. Runs of earlier versions have no
-    checksums to compare with."""
+    """Checks that resume=True accepts only the residuals of the existing run, given as arrays or as functions. A run of
+    an earlier version has no checksums of residuals, so it accepts any residuals."""
     sim = oc.Simulation("gray_scott_2d", (12, 13), directory=tmp_path / "run.oc", init={"u": "random:1", "v": "0.5"})
     sim.run(4, progress="none", history="all")
     residual = np.random.default_rng(0).standard_normal((12, 13)).astype("float32")
@@ -289,7 +290,7 @@ def test_a_residual_that_fails_does_not_cost_the_older_adjoint_run(tmp_path: Pat
 
 
 def test_an_adjoint_run_does_not_follow_its_forward_run(tmp_path: Path) -> None:
-    """Checks the message for a complete adjoint run whose forward run has gone on."""
+    """Checks the message if the forward run of a complete adjoint run has computed further steps."""
     sim, _, _ = run_forward("acoustic2", tmp_path, "float64")
     sim.adjoint({"line": np.ones((STEPS, 1))}, "u").run(progress="none")
     sim.run(2, progress="none")

@@ -81,8 +81,8 @@ def test_gradients_pass_the_taylor_test(name: str, boundary: str, tmp_path: Path
 
 @pytest.mark.parametrize(("name", "dtype"), [("acoustic2", "float64"), ("gray_scott_2d", "float32")])
 def test_gradients_that_need_the_states_of_the_run(name: str, dtype: str, tmp_path: Path) -> None:
-    """Checks gradients with respect to static fields, parameters and initial values. The copies of the run keep their
-    states and remove them."""
+    """Checks gradients with respect to static fields, parameters and initial values. The states that
+    the gradients need are removed at the end."""
     stencil = find_stencil(name)
     rng, shape = np.random.default_rng(8), SHAPE[-stencil.ndim :]
     sim = oc.Simulation(
@@ -150,7 +150,8 @@ def test_the_taylor_test_finds_a_wrong_gradient(tmp_path: Path) -> None:
 
 
 def test_the_gradient_of_a_decaying_wave(tmp_path: Path) -> None:
-    """Checks the gradient of the energy of a wave. Each step multiplies the wave by the same factor."""
+    """Checks the gradient of the energy of a wave. The exact result is known, because each step multiplies the wave by
+    the same factor."""
     n, a, wave = 16, 0.2, 2 * math.pi * 3 / 16
     factor = 1 - 2 * a * (1 - math.cos(wave))
     start = np.cos(wave * np.arange(n))
@@ -162,7 +163,7 @@ def test_the_gradient_of_a_decaying_wave(tmp_path: Path) -> None:
 
 
 def test_the_gradient_of_a_shift(tmp_path: Path) -> None:
-    """Checks a gradient bit by bit. The field moves by one cell in each step."""
+    """Checks the exact gradient of a stencil that moves the field by one cell in each step."""
     rng = np.random.default_rng(4)
     start, observed = rng.standard_normal((2, 16))
     sim = oc.Simulation(SHIFT, (16,), "float64", tmp_path / "run.oc", boundary="periodic", unstable=True)
@@ -318,8 +319,8 @@ def test_residuals_of_large_boxes_are_refused(tmp_path: Path) -> None:
 
 
 def test_values_in_the_middle_of_a_step_are_computed_again(tmp_path: Path) -> None:
-    """Checks the gradient of a stencil that updates a field twice in a step. No history has all values that it
-    needs."""
+    """Checks the gradient of a stencil that updates a field twice in a step. The gradient also needs the values after
+    the first update, which no history stores."""
     twice = oc.Stencil("twice", [{U: U[0] * U[1]}, {U: U[0] + A * U[-1]}])
     sim = oc.Simulation(twice, (12,), directory=tmp_path / "run.oc", unstable=True)
     sim["u"] = np.linspace(0.5, 0.9, 12, dtype="f4")

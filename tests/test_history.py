@@ -44,7 +44,7 @@ def test_a_history_has_the_states_of_snapshots(every: int | str, tmp_path: Path)
     expected = states(tmp_path / "with-snapshots", 1 if every == "all" else int(every))
     sim = make(tmp_path / "run.oc", snapshots=oc.Snapshots(4))
     sim.run(2, history=oc.History(every), progress="none")
-    sim.run(3, history=every, progress="none")  # means the same
+    sim.run(3, history=every, progress="none")  # the same option as in the call above
     sim = oc.open(tmp_path / "run.oc")
     seen: list[str] = []
     sim.run(STEPS - 5, progress="none", on_snapshot=lambda step, kept: seen.extend(kept))

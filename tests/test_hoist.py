@@ -1,4 +1,5 @@
-"""Check that derivatives of the forward step move from the adjoint into the steps that are computed again."""
+"""Check that derivatives of the forward step are moved from the adjoint to the forward steps that are computed
+again."""
 
 from __future__ import annotations
 
@@ -29,7 +30,8 @@ SUMS = [("heat2", "dt"), ("acoustic2", "v"), ("acoustic8", "v"), ("elastic4", "l
 
 @pytest.mark.parametrize(("name", "wrt"), SUMS)
 def test_the_adjoint_reads_a_sum_instead_of_neighbours(name: str, wrt: str) -> None:
-    """Checks that the forward step computes the sum with no additional operation, and the adjoint has fewer."""
+    """Checks that the forward step needs at most one more operation to compute the sum, and that the adjoint needs
+    fewer operations."""
     stencil = find_stencil(name)
     adjoint = adjoint_of(stencil, [wrt])
     forward, moved = hoisted(stencil, adjoint)
@@ -55,7 +57,8 @@ def test_a_stencil_with_other_results_does_not_extend_a_stencil() -> None:
 
 @pytest.mark.parametrize("name", ["acoustic2", "elastic2", "heat2"])
 def test_moved_sums_do_not_change_a_gradient(name: str, tmp_path: Path) -> None:
-    """Checks the bits of gradients in float32. If all states are kept, the adjoint computes the sums itself."""
+    """Checks that gradients in float32 have the same bits with moved sums and without them. Without a history of all
+    states, the sums are moved."""
     stencil = STENCILS.get(name) or find_stencil(name)
     wrt = [*(one.name for one, how in zip(stencil.fields, stencil.storage, strict=True) if how.is_static)] or ["dt"]
     found = []
@@ -70,7 +73,7 @@ def test_moved_sums_do_not_change_a_gradient(name: str, tmp_path: Path) -> None:
 
 
 def test_a_manifest_with_another_forward_step_is_refused(tmp_path: Path) -> None:
-    """Checks that an adjoint run cannot compute the states again with a stencil that gives other values."""
+    """Checks that an adjoint run is refused if its manifest has a forward stencil that gives other values."""
     stencil = find_stencil("acoustic2")
     sim = run_forward(stencil, tmp_path, "fixed", oc.History(3, recompute=True))
     where = sim.adjoint(seeds_of(stencil, "fixed"), "v").simulation.directory

@@ -108,9 +108,9 @@ def test_all_ways_give_the_same_bits(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("others", [[], ["dt", "u", "source"]])
 def test_blocks_do_not_change_the_bits(others: list[str], tmp_path: Path) -> None:
-    """Checks runs in blocks of y in float32, with sources and receivers beside the cuts. Planes of the next block are
-    read before a block ends, except in the thickest slabs. If only the gradient with respect to v is computed, all
-    values of u share two rings."""
+    """Checks that blocks in y do not change the bits in float32. Sources and receivers lie near the edges of blocks.
+    Except with the thickest slabs, a block reads planes of the next block before it ends. If only the gradient with
+    respect to v is computed, all values of u share two rings."""
     shape, rng = (48, 48, 17), np.random.default_rng(7)
     points = rng.uniform(3.0, 13.0, (12, 3)) * [3, 0, 1] + [0, 1, 0] * np.linspace(3, 44, 12)[:, np.newaxis]
     taps: dict[str, Any] = dict(
@@ -142,9 +142,9 @@ def test_blocks_do_not_change_the_bits(others: list[str], tmp_path: Path) -> Non
     ("name", "wrt", "are_shared"), [("gray_scott", ["u", "feed"], False), ("acoustic2", ["v"], True)]
 )
 def test_damaged_rows_between_blocks_are_found(name: str, wrt: list[str], are_shared: bool, tmp_path: Path) -> None:
-    """Checks that a pass in blocks does not use damaged rows of fields that it computes again. The offset in the error
-    shows which of the rows between two blocks are damaged. The adjoint of acoustic2 does not read u, so values of u
-    share rings, which also have the values from the history."""
+    """Checks that a pass in blocks detects damage in the fringes of fields that it computes again. The error gives the
+    offset of the damage. The adjoint of acoustic2 does not read u, so all values of u, including those of the history,
+    share two rings."""
     stencil, offsets = STENCILS[name], []
     sim = run_forward(stencil, tmp_path, "fixed", oc.History(STEPS, recompute=True), 40)
     for number in range(540, 860, 12):
@@ -165,8 +165,8 @@ def test_damaged_rows_between_blocks_are_found(name: str, wrt: list[str], are_sh
 
 
 def test_interruptions_do_not_change_a_gradient(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Checks that an adjoint run can stop at each state of the history and go on, in Python and on the command line.
-    At other steps it cannot stop."""
+    """Checks that an adjoint run can stop at a state of the history and continue later, in Python and on the command
+    line. It cannot stop at other steps."""
     stencil = STENCILS["gray_scott"]
     sim = run_forward(stencil, tmp_path, "fixed", oc.History(EVERY, recompute=True))
     seeds = seeds_of(stencil, "fixed")
@@ -192,7 +192,7 @@ def test_interruptions_do_not_change_a_gradient(tmp_path: Path, capsys: pytest.C
 
 
 def test_the_command_resumes_a_run_before_its_first_pass(tmp_path: Path) -> None:
-    """Checks that `outcrop resume` runs both parts of an adjoint run whose first pass is shorter."""
+    """Checks that `outcrop resume` runs both parts of an adjoint run: the shorter first pass, and the other passes."""
     stencil = STENCILS["gray_scott"]
     sim = run_forward(stencil, tmp_path, "fixed", oc.History(EVERY, recompute=True))
     seeds = seeds_of(stencil, "fixed")
@@ -205,7 +205,7 @@ def test_the_command_resumes_a_run_before_its_first_pass(tmp_path: Path) -> None
 
 
 class Shown(Progress):
-    """A display that keeps its texts, and ends with the text of a complete run."""
+    """A display that stores its fractions and texts. At the end, it stores the text of a complete run."""
 
     texts: ClassVar[list[tuple[float, str]]] = []
 
@@ -217,7 +217,8 @@ class Shown(Progress):
 
 
 def test_the_progress_is_that_of_all_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Checks that an adjoint run whose first pass is shorter shows all its passes and steps from the beginning on."""
+    """Checks an adjoint run whose first pass is shorter than the others. From the beginning, its progress counts all
+    passes and steps."""
     monkeypatch.setattr("outcrop.run.simulation.make_progress", lambda kind, *run: Shown(*run))
     stencil = STENCILS["gray_scott"]
     sim = run_forward(stencil, tmp_path, "fixed", oc.History(EVERY, recompute=True))
@@ -243,8 +244,8 @@ def test_a_run_shorter_than_the_interval_needs_no_more_memory(tmp_path: Path) ->
 
 
 def test_too_little_memory_names_the_history_that_fits(tmp_path: Path) -> None:
-    """Checks that the named interval is the largest one whose adjoint run fits the memory, and that all states are
-    named if no interval fits."""
+    """Checks the interval that the error suggests. It must be the largest interval whose adjoint run fits the memory.
+    If no interval fits, the error must suggest to keep all states."""
     stencil, wide = STENCILS["acoustic2"], (40, 9, 9)
     seeds, memory = {"u": np.ones(wide)}, {}
     for every in range(1, 6):
@@ -290,13 +291,13 @@ def test_damage_and_loss_are_found(tmp_path: Path) -> None:
      ("entry", "stencil", oc.stencils.acoustic(order=8).to_json())],
 )  # fmt: skip
 def test_manifests_with_wrong_states_are_refused(place: str, member: str, value: Any, tmp_path: Path) -> None:
-    """Checks that states which no pass can have are refused when the run is opened."""
+    """Checks that opening a run fails if its manifest describes states that no pass can have."""
     sim = run_forward(STENCILS["acoustic2"], tmp_path, "fixed", oc.History(EVERY, recompute=True))
     where = sim.adjoint(seeds_of(STENCILS["acoustic2"], "fixed"), "v").simulation.directory
     content = json.loads((where / "manifest.json").read_text())
     (content["states"]["fields"][0] if place == "field" else content["states"])[member] = value
     if member == "state":
-        content["states"]["fields"][0]["later"] = 1 - value  # after the last update, and before the first one
+        content["states"]["fields"][0]["later"] = 1 - value  # after the last update, or before the first one
     (where / "manifest.json").write_bytes(sealed({one: content[one] for one in content if one != "crc32c"}))
     with pytest.raises(InputError):
         oc.open(where)
@@ -371,8 +372,8 @@ def test_plans_are_legal(problem: Problem, slab: int, by: int, keeps: bool, rand
 
 
 def check_rows_of_histories(problem: Problem, one: Pass) -> None:
-    """Check that blocks read each row of a state once if levels of the pass write its ring. The checksum of this state
-    is the sum over all rows that are read."""
+    """Check that blocks read each row of a state exactly once if levels of the pass write its ring. The checksum of
+    such a state is computed from all rows that are read."""
     histories = [number for number, field in enumerate(problem.fields) if field.is_history]
     times = np.zeros((len(histories), *problem.shape[:2]), int)
     for action in one.actions:

@@ -56,7 +56,7 @@ def results(run: Any) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def right(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """The gradients with all states."""
+    """The correct gradients: those of a run that keeps all states."""
     sim = make(tmp_path_factory.mktemp("right") / "run.oc", oc.History("all"))
     run = sim.adjoint(RESIDUALS, WRT)
     run.run(progress="none")
@@ -191,14 +191,14 @@ def test_commands_continue_an_adjoint_run(
 
 
 def test_another_adjoint_run_begins_with_state_0(right: dict[str, Any], tmp_path: Path) -> None:
-    """Checks a second adjoint run after the first one has freed states, a first one that was given up, and a damaged
-    replay."""
+    """Checks adjoint runs that begin after another adjoint run has freed states. One of them has a damaged replay, and
+    the first one is continued at the end."""
     sim = make(tmp_path / "run.oc", limited(3, 4))
     first = sim.adjoint(RESIDUALS, WRT)
     first.simulation.run(LAST - 9, progress="none")
     second = sim.adjoint(RESIDUALS, WRT, tmp_path / "second.oc")
     repeated = sim.history.repeated_steps
-    assert 0 < second.run(progress="none").steps_repeated <= repeated  # the first sweep may go on in the replay
+    assert 0 < second.run(progress="none").steps_repeated <= repeated  # the first sweep may continue a replay
     compare(second, right)
     third = sim.adjoint(RESIDUALS, WRT, tmp_path / "third.oc")
     third.simulation.run(2, progress="none")
@@ -219,7 +219,8 @@ def test_another_adjoint_run_begins_with_state_0(right: dict[str, Any], tmp_path
 
 
 def test_a_run_may_go_on_beyond_its_states(right: dict[str, Any], tmp_path: Path) -> None:
-    """The states are chosen for the steps of the first call of `run`. Further steps keep no further states."""
+    """Checks a history whose states are chosen for the steps of the first call of `run`. Later calls keep no further
+    states."""
     sim = make(tmp_path / "run.oc", limited(4, 2), 9)
     assert sim.history.steps.tolist() == [0, 8]
     sim.run(LAST - 9, progress="none", history=limited(4, 2))
@@ -230,7 +231,7 @@ def test_a_run_may_go_on_beyond_its_states(right: dict[str, Any], tmp_path: Path
 
 
 def test_damage_of_a_kept_state_is_found(tmp_path: Path) -> None:
-    """A damaged state is neither used in a pass nor as the beginning of a sweep."""
+    """Checks that neither a pass nor a sweep uses a damaged state."""
     sim = make(tmp_path / "run.oc", limited(2, 2))
     run = sim.adjoint(RESIDUALS, WRT)
     run.simulation.run(1, progress="none")
@@ -246,7 +247,7 @@ def test_damage_of_a_kept_state_is_found(tmp_path: Path) -> None:
 
 
 def test_an_interruption_between_passes_names_the_adjoint_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Checks the error after Ctrl-C while states are freed, which no pass handles."""
+    """Checks the error after Ctrl-C between two passes, while states are freed."""
     run = make(tmp_path / "run.oc", limited(4, 2)).adjoint(RESIDUALS, WRT)
 
     def interrupted(*arguments: Any) -> None:
@@ -291,7 +292,7 @@ def test_a_replay_without_values_is_made_again(
     run, commit = sim.adjoint(RESIDUALS, WRT), State.commit
 
     def killed(self: State, *arguments: Any, **options: Any) -> None:
-        if "-replay-" in self.path.name:  # keep the files, because an exception removes them, and a kill does not
+        if "-replay-" in self.path.name:  # copy the files: an exception removes them, but a kill leaves them
             shutil.copytree(self.path, tmp_path / "copy" / self.path.name, symlinks=True)
             raise Killed
         commit(self, *arguments, **options)
@@ -310,7 +311,8 @@ def test_a_run_without_ranges_of_its_fields_goes_on(
     right: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Checks a kill after the first values of the adjoint run were committed, and before the minimum and the maximum of
-    its static fields. These are then read again for the warning about growing waves."""
+    its static fields. The next process
+    computes both again for the warning about growing waves."""
     sim, change = make(tmp_path / "run.oc", limited(3, 3)), State.change
 
     def killed(self: State, **values: Any) -> None:
@@ -327,7 +329,7 @@ def test_a_run_without_ranges_of_its_fields_goes_on(
 
 
 def test_a_replay_without_a_manifest_is_deleted(tmp_path: Path) -> None:
-    """Checks a kill before the first manifest of the replay got its name."""
+    """Checks a kill before the first manifest of the replay was renamed to its final name."""
     sim = make(tmp_path / "run.oc", limited(3, 3))
     run = sim.adjoint(RESIDUALS, WRT)
     run.simulation.run(LAST - 12, progress="none")

@@ -97,7 +97,7 @@ def test_every_plan_gives_the_same_bits(tmp_path: Path) -> None:
 
 
 def test_interruptions_do_not_change_a_gradient(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Checks that an adjoint run can stop after any step and go on, in Python and on the command line."""
+    """Checks that an adjoint run can stop after any step and continue later, in Python and on the command line."""
     stencil = STENCILS["acoustic2"]
     sim, seeds = run_forward(stencil, tmp_path), seeds_of(stencil, "fixed")
     whole = sim.adjoint(seeds, "v", tmp_path / "whole.oc")
@@ -116,8 +116,8 @@ def test_interruptions_do_not_change_a_gradient(tmp_path: Path, capsys: pytest.C
 
 
 def test_a_damaged_state_is_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Checks that an adjoint run compares the checksums of the states. The last committed pass stays intact. `outcrop
-    verify` finds the damage beforehand."""
+    """Checks that an adjoint run stops at a damaged state, and that its last committed pass stays intact. `outcrop
+    verify` also finds the damage."""
     stencil = STENCILS["acoustic2"]
     sim, seeds = run_forward(stencil, tmp_path), seeds_of(stencil, "fixed")
     (path,) = (tmp_path / "run.oc").glob("snapshots.zarr/history/u/c/2/0/0/0")
@@ -142,7 +142,7 @@ def test_a_damaged_state_is_found(tmp_path: Path, capsys: pytest.CaptureFixture[
 
 
 def test_states_that_are_not_kept_are_missed_at_once(tmp_path: Path) -> None:
-    """Checks the messages if the forward run keeps no states, or not those that the gradient needs."""
+    """Checks the messages if the forward run keeps no states, or lacks states that the gradient needs."""
     acoustic, seeds = STENCILS["acoustic2"], seeds_of(STENCILS["acoustic2"], "fixed")
     sim = run_forward(acoustic, tmp_path, history=None)
     with pytest.raises(InputError, match=r"gradient with respect to v needs u after each step.*does not keep; run it"):
@@ -176,8 +176,8 @@ def test_gradients_that_need_every_state_say_so(name: str, wrt: Any, message: st
 def test_a_sampled_gradient_is_the_sum_over_the_kept_states(
     name: str, wrt: list[str], every: int, steps: int, tmp_path: Path
 ) -> None:
-    """Checks gradients from every k-th state: the sum over the steps that find their states, times k. The gradient with
-    respect to the initial values is exact. All plans and all interruptions give the same bits."""
+    """Checks gradients from every k-th state. Such a gradient is k times the sum over the steps whose states are kept.
+    The gradient with respect to the initial values is exact. All plans and all interruptions give the same bits."""
     stencil, seeds = STENCILS[name], seeds_of(STENCILS[name], "fixed")
     _boundary, shape = grid(stencil, "fixed", 5)
     state = values(stencil, shape, 1)
@@ -208,7 +208,7 @@ def sampled_gradients(
     stencil: Stencil, shape: tuple[int, ...], state: State, wrt: list[str], steps: int, every: int, seeds: State
 ) -> State:
     """Return `every` times the sum of the gradients of those steps that begin at a kept state. The gradient of a step
-    is the difference of two gradients of the oracle: of all steps from this one on, and of all later steps."""
+    is the gradient of this and all later steps minus the gradient of all later steps. The oracle computes both."""
     forward, derived = Steps(stencil, FIXED, PLAIN, put), adjoint_of(stencil, wrt)
     row = [one.default for one in stencil.parameters]
     total: State = dict.fromkeys(wrt, 0.0)
@@ -324,7 +324,7 @@ BEFORE, AFTER = replace(READ, history="u", state=1), replace(READ, history="u", 
 
 @st.composite
 def problems(draw: st.DrawFn) -> Problem:
-    """Generate random problems that read states: one stage or two, near or far."""
+    """Generate random problems that read states, with one or two stages and with different radii."""
     radii = draw(st.tuples(*[st.integers(1, 2)] * 3))
     shape = draw(st.tuples(st.integers(5, 22), st.sampled_from([5, 12]), st.integers(5, 8)))
     pair = st.sampled_from([("fixed", "fixed"), ("periodic", "periodic"), ("fixed", "mirror")])

@@ -33,8 +33,8 @@ COUNTS = {
 
 @cache
 def best(segments: int, slots: int) -> float:
-    """Return the smallest number of segments that are run forward before an adjoint run has gone back over `segments`
-    segments. All ways to divide the segments are compared. The state of the first segment uses one of the slots."""
+    """Return the minimum number of forward runs of a segment that an adjoint run over `segments` segments needs. The
+    function compares all ways to divide the segments. The state of the first segment uses one of the slots."""
     if segments == 1:
         return 0
     if slots == 1:
@@ -47,13 +47,15 @@ def repeated(segments: int, slots: int) -> int:
 
 
 def as_counted_elsewhere(total: int, segments: int) -> int:
-    """Return the number of repeated segments for a total of checkpoint_schedules. That total also has the first forward
-    run, and, for all segments but the last, the steps that an adjoint pass of Outcrop computes again by itself."""
+    """Return the number of repeated segments for a total of checkpoint_schedules. That total also counts the first
+    forward run. Except for the last segment, it also counts the steps that an adjoint pass of Outcrop computes again by
+    itself."""
     return total - segments - (segments - 1)
 
 
 def test_schedules_repeat_as_few_segments_as_possible() -> None:
-    """The forward run itself passes all states but the last one once, so it has `segments - 1` of the best number."""
+    """Checks the repeated segments against the minimum. The minimum also counts the first forward run, which has
+    `segments - 1` segments."""
     for segments in range(1, 21):
         for slots in range(2, 7):
             assert repeated(segments, slots) == best(segments, slots) - (segments - 1), (segments, slots)
@@ -89,8 +91,8 @@ def test_all_states_fit() -> None:
 
 
 def test_an_adjoint_run_may_begin_with_any_states() -> None:
-    """Checks adjoint runs that begin with other states than those of a schedule: with state 0 alone, or with full slots
-    before the last segment. Then the newest states are freed first."""
+    """Checks adjoint runs that begin with state 0 alone, or with all slots in use before the last segment. In the
+    second case, the newest states are freed first."""
     for segments in range(2, 15):
         for slots in (2, 3, 4):
             assert repeated_segments([0], segments, slots) == best(segments, slots)
@@ -99,7 +101,8 @@ def test_an_adjoint_run_may_begin_with_any_states() -> None:
 
 
 def test_counts_are_those_of_checkpoint_schedules() -> None:
-    """`slots` are one more than the checkpoints there: the state of the current segment needs no checkpoint there."""
+    """Checks the counts against checkpoint_schedules. Outcrop needs one slot more than that package needs checkpoints,
+    because it also counts the state of the current segment."""
     for segments, counts in COUNTS.items():
         for checkpoints, total in enumerate(counts, 1):
             assert repeated(segments, checkpoints + 1) == as_counted_elsewhere(total, segments)

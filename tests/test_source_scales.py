@@ -1,5 +1,5 @@
-"""Check gradients with respect to inputs on which the scale of a source depends. The reference is a complex step of the
-run in NumPy, which has no rounding error of differences."""
+"""Check gradients with respect to inputs on which the scale of a source depends. The reference is a run in NumPy with a
+complex change of the input. Unlike a finite difference, this method has no cancellation."""
 
 from __future__ import annotations
 
@@ -65,8 +65,8 @@ def final(stencil: Stencil, text: str, state: State, parameters: dict[str, Any],
 
 
 def scaled_run(name: str, text: str, folder: Path, dt: float | None = None) -> tuple[oc.Simulation, State]:
-    """Return a run at step 0 and its arrays. Two sources share cells, and one of them ends before the last step. Their
-    scales depend on static fields and on parameters."""
+    """Return a run at step 0 and its arrays. Two sources share cells, and one of them ends before the last step. The
+    scales of the sources depend on static fields and on parameters."""
     stencil, rng = find_stencil(name), np.random.default_rng(4)
     shape = (9, 8, 10)[-stencil.ndim :]
     whole = grid_shape(shape)
@@ -143,7 +143,7 @@ def test_gradients_include_the_scales_of_sources(name: str, text: str, tmp_path:
 
 
 def test_the_view_of_a_gradient_is_indexed_like_an_array(tmp_path: Path) -> None:
-    """Checks indices of the view, and that another plan and an interruption do not change the gradient."""
+    """Checks all kinds of indices of a gradient. Another plan and an interruption must not change the gradient."""
     sim, _ = scaled_run("acoustic2", "fixed", tmp_path)
     sim.run(STEPS, progress="none", history=oc.History("all"))
     adjoint = sim.adjoint({"u": np.ones(sim.shape)}, "v")
@@ -161,15 +161,15 @@ def test_the_view_of_a_gradient_is_indexed_like_an_array(tmp_path: Path) -> None
 
 
 def test_copies_of_a_run_have_the_scales_of_their_parameters(tmp_path: Path) -> None:
-    """Checks the Taylor test. Its copies have other fields and parameters, and so have the scales of their sources."""
+    """Checks the Taylor test. The scales of the sources in its copies must follow the changed fields and parameters."""
     sim, _ = scaled_run("acoustic2", "fixed", tmp_path, dt=0.5)
     rates = oc.taylor_test(sim, STEPS, oc.Misfit("u", None), ["v", "dt", "source"], change=0.002)
     assert all(abs(one - 2).max() < 0.05 for one in rates.values()), rates
 
 
 def test_the_part_of_the_scale_does_not_depend_on_the_history(tmp_path: Path) -> None:
-    """Checks that only the part of the updates is a sum over every k-th step. The part of the scale uses all steps. It
-    is the difference between the gradient and the sum that the adjoint run stores."""
+    """Checks the two parts of a gradient from every k-th state. The part of the updates is a sum over every k-th step,
+    and the part of the scale is a sum over all steps. The adjoint run stores only the first part."""
     parts, gradients = [], []
     for number, history in enumerate([oc.History("all"), oc.History(2), oc.History(2, recompute=True)]):
         sim, _ = scaled_run("acoustic2", "fixed", tmp_path / str(number))

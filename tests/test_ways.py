@@ -43,7 +43,7 @@ def every_of(choice: WayChoice) -> int:
 
 
 def test_a_fast_disk_keeps_all_states_and_a_slow_disk_few() -> None:
-    """Checks that the slower the disk is, the fewer states are kept, and that the chosen way is the fastest one."""
+    """Checks that fewer states are kept on a slower disk, and that the chosen way is the fastest one."""
     fast, medium, slow = (chosen(rate, "3MiB", is_rough=rate > 1e10) for rate in (1e11, 2e8, 1e7))
     assert every_of(fast) == 1
     assert 1 < every_of(medium) <= every_of(slow)
@@ -55,8 +55,8 @@ def test_a_fast_disk_keeps_all_states_and_a_slow_disk_few() -> None:
 
 
 def test_little_memory_keeps_all_states() -> None:
-    """Checks that recomputation is refused without memory for its window, with the memory that it needs. With exactly
-    this memory it is possible."""
+    """Checks that recomputation is refused if its window does not fit the memory. The message gives the memory that
+    recomputation needs, and exactly this memory must be enough."""
     choice = chosen(1e7, "300KiB")
     assert every_of(choice) == 1
     refused = {one.way.every: one for one in choice.ways if one.way.every > 1}
@@ -73,8 +73,8 @@ def test_adjoints_that_read_no_states_keep_no_history() -> None:
 
 
 def test_a_full_disk_keeps_fewer_states() -> None:
-    """Checks the limit of the disk, and the bytes of each history. Waves have previous values, so a state from which
-    other states are computed has twice the bytes."""
+    """Checks the bytes of each history, and that fewer states are kept if the disk has too little room. Waves have
+    previous values, so a state from which other states are computed has twice the bytes."""
     state = CELLS**3 * 4
     for one in chosen(1e11, "3MiB").ways[1:]:
         states = STEPS // one.way.every + 1
@@ -134,7 +134,8 @@ def waves(folder: Path, memory: str = "64MiB") -> oc.Simulation:
 
 
 def test_a_run_keeps_the_chosen_history(tmp_path: Path) -> None:
-    """Checks that a run stores its choice, goes on with it, and gives the gradient of all states."""
+    """Checks that a run stores its choice and uses it when it is continued. The gradient equals the one from all
+    states."""
     sim = waves(tmp_path)
     sim.run(6, progress="none", history="auto")
     kept = oc.open(sim.directory).setup.description.taps.history

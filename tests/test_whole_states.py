@@ -41,8 +41,8 @@ State = dict[str, Any]
 
 
 def coupled() -> Stencil:
-    """Return a wave in the first stage, which a field of the second stage drives. The wave reads neighbours only of the
-    other field."""
+    """Return a stencil of two stages. The first stage updates a wave, which the field of the second stage drives. The
+    wave reads neighbours of the other field only."""
     u, w = oc.Field("u"), oc.Field("w")
     near = [(1, 0, 0), (0, -1, 0), (0, 0, 1)]
     return Stencil(
@@ -76,8 +76,8 @@ def start(stencil: Stencil, shape: tuple[int, ...], seed: int = 1) -> State:
 
 
 def states(stencil: Stencil, first: State, text: str, steps: int) -> list[State]:
-    """Return the state after each number of steps, computed by the oracle. The rim in z and y of the first previous
-    values has the newest values, because a run copies them before the first step."""
+    """Return the states that the oracle computes, one for each step. Before its first step, a run copies the newest
+    values to the previous values in the rim in z and y. The first state has these values."""
     boundary = boundary_on_grid(as_boundary(text), stencil.ndim)
     shape = grid_shape(next(iter(first.values())).shape)
     found = [{name: values.reshape(shape) for name, values in first.items()}]

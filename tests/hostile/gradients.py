@@ -4,10 +4,10 @@ of programs that were not killed.
     python -m tests.hostile.gradients --number 120 --seed 1
 
 A program runs forward, keeps states in one of four ways, runs backward, saves its gradients and frees the states. It is
-killed one to three times, and then completes its work. A third of the kills hit at any time. All others hit at a random
-moment of the part of the program in which the fewest kills have hit. A program marks the part that it executes in
-memory that it shares with this process (`Marks`), so the table shows where each kill has hit. The command fails if a
-part was never hit. A program that ends before it is killed counts for nothing. `make soak` runs this command.
+killed one to three times, and then completes its work. A third of the kills happen at any time. All others happen at a
+random moment of the part of the program that has the fewest kills so far. The program records its current part in
+shared memory (`Marks`), so the table shows the part of each kill. The command fails if a part has no kill. A program
+that ends before its first kill does not count. `make soak` runs this command.
 """
 
 from __future__ import annotations
@@ -66,9 +66,9 @@ SIGNALS = (signal.SIGKILL,) * 4 + (signal.SIGTERM, signal.SIGINT)
 
 
 class Marks:
-    """What a program does, in memory that it shares with the process that kills it. `now` has the number of the current
-    part. For each part, `entries` and `seconds` have the number of entries and the time. `steps` has the last step of
-    each run whose commit is complete."""
+    """The progress of a program, in memory that the program shares with the process that kills it. `now` has the number
+    of the current part. `entries` counts how often the program has begun each part, and `seconds` has the time of each
+    part. `steps` has the last step of each run whose commit is complete."""
 
     def __init__(self) -> None:
         memory = mmap.mmap(-1, 4096)
@@ -79,7 +79,7 @@ class Marks:
         self._since = 0.0
 
     def begin(self) -> None:
-        """Prepare for a new process of the program. The process that kills calls this method."""
+        """Prepare for a new process of the program. The killing process calls this method."""
         self.entries[:] = self.seconds[:] = self.now[:] = 0
         self._since = time.perf_counter()
 
@@ -104,7 +104,7 @@ MARKS = Marks()
 
 
 def run_of(place: Path) -> int:
-    """Return the number of a run in RUNS."""
+    """Return the index, in RUNS, of the run at this path."""
     return 2 if "-replay-" in place.name else 1 if place.name == "adjoint.oc" else 0
 
 
@@ -175,7 +175,8 @@ class Gradient:
             begun.rename(self.saved)
         if sim.reader().manifest.taps.history is not None:  # type: ignore[union-attr]
             sim.history.free()
-        for one in (self.run, self.adjoint):  # after a kill in the last commit or in `free`, nothing else mends them
+        # a kill in the last commit or in `free` leaves a run that only repair() tidies up
+        for one in (self.run, self.adjoint):
             if open_state(one).untidy():
                 repair(open_state(one))
         return 0
@@ -268,11 +269,12 @@ def require(program: Gradient, process: int) -> None:
 
 
 def hit(process: int, number: int, part: int | None, entry: int, seconds: float) -> tuple[int, int | None]:
-    """Send a signal to a child process after `seconds`, or if `part` is given, `seconds` after it has entered this part
-    `entry` times. If it has left the part by then, try again at its next entry.
+    """Send a signal to a child process. If `part` is None, wait for `seconds` first. Otherwise, wait until the process
+    has begun this part `entry` times, and then for `seconds`. If the part has ended by then, try again when it next
+    begins.
 
-    Return the exit code, and the part in which the signal has hit. The part is None if the process was not hit, because
-    it had already ended or has ended by itself."""
+    Return the exit code, and the part in which the signal has ended the process. The part is None if the process has
+    ended by itself."""
     end = time.monotonic() + SECONDS_MOST
     while True:
         while part is not None and MARKS.entries[part] < entry and time.monotonic() < end:
@@ -281,7 +283,7 @@ def hit(process: int, number: int, part: int | None, entry: int, seconds: float)
             time.sleep(0.0001)
         if (code := ended(process, seconds)) is not None:
             return code, None
-        os.kill(process, signal.SIGSTOP)  # so that the part cannot end before the signal hits
+        os.kill(process, signal.SIGSTOP)  # so that the part cannot end before the signal arrives
         status = os.waitpid(process, os.WUNTRACED)[1]
         if not os.WIFSTOPPED(status):
             return os.waitstatus_to_exitcode(status), None
@@ -298,8 +300,8 @@ def hit(process: int, number: int, part: int | None, entry: int, seconds: float)
 
 
 class Killer:
-    """Kills programs. `kills` counts kills for each way and part, `interrupts` those by SIGINT, and `compared` the
-    gradients that were compared for each way."""
+    """Kills programs, and counts events. `kills` counts kills for each way and part. `interrupts` counts the programs
+    that SIGINT has ended. `compared` counts the compared gradients of each way."""
 
     def __init__(self, folder: Path, ways: Sequence[str], chance: random.Random) -> None:
         self.programs = [Gradient(folder / way.replace(" ", "-"), way) for way in ways]
@@ -331,7 +333,7 @@ class Killer:
             self._means[program.way] = [time / max(1, count) for time, count in zip(seconds, entries, strict=True)]
 
     def missing(self) -> list[tuple[str, int]]:
-        """Return the ways and parts in which no kill has hit yet."""
+        """Return all pairs of a way and a part that have no kill yet."""
         pairs = ((way, part) for way, entries in self._entries.items() for part, count in enumerate(entries) if count)
         return [one for one in pairs if not self.kills[one]]
 
@@ -353,9 +355,9 @@ class Killer:
             )
             wait_for_group(process)
             if part is None and killed:
-                break  # it was complete before the next signal
+                break  # the program was complete before the next signal
             if part is None:
-                program.clear()  # it was complete before the first signal, so this is no killed program
+                program.clear()  # the program was complete before the first signal, so it does not count
                 continue
             if signals.pop(0) == signal.SIGINT:
                 self.interrupts[program.way] += 1
@@ -399,7 +401,7 @@ class Killer:
 
 
 def chance_of_signals(chance: random.Random) -> list[int]:
-    """Return one to three signals. The first one kills."""
+    """Return one to three signals. The first signal is SIGKILL or SIGTERM."""
     first = chance.choice([one for one in SIGNALS if one != signal.SIGINT])
     return [first, *(chance.choice(SIGNALS) for _ in range(chance.choice((0, 0, 1, 2))))]
 
@@ -430,7 +432,7 @@ def main() -> int:
         killer.learn()
         while done < options.number or (not options.any_part and killer.missing() and done < 2 * options.number):
             program, is_aimed = killer.programs[done % len(killer.programs)], False
-            if done >= options.number:  # a part of this way was not hit yet
+            if done >= options.number:  # a part of this way has no kill yet
                 program, is_aimed = next(one for one in killer.programs if one.way == killer.missing()[0][0]), True
             killer.gradient(program, is_aimed, options.damage and done == options.number // 2)
             done += 1

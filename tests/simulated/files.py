@@ -2,7 +2,7 @@
 power cut.
 
     file      After a power cut, each page has any of its versions since the last fsync of the file, or a torn version.
-              The file has any of its sizes since this fsync.
+              The size of the file is any of the sizes that it has had since this fsync.
     folder    A power cut keeps or loses each change of a name since the last fsync of the folder. A rename is kept or
               lost as a whole.
     fsync     The fsync of a file makes its content durable, but not its name. The fsync of a folder makes its names

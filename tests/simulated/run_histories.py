@@ -388,7 +388,7 @@ class RunHistory:
         self.numbers += 1
         return self.numbers * 16
 
-    # What is there
+    # Reading and checking
 
     def _look(self) -> Content:
         """Read the whole run from disk, and return its content."""

@@ -12,7 +12,7 @@
 // including mapped files. Stream makes its results durable in one of these ways (A. Jackson):
 //
 //     none         only the loop runs; the result is not made durable
-//     individual   each element is written back before the next element is stored; with msync, this is done for pages
+//     individual   each element is written back before the next element is stored; msync writes back whole pages
 //     collective   the loop runs, then several threads flush the whole result
 //
 // Each thread works on the same part of all three arrays, and is the first thread to touch these parts.

@@ -141,8 +141,8 @@ class StagingBuffer {
 /// the values before the first step. The box is written to an existing file, from byte `offset` on. If possible, it is
 /// written past the page cache.
 ///
-/// If `age` is 1, the box has the previous values of the field, which must be arrays on disk. Values of the rim never
-/// change, so the box contains the newest values of the rim in z and y.
+/// If `age` is 1, the box has the previous values of the field, which must be arrays on disk. The rim never changes, so
+/// the pass sets the rim of the previous values in z and y to the newest values. The box contains these values, too.
 struct Snapshot {
   std::size_t field = 0;
   long done = 1;
