@@ -243,7 +243,7 @@ def test_what_a_plan_may_take_unless_told() -> None:
 
 
 def test_rates_follow_cores_and_memory() -> None:
-    """Checks the predicted speeds. Half the number of threads has half the update rate, and the bandwidth of memory
+    """Checks the predicted speeds. With half the threads, the update rate is half as high. The bandwidth of memory
     limits plain sweeps. Faster storage never makes a plan slower.
     """
     declared = parse_machine(GOOD.replace("20GB/s", "12GB/s"), "mine")

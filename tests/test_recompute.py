@@ -372,8 +372,8 @@ def test_plans_are_legal(problem: Problem, slab: int, by: int, keeps: bool, rand
 
 
 def check_rows_of_histories(problem: Problem, one: Pass) -> None:
-    """Check that blocks read each row of a state exactly once if levels of the pass write its ring. The checksum of
-    such a state is computed from all rows that are read."""
+    """Check the reads of states whose rings are also written by levels of the pass. Together, the blocks must read each
+    row of such a state exactly once, because its checksum is computed from all rows that are read."""
     histories = [number for number, field in enumerate(problem.fields) if field.is_history]
     times = np.zeros((len(histories), *problem.shape[:2]), int)
     for action in one.actions:

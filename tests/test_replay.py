@@ -311,8 +311,7 @@ def test_a_run_without_ranges_of_its_fields_goes_on(
     right: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Checks a kill after the first values of the adjoint run were committed, and before the minimum and the maximum of
-    its static fields. The next process
-    computes both again for the warning about growing waves."""
+    its static fields. The next process computes both again, for the warning about growing waves."""
     sim, change = make(tmp_path / "run.oc", limited(3, 3)), State.change
 
     def killed(self: State, **values: Any) -> None:

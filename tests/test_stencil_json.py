@@ -268,8 +268,8 @@ TEXTS = [
 
 @pytest.mark.parametrize("value", [*TEXTS, *NONSENSE, {"x": range(10**12)}, {"x": [[]]}, {5: "fixed"}, {"x": None}])
 def test_a_boundary_is_one_or_refused(value: Any) -> None:
-    """Checks boundaries with any value. The value must be refused, or must give a boundary whose text can be read
-    again."""
+    """Checks random values in place of a boundary. Each value must be refused, or must give a boundary whose text can
+    be read again."""
     try:
         boundary = as_boundary(value)
     except InputError as error:

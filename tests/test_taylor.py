@@ -52,8 +52,8 @@ inputs. An adjoint that reads no states is exact for every way."""
 
 
 class Case:
-    """A run of a stencil on a tiny grid, with random values. Its misfit is half the sum of squares of the last values
-    of the first field, minus observed values."""
+    """A run of a stencil on a tiny grid, with random values. Its misfit is half the sum of the squared differences
+    between the last values of the first field and observed values."""
 
     def __init__(self, name: str, text: str, dtype: str) -> None:
         self.stencil, self.dtype = STENCILS[name], dtype

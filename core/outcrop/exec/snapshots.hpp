@@ -20,9 +20,9 @@
 //                         └── if too many are open, the slot with the most bytes ──►
 //
 // The staging buffer also makes writes longer. A tile has only a few rows in each of many planes, and a device is slow
-// if each write is short. plan/staging.py chooses slots that are large, but not so large that too many of them are open.
-// If too many slots are open, the slot with the most bytes is sent early. If a slot has not been used for a long time,
-// it is sent first, because another block will fill it.
+// if each write is short. plan/staging.py chooses large slots, but not so large that too many of them are open. If too
+// many slots are open, the slot with the most bytes is sent early. If a slot has not been used for a long time, it is
+// sent first, because another block will fill it.
 //
 // Direct I/O writes whole pages. Pages at both ends of the box, and pages of a slot that was sent early, may be
 // incomplete. All bytes of an incomplete page go through the page cache, including the bytes that come later. So no
