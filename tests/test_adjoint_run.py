@@ -164,8 +164,8 @@ def test_devitos_equations_have_an_adjoint(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("boundary", [None, "fixed"])
 def test_devitos_equations_have_gradients_by_functions(boundary: str | None, tmp_path: Path) -> None:
-    """Compares a gradient with respect to a function of Devito with differences of the misfit, with Devito's halo
-    around the grid and without it."""
+    """Compares a gradient with respect to a function of Devito with finite differences of the misfit. The grid has
+    Devito's halo in one case, and no halo in the other case."""
     devito = pytest.importorskip("devito")
     grid = devito.Grid(shape=(14, 15), extent=(130.0, 140.0), dtype=np.float64)
     u = devito.TimeFunction(name="u", grid=grid, time_order=2, space_order=2)
@@ -187,8 +187,8 @@ def test_devitos_equations_have_gradients_by_functions(boundary: str | None, tmp
 
 
 def test_a_speed_of_zero_is_no_factor(tmp_path: Path) -> None:
-    """Checks that the adjoint of a wave equation is also right if the speed is 0 in some cells, so that nothing can be
-    divided by the speed."""
+    """Checks that the adjoint of a wave equation is right if the speed is 0 in some cells. A division by the speed
+    would give wrong values."""
     speed = np.ones((14, 13, 17))
     speed[:, 6] = 0
     sim = oc.Simulation("acoustic2", SHAPE, "float64", tmp_path / "run.oc", unstable=True)
@@ -205,7 +205,8 @@ def test_a_speed_of_zero_is_no_factor(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("value", [0.0, np.nan, 1e-25])
 def test_static_values_that_cannot_be_divided_by(value: float, tmp_path: Path) -> None:
-    """Checks adjoints with a factor that is 0 or too small inside the grid, and with any value in the rim."""
+    """Checks adjoints with a static factor that is 0 or too small for a division. In the rim, the factor may also be
+    NaN."""
     u, k = oc.Field("u"), oc.Field("k")
     stencil = oc.Stencil("damped", {u: u[0] + k[0] * (u[1] - 2 * u[0] + u[-1]) / 4})
     sponge = np.ones(20)

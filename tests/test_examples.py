@@ -150,7 +150,7 @@ def test_sensitivity_is_the_finite_difference(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Checks the sensitivity of the direct-adjoint example: it equals a finite difference and the adjoint of the NumPy
-    solver. All places of the states give the same bits, and no states are left."""
+    solver. The bits are the same wherever the states are stored, and no states remain at the end."""
     text = printed("direct_adjoint", tmp_path, monkeypatch, capsys, "--size", 32, "--slow", "1GB")
     adjoint, difference = numbers(r"adjoint (\S+), finite", text) + numbers(r"finite difference (\S+)", text)
     assert adjoint > 0 and adjoint == pytest.approx(difference, rel=1e-5)

@@ -129,7 +129,7 @@ def test_the_taylor_test_of_a_run_in_float32(tmp_path: Path) -> None:
 
 
 def test_the_taylor_test_finds_a_wrong_gradient(tmp_path: Path) -> None:
-    """Checks that the rates are near 1 if residuals are 3 % too large, or if one step is missing."""
+    """Checks that the rates are near 1 if residuals are 3 % too large, or if they are late by one step."""
     sim, _ = new_run("heat6_1d", tmp_path)
     observed = np.random.default_rng(3).standard_normal((STEPS, 2))
     right = oc.Misfit("line", observed)
@@ -243,7 +243,8 @@ def test_an_optimiser_finds_the_initial_values(tmp_path: Path) -> None:
 
 
 def test_an_objective_of_several_inputs(tmp_path: Path) -> None:
-    """Checks each entry of a gradient against a finite difference. The vector has a field and the sources."""
+    """Checks each entry of a gradient against a finite difference. The vector of inputs consists of a field and the
+    sources."""
     sim = oc.Simulation(
         DECAY, (10,), "float64", tmp_path / "run.oc", init=np.arange(10.0),
         sources=[oc.Source("u", [4.5], [1.0, 2.0]), oc.Source("u", [[3.0], [6.0]], np.ones((9, 2)))],

@@ -150,8 +150,8 @@ def run_with_history(path: Path) -> None:
 
 
 def test_a_killed_run_continues_its_history(tmp_path: Path) -> None:
-    """Checks that, after a kill at a random moment, the run continues and its history has the same bits as the history
-    of a run that was not killed. The history also has previous values."""
+    """Checks that a run continues after a kill at a random moment. Its history must have the same bits as that of a run
+    without kills. The history also has previous values."""
     whole, chance = make(tmp_path / "whole.oc"), random.Random(5)
     whole.run(200, history=oc.History(10, recompute=True), progress="none")
     for kill in range(int(os.environ.get("OUTCROP_KILLS", "2"))):
@@ -204,7 +204,7 @@ def test_a_wrong_history_is_refused_before_anything_is_made(history: Any, text: 
 
 @pytest.mark.parametrize("limit", ["1KiB", "150KiB"])
 def test_a_limit_for_two_states_is_enough_for_recomputation(limit: str, tmp_path: Path) -> None:
-    """Checks that the message has the smallest limit in KiB with which the run keeps states."""
+    """Checks that the message gives the smallest limit, in KiB, that is enough for two states."""
     sim = make(tmp_path / "run.oc")
     with pytest.raises(InputError, match=r"but the limit is 1.*; limit='\d+KiB' is enough for two states") as raised:
         sim.run(STEPS, history=oc.History(2, limit, recompute=True), progress="none")

@@ -179,7 +179,7 @@ def needed_on_import(source: str, modules: set[str]) -> set[str]:
             assert not node.level, "imports are absolute"
             inside = {f"{node.module}.{alias.name}" for alias in node.names} & modules
             found |= inside
-            if len(inside) < len(node.names):  # some of these names are no modules, but are defined in node.module
+            if len(inside) < len(node.names):  # some of these names are not modules, but are defined in node.module
                 found.add(str(node.module))
     return found & modules
 

@@ -51,7 +51,7 @@ def test_a_stencil_survives_the_manifest(name: str) -> None:
 
 @pytest.mark.parametrize("damage", ["stages", "fields", "parameters", "name"])
 def test_a_damaged_manifest_is_refused(damage: str) -> None:
-    """Checks that a stencil is refused if somebody has edited it in the manifest."""
+    """Checks that a stencil is refused if it was edited in the manifest."""
     data = find_stencil("heat7").to_json()
     del data[damage]
     with pytest.raises(InputError, match="not the description of a stencil"):

@@ -193,7 +193,8 @@ def test_a_mount_without_a_source_is_read(machine: Machine) -> None:
 
 
 def test_names_that_begin_like_the_systems_own_are_no_reason(machine: Machine) -> None:
-    """Checks that tmpfs at /development is a tier, although its name begins like /dev. tmpfs at /dev/x is no tier."""
+    """Checks that tmpfs at /development is a tier, although its name begins like /dev. tmpfs at /dev/x is not a
+    tier."""
     every = machine("20 1 0:50 / @/development rw - tmpfs tmpfs rw\n21 1 0:51 / @/dev/x rw - tmpfs tmpfs rw\n")
     assert [mounts.kind_of(mount) for mount in every] == ["tmpfs", ""]
 

@@ -73,7 +73,7 @@ def test_traces_and_the_gradient_are_those_of_deepwave(dtype: str, difference: f
     """Compares the traces and the gradient with respect to the speed v, for waves of order 8 in a periodic grid.
 
     A source of deepwave has the scale -(v dt)². Both gradients include the derivative of this scale. The time step is
-    below deepwave's limit, so deepwave does not divide it.
+    below deepwave's limit, so deepwave does not split it into shorter steps.
     """
     deepwave, torch = pytest.importorskip("deepwave"), pytest.importorskip("torch")
     shape, steps, dt = (40, 44), 120, 0.002

@@ -59,7 +59,7 @@ def test_too_small_a_budget_names_one_that_works(problem: Problem) -> None:
 
 
 def test_memory_for_the_whole_grid_gives_one_slab() -> None:
-    """Checks that a grid that fits into memory has the same kind of plan as any other grid, with one slab."""
+    """Checks that a grid that fits into memory has the same kind of plan as a larger grid, but only one slab."""
     problem = make_problem((50, 40, 30), (1, 1, 1), 20)
     plan = make_plan(problem, MACHINE, Window((50, 50, 0), problem.record_bytes).bytes, "auto", assumed_rate)
     assert len(plan.passes) == 1

@@ -264,7 +264,7 @@ def test_large_plans_are_proved() -> None:
 
 @pytest.mark.parametrize("place", [0.1, 0.5, 0.9])
 def test_one_action_in_the_middle_of_a_large_plan_is_missed(place: float) -> None:
-    """Checks that the proof of a large plan finds a missing action, wherever the action is missing."""
+    """Checks that the proof of a large plan finds a missing action at any place in the plan."""
     plan = large_plan()
     one = plan.passes[0]
     first = int(place * len(one.actions))

@@ -76,8 +76,8 @@ def check_gradients(stencil: Stencil, text: str, folder: Path, rows: int = 0, by
 
 
 def test_all_ways_give_the_same_bits(tmp_path: Path) -> None:
-    """Checks that kept states and recomputed states give the same gradients, with sources that depend on a static
-    field, in float32 and for several sizes of a plan."""
+    """Checks that kept states and recomputed states give the same gradients in float32, for several sizes of a plan.
+    The sources depend on a static field."""
     shape, rng = (26, 15, 17), np.random.default_rng(4)
     points = rng.uniform(5.0, 11.0, (3, 3))
     taps: dict[str, Any] = dict(
@@ -174,7 +174,7 @@ def test_interruptions_do_not_change_a_gradient(tmp_path: Path, capsys: pytest.C
     whole.run(progress="none")
     part = sim.adjoint(seeds, ["u", "feed"], tmp_path / "part.oc")
     for planned in (part.simulation.plan(STEPS), part.simulation.prepare(STEPS)):
-        assert planned.problem.steps == 2 * EVERY  # the first pass has a plan of its own
+        assert planned.problem.steps == 2 * EVERY  # the first pass has its own plan
         planned.require_legal()
     with pytest.raises(InputError, match=r"part\.oc ends at step 7 and is at step 0"):
         part.simulation.run(STEPS + EVERY, progress="none")

@@ -63,8 +63,8 @@ def test_schedules_repeat_as_few_segments_as_possible() -> None:
 
 @pytest.mark.parametrize("slots", range(2, 8))
 def test_states_exist_when_they_are_used(slots: int) -> None:
-    """Follows each schedule. The forward run must continue from where it is or from a kept state, at most `slots`
-    states may exist, and the segments must be passed from the last to the first."""
+    """Follows each schedule. The forward run must continue from its current position or from a kept state. At most
+    `slots` states may exist. The adjoint run must process the segments from the last to the first."""
     for segments in range(1, 21):
         kept, position, passed, ended = {0}, 0, [], False
         for one in schedule(segments, slots):

@@ -59,7 +59,7 @@ class Run(FileRun):
 
 
 def record(files: list[Path], z: int, content: bytes | None = None) -> bytes:
-    """Return the record of plane z. If `content` is given, replace the record in the file by it."""
+    """Return the record of plane z. If `content` is given, write it in place of this record."""
     shard, offset = LAYOUT.locate(z)
     with files[shard].open("r+b") as file:
         file.seek(offset)

@@ -35,7 +35,8 @@ def cube(steps: int) -> Problem:
 def test_staging_fits_its_room_and_is_not_larger_than_useful(
     data: st.DataObject, plain: Problem, interval: int, room_bytes: int
 ) -> None:
-    """Checks that the staging fits its room, except for the smallest staging. A slot consists of whole pages."""
+    """Checks that the staging is not larger than its room, except for the smallest possible staging. A slot consists of
+    whole pages."""
     problem = replace(plain, acquisition=every(interval, plain))
     sizes = data.draw(sizes_for(problem))
     found = fit_staging(problem, sizes, 2, room_bytes)
@@ -48,7 +49,7 @@ def test_staging_fits_its_room_and_is_not_larger_than_useful(
 
 @pytest.mark.parametrize("sizes", [Sizes(8, 4, 4), Sizes(8, 4, 4, block_y=32)], ids=["planes", "blocks"])
 def test_more_memory_gives_fewer_writes(sizes: Sizes) -> None:
-    """Checks that a larger staging makes writes longer, and that the bytes stay the same."""
+    """Checks that a larger staging gives fewer writes of the same total size."""
     problem = replace(cube(16), acquisition=every(4, cube(16), initial=True))
     found = [
         snapshot_writes(problem, sizes, fit_staging(problem, sizes, 2, room), 2, 0, 8)
@@ -60,7 +61,7 @@ def test_more_memory_gives_fewer_writes(sizes: Sizes) -> None:
 
 
 def test_each_pass_has_its_own_number_of_snapshots() -> None:
-    """Checks the bytes of passes of 8 steps, with snapshots every 12 steps."""
+    """Checks the bytes of snapshots in each pass. A pass has 8 steps, and every 12th step has a snapshot."""
     problem, sizes = replace(cube(40), acquisition=every(12, cube(40), initial=True)), Sizes(8, 4, 4)
     staging = fit_staging(problem, sizes, 2, 1 << 24)
     found = [snapshot_writes(problem, sizes, staging, 2, step, 8).bytes for step in range(0, 40, 8)]
@@ -79,7 +80,7 @@ def _plans(machine: Machine, problem: Problem, sizes: Sizes, budget_bytes: int) 
 
 def test_seconds_include_snapshots_and_bytes_do_not() -> None:
     """Checks the predicted seconds on a slow device, whose transfers hide all updates. With snapshots, the run takes
-    longer by about the time of their bytes. The predicted bytes are those of the window, as in the report of a run.
+    longer by about the time of their bytes. As in the report of a run, the predicted bytes do not include snapshots.
     """
     problem, sizes, budget = replace(cube(16), acquisition=every(2, cube(16))), Sizes(8, 4, 4), 32 << 20
     kept, plain = _plans(SLOW, problem, sizes, budget)
@@ -90,7 +91,7 @@ def test_seconds_include_snapshots_and_bytes_do_not() -> None:
 
 
 def test_snapshots_hide_behind_updates() -> None:
-    """Checks that few snapshots on a fast device take less time than their bytes."""
+    """Checks that a few snapshots on a fast device make a run only slightly longer."""
     problem, sizes, budget = replace(cube(16), acquisition=every(8, cube(16))), Sizes(8, 4, 4), 64 << 20
     fast = replace(MACHINE, device=StorageRates(1e10, 1e10, 1e10, 0.001, "assumed", 5e9))
     kept, plain = _plans(fast, problem, sizes, budget)
@@ -119,8 +120,8 @@ def test_time_line_writes_all_snapshots_before_the_flush() -> None:
 
 
 def test_tuner_leaves_memory_for_snapshots() -> None:
-    """Checks that the plan of a run with many snapshots has a larger staging than the smallest one, and takes less time
-    than the best plan that has only the smallest staging."""
+    """Checks that the plan of a run with many snapshots has more than the smallest staging. This plan must take less
+    time than the best plan with the smallest staging."""
     problem = replace(cube(16), acquisition=every(1, cube(16)))
     budget = smallest_budget_bytes(problem) + 24 * problem.record_bytes
     plan = make_plan(problem, MACHINE, budget, "wavefront", assumed_rate)

@@ -225,8 +225,8 @@ def test_devitos_usual_source_has_gradients(tmp_path: Path) -> None:
 
 
 def test_scales_of_earlier_versions_have_no_names(tmp_path: Path) -> None:
-    """Checks that a scale without names of parameters can be read, that its run has gradients with respect to fields,
-    and that gradients with respect to parameters are refused in one line."""
+    """Checks a manifest of an earlier version, whose scale has no names of parameters. The run has gradients with
+    respect to fields. A gradient with respect to a parameter is refused in one line."""
     sim, _ = scaled_run("acoustic2", "fixed", tmp_path)
     entry = sim.setup.description.taps.sources[0]
     assert entry.scale is not None

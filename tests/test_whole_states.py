@@ -206,8 +206,8 @@ def test_a_history_keeps_its_kind(tmp_path: Path) -> None:
 
 
 def test_manifests_that_contradict_a_whole_state_are_refused(tmp_path: Path) -> None:
-    """Checks the entry of a history in manifests: wrong arrays are refused, and manifests of earlier versions, which do
-    not have `recompute`, can be read."""
+    """Checks that a manifest is refused if its history has wrong arrays. Manifests of earlier versions do not have
+    `recompute`, and can be read."""
     stencil, path = find("acoustic2"), tmp_path / "run.oc"
     sim = make(path, stencil, start(stencil, (12, 14, 16)))
     sim.run(2, progress="none", history=oc.History(2, recompute=True))

@@ -83,14 +83,14 @@ def run_program_of_the_manual(program: Path, folder: Path) -> None:
 
 
 def test_the_c_program_of_the_manual_works(prefix: Path, tmp_path: Path) -> None:
-    """Compile and run the C program of the manual, so that readers can copy it."""
+    """Check that the C program of the manual can be compiled and run."""
     source, program = program_of_the_manual("c", tmp_path / "program.c"), tmp_path / "program"
     succeed(compiler(), *WARNINGS, source, *flags_of(prefix), "-o", str(program))
     run_program_of_the_manual(program, tmp_path / "files")
 
 
 def test_the_fortran_program_of_the_manual_works(prefix: Path, tmp_path: Path) -> None:
-    """Compile and run the Fortran program of the manual, so that readers can copy it."""
+    """Check that the Fortran program of the manual can be compiled and run."""
     source, program = program_of_the_manual("fortran", tmp_path / "program.f90"), tmp_path / "program"
     module = prefix / "include" / "outcrop_aggregate.f90"
     options = ["-std=f2008", "-Wall", "-Werror", f"-J{tmp_path}", str(module), source]

@@ -34,7 +34,8 @@ class Ended:
 
 
 def apart(act: Callable[[], object]) -> None:
-    """Run a function in a child process, so that this process never has threads. Raise RuntimeError if the child fails.
+    """Run a function in a child process, so that threads of the function do not exist in this process. Raise
+    RuntimeError if the child fails.
     """
     child = os.fork()
     if child == 0:

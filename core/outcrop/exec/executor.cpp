@@ -263,8 +263,8 @@ void Executor::wait_for_history(long z0, long z1, bool is_update) {
   team_.for_each(static_cast<long>(arrived.size()), [&](long place) {
     const auto [index, z] = arrived[static_cast<std::size_t>(place)];
     const std::size_t ring = fields_.histories()[index];
-    // several blocks may read the same rows of a state, so only the owner of a row adds it; in a field that levels
-    // write, only one block reads each row
+    // several blocks may read the same row of a state, so only its owner adds it; each row of a computed field is read
+    // by only one block
     Rectangle rows = transfers_.history_rows(ring, z);
     if (!fields_.is_computed(ring)) rows = intersection(rows, own_.cells);
     if (z < own_.z0 || z >= own_.z1 || rows.empty()) return;
@@ -322,9 +322,9 @@ void Executor::copy_rows(std::size_t from, std::size_t to, long z, const Rectang
     std::memcpy(window_.cell(to, z, y, rows.x0), window_.cell(from, z, y, rows.x0), bytes);
 }
 
-// Copies the rim to a recomputed value from the value that it follows. First waits for three kinds of transfers: reads
-// of that value if it is a state of the history, writes of the previous block's rows from these slots, and reads of the
-// fringe into these slots.
+// Copies the rim to a recomputed value from the value that it follows. If that value is a state of the history, first
+// waits for its reads. Also waits until the rows of the previous block are written from these slots, and until the
+// fringe is read into them.
 void Executor::copy_recomputed(const CopyAction &action) {
   const std::size_t to = fields_.recomputed()[static_cast<std::size_t>(action.recomputed)], from = fields_.follows(to);
   if (fields_.is_history(from)) wait_for_history(action.z0, action.z1, false);

@@ -157,7 +157,7 @@ class Fields {
   const std::vector<FieldValue> &state() const { return state_; }       ///< arrays that a pass reads and writes
   const std::vector<FieldValue> &statics() const { return statics_; }   ///< arrays that a pass only reads
   const std::vector<std::size_t> &doubles() const { return doubles_; }  ///< fields with two copies
-  /// Returns the fields whose values are states of another run. Each of them belongs to certain levels of a pass.
+  /// Returns the fields whose values are states of another run. Only certain levels of a pass use each of these fields.
   const std::vector<std::size_t> &histories() const { return histories_; }
   /// Returns the fields whose values a pass computes again. No array on disk has them.
   const std::vector<std::size_t> &recomputed() const { return recomputed_; }

@@ -130,7 +130,7 @@ Moved measure_transfers(Store &store, const Workload &workload) {
         asked += workload.request_bytes;
         transfer = request_in(one.tag);
       }
-      // requests are not sent in batches, because the device is idle before each batch
+      // requests are not sent in batches, because the device would be idle before each batch
       store.submit({&transfer, 1});
     }
   }

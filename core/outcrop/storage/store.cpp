@@ -13,8 +13,8 @@
 namespace outcrop {
 namespace {
 
-// The maximum size of a transfer by read() and write(). This size is larger than a chunk of the pump, because read()
-// and write() have only one transfer in flight.
+// The maximum size of a transfer by read() and write(). It is larger than a chunk of the pump, because read() and
+// write() never have several transfers in flight.
 constexpr std::size_t max_transfer_bytes = std::size_t{64} << 20;
 
 }  // namespace

@@ -3,7 +3,7 @@
 //     buffer:  | u, padding to pages | p, padding to pages |          one buffer holds one state
 //     u/c.K.0.0.0:  | cells of u in state K, in C order | index |     one file for each state and field
 //
-// The content of a file is that of a snapshot of a run. With three or more axes, the file is a shard of Zarr v3: its
+// A file has the same content as a snapshot of a run. With three or more axes, the file is a shard of Zarr v3: its
 // inner chunks are the planes of the first axis, and the index follows the cells. With fewer axes, the file is a plain
 // chunk. The folder of a field is an array (time, *shape) of Zarr. Keys have dots instead of folders, because each
 // folder would have to be made and flushed for each state.

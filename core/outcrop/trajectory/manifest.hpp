@@ -1,5 +1,5 @@
 // The manifest of a trajectory: a text file that names the committed states. It is replaced by a rename, so a reader
-// finds either the manifest of the last commit or the one before it, complete.
+// always finds a complete manifest: that of the last commit, or that of the commit before it.
 //
 //     outcrop trajectory 1
 //     identity 5c0f...            a random name; the MEMBER files of further directories have the same name

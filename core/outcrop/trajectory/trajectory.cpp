@@ -278,8 +278,8 @@ Trajectory::StateBuffer *Trajectory::find(std::uint64_t state) {
   return nullptr;
 }
 
-// Returns a buffer for another state. Takes an empty buffer if possible, then the oldest state that is written or read,
-// and at last waits for the buffer whose transfers were started first.
+// Returns a buffer for another state. Takes an empty buffer if possible. Otherwise takes the buffer of the oldest state
+// whose transfers are complete. If no such buffer exists, waits for the buffer whose transfers were started first.
 Trajectory::StateBuffer &Trajectory::take() {
   StateBuffer *best = nullptr;
   const auto rank = [this](const StateBuffer &buffer) {

@@ -66,7 +66,7 @@ class Trajectory {
   bool is_durable() const { return places_.manifest().all_have_files(); }
 
   /// Copies a state, given as the cells of each field. Waits only if all buffers are in flight. Returns the number of
-  /// the state. Throws InputError if no place is left, and StorageError.
+  /// the state. Throws StorageError. Throws InputError if no place is left.
   std::uint64_t push(std::span<const std::byte *const> fields);
 
   struct Popped {
@@ -74,14 +74,14 @@ class Trajectory {
     std::byte *data = nullptr;  ///< the buffer: field f begins at layout().offset(f)
   };
   /// Removes the newest state and returns it. The memory stays valid and unchanged until the next pop. Throws
-  /// InputError if there is no state, StorageError, and CorruptionError if the state is damaged.
+  /// InputError if there is no state, and CorruptionError if the state is damaged. Throws StorageError.
   Popped pop();
 
   /// Copies the cells of a state to the memory of each field. Throws the errors of pop().
   void read(std::uint64_t state, std::span<std::byte *const> fields);
 
-  /// Makes the present states durable, and gives up the states that were popped. Throws InputError if the directories
-  /// have no files for the states in memory. Throws StorageError.
+  /// Makes the present states durable. States that were popped before the commit can then no longer be recovered.
+  /// Throws InputError if the directories have no files for the states in memory. Throws StorageError.
   void commit();
 
   /// Waits for writes and closes the files. Popped memory stays valid. States since the last commit are lost.

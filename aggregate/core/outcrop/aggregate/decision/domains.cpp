@@ -13,9 +13,8 @@ namespace outcrop::aggregate {
 namespace {
 
 // Adds a part of an extent to `regions`. The part begins at offset `file`, and consists of all repetitions of dim
-// `level`. The function adds each of these repetitions separately if two conditions hold: the gap between two
-// repetitions has at least `gap_bytes` bytes, and the number of regions stays below a limit. Otherwise it adds the part
-// as one region.
+// `level`. Adds each of these repetitions separately if the gap between two repetitions has at least `gap_bytes` bytes.
+// Adds the part as one region if the gap is smaller, or if the number of regions would exceed a limit.
 void split(const Extent &extent, std::size_t level, std::uint64_t file, std::uint64_t gap_bytes,
            std::size_t max_regions, std::vector<Region> &regions) {
   const detail::Walk walk = detail::walk_of(extent, {});

@@ -26,8 +26,8 @@ std::uint64_t checked(std::uint64_t a, std::uint64_t b, bool multiply, const cha
 std::uint64_t product(std::uint64_t a, std::uint64_t b, const char *what) { return checked(a, b, true, what); }
 std::uint64_t sum(std::uint64_t a, std::uint64_t b, const char *what) { return checked(a, b, false, what); }
 
-// Joins each dim with the next inner dim, or with the blocks, if the repetitions of the dim have no gaps between them,
-// neither in the file nor in memory.
+// Joins a dim with the next inner dim, or with the blocks, if neither the file nor the memory has gaps between the
+// repetitions of the dim.
 void join(Extent &extent) {
   while (!extent.dims.empty()) {
     const Dimension &inner = extent.dims.back();

@@ -93,8 +93,9 @@ std::unique_ptr<FolderLock> lock_stage(Folder &folder, std::uint32_t writer) {
 
 namespace {
 
-// A contiguous run of bytes that is longer than this is read in parts of this size, once to check the checksum and once
-// to copy. Without this limit, an invalid list with a very long run can make the program allocate any amount of memory.
+// Longer contiguous runs of bytes are read in parts of this size. Each run is read twice: first to check the checksum,
+// then to copy the bytes. Without this limit, an invalid list with a very long run can make the program allocate any
+// amount of memory.
 constexpr std::uint64_t part_bytes = std::uint64_t{16} << 20;
 constexpr std::uint64_t max_target_end = std::uint64_t{1} << 62;
 

@@ -20,8 +20,8 @@ namespace outcrop::aggregate {
 
 namespace {
 
-// Returns those runs of a sealed step that have bytes of the target from `begin` to `end - 1`. The runs are sorted and
-// do not overlap.
+// Returns those runs of a sealed step that overlap the bytes `begin` to `end - 1` of the target. The runs are sorted
+// and do not overlap.
 std::span<const StagedRun> runs_in(const std::vector<StagedRun> &runs, std::uint64_t begin, std::uint64_t end) {
   const auto first =
       std::ranges::upper_bound(runs, begin, {}, [](const StagedRun &run) { return run.target + run.length; });
@@ -210,7 +210,7 @@ bool Stage::drain_next() {
 }
 
 // Drains the oldest step that is not drained. A step that cannot be drained stays in the stage. Later steps stay, too,
-// because they can have newer bytes of the same places.
+// because they can have newer bytes for the same places.
 bool Stage::drain_next(std::unique_lock<std::mutex> &lock) {
   const auto found = std::ranges::find(steps_, false, &StagedStep::drained);
   if (failure_ || found == steps_.end()) return false;

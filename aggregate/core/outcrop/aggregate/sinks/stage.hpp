@@ -122,8 +122,8 @@ struct Recovery {
 
 /// Drains the steps of dead writers in `folder` into `target`, in the order of steps. Removes lost steps and
 /// unnecessary files. If a step fails, the later steps of its writer are not drained, because they can have newer bytes
-/// of the same places. A step whose list belongs to a file other than `target` fails. If the folder does not exist, the
-/// result is empty. If another caller is recovering the folder, this function waits for the other caller. Throws
+/// for the same places. A step whose list belongs to a file other than `target` fails. If the folder does not exist,
+/// the result is empty. If another caller is recovering the folder, this function waits for the other caller. Throws
 /// StorageError if the folder cannot be read. Throws InputError if the folder belongs to another user, or if the other
 /// caller has not finished after `seconds`.
 Recovery recover_stage(const std::string &folder, const std::string &target, double seconds = wait_for_ever,

@@ -130,8 +130,8 @@ void Aggregator::read_rounds(const Job &job) {
 }
 
 void Aggregator::move(const Job &job, std::size_t round) {
-  // The data begin in the buffer at the base's offset within a page. So each byte has the same offset within a page in
-  // the buffer and in the file (domains.hpp).
+  // The offset of the data in the buffer equals the offset of the base within its page. So each byte has the same
+  // offset within a page in the buffer and in the file (domains.hpp).
   std::byte *buffer = node_.buffer(work_.domain(), job.first_round + round) + job.base % AlignedMemory::page_bytes;
   const bool whole = !job.write && job.sink->reads_holes();
   use_sink(job, [&] {

@@ -31,8 +31,8 @@ struct FileOptions {
   /// The maximum size of the stage on a node, in bytes. The aggregators of the node share this room. The value 0 means
   /// that a stage may use all free bytes.
   std::uint64_t stage_bytes = 0;
-  /// Other stage folders of this node. If an earlier program has left staged steps of this file in these folders, these
-  /// steps are drained or discarded, in the same way as steps in `stage_folder`.
+  /// Other stage folders of this node. Steps of this file that an earlier program has left in these folders are drained
+  /// or discarded, as in `stage_folder`.
   std::vector<std::string> settle_folders = {};
   /// If true, each node has its own file, and an index `path`.index lists these files (node_files.hpp).
   bool node_files = false;

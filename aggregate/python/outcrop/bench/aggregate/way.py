@@ -43,10 +43,10 @@ class Way(Protocol):
         """Open the file to read it."""
 
     def write(self, memory: Memory) -> dict[str, float]:
-        """Write all variables of this rank. Returns the measurements that the way itself makes on this rank."""
+        """Write all variables of this rank. Returns figures that only the way itself can measure on this rank."""
 
     def read(self, memory: Memory) -> dict[str, float]:
-        """Read all variables of this rank. Returns the measurements that the way itself makes on this rank."""
+        """Read all variables of this rank. Returns figures that only the way itself can measure on this rank."""
 
     def close(self) -> None:
         """Close the file."""
