@@ -1,5 +1,5 @@
-// This file converts mapped files, aligned memory and the slots of arrays on tiers between Python and the core. It has
-// no other logic.
+// This file converts three kinds of objects between Python and the core: mapped files, aligned memory, and slots of
+// arrays on tiers. It has no other logic.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/string.h>

@@ -23,8 +23,8 @@ DRAM = MODES[0]
 
 
 def test_small_stream_bench_measures_every_mode(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Checks that all modes and loops have bandwidths and correct results, that a picture is drawn, and that files are
-    removed.
+    """Checks that the report has a bandwidth for each mode and loop, and that all results are correct. A picture is
+    drawn, and all other files are removed.
     """
     target, picture = tmp_path / "figures.json", tmp_path / "pictures" / "stream.png"
     arguments = ["-d", str(tmp_path / "new" / "below"), "--json", str(target), "--png", str(picture), "--threads", "2"]

@@ -361,7 +361,7 @@ BAD: list[tuple[Callable[[Path], object], str]] = [
 def test_bad_input_is_refused_in_one_line_and_makes_nothing(
     call: Callable[[Path], object], text: str, tmp_path: Path
 ) -> None:
-    """Checks that each wrong argument gives the right message, and that no file remains."""
+    """Checks the error message for each wrong argument. No file may remain."""
     with pytest.raises(InputError, match=text) as raised:
         call(tmp_path)
     assert "\n" not in str(raised.value) and os.listdir(tmp_path) == []

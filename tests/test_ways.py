@@ -187,7 +187,7 @@ def test_wrong_choices_are_refused_before_anything_is_created(
 
 
 def test_the_command_prints_and_writes_the_ways(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Checks that the table and the JSON file have the same ways, and that wrong requests have exit code 2."""
+    """Checks that the table and the JSON file list the same ways. Wrong arguments give exit code 2."""
     plan = ["plan", "acoustic2", "-n", "48", "48", "48", "-t", "12", "--machine", "crest6", "--gradient"]
     file = tmp_path / "ways.json"
     assert call([*plan, "--memory", "3MiB", "--wrt", "v", "--json", str(file)]) == 0

@@ -117,7 +117,7 @@ void stamp_plane(const Grid &grid, std::byte *plane, long z, std::int32_t level)
 }
 
 // Runs one case. In a pass, a Copy action copies the rim into the second ring. This test has no such action. Instead,
-// this function stamps all rows of the planes of the second ring, also the rim.
+// this function stamps all rows of the second ring, including the rim.
 void run_case(const Case &c) {
   const Grid grid = grid_of(c);
   // the minimum number of slots for a slab and for the planes that the slab reads

@@ -31,7 +31,7 @@ from typing import Any
 import numpy as np
 
 import outcrop as oc
-import outcrop.run.adjoint  # imports what all programs use before they are forked
+import outcrop.run.adjoint  # imports the modules of all programs once, before the first fork
 import outcrop.run.replay
 from outcrop.errors import OutcropError
 from outcrop.run.acquisition.history import HistoryView

@@ -160,7 +160,7 @@ class RunHistory:
             if error is None:
                 continue
             fine = isinstance(error, InputError) and ("in use" in str(error) or "--force" in str(error))
-            # a kill during a pass that overwrites the state in place destroys the state
+            # a pass in place overwrites the state, so a kill during this pass destroys the state
             fine = fine or (self.in_place and "the state was lost" in str(error))
             fine = fine or (is_disturbed and isinstance(error, OutcropError | OSError))
             if starts and len(functions) > 1:  # a new start may remove the run while other processes read it

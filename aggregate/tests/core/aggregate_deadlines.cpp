@@ -147,7 +147,7 @@ TEST(AggregateDeadline, ARankThatNeverWaitsDoesNotKeepTheOthers) {
   });
 }
 
-// This test checks that the time in which a rank computes between the start and the end of a step does not count as
+// A rank may compute between the start and the end of a step. This test checks that this time does not count as
 // waiting.
 TEST(AggregateDeadline, ComputingIsNotWaiting) {
   constexpr int size = 3;

@@ -1,5 +1,5 @@
-// These tests check that, after any kill, staged steps reach the target completely and in order, and that lost steps
-// are reported.
+// These tests check that staged steps reach the target completely and in order after any kill. Lost steps must be
+// reported.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
