@@ -27,7 +27,7 @@ from outcrop.units import format_bytes, parse_bytes
 
 SETTLE_SECONDS = 8.0
 SIZE_STEP = 64
-"""Sizes are multiples of this, so that rows are whole cache lines and the rim of the programs fits."""
+"""Sizes are multiples of this number, so that rows are whole cache lines and the rim of the programs fits."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Find out where algae in a lake at the start matter most for a bay at the end. Run forward, then run backward.
+"""Compute the sensitivity of the algae in a bay at the end to the algae in the lake at the start.
 
     .venv/bin/python examples/direct_adjoint.py [--small] [--size 384] [--slow 50MB] [--memory 4MiB] [-d DIRECTORY]
 
@@ -9,7 +9,7 @@ adjoint run needs the states of the forward run, from the last state to the firs
 
 `direct_adjoint.png` shows the state at the end, the measured quantity, and the sensitivity at the start. To check the
 sensitivity, the program adds the same few algae at two places and runs forward again. It also prints a finite
-difference, and how far the sensitivity is from the adjoint of a solver in NumPy (`lake.py`).
+difference, and compares the sensitivity with the adjoint of a solver in NumPy (`lake.py`).
 
 The NumPy solver is an example of your own program. It keeps its states in `oc.Trajectory`. The printed table has the
 times of its forward run and of its adjoint run. The rows are the places of the states:
@@ -98,7 +98,7 @@ def sensitivity_of(lake: Lake, sim: oc.Simulation) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Bay:
-    """The measured quantity, the mean of the algae in the bay: at the end, and after each step in `steps`."""
+    """The measured quantity is the mean of the algae in the bay: at the end, and after each step in `steps`."""
 
     last: float
     steps: np.ndarray
@@ -215,7 +215,7 @@ def draw(
     lake: Lake, last: np.ndarray, sensitivity: np.ndarray, bays: Sequence[Bay], expected: Sequence[float], path: Path
 ) -> None:
     """Draw the three panels. `bays` has the run without additional algae, and one run for each of the two places.
-    `expected` has the values at the end of the last two, as the sensitivity predicts them."""
+    `expected` has the values at the end of the last two runs, as the sensitivity predicts them."""
     figure, panels = plt.subplots(1, 3, figsize=(17, 5.6), layout="constrained")
     draw_lake(panels[0], lake, last, "viridis", "algae (1: full)")
     points = np.arange(lake.size)

@@ -1,5 +1,5 @@
-"""Compute the P waves and S waves that a push in rock sends out. At an interface, both kinds of waves produce new P
-waves and new S waves.
+"""Compute the P waves and S waves that a short push sends through rock. At an interface, both kinds of waves produce
+new P waves and new S waves.
 
     .venv/bin/python examples/elastic.py [--size 500] [--steps 420] [--memory 3MiB] [-d DIRECTORY]
 

@@ -5,8 +5,8 @@
 The velocity of sound is 2000 m/s, except in two round bodies. Sources and receivers are on a circle around the bodies.
 The search begins without the bodies. Each evaluation of the misfit has two runs for each shot:
 
-1. The run with the present velocity keeps every 4th state in a history. The residual is the difference between its
-   traces and the data of the true velocity.
+1. The run with the present velocity keeps every 4th state in a history. The residual is the difference between the
+   traces of this run and the data of the true velocity.
 2. The adjoint run computes the gradient of the misfit with respect to the velocity from the residual and the history.
 
 The program computes the data with the same equation on the same grid, without noise. Therefore it can recover the

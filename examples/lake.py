@@ -3,7 +3,7 @@
 The equation is u_t + div(flow u) = mixing lap u + growth u (1 - u). Here u is the amount of algae: 0 is clear water,
 and 1 is the maximum. Lengths are in cells, and times are in steps. u is 0 in the outermost cells, the shore.
 
-The derivative of growth u (1 - u) depends on u. Therefore, each step of the adjoint needs the state of the same step of
+The derivative of growth u (1 - u) depends on u. Each step of the adjoint therefore needs the state of the same step of
 the forward run.
 """
 
@@ -14,7 +14,7 @@ import numpy as np
 SPEED = 0.4
 """The largest speed of the water, in cells for each step."""
 MIXING = 0.02
-"""In cells² for each step. The upwind differences mix more than this."""
+"""In cells² for each step. The upwind differences mix more strongly than this coefficient."""
 GROWTH = 4.0
 """A few algae in clear water grow by the factor exp(GROWTH) from the start to the end."""
 BLOOMS = ((0.22, 0.30), (0.50, 0.80), (0.62, 0.22))

@@ -5,8 +5,8 @@
 Each shot has three runs:
 
 1. A run in the true model records the data of the shot. In the field, these data are measured.
-2. A run in a smoothed model keeps every 8th state in a history. This model has no sharp reflectors. The residual, its
-   traces minus the data, therefore contains the reflections.
+2. A run in a smoothed model keeps every 8th state in a history. This model has no sharp reflectors. The residual, the
+   traces of this run minus the data, therefore contains the reflections.
 3. The adjoint run sends the residual back from the receivers, and reads the states of run 2 in reverse order. It
    computes the gradient of the misfit with respect to the velocity. This gradient is the image of the shot.
 
@@ -40,8 +40,8 @@ SECONDS = 3.0
 SPONGE_METRES = 600.0
 """The thickness of the absorbing layers around the model."""
 MUTED_METRES = 200.0
-"""The image is 0 down to this depth, because sources and receivers leave their traces there. Below, it grows to its
-full strength over the same distance."""
+"""The image is 0 down to this depth, because sources and receivers leave their traces there. Below this depth, the
+image grows to its full strength over the same distance."""
 BETWEEN_STATES = 8
 """The history keeps every 8th state. Eight steps are shorter than half a period of the highest frequency."""
 
@@ -177,7 +177,7 @@ def kept(survey: Survey, models: Models, directory: Path, memory: str) -> tuple[
 
 
 def curvature(values: np.ndarray) -> np.ndarray:
-    """Return the negative Laplacian. It removes slow changes and keeps reflectors."""
+    """Return the negative Laplacian. The derivative removes slow changes and keeps reflectors."""
     outer = np.pad(values, 1, mode="edge")
     found: np.ndarray = 4 * values - outer[2:, 1:-1] - outer[:-2, 1:-1] - outer[1:-1, 2:] - outer[1:-1, :-2]
     return found
@@ -193,14 +193,14 @@ def image_of(survey: Survey, gradient: np.ndarray, illumination: np.ndarray) -> 
 
 
 def reflectors_of(survey: Survey, models: Models) -> np.ndarray:
-    """Return the reflectors of the true model. They have about the resolution of the image: the standard deviation of
-    the Gaussian is an eighth of the wavelength at 2500 m/s."""
+    """Return the reflectors of the true model. The reflectors have about the resolution of the image: the standard
+    deviation of the Gaussian is an eighth of the wavelength at 2500 m/s."""
     width = 2500.0 / survey.frequency / 8 / survey.spacing
     return curvature(smoothed(np.log(models.true / models.smooth), width))
 
 
 def correlation(survey: Survey, image: np.ndarray, reflectors: np.ndarray) -> float:
-    """Return the correlation of the image and the reflectors below the muted part. In each depth, both are divided by
+    """Return the correlation of the image and the reflectors below the muted part. At each depth, both are divided by
     their mean amplitude."""
     below = (slice(None), slice(round(2 * MUTED_METRES / survey.spacing), None))
     found = np.corrcoef(balanced(image)[below].reshape(-1), balanced(reflectors)[below].reshape(-1))

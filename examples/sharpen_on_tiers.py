@@ -2,9 +2,9 @@
 
     .venv/bin/python examples/sharpen_on_tiers.py [--size 12288] [--turns 3] [--memory 64MiB] [-d DIRECTORY]
 
-The image sharpening of A. Jackson (EPCC) has four arrays of equal size, two of which are only read. The program
-convolves the image with its rim, and subtracts the convolution from the image. The program uses the tier that contains
-DIRECTORY. The program makes two arrays in DIRECTORY, and removes them at the end. The printed table has these rows:
+This image sharpening is from A. Jackson (EPCC). It has four arrays of equal size, two of which are only read. The
+program convolves the image with its rim, and subtracts the convolution from the image. The program uses the tier that
+contains DIRECTORY. It makes two arrays in DIRECTORY, and removes them at the end. The printed table has these rows:
 
     all arrays in DRAM              The arrays are read from the files before the measurement.
     read-only arrays on the tier    The read-only arrays are the mapped files.
@@ -64,8 +64,8 @@ def make_files(given: argparse.Namespace) -> None:
 
 
 def read_only(given: argparse.Namespace, tier: str) -> dict[str, np.ndarray]:
-    """Return both read-only arrays. `tier` says whether they are mapped files, mapped files whose pages are already in
-    memory, or copies in DRAM."""
+    """Return both read-only arrays. `tier` says whether the arrays are mapped files, mapped files whose pages are
+    already in memory, or copies in DRAM."""
     files = {name: oc.open_array(given.directory / f"{name}.npy").values for name in ("image", "padded")}
     if tier == "file":
         return files

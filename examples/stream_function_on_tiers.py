@@ -4,9 +4,8 @@ full persistence.
     .venv/bin/python examples/stream_function_on_tiers.py [--size 6144] [--steps 60] [--every 30] [-d DIRECTORY]
     .venv/bin/python examples/stream_function_on_tiers.py --size 512 --until 1e-4      until the change is 1e-4
 
-The stream function of A. Jackson (EPCC) has two arrays that are used alternately. The program uses the tier that
-contains DIRECTORY. The program makes arrays in DIRECTORY, and removes them at the end. The printed table has these
-rows:
+This program is from A. Jackson (EPCC). It uses two arrays alternately, on the tier that contains DIRECTORY. The program
+makes arrays in DIRECTORY, and removes them at the end. The printed table has these rows:
 
     both arrays in DRAM    No array is on the tier.
     no persistence         Both arrays are mapped files on the tier. They are never flushed.
