@@ -488,5 +488,5 @@ class Uses:
         targets = [(self._centre(f, level), self.ring(f, versions.newest(f, level).copy)) for f in stage.targets]
         overwritten = {target for _, target in targets}
         is_apart = all(use.ring not in overwritten for use in reads if use.beside)
-        require(is_apart, "a stage reads at neighbours what it overwrites")
+        require(is_apart, "a stage overwrites values that it reads at neighbours")
         return LevelUses(tuple(reads), tuple(targets))

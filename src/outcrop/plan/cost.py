@@ -35,8 +35,8 @@ REQUEST_SECONDS = 1e-5
 """The system's CPU time for the transfer of a plane or of a part of a plane. Updates wait while the system uses this
 time."""
 SNAPSHOT_WRITE_SECONDS = 5e-5
-"""The additional time of each write of a snapshot, of the device and of a core. The file system must note which part of
-the file is in use, and the I/O thread must wake up."""
+"""The additional time that each write of a snapshot takes on the device and on a core. The file system must note which
+part of the file is in use, and the I/O thread must wake up."""
 COPIES = 2
 """The number of times that the bytes of a snapshot move between a core and memory: once to the staging, and once to the
 device."""
@@ -179,7 +179,7 @@ def work_of(problem: Problem, one: Pass) -> PassWork:
     for action in one.actions:
         match action:
             case Read():
-                # planes of a history are needed as late as static planes that are `later` planes higher
+                # a plane of a history is needed at the same time as the static plane that is `later` planes higher
                 later = problem.statics_z - histories[action.level].ahead if action.array == "history" else 0
                 later = problem.lead_planes if action.array == "source" else later
                 if action.array == "recomputed":  # an update needs planes of the state that are one skew higher
@@ -308,7 +308,7 @@ class _Transfers:
 
     def wait_for(self, arrived: float) -> None:
         """Let time pass until the first `arrived` bytes of all reads have arrived."""
-        end = self._begun - arrived  # the bytes to be read then
+        end = self._begun - arrived  # the bytes that then remain to be read
         needed = self._read - end
         rounding = max(1e-9 * needed, 1e-12 * self._read)
         while self._read - end > rounding:

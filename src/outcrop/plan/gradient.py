@@ -36,7 +36,7 @@ CLOSE, PLANNED = 1.25, 3
 
 @dataclass(frozen=True)
 class Way:
-    """A way of having the states of the forward run. The history has every `every`-th state; 0 means no history.
+    """A way to get the states of the forward run. The history has every `every`-th state; 0 means no history.
 
     `forward` is the problem of the forward run, with the history as the last of its snapshots. `adjoint` is the problem
     of the adjoint run, with the updates of one step. The history has `states` states, which take `history_bytes` on the
@@ -66,8 +66,8 @@ class Way:
         return 'History("all")' if self.every == 1 else f"History({self.every}, {limit}recompute=True)"
 
     def within(self, disk_bytes: int) -> Way:
-        """Return the way with as many states as `disk_bytes` have room for, if at least two states have room.
-        Otherwise, return this way."""
+        """Return this way with the maximum number of states that fit into `disk_bytes`. If fewer than two states fit,
+        or if all states fit, return this way unchanged."""
         each = self.history_bytes // max(1, self.states)
         slots = disk_bytes // max(1, each)
         if self.every < 2 or self.refusal or slots < 2 or slots >= self.states:
@@ -119,8 +119,8 @@ class WayChoice:
 
     @property
     def refusal(self) -> str:
-        """One line for the case that all ways are impossible. It has the needs of the history with all states, and of
-        the history that comes nearest to what there is."""
+        """The error message if all ways are impossible. It says why the first history is impossible, and why the
+        history that needs the least memory or disk is impossible."""
         kept = [one for one in self.ways if one.way.every]
 
         def needs(one: JudgedWay) -> tuple[bool, bool, int]:
@@ -231,8 +231,8 @@ class _Task:
 
 
 def _tasks(way: Way, machine: Machine, limits: Limits, rates: Rates) -> tuple[_Task, list[_Task]]:
-    """Return the tasks of the forward run and of the parts of the adjoint run. The number of steps of a pass that reads
-    all states is the best by formulas. These formulas use the update rate of the forward run."""
+    """Return the tasks of the forward run and of the parts of the adjoint run. If a pass reads all states, formulas
+    choose its number of steps. They use the update rate of the forward run."""
     forward = _Task(way.forward, limits.memory_forward_bytes, limits.scheme, limits.given)
     steps, budget_bytes = 1, limits.memory_adjoint_bytes
     if way.every == 1:
@@ -320,8 +320,8 @@ def described(choice: WayChoice) -> list[str]:
 
 
 def _worth_showing(choice: WayChoice) -> Iterator[JudgedWay]:
-    """Yield the ways without those whose memory is too small. The first of these ways is yielded, because a larger
-    interval needs even more memory."""
+    """Yield the ways for a table. Of the ways that recompute states and need too much memory, yield only the first. The
+    others have larger intervals and need even more memory."""
     too_large = 0
     for one in choice.ways:
         too_large += one.way.every > 1 and _OVER_MEMORY in one.why

@@ -1,5 +1,5 @@
-"""Choose the place of static fields during a run. No stage updates a static field. Functions of placement.py make the
-texts that give the reason for the place.
+"""Choose the place of static fields during a run. No stage updates a static field. The module placement.py writes the
+reason for the place as a text.
 
     `memory`   Only the first pass reads the static fields. They then stay in memory, so less memory is left for other
                fields.

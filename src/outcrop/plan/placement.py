@@ -205,14 +205,13 @@ def has_no_room(place: str) -> str:
 
 
 def takes_longer(place: str, what: str, seconds: float) -> str:
-    """Return the objection that a place delays something, as a text. `what` names the delayed thing, such as "a
-    step"."""
+    """Return a text that says how much a place delays something. `what` names the delayed thing, such as "a step"."""
     shown = format_seconds(max(seconds, MIN_SHOWN_SECONDS))
     longer = shown if seconds >= MIN_SHOWN_SECONDS else f"less than {shown}"
     return f"{place} makes {what} {longer} longer"
 
 
 def because(kind: str, objections: Iterable[str]) -> str:
-    """Return a text that gives the reason for a place: the kind of the reason, and the objections to other places."""
+    """Return a text that gives the reason for a place: the kind of the reason, and the reasons against other places."""
     every = ", ".join(objections)
     return f"{kind}: {every}" if every else kind

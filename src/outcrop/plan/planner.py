@@ -96,7 +96,7 @@ def choose(
     if scheme == "auto" and not given and window_bytes >= largest_useful_bytes(problem):
         schemes = schemes[:1]  # memory holds the whole grid, and the other schemes only save memory
     choice = tune(problem, schemes, machine, window_bytes, update_rate, acquisition)
-    assert choice is not None, "the smallest budget has a plan"
+    assert choice is not None, "a plan exists for the smallest budget"
     return choice
 
 

@@ -140,11 +140,11 @@ class Problem:
     rows is `pitch_bytes`. A plane has `plane_bytes`. On disk and in memory, a plane takes `record_bytes`, which include
     its checksum and padding. `sides` are the boundaries below and above the grid along z, y and x: "fixed", "mirror" or
     "periodic". The user's grid has `ndim` axes. If the user's grid has two axes, y has one cell in `shape`. If it has
-    one axis, z and y have one cell in `shape`. `acquisition` is what sources, receivers and snapshots need beside
-    the window. `updates` has the stages of `listed_steps` steps. It usually has one step, which all steps
-    repeat. If fields are a history, `updates` has all steps of the longest pass, because each step reads other states.
-    If the history has only every `every`-th state, step j of a pass reads it if j - `phase` is a multiple of `every`.
-    All other steps have the updates `plain_updates`.
+    one axis, z and y have one cell in `shape`. `acquisition` has the memory and transfers that sources, receivers and
+    snapshots need in addition to the window. `updates` has the stages of `listed_steps` steps. It usually has one step,
+    which all steps repeat. If fields are a history, `updates` has all steps of the longest pass, because each step
+    reads other states. If the history has only every `every`-th state, step j of a pass reads it if j - `phase` is a
+    multiple of `every`. All other steps have the updates `plain_updates`.
 
     `forward` is the problem of the other run if passes compute its steps again. It has the updates of one step. In this
     case, each pass has `every` steps, and the first `lead` levels of a pass are steps of the other run. A step of the

@@ -1,5 +1,5 @@
-"""Passes that compute the states of the forward run again. A history needs every state, or a large share of the disk.
-With recomputation, it has only every k-th state of the run, and each pass goes back through k steps:
+"""Passes that compute the states of the forward run again. A history with every state needs a large part of the disk.
+With recomputation, the history has only every k-th state of the run, and each pass goes back through k steps:
 
     history   state t - k                                              state t
                   |                                                        |
@@ -115,8 +115,8 @@ class Values:
 
     def of_step(self, step: int, stage: int, field: int, age: int) -> Value:
         """Return the value of a field before a stage of a forward step. With the age -1, return the value after the
-        stage. A value that no stage reads has no older value. Its companion, another value of the stage, replaces
-        it."""
+        stage. If no stage reads the field, its older value is not kept. In this case, return the older value of its
+        companion, which is another target of the stage."""
         if age >= 0:
             field = self._companions.get((stage, field), field)
         before = sum(field in one.targets for one in self.forward.updates[:stage])

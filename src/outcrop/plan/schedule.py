@@ -103,8 +103,8 @@ def reverse(kept: Iterable[int], segments: int, slots: int) -> Iterator[Entry]:
 
 
 def usable(states: list[int], slots: int) -> int:
-    """Return how many of the oldest states stay when a sweep begins. All stay, except if no slot is free. This happens
-    if a forward run goes on beyond the steps for which its states were chosen."""
+    """Return the number of the oldest states that stay when a sweep begins. All states stay if a slot is free. All
+    slots may be in use if the forward run continues beyond the steps for which its states were chosen."""
     return min(len(states), slots - 1)
 
 

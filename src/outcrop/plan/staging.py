@@ -9,8 +9,8 @@ last row, and then it is written:
 
 Each write takes time, so slots should be large. But each plane of a slab has open slots at each kept level. If the
 staging has too few slots, the slots are written before they are complete, in many short pieces. So `fit_staging` takes
-the largest slots of which the staging holds all that are open at the same time. Slots can also be larger than a plane.
-A block of a plane needs at least one write for each plane, so the writes of a plan with blocks are shorter.
+the largest slots with which the staging can hold all open slots. Slots can also be larger than a plane. A block of a
+plane needs at least one write for each plane, so the writes of a plan with blocks are shorter.
 """
 
 from __future__ import annotations

@@ -68,7 +68,7 @@ class Scheme:
     def refusal(self, problem: Problem) -> str | None:
         """Return the reason why the scheme cannot run the problem, or None if it can."""
         if problem.in_place and not self.in_place:
-            return "run in place: blocks read what others have overwritten"
+            return "run in place: blocks read cells that other blocks have overwritten"
         if problem.histories and not self.reads_histories:
             return "read a history: give scheme wavefront or auto"
         if self.single and not problem.single:

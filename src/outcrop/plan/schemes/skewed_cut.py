@@ -14,8 +14,8 @@ of one parity holds the fringe
 
     eta - reach (q_max + 1) <= y < eta + reach (1 - parity),      q_max the highest level below L of that parity,
 
-and all cells below the fringe are final or no longer needed. A block writes those of its cells that are below the
-fringe of the next block.
+and all cells below the fringe are final or no longer needed. A block writes all its cells below the fringe of the next
+block.
 
 If a pass computes states again, its first levels do not use the state. The fringe of the state then ends at the cells
 of the first level that uses it. Each field that levels of the pass compute again has a fringe of its own. If w is the
@@ -101,8 +101,8 @@ class SkewedBlock:
         return self.beside_cut(highest + 1, (1 if cut.joint else 1 - parity) - (cut.first_level - 1))
 
     def beside_cut(self, below: int, above: int) -> Range:
-        """Return the cells from `below` reaches below the lower cut of this block at level 1 to `above` reaches above
-        it. The range is empty for the first block."""
+        """Return a range of cells around the lower cut of this block at level 1. The range begins `below` reaches below
+        the cut and ends `above` reaches above the cut. It is empty for the first block."""
         if self.is_first:
             return 0, 0
         cut = self.cut

@@ -203,13 +203,13 @@ class _Values:
     def __init__(self, planes: int, ahead: list[int]) -> None:
         self._planes, self._ahead = planes, ahead
         self._done = [0] * len(self._ahead)
-        # successive levels compute their values later and later, so the actions apply to some values at a time
+        # each level computes its values later than the level below, so only a few fields are active at a time
         self._by_time = sorted(range(len(self._ahead)), key=lambda number: -self._ahead[number])
         self._active = slice(0, 0)
 
     def to(self, zeta: int) -> Iterator[tuple[int, int, int]]:
-        """Yield the planes z0 <= z < z1 of each field up to its distance from `zeta` that were not yielded before, as
-        (number of the field, z0, z1)."""
+        """For each field, yield (number of the field, z0, z1) with the planes z0 <= z < z1 that were not yielded
+        before. The planes end at the distance `ahead` of the field from `zeta`."""
         planes, done, first, last = self._planes, self._done, self._active.start, self._active.stop
         while first < last and done[self._by_time[first]] == planes:
             first += 1
