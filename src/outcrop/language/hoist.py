@@ -214,8 +214,8 @@ class _Hoisting:
         return (self._adjoint.history[name] for name in names if name in self._adjoint.history)
 
     def _chain(self, one: Version) -> tuple[str, int]:
-        """Return the same result for versions of successive steps that are one value: the last version of a step is the
-        first version of the next step."""
+        """Return equal results for versions of successive steps that are the same value. The last version of a step is
+        the same value as the first version of the next step."""
         updates = sum(self._own[one.field] in stage.targets for stage in self._forward.stages)
         return one.field, one.updates % updates
 

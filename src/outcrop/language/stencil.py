@@ -1,5 +1,5 @@
-"""A stencil is one time step of a grid: fields, parameters and updates. Programs in C and in NumPy compute the same
-bits from a stencil.
+"""A stencil describes one time step on a grid: fields, parameters and updates. The kernel in C and the oracle in NumPy
+compute the same bits.
 
     u, k = Field("u"), Parameter("k", 0.1)
     smooth = Stencil("smooth", {u: u[0, 0, 0] + k * (u[0, 0, 1] - 2 * u[0, 0, 0] + u[0, 0, -1])})

@@ -1,4 +1,4 @@
-"""`Original`: a run at step 0 as the model for copies. A copy is a new run with other values of some inputs.
+"""`Original`: a run at step 0 from which copies are made. A copy is a new run with other values of some inputs.
 
     initial values, static fields     name of an array      planes are changed while they are copied
     sources                           "source"              one array (steps, points) for each source

@@ -53,8 +53,8 @@ class Objective:
         return _flat(one for name in self._names for one in self._values(name))
 
     def unpack(self, x: Any) -> dict[str, Any]:
-        """Return the inputs in the vector x by name: the array of a field, or a list of arrays for "source". Raises
-        InputError if x is not a vector of finite numbers of the right length."""
+        """Return a mapping from names to the inputs in the vector x: an array for a field, a list of arrays for
+        "source". Raises InputError if x is not a vector of finite numbers of the right length."""
         found: dict[str, Any] = {}
         for name, parts in self._split(x).items():
             if self._original.is_array(name):

@@ -207,7 +207,7 @@ def as_directories(directory: object) -> list[Path]:
     """Convert one directory, or a list of directories, to a list of paths."""
     several = directory if isinstance(directory, Sequence) and not isinstance(directory, str) else [directory]
     if not several:
-        raise InputError("a run needs a directory to live in")
+        raise InputError("a run needs a directory")
     return [as_place(place, "directory") for place in several]
 
 
@@ -249,7 +249,7 @@ def settings_of(options: RunOptions) -> Settings:
     if io != "auto" and io not in reasons:
         raise InputError(f"io {io!r} is unknown; there are auto, {', '.join(reasons)}")
     if io != "auto" and reasons[io]:
-        raise InputError(f"io {io} does not work here: {reasons[io]}; auto takes what does")
+        raise InputError(f"io {io} does not work here: {reasons[io]}; auto takes one that works")
     if bind not in BINDS:
         raise InputError(f"bind {bind!r} is unknown; there are {', '.join(BINDS)}")
     lay_out(threads, bind)
@@ -312,8 +312,8 @@ def _is_computed(forward: Stencil, one: StateField) -> bool:
 
 
 def _are_kept(stencil: Stencil, states: StatesEntry) -> bool:
-    """Return True if a history has the values of all fields. If it has not every state, the other steps must have
-    updates that read no state."""
+    """Return True if a history has the values of all fields. If the history does not have every state, the other steps
+    must have updates that read no state."""
     plain = without_updates(stencil, states.sums) if states.every > 1 else None
     if states.every > 1 and (plain is None or {one.name for one in plain.fields} & {one.name for one in states.fields}):
         return False
@@ -371,8 +371,8 @@ def _smallest_problem(setup: Setup, states: StatesEntry | None) -> Problem:
 
 
 def _fitting_history(setup: Setup, states: StatesEntry) -> str:
-    """Return the history with the fewest states, of those that need less memory than the history with `states`, for
-    which the budget of an adjoint run is large enough. Return "" if there is no such history."""
+    """Return the history with the fewest states with which an adjoint run needs less memory than with `states`, and
+    with which its budget is large enough. Return "" if there is no such history."""
     settings = setup.description.settings
     if states.stencil is None or settings.given:
         return ""
@@ -455,8 +455,8 @@ def set_up_elsewhere(declared: DeclaredMachine, options: RunOptions) -> Elsewher
 
 
 class Initial:
-    """The initial values in the option `init`. If the options give no shape, `shape` is the shape of the first file
-    among these values. If no value is a file, `shape` is the shape of the first array.
+    """The initial values in the option `init`. If the options give no shape, `shape` is the shape of the first
+    file among these values. If no value is a file, `shape` is the shape of the first array.
 
     Raises InputError for unknown fields, and for files that cannot be read.
     """

@@ -440,8 +440,8 @@ class Simulation:
             return self._execute(self._state, prepared, start, progress, on_snapshot, whole)
 
     def _choose_history(self, given: History, steps: int) -> History | None:
-        """Return the history for a gradient that is the fastest one. If the run keeps a history already, return this
-        one."""
+        """Return the history with which a gradient is fastest. If the run keeps a history already, return that
+        history."""
         from outcrop.run.ways import choose_here, history_of, task_of
 
         if given.recompute:

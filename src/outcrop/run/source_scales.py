@@ -27,8 +27,9 @@ from outcrop.run.forward import Forward
 
 
 def scaled_sources(stencil: Stencil, sources: Sequence[SourceEntry], inputs: Sequence[str]) -> tuple[int, ...]:
-    """Return the numbers of the sources whose scale depends on one of these inputs. Raises InputError if the scale of a
-    source was stored without the names of its parameters, and an input is a parameter."""
+    """Return the numbers of the sources whose scale depends on one of these inputs. An earlier version stored scales
+    without the names of their parameters. Raises InputError if a source has such a scale and an input is a
+    parameter."""
     parameters = {one.name for one in stencil.parameters}
     found = []
     for number, source in enumerate(sources):

@@ -34,8 +34,8 @@ from outcrop.tiers.update_rate import UpdateRateMeter
 from outcrop.units import format_bytes
 
 RUNS = 3
-"""The forward run, the adjoint run, and the steps that may be computed again. They decide whether the gradient is long
-enough for measurements."""
+"""The problems of the forward run, the adjoint run, and the steps that may be computed again. Their sizes decide
+whether measurements are worth their time."""
 
 
 def default_wrt(stencil: Stencil) -> tuple[str, ...]:
@@ -76,8 +76,8 @@ class GradientTask:
         return replace(states, every=min(STEPS_METERED, steps), stencil=derived.stencil.to_json(), source_cells=cells)
 
     def adjoint(self, recompute: bool) -> Problem:
-        """Return the problem of the adjoint run. Sources and receivers of the forward run are about the receivers and
-        sources of the adjoint run."""
+        """Return the problem of the adjoint run. The memory for acquisition is estimated: the adjoint run has a
+        receiver for each source of the forward run, and a source for each receiver."""
         states, stencil = self.states(recompute), self.derived_for(recompute).adjoint.stencil
         problem = as_problem(stencil, self.layout, self.problem.steps, self.boundary, in_place=False, states=states)
         return replace(problem, acquisition=demand_of(replace(self.taps, snapshots=()), self.layout.dtype, states))
@@ -158,9 +158,9 @@ def choose_here(
     task: GradientTask, setup: Setup, limit: str | int | None = None, memory_bytes: int | None = None,
     is_plan: bool = False,
 ) -> WayChoice:  # fmt: skip
-    """Choose a way for a run on this machine. The states may take `limit` bytes, and the free space of the run's
-    directory without the arrays of both runs. `memory_bytes` is the budget of the adjoint run. With
-    `is_plan`, the storage is not measured, and plans are made for short runs, too. Raises InputError for a wrong limit.
+    """Choose a way for a run on this machine. The states may take at most `limit` bytes, and at most the free space of
+    the run's directory minus the arrays of both runs. `memory_bytes` is the budget of the adjoint run. With `is_plan`,
+    the storage is not measured, and plans are made for short runs, too. Raises InputError for a wrong limit.
     """
     one, settings = setup.description, setup.description.settings
     directories = [nearest_existing(path) for path in setup.directories]

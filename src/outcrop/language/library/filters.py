@@ -1,4 +1,4 @@
-"""Weighted means of the cells around a cell: smoothing and sharpening."""
+"""Stencils that smooth or sharpen with weighted means of the cells around a cell."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Flow of fluids: the lattice Boltzmann equation, and potential flow through a box."""
+"""Stencils of fluid flow: the lattice Boltzmann equation, and potential flow through a box."""
 
 from __future__ import annotations
 

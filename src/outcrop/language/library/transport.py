@@ -1,4 +1,5 @@
-"""Diffusion, reaction and advection: heat, two species that react, and transport by a constant velocity."""
+"""Stencils of transport: diffusion of heat, reaction of two species with diffusion, and advection by a constant
+velocity."""
 
 from __future__ import annotations
 

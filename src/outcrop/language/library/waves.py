@@ -1,4 +1,4 @@
-"""Waves: of pressure, in elastic media, and of light."""
+"""Stencils of wave equations: acoustic, elastic and electromagnetic."""
 
 from __future__ import annotations
 

@@ -194,7 +194,7 @@ def _scale(grid: Grid, what: str, given: Any) -> SourceFactor | None:
         if names[load.field] not in static or load.offset != (0, 0, 0):
             raise InputError(
                 f"{what}: scale reads {names[load.field]} at {load.offset}; it may read fields that nothing updates, "
-                f"at their centre; there are: {', '.join(static) or 'none'}"
+                f"at offset 0; there are: {', '.join(static) or 'none'}"
             )
     scalars = tuple(grid.parameters[name] for name in parameters)
     return SourceFactor(program, tuple(names), scalars, tuple(parameters))

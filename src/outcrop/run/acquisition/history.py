@@ -130,8 +130,8 @@ def require_room(
     given: History, entry: SnapshotsEntry, dtype: str, directory: Path, needed: int, first_step: int, last_step: int
 ) -> None:
     """Raise InputError if the states up to `last_step` exceed the limit or the free space of the run's directory. The
-    run itself needs `needed` bytes of the free space. The message has the smallest interval with which the states fit.
-    If an adjoint run can compute states again, it has a limit that is enough."""
+    run itself needs `needed` bytes of the free space. The message names the smallest interval with which the states
+    fit. If an adjoint run can compute states again, the message names a sufficient limit instead."""
     each, there = state_bytes(entry, dtype), len(entry.numbers(first_step))
     free = free_bytes(directory, needed)
     limit = None if entry.slots else limit_bytes(given)
@@ -302,7 +302,7 @@ class StateFiles:
                 "have"
             )
         number, rest = divmod(step, self._every)
-        assert rest == 0, "only steps that find their states read them"
+        assert rest == 0, "only steps at a kept state read states"
         for one in self._kept:
             if number in one.numbers:
                 return one.file(field, number)

@@ -71,7 +71,7 @@ class KeptStates:
 
 def repeated_steps(state: State) -> int:
     """Return the number of steps that an adjoint run from the committed step of a run repeats, beginning with the
-    states that exist. A replay has no adjoint run. Its result is 0."""
+    states that exist. The result for a replay is 0, because a replay has no adjoint run."""
     entry, step = state.manifest.taps.history, state.manifest.step
     if entry is None or not entry.slots or step < 1:
         return 0
@@ -116,9 +116,9 @@ def replay_place(state: State) -> Path:
 
 
 def open_replay(state: State) -> State | None:
-    """Return the replay of a run, or None if it does not exist. If it is damaged, is another run, or has no values
-    because its creation was interrupted, it is as if it did not exist: state 0 of the run is enough to compute all
-    states again."""
+    """Return the replay of a run, or None if it does not exist. Also return None if it is damaged, is another run, or
+    has no values because its creation was interrupted. A replay is not needed for correct results, because state 0 of
+    the run is enough to compute all states again."""
     storage = RunFolder(replay_place(state))
     try:
         replay = State(storage, storage.read())

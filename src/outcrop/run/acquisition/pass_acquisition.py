@@ -226,7 +226,7 @@ class PassAcquisition:
         InputError for sources in the rim."""
         problem, seen = plan.problem, _steps_seen(first_step, steps)
         check_injections(acquisition, problem)
-        assert plan.acquisition.staging.slots or not acquisition.snapshots, "the plan sets memory aside for snapshots"
+        assert plan.acquisition.staging.slots or not acquisition.snapshots, "the plan reserves memory for snapshots"
         return PassAcquisition(
             acquisition,
             first_step,

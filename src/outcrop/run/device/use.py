@@ -85,7 +85,7 @@ def claim(path: Path) -> int:
     number = _number(path)
     # O_EXCL does not detect that a loop device uses this device as its file. `find_use` detects this.
     if number and not (SYS / "dev" / "block").is_dir():
-        raise InputError(f"{path} may be in use: nothing says who uses it while {SYS} is not mounted; mount it first")
+        raise InputError(f"{path} may be in use: its users are not known while {SYS} is not mounted; mount it first")
     if number and (use := find_use(number)):
         raise InputError(f"{path} is in use: {use}; a device must be free")
     handle = open_device(path, os.O_RDONLY | os.O_EXCL)

@@ -112,7 +112,7 @@ class StatesEntry:
 
     @property
     def weight(self) -> int:
-        """The number of steps for which a step stands that adds to the sums of a gradient."""
+        """The factor of each contribution to the sums of a gradient. If only every k-th step contributes, it is k."""
         return self.every if self.stencil is None else 1
 
     def phase(self, first_step: int) -> int:
