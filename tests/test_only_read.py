@@ -102,7 +102,7 @@ def test_what_costs_nothing_is_the_slowest_place() -> None:
         small, middle, large, whole = (why(problem, planned(problem, share, on), on) for share in SHARES)
         assert small == "the slowest: memory has no room"
         assert re.fullmatch(r"the slowest: memory makes the run \d\.\d+ s longer", middle), "there were fewer levels"
-        assert re.fullmatch(r"the slowest that costs nothing: disk makes the run \d\.\d+ s longer", large)
+        assert re.fullmatch(r"the slowest that delays nothing: disk makes the run \d\.\d+ s longer", large)
         assert whole == "all of the grid is in memory"
     assert why(problem, planned(problem, 0.95, FAST), FAST) == "the slowest, hidden behind the computing"
     once = problem_of("acoustic4_sponge", steps=20)  # a run of one pass reads every field only once

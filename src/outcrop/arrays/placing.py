@@ -230,8 +230,8 @@ def _with_shared(demand: Demand, shared: Sequence[SharedRoom]) -> Demand:
 
 
 def _tiers_for(arrays: Mapping[str, ArraySpec]) -> list[Tier]:
-    """Return the tiers of this machine and of the paths. If an array has several possible tiers and one of them was
-    never measured, measure all tiers first."""
+    """Return the memory tiers of this machine, and the tiers to which the paths belong. If an array has several
+    possible tiers and one of them was never measured, measure all tiers first."""
     parents = [nearest_existing(spec.path.absolute().parent) for spec in arrays.values() if spec.path is not None]
     folders = [folder for folder in parents if folder.is_dir()]
     tiers = find_tiers(folders)

@@ -169,7 +169,7 @@ def _bytes(demand: Demand) -> int:
 
 
 FASTEST, FASTEST_WITH_ROOM = "the fastest", "the fastest with room"
-SLOWEST, SLOWEST_FOR_NOTHING, HIDDEN = "the slowest", "the slowest that costs nothing", "hidden behind the computing"
+SLOWEST, SLOWEST_FOR_NOTHING, HIDDEN = "the slowest", "the slowest that delays nothing", "hidden behind the computing"
 
 MIN_SHOWN_SECONDS = 0.001
 """A time that is shorter than this time is shown as "less than" this time."""

@@ -1,4 +1,4 @@
-"""Read the TOML files in which users declare tiers of this machine, and other machines.
+"""Read the TOML files in which users declare tiers of this machine, and the files in which they declare other machines.
 
 Each tier is one table, whose name is the name of the tier. The option --tiers gives the path of the file. Without this
 option, $OUTCROP_TIERS gives the path. If neither is set, the file is ~/.config/outcrop/tiers.toml if it exists:

@@ -94,7 +94,8 @@ class Machine:
     target: Target = field(default_factory=Target)
     shared_memory: SharedMemory = field(default_factory=SharedMemory)
     target_read: Target | None = None
-    """The target with the figures for reading. None if these figures equal the figures for writing in `target`."""
+    """The target, described by its figures for reading. None if these figures equal the figures for writing in
+    `target`."""
 
     def __post_init__(self) -> None:
         nodes = len(self.distance_to_target)
