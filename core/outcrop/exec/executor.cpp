@@ -258,7 +258,7 @@ void Executor::wait_for_history(long z0, long z1, bool is_update) {
     const long end = is_update ? std::min(grid_.nz, z1 + fields_.ahead(ring)) : z1;
     check_fringes(array_rings(Array::recomputed, static_cast<long>(i)), z0, end);
   }
-  if (!checks_) return;
+  if (!checks_ || arrived.empty()) return;  // an empty job would still wake the threads
   const Timer timer(counters_.seconds_checksum);
   team_.for_each(static_cast<long>(arrived.size()), [&](long place) {
     const auto [index, z] = arrived[static_cast<std::size_t>(place)];
