@@ -1,5 +1,8 @@
 """The exceptions that Outcrop raises. Each message names the value, the place and the remedy in one line."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 MAX_MESSAGE = 2000
 """Maximum number of characters of a message. Longer messages contain large values of the user, such as whole arrays."""
 
@@ -34,6 +37,16 @@ class CommunicationError(OutcropError):
 
 class InterruptedRun(OutcropError):
     """The user stopped a run. The last committed generation is intact, and the message says how to resume."""
+
+
+@contextmanager
+def os_errors_as(kind: type[OutcropError], what: str, names_file: bool = False) -> Iterator[None]:
+    """Raise an OSError of the body as an error of type `kind`. The message is `what`, then the reason of the system.
+    With `names_file`, the name of the file follows."""
+    try:
+        yield
+    except OSError as error:
+        raise kind(f"{what}: {error.strerror}{f' ({error.filename})' if names_file else ''}") from error
 
 
 def shown(value: object, max_length: int = 120) -> str:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from outcrop.axes import NAMES, PLACES, Shape, grid_shape
 from outcrop.durable import Directory
-from outcrop.errors import CorruptionError, InputError, StorageError, shown
+from outcrop.errors import CorruptionError, InputError, StorageError, os_errors_as, shown
 from outcrop.language.boundary import Boundary
 from outcrop.language.sparse import Injection, Sampling, SourceFactor, linear, spread
 from outcrop.language.stencil import Stencil
@@ -356,10 +356,7 @@ def _points(
 @contextlib.contextmanager
 def _opened(directory: Directory, manifest: Manifest, name: str) -> Iterator[int]:
     path, expected = directory.path / ACQUISITION / name, manifest.taps.definitions[name]
-    try:
-        with directory.opened(f"{ACQUISITION}/{name}") as handle:
-            if (size := os.fstat(handle).st_size) != expected:
-                raise CorruptionError(f"{path} has {size} bytes, {expected} belong there")
-            yield handle
-    except OSError as error:
-        raise StorageError(f"{path} cannot be used: {error.strerror}") from None
+    with os_errors_as(StorageError, f"{path} cannot be used"), directory.opened(f"{ACQUISITION}/{name}") as handle:
+        if (size := os.fstat(handle).st_size) != expected:
+            raise CorruptionError(f"{path} has {size} bytes, {expected} belong there")
+        yield handle

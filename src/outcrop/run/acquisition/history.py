@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outcrop import _core
-from outcrop.errors import CorruptionError, InputError, StorageError, shown
+from outcrop.errors import CorruptionError, InputError, StorageError, os_errors_as, shown
 from outcrop.language.hoist import extends
 from outcrop.language.stencil import PREVIOUS, Stencil
 from outcrop.paths import nearest_existing
@@ -158,7 +158,7 @@ def begin_history(state: State, entry: SnapshotsEntry) -> None:
         if taps.history is not None:
             return
         sums, directory = dict(state.manifest.sums), state.records
-        try:
+        with os_errors_as(StorageError, f"cannot begin a history in {directory.path}"):
             for field in entry.fields:
                 name = entry.record(field)
                 if directory.status(ACQUISITION) is not None:  # a killed process may have left the file
@@ -167,8 +167,6 @@ def begin_history(state: State, entry: SnapshotsEntry) -> None:
                 sums[name] = state.manifest.seed(name, 0)
             directory.flush(ACQUISITION)
             directory.flush()
-        except OSError as error:
-            raise StorageError(f"cannot begin a history in {directory.path}: {error.strerror}") from error
         state.set_acquisition(replace(taps, snapshots=(*taps.snapshots, entry)), sums)
 
 

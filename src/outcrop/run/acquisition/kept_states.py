@@ -17,7 +17,7 @@ import numpy as np
 
 from outcrop import _core
 from outcrop.durable import Directory
-from outcrop.errors import CorruptionError, InputError, OutcropError, StorageError
+from outcrop.errors import CorruptionError, InputError, OutcropError, StorageError, os_errors_as
 from outcrop.plan.schedule import repeated_segments
 from outcrop.run.disk.acquisition_files import read_rows, snapshot_name
 from outcrop.run.disk.creation import clear
@@ -56,11 +56,8 @@ class KeptStates:
         name, checksum = snapshot_name(self.entry, field, number), 0
 
         def read(offset: int, count: int) -> bytes:
-            try:
-                with directory.opened(name) as handle:
-                    return directory.read_from(handle, offset, count)
-            except OSError as error:
-                raise StorageError(f"{file.label} cannot be read: {error.strerror}") from None
+            with os_errors_as(StorageError, f"{file.label} cannot be read"), directory.opened(name) as handle:
+                return directory.read_from(handle, offset, count)
 
         for offset in range(0, size, _PART_BYTES):
             checksum = _core.crc32c(read(offset, min(_PART_BYTES, size - offset)), checksum)
@@ -98,14 +95,12 @@ def keep_only(state: State, numbers: Collection[int]) -> None:
     for field in entry.fields:
         # the folder of the chunks: snapshot_name is FOLDER/NUMBER/0/0/0
         folder = snapshot_name(entry, field, 0).rsplit("/", len(entry.box) + 1)[0]
-        try:
+        with os_errors_as(StorageError, f"cannot free states of {directory.path}"):
             names = directory.names(folder) if directory.status(folder) is not None else []
             for name in names:
                 if name.isdecimal() and int(name) not in kept:
                     directory.remove(snapshot_name(entry, field, int(name)))
                     directory.remove_empty(f"{folder}/{name}")
-        except OSError as error:
-            raise StorageError(f"cannot free states of {directory.path}: {error.strerror}") from error
 
 
 def replay_place(state: State) -> Path:
@@ -142,7 +137,7 @@ def remove_replay(state: State) -> None:
     place = replay_place(state)
     if not place.is_dir():
         return
-    try:
+    with os_errors_as(StorageError, f"cannot delete {place}"):
         with Directory.open(place) as directory:
             lock = directory.hold()
             try:
@@ -154,5 +149,3 @@ def remove_replay(state: State) -> None:
             finally:
                 directory.release(lock)
         place.rmdir()
-    except OSError as error:
-        raise StorageError(f"cannot delete {place}: {error.strerror}") from None

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from outcrop.axes import inside
 from outcrop.durable import Directory
-from outcrop.errors import InputError, StorageError
+from outcrop.errors import InputError, StorageError, os_errors_as
 from outcrop.language.sparse import Cells, Injection, Weights
 from outcrop.language.stencil import PREVIOUS
 from outcrop.run.acquisition.definitions import NOTHING_DEFINED, mapped_values, read_definitions
@@ -71,10 +71,8 @@ class Recorder:
         manifest = self._state.manifest
         if not manifest.taps:
             return NO_ACQUISITION
-        try:
+        with os_errors_as(StorageError, f"cannot make snapshots in {self._state.records.path}"):
             made = list(make_files(self._state.records, manifest, self._fields, first_step, steps))
-        except OSError as error:
-            raise StorageError(f"cannot make snapshots in {self._state.records.path}: {error.strerror}") from error
         sources = self.injections(first_step, steps)
         self._snapshot_records = [(name, number) for name, number, _ in made]
         self._last_step = first_step + steps

@@ -26,7 +26,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from outcrop.durable import Directory
-from outcrop.errors import InputError, StorageError
+from outcrop.errors import InputError, StorageError, os_errors_as
 from outcrop.paths import remove_made, require_directory
 from outcrop.run.device import use as device_use
 from outcrop.run.device.device import (
@@ -165,9 +165,7 @@ def _read(device: Path, handle: int, force: bool) -> Header | None:
     """Return the header of the device, or None if the device has no run. If the header is damaged or of another
     version, return None with `force`, and raise InputError without `force`."""
     try:
-        return read_header(handle, device)
-    except OSError as error:
-        raise InputError(f"{device} cannot be read: {error.strerror}") from None
+        return header_of(device, handle)
     except InputError as error:
         if force:
             return None
@@ -230,7 +228,7 @@ def _header(manifest: Manifest, index: int) -> Header:
 
 
 def _write_header(device: Path, header: Header) -> None:
-    with _errors_named(device), opened(device, os.O_RDWR) as handle:
+    with _opened_new(device) as handle:
         try:
             old = read_header(handle, device)
         except InputError:  # the old header, which is damaged or of another version, is replaced
@@ -259,7 +257,7 @@ def _write_zeros(handle: int, begin: int, end: int) -> None:
 def _write_indices(device: Path, manifest: Manifest, index: int) -> None:
     # The indices are not flushed here. They are flushed together with the first values, before the first commit.
     layout = manifest.layout
-    with _errors_named(device), opened(device, os.O_RDWR) as handle:
+    with _opened_new(device) as handle:
         for (_, _, shard), place in ranges_on(manifest, index, str(device)).items():
             offset = place.begin + layout.records(shard) * layout.record_bytes
             for part in index_parts(layout, shard):
@@ -278,11 +276,9 @@ def _forget(devices: list[Path], identity: str) -> None:
 
 
 @contextlib.contextmanager
-def _errors_named(device: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise StorageError(f"cannot create the run on {device}: {error.strerror}") from error
+def _opened_new(device: Path) -> Iterator[int]:
+    with os_errors_as(StorageError, f"cannot create the run on {device}"), opened(device, os.O_RDWR) as handle:
+        yield handle
 
 
 def check_records_folder(devices: list[Path], manifest: Description, force: bool) -> None:
@@ -340,7 +336,7 @@ def _created_records_folder(state: State, definitions: Definitions, force: bool)
             remove_made(made)
             raise
         try:
-            try:
+            with os_errors_as(StorageError, f"cannot create {folder.path}", names_file=True):
                 clear_share(folder)
                 member = Member(manifest.identity, str(state.path.absolute()), 0, tuple(acquisition_folders(manifest)))
                 folder.put(MEMBER, seal_member(member))
@@ -348,8 +344,6 @@ def _created_records_folder(state: State, definitions: Definitions, force: bool)
                 for name, content in snapshot_files(manifest).items():
                     folder.put(name, content)
                 folder.flush_all()
-            except OSError as error:
-                raise StorageError(f"cannot create {folder.path}: {error.strerror} ({error.filename})") from error
             yield
         except BaseException:
             if not state.has_values:

@@ -29,7 +29,7 @@ from pathlib import Path
 
 from outcrop import _core
 from outcrop.durable import Directory
-from outcrop.errors import InputError, StorageError
+from outcrop.errors import InputError, StorageError, os_errors_as
 from outcrop.run.device import use as device_use
 from outcrop.run.disk.acquisition_files import check_sizes
 from outcrop.run.disk.contents import outdated, show_snapshots, snapshot_files
@@ -88,17 +88,16 @@ class Device(RunStorage):
             return self._manifest(self._header(handle))
 
     def store(self, manifest: Manifest) -> None:
+        what = f"cannot commit to {self.path}"
         try:
             device_use.require_writable(self.path)
-            with opened(self.path, os.O_RDWR) as handle:
+            with os_errors_as(StorageError, what), opened(self.path, os.O_RDWR) as handle:
                 header = self._header(handle)
                 if header.identity != manifest.identity:
-                    raise StorageError(f"cannot commit to {self.path}: it now holds another run")
+                    raise StorageError(f"{what}: it now holds another run")
                 write_slot(handle, replace(header, text=manifest.to_bytes().decode(), sequence=header.sequence + 1))
-        except OSError as error:
-            raise StorageError(f"cannot commit to {self.path}: {error.strerror}") from error
         except InputError as error:
-            raise StorageError(f"cannot commit to {self.path}: {error}") from error
+            raise StorageError(f"{what}: {error}") from error
 
     def files(self, manifest: Manifest, entry: ArrayEntry, copy: int) -> Sequence[DeviceRange]:
         devices = [self.path, *self._others(manifest)]
@@ -233,10 +232,8 @@ def member_of(header: Header) -> dict[str, object]:
 def signature_on(path: Path, handle: int) -> str:
     """Return a text that names the content of an open device, or "" if no known content is found. Outcrop's own header
     is not reported. Raises InputError when the device cannot be read."""
-    try:
+    with os_errors_as(InputError, f"{path} cannot be read"):
         return device_use.find_signature(path, handle, device_use.size_of(handle))
-    except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror}") from None
 
 
 def _records_of(manifest: Manifest, device: Path) -> Directory:
@@ -244,10 +241,8 @@ def _records_of(manifest: Manifest, device: Path) -> Directory:
     does not name the run."""
     assert manifest.records is not None
     what = f"{manifest.records}, records of the run on {device},"
-    try:
+    with os_errors_as(StorageError, f"{what} cannot be used"):
         directory = Directory.open(Path(manifest.records))
-    except OSError as error:
-        raise StorageError(f"{what} cannot be used: {error.strerror}") from None
     member = read_member(directory)
     if member is None or member.identity != manifest.identity:
         raise StorageError(f"{what} are missing; put them back")
@@ -280,10 +275,8 @@ def _find_share(share: tuple[str, int], name: Path) -> Path:
 def header_of(path: Path, handle: int) -> Header | None:
     """Return the header of an open device, or None if the device has no run. Raises InputError when the header is
     damaged or cannot be read."""
-    try:
+    with os_errors_as(InputError, f"{path} cannot be read"):
         return read_header(handle, path)
-    except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror}") from None
 
 
 def encode_superblock(kind: str, identity: str) -> bytes:

@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 
 from outcrop import _core
 from outcrop.durable import Directory
-from outcrop.errors import CorruptionError, StorageError
+from outcrop.errors import CorruptionError, StorageError, os_errors_as
 from outcrop.run.disk.contents import ACQUISITION, GROUP, SNAPSHOTS, files_below
 from outcrop.run.disk.entries import HISTORY, SUM_BYTES, SnapshotsEntry
 from outcrop.run.disk.layout import snapshot_index
@@ -67,10 +67,8 @@ def write_rows(directory: Directory, name: str, first_row: int, rows: NDArray[An
     """Write rows durably to the file `name` below ACQUISITION, from row `first_row` on. Raises StorageError."""
     data = np.ascontiguousarray(rows)
     row_bytes = data.nbytes // max(1, len(data))
-    try:
+    with os_errors_as(StorageError, f"cannot write {directory.path / ACQUISITION / name}"):
         directory.write(f"{ACQUISITION}/{name}", first_row * row_bytes, data.reshape(-1).view(np.uint8))
-    except OSError as error:
-        raise StorageError(f"cannot write {directory.path / ACQUISITION / name}: {error.strerror}") from error
 
 
 def continued(checksum: int, rows: NDArray[Any]) -> int:
@@ -94,10 +92,8 @@ def check_sizes(directory: Directory, manifest: Manifest) -> None:
         path = directory.path / ACQUISITION / name
         rows = f", or fill it up with: outcrop verify --repair {directory.path}"
         remedy = f"; put back a copy{'' if name in manifest.taps.definitions else rows}"
-        try:
+        with os_errors_as(StorageError, f"{path} cannot be used"):
             status = directory.status(f"{ACQUISITION}/{name}")
-        except OSError as error:
-            raise StorageError(f"{path} cannot be used: {error.strerror}") from None
         if status is None or not stat.S_ISREG(status.st_mode):
             raise StorageError(f"{path} is missing{remedy}")
         if status.st_size < count:
@@ -118,37 +114,37 @@ def fill_up(directory: Directory, manifest: Manifest, name: str) -> None:
     """Extend a record that is too short, or create it if it is missing. Missing values become NaN. Raises
     StorageError."""
     file, count = f"{ACQUISITION}/{name}", _valid_bytes(manifest)[name]
-    try:
+    with os_errors_as(StorageError, f"{directory.path / file} cannot be filled up"):
         if directory.status(file) is None:
             directory.put(file)
         size = len(directory.read_file(file, count))
         begin = size - size % 8
         if size < count:
             directory.write(file, begin, np.full(-(-(count - begin) // 8), np.nan))
-    except OSError as error:
-        raise StorageError(f"{directory.path / file} cannot be filled up: {error.strerror}") from None
 
 
 def checksum_of(directory: Directory, manifest: Manifest, name: str) -> tuple[int, int]:
     """Read the valid part of a file below ACQUISITION. Return the number of valid bytes that exist, and the checksum of
     these bytes."""
-    count, done, checksum = _valid_bytes(manifest)[name], 0, manifest.seed(name, 0)
-    try:
-        with directory.opened(f"{ACQUISITION}/{name}") as handle:
-            while part := directory.read_from(handle, done, min(_PART_BYTES, count - done)):
-                checksum, done = _core.crc32c(part, checksum), done + len(part)
-    except OSError as error:
-        raise StorageError(f"{directory.path / ACQUISITION / name} cannot be read: {error.strerror}") from None
+    count, path = _valid_bytes(manifest)[name], directory.path / ACQUISITION / name
+    with os_errors_as(StorageError, f"{path} cannot be read"), directory.opened(f"{ACQUISITION}/{name}") as handle:
+        return _summed(directory, handle, count, manifest.seed(name, 0))
+
+
+def _summed(directory: Directory, handle: int, count: int, checksum: int = 0) -> tuple[int, int]:
+    """Read the first `count` bytes of an open file. Return the number of these bytes that exist, and the checksum
+    after them."""
+    done = 0
+    while part := directory.read_from(handle, done, min(_PART_BYTES, count - done)):
+        checksum, done = _core.crc32c(part, checksum), done + len(part)
     return done, checksum
 
 
 def read_rows(directory: Directory, manifest: Manifest, name: str) -> bytes:
     """Return the valid rows of a record. Raises StorageError and CorruptionError."""
     count, path = _valid_bytes(manifest)[name], directory.path / ACQUISITION / name
-    try:
+    with os_errors_as(StorageError, f"{path} cannot be read"):
         data = directory.read_file(f"{ACQUISITION}/{name}", count)
-    except OSError as error:
-        raise StorageError(f"{path} cannot be read: {error.strerror}") from None
     if len(data) < count:
         raise StorageError(f"{path} has {len(data)} bytes, {count} belong there")
     if _core.crc32c(data, manifest.seed(name, 0)) != manifest.sums[name]:
@@ -177,7 +173,7 @@ def has_freed_history(directory: Directory, manifest: Manifest) -> bool:
 def remove_freed_history(directory: Directory, manifest: Manifest) -> None:
     """Delete the files that `has_freed_history` finds. Raises StorageError."""
     folder = f"{SNAPSHOTS}/{HISTORY}"
-    try:
+    with os_errors_as(StorageError, f"cannot delete the history of {directory.path}"):
         if not has_freed_history(directory, manifest):
             return
         directory.remove_files(name for name in files_below(directory, [SNAPSHOTS])[0] if name.startswith(f"{folder}/"))
@@ -190,8 +186,6 @@ def remove_freed_history(directory: Directory, manifest: Manifest) -> None:
             directory.remove_empty(SNAPSHOTS)
         if not manifest.taps:
             directory.remove_empty(ACQUISITION)
-    except OSError as error:
-        raise StorageError(f"cannot delete the history of {directory.path}: {error.strerror}") from error
 
 
 def damaged_snapshots(directory: Directory, manifest: Manifest) -> Iterator[tuple[str, str]]:
@@ -211,14 +205,11 @@ def damaged_snapshots(directory: Directory, manifest: Manifest) -> Iterator[tupl
 
 
 def _snapshot_damage(directory: Directory, name: str, size: int, index: bytes, expected: int) -> str:
-    path, checksum, done = directory.path / name, 0, 0
+    path = directory.path / name
     try:
-        with directory.opened(name) as handle:
-            while part := directory.read_from(handle, done, min(_PART_BYTES, size - done)):
-                checksum, done = _core.crc32c(part, checksum), done + len(part)
+        with os_errors_as(StorageError, f"{path} cannot be read"), directory.opened(name) as handle:
+            done, checksum = _summed(directory, handle, size)
             tail = directory.read_from(handle, size, len(index) + 1)
-    except OSError as error:
-        return f"{path} cannot be read: {error.strerror}"
     except StorageError as error:
         return str(error)
     if done < size or len(tail) != len(index):

@@ -36,7 +36,7 @@ from numpy.typing import NDArray
 
 from outcrop.axes import NAMES
 from outcrop.durable import Directory
-from outcrop.errors import StorageError
+from outcrop.errors import StorageError, os_errors_as
 from outcrop.run.disk.entries import ArrayEntry, SnapshotsEntry
 from outcrop.run.disk.layout import array_metadata, group_metadata, plain_metadata, to_json
 from outcrop.run.disk.manifest import MANIFEST, Description, Manifest
@@ -180,12 +180,10 @@ def snapshot_files(manifest: Manifest) -> dict[str, bytes]:
 def show_snapshots(directory: Directory, manifest: Manifest) -> None:
     """Write the number of snapshots at the manifest's step to the metadata of snapshots, if the metadata has another
     number. Raises StorageError."""
-    try:
+    with os_errors_as(StorageError, f"cannot list snapshots of {directory.path}"):
         for name, content in outdated(directory, snapshot_files(manifest)).items():
             directory.make_folder(name.rpartition("/")[0])
             directory.replace(name, content)
-    except OSError as error:
-        raise StorageError(f"cannot list snapshots of {directory.path}: {error.strerror}") from error
 
 
 def outdated(directory: Directory, files: dict[str, bytes]) -> dict[str, bytes]:

@@ -24,7 +24,7 @@ from pathlib import Path
 import msgspec
 
 from outcrop.durable import Directory, flush_parents, sealed
-from outcrop.errors import InputError, StorageError
+from outcrop.errors import InputError, StorageError, os_errors_as
 from outcrop.paths import make_directory, nearest_existing, remove_made, require_directory
 from outcrop.run.disk.acquisition_files import Definitions, write_acquisition_files
 from outcrop.run.disk.contents import (
@@ -74,10 +74,10 @@ def created_in(
     removed. Raises StorageError when the system refuses an operation that the checks allowed.
     """
     with hold_directories(directories) as (taken, locks, made):
-        own = taken[0]
+        own, what = taken[0], f"cannot create the run in {taken[0].path}"
         try:
             check_contents(dict(enumerate(taken)), manifest, force)
-            with _errors_named(own.path):
+            with os_errors_as(StorageError, what, names_file=True):
                 old = read_manifest(own) if own.status(MANIFEST) else None
                 before = further_directories(own, old, must_be_there=False) if old else []
         except BaseException:
@@ -85,7 +85,7 @@ def created_in(
             raise
         state = State(RunFolder(own.path), manifest)
         try:
-            with _errors_named(own.path):
+            with os_errors_as(StorageError, what, names_file=True):
                 own.replace(MANIFEST, manifest.to_bytes())  # this write replaces the old run in one step
                 if old is not None:
                     clear(own, old)
@@ -142,14 +142,6 @@ def check_creation(directories: list[Path], description: Description, force: boo
     if force and directories[0].is_dir():
         with Directory.open(directories[0]) as own:
             own.release(own.hold(shared=True))
-
-
-@contextlib.contextmanager
-def _errors_named(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise StorageError(f"cannot create the run in {path}: {error.strerror} ({error.filename})") from error
 
 
 def _make_files(directories: list[Directory], manifest: Manifest, definitions: Definitions) -> None:
@@ -236,10 +228,8 @@ def hold_directories(directories: Sequence[Path]) -> Iterator[tuple[list[Directo
 
 def open_directory(path: Path) -> Directory:
     """Open a directory. Raises InputError if the directory cannot be opened."""
-    try:
+    with os_errors_as(InputError, f"directory {path} cannot be used"):
         return Directory.open(path)
-    except OSError as error:
-        raise InputError(f"directory {path} cannot be used: {error.strerror}") from None
 
 
 def seal_member(member: Member) -> bytes:
@@ -269,10 +259,8 @@ def clear_share(directory: Directory) -> None:
 def _check_further(directory: Directory, force: bool, replaced: str) -> None:
     """Raise InputError when a directory holds files that must not be replaced. Files of the run with the identity
     `replaced` can be replaced. With `force`, files of a run that no longer exists can be replaced, too."""
-    try:
+    with os_errors_as(InputError, f"directory {directory.path} cannot be read"):
         names = [name for name in directory.names() if name not in _BEGUN]
-    except OSError as error:
-        raise InputError(f"directory {directory.path} cannot be read: {error.strerror}") from None
     member, path = read_member(directory), directory.path
     if member and MANIFEST not in names:
         foreign = files_below(directory, member.folders)[1]

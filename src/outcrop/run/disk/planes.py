@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from outcrop import _core
-from outcrop.errors import CorruptionError, StorageError
+from outcrop.errors import CorruptionError, StorageError, os_errors_as
 from outcrop.run.disk.layout import PlaneLayout
 
 BUFFER_BYTES = 4 << 20
@@ -60,13 +60,9 @@ ShardFile: TypeAlias = str | DeviceRange | FileBeneath
 def read_bytes(file: ShardFile, offset: int, count: int) -> bytes:
     """Return up to `count` bytes of a shard, from byte `offset` on. The bytes are read through the page cache. Raises
     StorageError when reading fails, or when the shard is neither a regular file nor a range of a device."""
-    try:
-        descriptor = _opened(file)
-        with open(descriptor, "rb") as opened:
-            opened.seek(offset + (file.begin if isinstance(file, DeviceRange) else 0))
-            return opened.read(count)
-    except OSError as error:
-        raise StorageError(f"{_path(file)}: {error.strerror}") from None
+    with os_errors_as(StorageError, _path(file)), open(_opened(file), "rb") as opened:
+        opened.seek(offset + (file.begin if isinstance(file, DeviceRange) else 0))
+        return opened.read(count)
 
 
 def place_of(file: ShardFile) -> str:

@@ -23,11 +23,12 @@ import stat
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from itertools import cycle
 from pathlib import Path
 from typing import TypeAlias
 
 from outcrop.durable import Directory
-from outcrop.errors import InputError, StorageError
+from outcrop.errors import InputError, StorageError, os_errors_as
 from outcrop.run.disk.acquisition_files import check_sizes, has_freed_history, remove_freed_history
 from outcrop.run.disk.contents import (
     SCRATCH,
@@ -127,37 +128,28 @@ class RunFolder(RunStorage):
 
     def store(self, manifest: Manifest) -> None:
         self._require_here(manifest)
-        try:
+        with os_errors_as(StorageError, f"cannot commit to {self.path / MANIFEST}"):
             self._directory.replace(MANIFEST, manifest.to_bytes())
-        except OSError as error:
-            raise StorageError(f"cannot commit to {self.path / MANIFEST}: {error.strerror}") from error
 
     def files(self, manifest: Manifest, entry: ArrayEntry, copy: int) -> list[ShardFile]:
-        directories = [self._directory, *self._further(manifest)]
-        return [
-            FileBeneath(place.handle, name, str(place.path / name))
-            for place, name in _places(directories, manifest, entry, copy)
-        ]
+        places = self._places(manifest, entry, copy)
+        return [FileBeneath(place.handle, name, str(place.path / name)) for place, name in places]
 
     def records(self, manifest: Manifest) -> Directory:
         return self._directory
 
     def check(self, manifest: Manifest) -> None:
         self._require_here(manifest)
-        directories = [self._directory, *self._further(manifest)]
-        for entry, copy in manifest.copies:
-            for shard, (place, name) in enumerate(_places(directories, manifest, entry, copy)):
-                expected, path = manifest.layout.shard_bytes(shard), place.path / name
-                try:
-                    status = place.status(name)
-                except OSError as error:
-                    raise StorageError(f"{path} cannot be used: {error.strerror}") from None
-                if status is None:
-                    raise StorageError(f"{path} cannot be used: No such file or directory")
-                if not stat.S_ISREG(status.st_mode):
-                    raise StorageError(f"{path} is not a regular file; put back a copy of what was there")
-                if status.st_size != expected:
-                    raise StorageError(f"{path} has {status.st_size} bytes, {expected} belong there")
+        for shard, place, name in self._shards(manifest):
+            expected, path = manifest.layout.shard_bytes(shard), place.path / name
+            with os_errors_as(StorageError, f"{path} cannot be used"):
+                status = place.status(name)
+            if status is None:
+                raise StorageError(f"{path} cannot be used: No such file or directory")
+            if not stat.S_ISREG(status.st_mode):
+                raise StorageError(f"{path} is not a regular file; put back a copy of what was there")
+            if status.st_size != expected:
+                raise StorageError(f"{path} has {status.st_size} bytes, {expected} belong there")
         check_sizes(self._directory, manifest)
 
     def hold(self, shared: bool = False) -> list[int]:
@@ -194,10 +186,8 @@ class RunFolder(RunStorage):
         remove_freed_history(self._directory, manifest)
         for entry in manifest.state:
             if not self._is_linked(manifest, entry):
-                try:
+                with os_errors_as(StorageError, f"cannot link {self.path / entry.name}"):
                     self._directory.link(entry.name, array_folder(entry, manifest.current))
-                except OSError as error:
-                    raise StorageError(f"cannot link {self.path / entry.name}: {error.strerror}") from error
 
     def untidy(self, manifest: Manifest) -> list[str]:
         files = outdated(self._directory, derived_files(manifest))
@@ -214,8 +204,8 @@ class RunFolder(RunStorage):
 
     def repair(self, manifest: Manifest) -> None:
         """Write derived files, links and indices of shards again if they are wrong."""
-        own = self._directory
-        try:
+        own, layout = self._directory, manifest.layout
+        with os_errors_as(StorageError, f"cannot repair {self.path}", names_file=True):
             for name, content in outdated(own, derived_files(manifest)).items():
                 if folder := name.rpartition("/")[0]:
                     own.make_folder(folder)
@@ -224,18 +214,12 @@ class RunFolder(RunStorage):
                 if self._leads(name) != target:
                     own.make_folder(name.rpartition("/")[0])
                     own.link(name, target)
-            for entry, copy in manifest.copies:
-                for shard, (place, name) in enumerate(
-                    _places([own, *self._further(manifest)], manifest, entry, copy)
-                ):
-                    offset = manifest.layout.records(shard) * manifest.layout.record_bytes
-                    index = b"".join(index_parts(manifest.layout, shard))
-                    with place.opened(name) as handle:
-                        right = place.read_from(handle, offset, len(index)) == index
-                    if not right:
-                        place.write(name, offset, index)
-        except OSError as error:
-            raise StorageError(f"cannot repair {self.path}: {error.strerror} ({error.filename})") from error
+            for shard, place, name in self._shards(manifest):
+                offset, index = layout.records(shard) * layout.record_bytes, b"".join(index_parts(layout, shard))
+                with place.opened(name) as handle:
+                    right = place.read_from(handle, offset, len(index)) == index
+                if not right:
+                    place.write(name, offset, index)
         self.tidy(manifest)
 
     @property
@@ -266,9 +250,22 @@ class RunFolder(RunStorage):
     def _shard_links(self, manifest: Manifest) -> dict[str, str]:
         """Return the links to shards in further directories, as a mapping from the paths of the links to their
         targets."""
+        shards = self._shards(manifest)
+        return {name: str(place.path.absolute() / name) for _, place, name in shards if place is not self._directory}
+
+    def _places(self, manifest: Manifest, entry: ArrayEntry, copy: int) -> list[tuple[Directory, str]]:
+        """For each shard of a copy of an array, return the directory of the shard, and the path of the shard in this
+        directory."""
         directories = [self._directory, *self._further(manifest)]
-        every = [one for entry, copy in manifest.copies for one in _places(directories, manifest, entry, copy)]
-        return {name: str(place.path.absolute() / name) for place, name in every if place is not self._directory}
+        names = [f"{array_folder(entry, copy)}/{shard_name(shard, len(manifest.shape))}"
+                 for shard in range(manifest.layout.shards)]  # fmt: skip
+        return list(zip(cycle(directories), names, strict=False))
+
+    def _shards(self, manifest: Manifest) -> Iterator[tuple[int, Directory, str]]:
+        """Yield the number, the directory and the path of each shard of all arrays."""
+        for entry, copy in manifest.copies:
+            for shard, (place, name) in enumerate(self._places(manifest, entry, copy)):
+                yield shard, place, name
 
     def _is_linked(self, manifest: Manifest, entry: ArrayEntry) -> bool:
         if entry.name not in manifest.filled:
@@ -301,10 +298,8 @@ def further_directories(own: Directory, manifest: Manifest, must_be_there: bool 
 
 
 def _further_directory(own: Directory, manifest: Manifest, index: int, path: Path) -> Directory:
-    try:
+    with os_errors_as(StorageError, f"{path}, which holds planes of {own.path}, cannot be used"):
         directory = Directory.open(path)
-    except OSError as error:
-        raise StorageError(f"{path}, which holds planes of {own.path}, cannot be used: {error.strerror}") from None
     member = read_member(directory)
     if member is None or (member.identity, member.index) != (manifest.identity, index):
         raise StorageError(f"{path} does not hold planes of the run in {own.path}; put back what was there")
@@ -317,18 +312,6 @@ def _further_directory(own: Directory, manifest: Manifest, index: int, path: Pat
     except (OSError, InputError):
         pass  # no run is at `member.run` any more, so the run was moved to `own`
     return directory
-
-
-def _places(
-    directories: Sequence[Directory], manifest: Manifest, entry: ArrayEntry, copy: int
-) -> list[tuple[Directory, str]]:
-    """For each shard of a copy of an array, return the directory of the shard, and the path of the shard in this
-    directory."""
-    folder, ndim = array_folder(entry, copy), len(manifest.shape)
-    return [
-        (directories[shard % len(directories)], f"{folder}/{shard_name(shard, ndim)}")
-        for shard in range(manifest.layout.shards)
-    ]
 
 
 @contextmanager

@@ -26,7 +26,7 @@ from typing import Any, BinaryIO, TypeAlias, cast
 import numpy as np
 
 from outcrop.axes import Shape
-from outcrop.errors import InputError, shown
+from outcrop.errors import InputError, os_errors_as, shown
 from outcrop.paths import open_regular, require_regular
 from outcrop.run.inputs.input_array import Array, InputArray, from_chunks, require_real, require_solid
 
@@ -56,13 +56,11 @@ class PlainFile:
 
     def read(self, offset: int, dtype: np.dtype[Any], count: int) -> Array:
         """Return `count` numbers from byte `offset` on."""
-        try:
-            with open_regular(self._path) as file:
-                file.seek(offset)
-                cells = np.fromfile(file, dtype, count)
-                os.posix_fadvise(file.fileno(), offset, count * dtype.itemsize, os.POSIX_FADV_DONTNEED)
-        except OSError as error:
-            raise InputError(f"{self._path} cannot be read at offset {offset}: {error.strerror}") from error
+        what = f"{self._path} cannot be read at offset {offset}"
+        with os_errors_as(InputError, what), open_regular(self._path) as file:
+            file.seek(offset)
+            cells = np.fromfile(file, dtype, count)
+            os.posix_fadvise(file.fileno(), offset, count * dtype.itemsize, os.POSIX_FADV_DONTNEED)
         if cells.size != count:
             raise InputError(f"{self._path} became shorter while it was read")
         return cells
@@ -160,12 +158,9 @@ class _FortranOrder:
 
 def open_npy(path: Path, variable: str, cache_bytes: int) -> InputArray:
     """Return the array in a .npy file. The dtype must be real. The order may be C or Fortran."""
-    try:
-        with open_regular(path) as file:
-            shape, fortran, dtype, start = _read_header(str(path), file)
-            size = os.fstat(file.fileno()).st_size
-    except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror}") from None
+    with os_errors_as(InputError, f"{path} cannot be read"), open_regular(path) as file:
+        shape, fortran, dtype, start = _read_header(str(path), file)
+        size = os.fstat(file.fileno()).st_size
     require_real(str(path), dtype)
     require_solid(str(path), shape)
     if size < start + dtype.itemsize * math.prod(shape):
