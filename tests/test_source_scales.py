@@ -21,7 +21,7 @@ from outcrop.language.program import Load, Program
 from outcrop.language.sparse import Cells, Injection, SourceFactor
 from outcrop.language.stencil import PREVIOUS, Stencil
 from outcrop.run.forward import Forward
-from outcrop.run.source_scales import scaled_sources
+from outcrop.run.gradients import scaled_sources
 
 STEPS, TINY = 6, 1e-30
 

@@ -21,36 +21,43 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from outcrop import _core
-from outcrop.axes import PLACES, Shape
+from outcrop.axes import PLACES, inside
 from outcrop.errors import InputError, shown
 from outcrop.language.adjoint import Adjoint, adjoint_of
 from outcrop.language.boundary import Boundary, as_boundary
 from outcrop.language.gather import edge_values
-from outcrop.language.sparse import Injection, Sampling
+from outcrop.language.sparse import Injection, Sampling, spread
 from outcrop.language.stencil import PREVIOUS, Stencil
 from outcrop.paths import as_place, is_there
 from outcrop.run.acquisition.definitions import AcquisitionDefinitions, read_definitions
-from outcrop.run.acquisition.snapshot_residuals import as_residuals, named_snapshots, snapshot_samples
-from outcrop.run.definition import Definition
+from outcrop.run.definition import Definition, definition_beside
 from outcrop.run.device.use import is_block_device
-from outcrop.run.disk.entries import NormsEntry, SourceEntry, StatesEntry
+from outcrop.run.disk.entries import (
+    AcquisitionEntries,
+    NormsEntry,
+    SnapshotsEntry,
+    SourceEntry,
+    StatesEntry,
+    static_fields,
+    updated_fields,
+)
 from outcrop.run.disk.manifest import Description, Settings
-from outcrop.run.disk.values import PlaneSource
+from outcrop.run.disk.planes import PlaneSource
+from outcrop.run.disk.values import padded
 from outcrop.run.forward import Derived, Forward, computes_again, inputs_of, require_states, states_of
-from outcrop.run.gradient_views import Computed, Corrected, weighted
+from outcrop.run.gradients import Computed, Corrected, corner_sampling, scale_terms, scaled_sources, weighted
 from outcrop.run.inputs.initial import cache_within, checked_planes, make_source, read_all
-from outcrop.run.options import RunOptions
 from outcrop.run.report import Report
-from outcrop.run.setup import as_threads, parse_memory, reopen, set_up_definition
-from outcrop.run.source_scales import corner_sampling, scale_terms, scaled_sources
-from outcrop.run.user_values import as_flag, decode_signals, encode_signals, require_mapping
+from outcrop.run.setup import as_threads, parse_memory, reopen, set_up_beside
+from outcrop.run.user_values import as_flag, as_real_array, decode_signals, encode_signals, require_mapping
 from outcrop.tiers import discover
+from outcrop.units import format_bytes
 
 if TYPE_CHECKING:
     from outcrop.run.simulation import Simulation
@@ -58,20 +65,22 @@ if TYPE_CHECKING:
 SOURCES = "source"
 """The word in `wrt` that means the values of all sources."""
 
+MAX_RESIDUAL_BYTES = 256 << 20
+"""The maximum number of bytes that the residuals of the snapshots of one field may need. A value is stored for each
+cell of the box and each step."""
+
+POINT_BYTES = 4 * 8
+"""The bytes of a point with one corner: three numbers for the cell, and a weight."""
+
+Residuals: TypeAlias = tuple[Sampling, NDArray[np.float64]]
+"""Receivers, and the residuals of their traces, which have the shape (steps, points)."""
+
 
 class AdjointRun:
     """The adjoint of a run, made by `Simulation.adjoint`. `simulation` is the run of the adjoint stencil."""
 
-    def __init__(
-        self,
-        simulation: Simulation,
-        adjoint: Adjoint,
-        wrt: Sequence[str],
-        forward: Forward,
-        states: StatesEntry | None,
-    ) -> None:
-        self.simulation, self._adjoint, self._wrt, self._forward = simulation, adjoint, tuple(wrt), forward
-        self._states = states
+    def __init__(self, simulation: Simulation, adjoint: Adjoint, wrt: Sequence[str], forward: Forward) -> None:
+        self.simulation, self._adjoint, self._wrt, self._forward = simulation, adjoint, wrt, forward
 
     def __repr__(self) -> str:
         place = str(self.simulation.directory)
@@ -107,7 +116,7 @@ class AdjointRun:
             if name == SOURCES:
                 numbers = range(len(self._forward.definitions.injections))
                 found[name] = [np.ascontiguousarray(simulation.traces[_trace(one)][::-1]) for one in numbers]
-            elif name in self._forward.inputs():
+            elif name in inputs_of(self._forward.stencil):
                 found[name] = self._by_input(name)
             elif name not in self._adjoint.values:
                 found[name] = simulation[self._adjoint.adjoints[name]]
@@ -124,22 +133,22 @@ class AdjointRun:
         cells, values = scale_terms(self._forward, self.simulation.traces, name)
         if not len(values):
             return found
-        if name not in self._forward.static():
+        if name not in static_fields(self._forward.stencil):
             return found + math.fsum(values)
         own = cells[:, list(PLACES[len(manifest.shape)])] - manifest.padding
-        inside = ((own >= 0) & (own < manifest.own_shape)).all(axis=1)
-        return Corrected(found, own[inside], values[inside])
+        here = ((own >= 0) & (own < manifest.own_shape)).all(axis=1)
+        return Corrected(found, own[here], values[here])
 
     def _by_updates(self, name: str) -> Any:
         """Return the part of a gradient that comes from the updates, without the scales of sources."""
         forward, simulation = self._forward, self.simulation
         field = self._adjoint.gradients.get(name)
-        is_static = name in forward.static()
+        is_static = name in static_fields(forward.stencil)
         if field is None:  # no update depends on this input
             if is_static:
                 return np.zeros(forward.manifest.own_shape)
             return np.zeros(forward.steps) if name in forward.stencil.signals else 0.0
-        weight = self._states.weight if self._states else 1
+        weight = simulation.states.weight if simulation.states else 1
         if is_static:
             return simulation[field] if weight == 1 else weighted(simulation, field, weight)
         sums = simulation.norms[field]["sum"]
@@ -151,10 +160,10 @@ def adjoint_run(
     residuals: Mapping[str, Any],
     wrt: Sequence[str],
     directory: str | os.PathLike[str] | None,
-    memory: str | int | None,
-    threads: int | None,
-    force: object,
-    resume: object,
+    memory: str | int | None = None,
+    threads: int | None = None,
+    force: object = False,
+    resume: object = False,
     forward: Forward | None = None,
 ) -> AdjointRun:
     """Return the adjoint of a run. `Simulation.adjoint` describes the arguments and errors. All arguments are checked
@@ -183,7 +192,7 @@ def adjoint_run(
     definition = replace(_definition(forward, used, samples), states=states)
     last, begun = [(one, values[-1]) for one, values in samples if not one.before], dict[str, int]()
     planes: dict[str, PlaneSource] = {}
-    for name in forward.updated():
+    for name in updated_fields(forward.stencil):
         own, key = [(one, row) for one, row in last if one.field == name], adjoint.adjoints[name]
         planes[key] = _last_adjoint(forward, adjoint, name, seeds.get(name), own)
         if name in seeds:
@@ -193,20 +202,17 @@ def adjoint_run(
         _require_same(run, {adjoint.adjoints[name]: planes[adjoint.adjoints[name]] for name in seeds}, begun)
         if run.step < forward.steps:  # a complete adjoint run has read all states
             require_states(forward, derived)
-        return AdjointRun(run, adjoint, names, forward, states)
+        return AdjointRun(run, adjoint, names, forward)
     require_states(forward, derived)
-    options = RunOptions(
-        adjoint.stencil, None, directory=str(place), steps=forward.steps, unstable=True, force=as_flag(force, "force")
-    )
     settings = settings_beside(forward, memory, threads)
     if states and settings.io == "mmap":  # mapped files cannot be replaced by the states of the next pass
         settings = replace(settings, io="auto")
-    setup = set_up_definition(definition, options, settings, {})
+    setup = set_up_beside(definition, place, forward.steps, settings, force=as_flag(force, "force"))
     setup = replace(setup, description=replace(setup.description, max_step=forward.steps))
     run = Simulation(setup)
     for entry in setup.description.static:
         axis = adjoint.edges.get(entry.name)
-        planes[entry.name] = forward.planes(entry.name) if axis is None else _edges(forward, axis)
+        planes[entry.name] = forward.state.source_of(entry.name) if axis is None else _edges(forward, axis)
     for entry in setup.description.state:  # all other adjoints begin with 0, because no residual depends on them
         planes.setdefault(entry.name, _last_adjoint(forward, adjoint, "", None, []))
     run.assign_planes(planes)
@@ -214,7 +220,7 @@ def adjoint_run(
     assert state is not None
     with state.locked():
         state.change(begun=begun)
-    return AdjointRun(run, adjoint, names, forward, states)
+    return AdjointRun(run, adjoint, names, forward)
 
 
 def derive(stencil: Stencil, description: Description, wrt: object, is_scaled: bool = True) -> Derived:
@@ -244,9 +250,13 @@ def find_place(
 ) -> tuple[Path, bool]:
     """Return the directory of the adjoint of a run, and whether an adjoint run in it is continued. Raises InputError if
     this directory exists but is neither continued nor replaced, and if it overlaps a directory of the run."""
-    place = Path(_default_place(simulation) if directory is None else as_place(directory, "directory"))
+    run = simulation.directory
+    if directory is None and is_block_device(run):
+        raise InputError(f"the run is on the block device {run}; give a directory for its adjoint run")
+    beside = run.parent / f"{run.name.removesuffix('.oc')}-adjoint.oc"
+    place = beside if directory is None else as_place(directory, "directory")
     own = Path(os.path.realpath(place))
-    for one in (simulation.directory, *map(Path, simulation.setup.description.directories)):
+    for one in (run, *map(Path, simulation.setup.description.directories)):
         other = Path(os.path.realpath(one))
         if own == other or own in other.parents or other in own.parents:
             raise InputError(f"directory {place} and the forward run in {one} overlap; choose another directory")
@@ -319,24 +329,15 @@ def _in_one_place(states: StatesEntry | None) -> StatesEntry | None:
     return replace(states, run="/") if states else None
 
 
-def _default_place(simulation: Simulation) -> Path:
-    """Return the directory for the adjoint of a run in a directory. Raises InputError for a run on a block device."""
-    directory = simulation.directory
-    if is_block_device(directory):
-        raise InputError(f"the run is on the block device {directory}; give a directory for its adjoint run")
-    return directory.parent / f"{directory.name.removesuffix('.oc')}-adjoint.oc"
-
-
 def _trace(number: int) -> str:
     return f"source_{number}"
 
 
 def _require_wrt(stencil: Stencil, has_sources: bool, wrt: object) -> tuple[str, ...]:
     given = (wrt,) if isinstance(wrt, str) else tuple(wrt) if isinstance(wrt, Sequence) else ()
-    pairs = list(zip(stencil.fields, stencil.storage, strict=True))
-    updated = [field.name for field, storage in pairs if not storage.is_static]
+    pairs = zip(stencil.fields, stencil.storage, strict=True)
     previous = [field.name + PREVIOUS for field, storage in pairs if storage.history == 2]
-    known = [*updated, *previous, *([SOURCES] if has_sources else []), *inputs_of(stencil)]
+    known = [*updated_fields(stencil), *previous, *([SOURCES] if has_sources else []), *inputs_of(stencil)]
     if not given:
         raise InputError(f"wrt {shown(wrt)} must be names; there are: {', '.join(known)}")
     for name in given:
@@ -347,16 +348,16 @@ def _require_wrt(stencil: Stencil, has_sources: bool, wrt: object) -> tuple[str,
 
 def _split_residuals(
     forward: Forward, residuals: object
-) -> tuple[dict[str, PlaneSource], list[tuple[Sampling, NDArray[np.float64]]]]:
-    """Return two values: a mapping from fields to the planes of the derivative with respect to the last state, and the
-    residuals of receivers."""
+) -> tuple[dict[str, PlaneSource], list[Residuals]]:
+    """Divide `residuals` into two parts: a mapping from fields to the planes of the derivative with respect to the last
+    state, and the residuals of receivers and snapshots."""
     require_mapping(residuals, "residuals", "line")
     assert isinstance(residuals, Mapping)
     if not residuals:
         raise InputError("residuals are empty, so all gradients would be 0; give values for receivers or fields")
     seeds: dict[str, PlaneSource] = {}
-    samples: list[tuple[Sampling, NDArray[np.float64]]] = []
-    updated = forward.updated()
+    samples: list[Residuals] = []
+    updated = updated_fields(forward.stencil)
     names = dict.fromkeys(one.name for one in forward.definitions.samplings)
     snapshots = named_snapshots(forward.manifest.taps)
     for name, values in residuals.items():
@@ -366,7 +367,7 @@ def _split_residuals(
                 f"residuals: there is no {shown(name)}; there are the receivers, snapshots and fields: {there}"
             )
         if name in snapshots:
-            samples += snapshot_samples(snapshots[name], name, values, forward.steps)
+            samples += _snapshot_residuals(*snapshots[name], name, values, forward.steps)
         elif name not in names:
             manifest = forward.manifest
             try:
@@ -378,11 +379,69 @@ def _split_residuals(
         for one in (each for each in forward.definitions.samplings if each.name == name):
             if one.field not in updated:
                 raise InputError(f"residuals of {name!r}: it records {one.field}, which no step changes")
-            samples.append((one, _as_residual(name, values, (forward.steps, len(one.cells)))))
+            found = _as_residuals(name, values, (forward.steps, len(one.cells)), "steps, points")
+            if not np.isfinite(found).all():
+                step, point = np.argwhere(~np.isfinite(found))[0]
+                value = found[step, point]
+                raise InputError(f"residuals of {name!r}: the value of point {point} in step {step} is {value}")
+            samples.append((one, found.astype(np.float64)))
     return seeds, samples
 
 
-def settings_beside(forward: Forward, memory: str | int | None, threads: int | None) -> Settings:
+def named_snapshots(entries: AcquisitionEntries) -> dict[str, tuple[SnapshotsEntry, str]]:
+    """Return the snapshots of each field by name, such as "side/u": their entry, and the name of the field. Snapshots
+    without a name are left out, because "u" means the last values of the field. The history is left out, too."""
+    named = [one for one in entries.snapshots if one.name and not one.is_history]
+    return {one.prefix + field: (one, field) for one in named for field in one.fields}
+
+
+def require_small(name: str, entry: SnapshotsEntry, steps: int) -> None:
+    """Raise InputError if the residuals of the snapshots need more than MAX_RESIDUAL_BYTES."""
+    cells = math.prod(entry.shape)
+    needed = (1 + entry.initial) * cells * (8 * steps + POINT_BYTES)
+    if needed > MAX_RESIDUAL_BYTES:
+        raise InputError(
+            f"residuals of the snapshots {name!r} need {format_bytes(needed)} for {cells} cells and {steps} steps, at "
+            f"most {format_bytes(MAX_RESIDUAL_BYTES)} are possible; keep snapshots of a smaller box, or use receivers"
+        )
+
+
+def _snapshot_residuals(entry: SnapshotsEntry, field: str, name: str, values: Any, steps: int) -> list[Residuals]:
+    """Return the residuals `values` of snapshots, of shape (times, nz, ny, nx), as residuals of receivers. Each cell of
+    the box is a point with one corner. Raises InputError for wrong values and for boxes that are too large.
+
+    The residuals of the snapshot of step k > 0 belong to receivers after step k, and are in row k - 1. The residuals of
+    the snapshot of step 0 belong to receivers before step 1, and are in row 0. All other rows are 0.
+    """
+    require_small(name, entry, steps)
+    shape, cells = (entry.count(steps), *entry.shape), math.prod(entry.shape)
+    found = _as_residuals(name, values, shape, "times, box")
+    if not np.isfinite(found).all():
+        number, *cell = np.argwhere(~np.isfinite(found))[0]
+        raise InputError(f"residuals of {name!r}: cell {tuple(map(int, cell))} of snapshot {number} is not finite")
+    axes = np.meshgrid(*(np.arange(begin, end) for begin, end in entry.box), indexing="ij")
+    corners = spread(np.stack(axes, axis=-1).reshape(cells, 1, len(axes)).astype(np.int64))
+    after, before = (np.zeros((steps, cells)) for _ in range(2))
+    for number, row in enumerate(found.reshape(len(found), cells)):
+        step = entry.step_of(number)
+        (after if step else before)[max(step - 1, 0)] = row
+    samples = [(Sampling(name, field, corners, np.ones((cells, 1))), after)]
+    if entry.initial:
+        samples.append((Sampling(name, field, corners, np.ones((cells, 1)), before=True), before))
+    return samples
+
+
+def _as_residuals(name: str, values: Any, shape: tuple[int, ...], axes: str) -> NDArray[Any]:
+    """Return `values` as an array of real numbers. Raises InputError if this is not possible, or if the array does not
+    have the shape `shape`. `axes` says in the message what the axes mean."""
+    found = as_real_array(values)
+    if found is None or found.shape != shape:
+        given = shown(values) if found is None else found.shape
+        raise InputError(f"residuals of {name!r} must be numbers of shape {shape}: {axes}; given: {given}")
+    return found
+
+
+def settings_beside(forward: Forward, memory: str | int | None = None, threads: int | None = None) -> Settings:
     """Return the settings of a run that belongs to a forward run. The new run has the settings of the forward run, but
     the planner chooses its scheme and sizes."""
     given = forward.manifest.settings
@@ -395,16 +454,8 @@ def settings_beside(forward: Forward, memory: str | int | None, threads: int | N
     )
 
 
-def _as_residual(name: str, values: Any, shape: tuple[int, int]) -> NDArray[np.float64]:
-    found = as_residuals(name, values, shape, "steps, points")
-    if not np.isfinite(found).all():
-        step, point = np.argwhere(~np.isfinite(found))[0]
-        raise InputError(f"residuals of {name!r}: the value of point {point} in step {step} is {found[step, point]}")
-    return found.astype(np.float64)
-
-
 def _definition(
-    forward: Forward, derived: Derived, samples: Sequence[tuple[Sampling, NDArray[np.float64]]]
+    forward: Forward, derived: Derived, samples: Sequence[Residuals]
 ) -> Definition:
     """Return the computation of the adjoint run. Step s of the adjoint run goes from step N - s to step N - s - 1."""
     adjoint = derived.adjoint
@@ -421,28 +472,24 @@ def _definition(
         injections.append(Injection(adjoint.adjoints[one.field], one.cells, weights, backward))
     samplings = []
     for number, source in enumerate(forward.definitions.injections if SOURCES in derived.names else ()):
-        known = source.resolved(forward.read)
+        known = source.resolved(forward.state.cells_of)
         field = adjoint.sources[source.field]
         is_before = field == adjoint.adjoints[source.field]
         weights = known.weights / forward.factor_at(adjoint, source.field, known.cells)
         samplings.append(Sampling(_trace(number), field, known.cells, weights, is_before))
     samplings += [corner_sampling(forward, adjoint, number) for number in derived.scaled]
-    scalars = {one: field for one, field in adjoint.gradients.items() if one not in forward.static()}
+    static = static_fields(forward.stencil)
+    scalars = {one: field for one, field in adjoint.gradients.items() if one not in static}
     # The sum over the grid of a signal's gradient belongs to one step. That of a parameter's gradient is complete after
     # the last step.
     every = 1 if scalars.keys() & set(forward.stencil.signals) else steps
     norms = NormsEntry(every, tuple(scalars.values())) if scalars else None
     signals = {name: values[:steps][::-1] for name, values in decode_signals(manifest.signals).items()}
-    return Definition(
-        made,
-        manifest.shape,
-        manifest.padding,
-        manifest.dtype,
-        forward.boundary,
-        {one.name: manifest.parameters[one.name] for one in made.parameters},
-        encode_signals(made, {name: signals[name] for name in made.signals}),
-        manifest.coordinates,
-        AcquisitionDefinitions(tuple(injections), tuple(samplings), norms=norms),
+    acquisition = AcquisitionDefinitions(tuple(injections), tuple(samplings), norms=norms)
+    return replace(
+        definition_beside(manifest, made, acquisition),
+        parameters={one.name: manifest.parameters[one.name] for one in made.parameters},
+        signals=encode_signals(made, {name: signals[name] for name in made.signals}),
     )
 
 
@@ -465,32 +512,28 @@ def _last_adjoint(
     adjoint: Adjoint,
     name: str,
     seed: PlaneSource | None,
-    rows: Sequence[tuple[Sampling, NDArray[np.float64]]],
+    rows: Sequence[Residuals],
 ) -> PlaneSource:
     """Return a function that computes the planes of a field's adjoint after the last step. The adjoint is the sum of
     the seed and of the residuals of the last step. In the rim the adjoint is 0."""
-    manifest, shape = forward.manifest, forward.manifest.layout.shape
-    pads = [0, 0, 0]
-    for place, pad in zip(PLACES[len(manifest.shape)], manifest.padding, strict=True):
-        pads[place] = pad
-    rims = forward.boundary.rims(forward.stencil.radii)
-    (z_low, z_high), *inner = ((low, n - high) for (low, high), n in zip(rims, shape, strict=True))
+    manifest, (z_updated, *inner) = forward.manifest, forward.updated_cells
+    nz, ny, nx = manifest.layout.shape
+    pad_z = inside(manifest.padding, 0)[0]
+    whole = padded(seed, manifest) if seed is not None else None
 
     def give(z0: int, z1: int) -> np.ndarray[Any, Any]:
-        block = np.zeros((z1 - z0, *shape[1:]), manifest.dtype)
-        first, end = max(z0, z_low, pads[0]), min(z1, z_high, shape[0] - pads[0])
-        if seed is not None and first < end:
-            own: Shape = tuple(n - 2 * pad for n, pad in zip(shape[1:], pads[1:], strict=True))
-            whole = np.zeros((end - first, *shape[1:]), manifest.dtype)
-            whole[:, pads[1] : pads[1] + own[0], pads[2] : pads[2] + own[1]] = seed(first - pads[0], end - pads[0])
-            part = (slice(None), *(slice(low, high) for low, high in inner))
-            block[first - z0 : end - z0][part] = whole[part]
+        block = np.zeros((z1 - z0, ny, nx), manifest.dtype)
+        first, end = max(z0, z_updated.start, pad_z), min(z1, z_updated.stop, nz - pad_z)
+        if whole is not None and first < end:
+            part = (slice(None), *inner)
+            block[first - z0 : end - z0][part] = whole(first, end)[part]
         for one, row in rows:
             here = forward.inside(one.cells) & (one.cells[..., 0] >= z0) & (one.cells[..., 0] < z1)
             z, y, x = one.cells[here].T
             np.add.at(block, (z - z0, y, x), (one.weights * row[:, None])[here].astype(block.dtype))
         if name in adjoint.scales:
-            factor = forward.factor(adjoint, name, lambda static: forward.planes(static)(z0, z1).astype(np.float64))
+            read = forward.state.source_of
+            factor = forward.factor(adjoint, name, lambda static: read(static)(z0, z1).astype(np.float64))
             np.multiply(block, factor, out=block, where=block != 0, casting="same_kind")  # 1/m is infinite in padding
         return block
 

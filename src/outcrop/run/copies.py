@@ -18,26 +18,21 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from outcrop.axes import PLACES, GridShape, grid_shape
-from outcrop.errors import InputError, shown
+from outcrop.axes import GridShape, grid_shape, inside
+from outcrop.errors import InputError
 from outcrop.language.sparse import Injection
 from outcrop.language.stencil import PREVIOUS
 from outcrop.run.acquisition.definitions import AcquisitionDefinitions, read_definitions
 from outcrop.run.adjoint import SOURCES, settings_beside
-from outcrop.run.definition import Definition
+from outcrop.run.definition import Definition, definition_beside
 from outcrop.run.device.use import is_block_device
 from outcrop.run.disk.manifest import Manifest
-from outcrop.run.disk.values import PlaneSource
+from outcrop.run.disk.planes import PlaneSource
 from outcrop.run.forward import Forward
 from outcrop.run.inputs.input_array import plane_groups
-from outcrop.run.options import RunOptions
-from outcrop.run.setup import set_up_definition
-from outcrop.run.simulation import Simulation
-from outcrop.run.source_scales import with_parameters
+from outcrop.run.setup import set_up_beside
+from outcrop.run.simulation import Simulation, require_simulation
 from outcrop.run.user_values import decode_signals, encode_signals
-
-GROUP_BYTES = 4 << 20
-"""The approximate number of bytes of planes that are read at once."""
 
 Planes: TypeAlias = NDArray[np.float64]
 PlaneChange: TypeAlias = Callable[[int, Planes], Planes]
@@ -78,7 +73,7 @@ class Original:
 
     def groups(self) -> Iterator[tuple[int, int]]:
         """Yield ranges of planes of the user's grid, in ascending order."""
-        return plane_groups(self.shape, 8, GROUP_BYTES)
+        return plane_groups(self.shape, 8)
 
     def planes(self, name: str, z0: int, z1: int) -> Planes:
         """Return planes of an array at step 0, on the user's grid."""
@@ -100,11 +95,8 @@ class Original:
 
     def updated_cells(self) -> tuple[slice, slice, slice]:
         """Return the cells of the user's grid that steps update, on the engine's axes."""
-        rims = self._forward.boundary.rims(self._forward.stencil.radii)
-        z, y, x = (
-            slice(max(0, low - pad), n - max(0, high - pad))
-            for (low, high), pad, n in zip(rims, self._pads, self.shape, strict=True)
-        )
+        axes = zip(self._forward.updated_cells, self._pads, self.shape, strict=True)
+        z, y, x = (slice(max(0, one.start - pad), min(n, one.stop - pad)) for one, pad, n in axes)
         return z, y, x
 
     def copy(
@@ -119,15 +111,12 @@ class Original:
         in the form that `values` returns. `dtype` and `is_unstable` replace these options of the run."""
         self.refresh()
         manifest, forward = self.manifest, self._forward
-        options = RunOptions(
-            forward.stencil, None, directory=directory, steps=self.steps,
-            unstable=manifest.unstable if is_unstable is None else is_unstable,
-        )  # fmt: skip
         definition = self._definition(values, dtype or manifest.dtype)
         factor = np.dtype(definition.dtype).itemsize // np.dtype(manifest.dtype).itemsize
-        settings = settings_beside(forward, None, None)
+        settings = settings_beside(forward)
         settings = replace(settings, memory_bytes=settings.memory_bytes * factor)
-        run = Simulation(set_up_definition(definition, options, settings, {}))
+        unstable = manifest.unstable if is_unstable is None else is_unstable
+        run = Simulation(set_up_beside(definition, directory, self.steps, settings, unstable))
         names = [entry.name for entry in manifest.arrays]
         run.assign_planes({name: self._changed(name, arrays.get(name), definition.dtype) for name in names})
         return run
@@ -140,14 +129,13 @@ class Original:
         signals: dict[str, Any] = dict(decode_signals(manifest.signals))
         signals |= {name: values[name][0] for name in signals if name in values}
         given = values.get(SOURCES, [one.values for one in own.injections])
-        scaled = [with_parameters(one, parameters) for one in own.injections]
+        scaled = [_with_parameters(one, parameters) for one in own.injections]
         injections = [self._injection(one, new) for one, new in zip(scaled, given, strict=True)]
         snapshots = tuple(one for one in own.snapshots if not one.is_history)
-        return Definition(
-            forward.stencil, manifest.shape, manifest.padding, dtype, forward.boundary, parameters,
-            encode_signals(forward.stencil, signals), manifest.coordinates,
-            AcquisitionDefinitions(tuple(injections), own.samplings, snapshots, own.norms),
-        )  # fmt: skip
+        acquisition = AcquisitionDefinitions(tuple(injections), own.samplings, snapshots, own.norms)
+        definition = definition_beside(manifest, forward.stencil, acquisition)
+        texts = encode_signals(forward.stencil, signals)
+        return replace(definition, dtype=dtype, parameters=parameters, signals=texts)
 
     def _injection(self, one: Injection, values: NDArray[np.float64]) -> Injection:
         """Return a source with other values. In the rim, where steps change no value, its weights are 0."""
@@ -155,10 +143,7 @@ class Original:
 
     @property
     def _pads(self) -> tuple[int, int, int]:
-        pads = [0, 0, 0]
-        for place, pad in zip(PLACES[len(self.manifest.shape)], self.manifest.padding, strict=True):
-            pads[place] = pad
-        return pads[0], pads[1], pads[2]
+        return inside(self.manifest.padding, 0)
 
     def _read(self, name: str) -> PlaneSource:
         """Return a function that reads planes of an array at step 0, including the padding. A field without values is
@@ -167,7 +152,7 @@ class Original:
         if name not in manifest.filled and name.endswith(PREVIOUS):
             name = name.removesuffix(PREVIOUS)
         if name in manifest.filled:
-            return self._forward.planes(name)
+            return self._forward.state.source_of(name)
         return lambda z0, z1: np.zeros((z1 - z0, *manifest.layout.shape[1:]), manifest.dtype)
 
     def _inside(self, planes: NDArray[Any]) -> NDArray[Any]:
@@ -190,10 +175,19 @@ class Original:
         return give
 
 
-def require_initial(simulation: object) -> None:
+def _with_parameters(source: Injection, parameters: Mapping[str, Any]) -> Injection:
+    """Return the source with a scale that has these values of parameters. Parameters that are not in `parameters` keep
+    their values."""
+    if (scale := source.scale) is None or not scale.names:
+        return source
+    pairs = zip(scale.names, scale.scalars, strict=True)
+    scalars = tuple(float(parameters.get(name, value)) for name, value in pairs)
+    return replace(source, scale=replace(scale, scalars=scalars))
+
+
+def require_initial(simulation: Simulation) -> None:
     """Raise InputError if `simulation` is no simulation at step 0."""
-    if not isinstance(simulation, Simulation):
-        raise InputError(f"{shown(simulation)} is not a simulation; give the result of oc.Simulation or oc.open")
+    require_simulation(simulation)
     _require_step_0(simulation, simulation.step)
 
 

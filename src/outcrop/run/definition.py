@@ -25,7 +25,7 @@ from outcrop.run.acquisition.definitions import AcquisitionDefinitions, Grid, de
 from outcrop.run.disk.entries import StatesEntry
 from outcrop.run.disk.layout import PlaneLayout
 from outcrop.run.disk.manifest import Description
-from outcrop.run.disk.values import PlaneSource
+from outcrop.run.disk.planes import PlaneSource
 from outcrop.run.options import RunOptions
 from outcrop.run.user_values import (
     Coordinates,
@@ -149,6 +149,14 @@ def as_parameters(stencil: Stencil, params: Mapping[str, float] | None, dt: floa
         values[name] = as_number(value, f"parameter {shown(name)} =")
     names = [parameter.name for parameter in stencil.parameters]
     return dict(zip(names, stencil.scalars(values), strict=True))
+
+
+def definition_beside(manifest: Description, stencil: Stencil, acquisition: AcquisitionDefinitions) -> Definition:
+    """Return the computation of a run on disk, with another stencil or acquisition."""
+    return Definition(
+        stencil, manifest.shape, manifest.padding, manifest.dtype, as_boundary(manifest.boundary), manifest.parameters,
+        manifest.signals, manifest.coordinates, acquisition,
+    )  # fmt: skip
 
 
 def as_problem(

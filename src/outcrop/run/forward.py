@@ -18,16 +18,14 @@ from outcrop.language.program import evaluate
 from outcrop.language.sparse import Cells, Weights
 from outcrop.language.stencil import Stencil
 from outcrop.run.acquisition.definitions import AcquisitionDefinitions, read_definitions
-from outcrop.run.disk.entries import StateField, StatesEntry
-from outcrop.run.disk.manifest import Description
+from outcrop.run.disk.entries import StateField, StatesEntry, static_fields
+from outcrop.run.disk.manifest import Manifest
 from outcrop.run.disk.state import State
-from outcrop.run.disk.values import PlaneSource
+from outcrop.run.inputs.input_array import plane_groups
 
 if TYPE_CHECKING:
     from outcrop.run.simulation import Simulation
 
-GROUP_BYTES = 4 << 20
-"""The number of bytes of each field that are read at once."""
 _EXACT = "history=oc.History('all') or history=oc.History(8, recompute=True)"
 """Histories with which all gradients are exact, for messages."""
 
@@ -50,55 +48,42 @@ class Forward:
         return cls(simulation.stencil, state, read_definitions(state.records, state.manifest))
 
     @property
-    def manifest(self) -> Description:
+    def manifest(self) -> Manifest:
         return self.state.manifest
 
     @property
     def steps(self) -> int:
-        return self.state.manifest.step
-
-    @property
-    def identity(self) -> str:
-        return self.state.manifest.identity
+        return self.manifest.step
 
     @property
     def boundary(self) -> Boundary:
         return as_boundary(self.manifest.boundary)
 
-    def updated(self) -> list[str]:
-        pairs = zip(self.stencil.fields, self.stencil.storage, strict=True)
-        return [field.name for field, storage in pairs if not storage.is_static]
-
-    def static(self) -> list[str]:
-        pairs = zip(self.stencil.fields, self.stencil.storage, strict=True)
-        return [field.name for field, storage in pairs if storage.is_static]
-
-    def inputs(self) -> list[str]:
-        return inputs_of(self.stencil)
+    @property
+    def updated_cells(self) -> tuple[slice, slice, slice]:
+        """The cells of the arrays that steps update, on the engine's axes."""
+        sizes = zip(self.boundary.rims(self.stencil.radii), self.manifest.layout.shape, strict=True)
+        z, y, x = (slice(low, n - high) for (low, high), n in sizes)
+        return z, y, x
 
     def inside(self, cells: Cells) -> NDArray[np.bool_]:
         """Return an array with a bool for each cell. True means that steps update the cell."""
-        low, high = np.array(self.boundary.rims(self.stencil.radii)).T
-        found: NDArray[np.bool_] = ((cells >= low) & (cells < np.array(self.manifest.layout.shape) - high)).all(axis=-1)
+        low, end = np.array([(one.start, one.stop) for one in self.updated_cells]).T
+        found: NDArray[np.bool_] = ((cells >= low) & (cells < end)).all(axis=-1)
         return found
 
     def can_scale(self, adjoint: Adjoint) -> bool:
         """Return whether the factors of all scaled adjoints can be divided out again. Each factor must be a normal
         number in all cells that steps update, and so must its inverse. This function reads all static fields once."""
-        shape, dtype = self.manifest.layout.shape, np.dtype(self.manifest.dtype)
-        rims = self.boundary.rims(self.stencil.radii)
-        (z_low, z_high), *inner = ((low, n - high) for (low, high), n in zip(rims, shape, strict=True))
-        part = (slice(None), *(slice(low, high) for low, high in inner))
-        group = max(1, GROUP_BYTES // (shape[1] * shape[2] * 8))
-        limits = np.finfo(dtype)
-        for name in adjoint.scales:
-            for z0 in range(z_low, z_high, group):
-                z1 = min(z0 + group, z_high)
-                factor = self.factor(adjoint, name, lambda static: self.planes(static)(z0, z1)[part], dtype.type)  # noqa: B023
-                size = np.abs(factor)
-                if not ((size >= limits.tiny) & (size <= 1 / limits.tiny)).all():
-                    return False
-        return True
+        dtype, (z, y, x) = np.dtype(self.manifest.dtype), self.updated_cells
+        tiny = np.finfo(dtype).tiny
+
+        def is_normal(name: str, z0: int, z1: int) -> bool:
+            factor = self.factor(adjoint, name, lambda one: self.state.source_of(one)(z0, z1)[:, y, x], dtype.type)
+            return bool(((np.abs(factor) >= tiny) & (np.abs(factor) <= 1 / tiny)).all())
+
+        groups = list(plane_groups((z.stop - z.start, *self.manifest.layout.shape[1:]), 8))
+        return all(is_normal(name, z.start + z0, z.start + z1) for name in adjoint.scales for z0, z1 in groups)
 
     def factor(
         self, adjoint: Adjoint, name: str, read: Callable[[str], Any], dtype: type[np.floating[Any]] = np.float64
@@ -112,25 +97,7 @@ class Forward:
         """Return the factor of the adjoint of a field at cells of the arrays: 1 if the adjoint is not scaled."""
         if name not in adjoint.scales:
             return np.ones(cells.shape[:-1])
-        found: Weights = self.factor(adjoint, name, lambda static: self.read(static, cells))
-        return found
-
-    def planes(self, name: str) -> PlaneSource:
-        """Return a function that reads committed planes of an array."""
-
-        def read(z0: int, z1: int) -> np.ndarray[Any, Any]:
-            with self.state.planes_of(name) as planes:
-                return planes.read(z0, z1).copy()
-
-        return read
-
-    def read(self, name: str, cells: Cells) -> Weights:
-        """Return the values of a static field at `cells`, which have the shape (..., 3)."""
-        found = np.empty(cells.shape[:-1])
-        with self.state.planes_of(name) as planes:
-            for z in np.unique(cells[..., 0]):
-                plane, here = planes.read(int(z), int(z) + 1)[0], cells[..., 0] == z
-                found[here] = plane[cells[here][:, 1], cells[here][:, 2]]
+        found: Weights = self.factor(adjoint, name, lambda static: self.state.cells_of(static, cells))
         return found
 
 
@@ -216,7 +183,8 @@ def states_of(forward: Forward, derived: Derived, before: StatesEntry | None = N
         return None
     kept, sums = forward.manifest.taps.history, tuple(derived.adjoint.gradients.values())
     every = kept.every if kept else before.every if before else 1
-    states = StatesEntry(str(forward.state.path.absolute()), forward.identity, forward.steps, derived.states, every)
+    place, identity = str(forward.state.path.absolute()), forward.manifest.identity
+    states = StatesEntry(place, identity, forward.steps, derived.states, every)
     if computes_again(forward, before):
         cells = sum(one.points * one.corners for one in forward.manifest.taps.sources)
         return replace(states, stencil=derived.stencil.to_json(), source_cells=cells)
@@ -240,6 +208,4 @@ def require_states(forward: Forward, derived: Derived) -> None:
 
 def inputs_of(stencil: Stencil) -> list[str]:
     """Return the names of all static fields, parameters and signals."""
-    pairs = zip(stencil.fields, stencil.storage, strict=True)
-    static = [field.name for field, storage in pairs if storage.is_static]
-    return [*static, *(one.name for one in stencil.parameters), *stencil.signals]
+    return [*static_fields(stencil), *(one.name for one in stencil.parameters), *stencil.signals]

@@ -1,17 +1,22 @@
-"""`Misfit`: compares what a run has computed with observed values.
+"""`Misfit`: compares the results of a run with observed values. `gradient`: the value and the gradient of a misfit.
 
 A misfit is any function that takes a simulation at its last step, and returns a value and its derivatives:
 
     misfit(simulation)  ──►  value, {name: residuals}          `Simulation.adjoint` takes these residuals
 
 `Misfit` is such a function: half the weighted sum of squared differences. Fields are compared a few planes at a time,
-because a field may be larger than memory.
+because a field may be larger than memory. `Simulation.gradient` calls `gradient`:
+
+    check all arguments ──► forward run ──► misfit ──► residuals ──► adjoint run ──► gradients
+
+The forward run and the adjoint run are kept on disk. After an interruption, another call continues them.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+import os
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -20,13 +25,19 @@ from numpy.typing import NDArray
 
 from outcrop.axes import Shape
 from outcrop.errors import InputError, shown
-from outcrop.run.acquisition.snapshot_residuals import named_snapshots, require_small
+from outcrop.language.boundary import as_boundary
+from outcrop.plan.planner import require_budget
+from outcrop.run.adjoint import derive, find_place, named_snapshots, require_small
+from outcrop.run.definition import as_problem
+from outcrop.run.disk.entries import StatesEntry, updated_fields
+from outcrop.run.forward import Derived
 from outcrop.run.inputs.initial import cache_within, make_source
 from outcrop.run.inputs.input_array import plane_groups
-from outcrop.run.simulation import Simulation
-
-GROUP_BYTES = 4 << 20
-"""The approximate number of bytes of each array that are compared at once."""
+from outcrop.run.options import History
+from outcrop.run.setup import as_steps, as_threads, parse_memory
+from outcrop.run.simulation import Simulation, require_simulation
+from outcrop.run.ways import choose_here, history_of, task_of
+from outcrop.tiers import discover
 
 MisfitFunction: TypeAlias = Callable[[Simulation], tuple[float, Mapping[str, Any]]]
 
@@ -96,11 +107,9 @@ class Misfit(Summable):
 
     def _compared(self, simulation: Simulation, steps: int) -> _Compared:
         """Return the arrays that are compared when the simulation is at step `steps`."""
-        if not isinstance(simulation, Simulation):
-            raise InputError(f"{shown(simulation)} is not a simulation; give the result of oc.Simulation or oc.open")
-        name, entries, stencil = self.name, simulation.setup.description.taps, simulation.stencil
-        pairs = zip(stencil.fields, stencil.storage, strict=True)
-        updated, snapshots = [one.name for one, storage in pairs if not storage.is_static], named_snapshots(entries)
+        require_simulation(simulation)
+        name, entries = self.name, simulation.setup.description.taps
+        updated, snapshots = updated_fields(simulation.stencil), named_snapshots(entries)
         if name in entries.traces:
             shape: Shape = (steps, entries.traces[name])
             return self._whole(shape, lambda first, end: np.asarray(simulation.traces[name][first:end]))
@@ -164,7 +173,7 @@ class _Compared:
     @property
     def groups(self) -> list[tuple[int, int]]:
         """The ranges of the first axis that are compared at once. Traces and snapshots are compared as a whole."""
-        return list(plane_groups(self.shape, 8, GROUP_BYTES)) if self.is_field else [(0, self.shape[0])]
+        return list(plane_groups(self.shape, 8)) if self.is_field else [(0, self.shape[0])]
 
     def value(self) -> float:
         value = 0.0
@@ -232,3 +241,55 @@ def evaluate(misfit: MisfitFunction, simulation: Simulation) -> tuple[float, Map
     if not math.isfinite(number):
         raise InputError(f"misfit {shown(misfit)} returned the value {number}; it must be finite")
     return number, residuals
+
+
+def gradient(
+    simulation: Simulation,
+    steps: int,
+    misfit: MisfitFunction,
+    wrt: str | Sequence[str],
+    directory: str | os.PathLike[str] | None,
+    memory: str | int | None,
+    threads: int | None,
+    progress: str,
+    force: bool,
+    resume: bool,
+) -> tuple[float, dict[str, Any]]:
+    """Return the value of a misfit and its gradients. `Simulation.gradient` describes the arguments and errors."""
+    steps, derived = as_steps(steps), derive(simulation.stencil, simulation.setup.description, wrt)
+    if simulation.step > steps:
+        raise InputError(f"{simulation.directory} is at step {simulation.step}, past step {steps}; start a new run")
+    check(misfit, simulation, steps)
+    find_place(simulation, directory, force, resume)
+    if threads is not None:
+        as_threads(threads)
+    budget_bytes = None if memory is None else parse_memory(memory, discover.memory_bytes())
+    reader = simulation.reader()
+    if reader is not None:
+        reader.refresh()  # another object may have freed the history
+    keeps_history = reader is not None and reader.manifest.taps.history is not None
+    begins_history = bool(derived.states) and simulation.step < steps and not keeps_history
+    history = History("all") if begins_history else None  # refused if the run has steps without a history
+    if begins_history and simulation.step == 0:
+        task = task_of(simulation.setup, steps, derived.names)
+        history = history_of(choose_here(task, simulation.setup, memory_bytes=budget_bytes))
+    else:
+        _require_memory(simulation, derived, budget_bytes)
+    if simulation.step < steps:
+        simulation.run(steps - simulation.step, progress, history=history)
+    value, residuals = evaluate(misfit, simulation)
+    run = simulation.adjoint(residuals, derived.names, directory, memory, threads, force, resume)
+    if run.remaining_steps:
+        run.run(progress)
+    if begins_history:
+        simulation.history.free()
+    return value, run.gradients
+
+
+def _require_memory(simulation: Simulation, derived: Derived, memory_bytes: int | None) -> None:
+    """Raise BudgetError if the memory is too small for the updates of the adjoint run."""
+    description, made = simulation.setup.description, derived.adjoint.stencil
+    budget_bytes = description.settings.memory_bytes if memory_bytes is None else memory_bytes
+    states = StatesEntry(str(simulation.directory), "0", 1, derived.states) if derived.states else None
+    boundary = as_boundary(description.boundary)
+    require_budget(as_problem(made, description.layout, 1, boundary, in_place=False, states=states), budget_bytes)

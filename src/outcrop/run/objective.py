@@ -10,12 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outcrop.errors import InputError, shown
-from outcrop.run.adjoint import SOURCES
+from outcrop.run.adjoint import SOURCES, derive
 from outcrop.run.copies import Original, PlaneChange, Planes, require_initial, temporary_folder
-from outcrop.run.gradient import require_gradients
 from outcrop.run.misfit import MisfitFunction, check
 from outcrop.run.setup import as_steps
 from outcrop.run.simulation import Simulation
+from outcrop.run.user_values import as_real_array
 
 Vector = NDArray[np.float64]
 
@@ -38,7 +38,8 @@ class Objective:
 
     def __init__(self, simulation: Simulation, steps: int, misfit: MisfitFunction, wrt: str | Sequence[str]) -> None:
         require_initial(simulation)
-        self._steps, self._names = as_steps(steps), require_gradients(simulation, wrt).names
+        self._steps = as_steps(steps)
+        self._names = derive(simulation.stencil, simulation.setup.description, wrt).names
         check(misfit, simulation, self._steps)
         self._original, self._misfit = Original(simulation, self._steps), misfit
         self._shapes = {name: [one.shape for one in self._values(name)] for name in self._names}
@@ -108,10 +109,7 @@ def _flat(parts: Iterator[Any]) -> Vector:
 
 
 def _as_vector(x: Any, size: int) -> Vector:
-    try:
-        given = np.asarray(x)
-    except Exception:  # NumPy raises errors of many types for lists of different lengths and for classes of users
-        given = np.array(None)
-    if given.dtype.kind not in "uif" or given.shape != (size,) or not np.isfinite(given).all():
+    given = as_real_array(x)
+    if given is None or given.shape != (size,) or not np.isfinite(given).all():
         raise InputError(f"the objective takes a vector of {size} finite numbers, not {shown(x)}")
     return given.astype(np.float64)

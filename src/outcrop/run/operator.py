@@ -11,6 +11,7 @@ created in a temporary folder beside the user's run, and are removed afterwards.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -22,12 +23,11 @@ from outcrop.errors import InputError, shown
 from outcrop.run.acquisition.definitions import AcquisitionDefinitions
 from outcrop.run.adjoint import SOURCES, adjoint_run, settings_beside
 from outcrop.run.copies import temporary_folder
-from outcrop.run.definition import Definition
-from outcrop.run.disk.manifest import Description
+from outcrop.run.definition import definition_beside
 from outcrop.run.forward import Forward
-from outcrop.run.options import RunOptions
-from outcrop.run.setup import set_up_definition
-from outcrop.run.simulation import Simulation
+from outcrop.run.setup import set_up_beside
+from outcrop.run.simulation import Simulation, require_simulation
+from outcrop.run.user_values import as_real_array
 
 
 class SourceOperator:
@@ -42,8 +42,7 @@ class SourceOperator:
     dtype = np.dtype(np.float64)
 
     def __init__(self, simulation: Simulation) -> None:
-        if not isinstance(simulation, Simulation):
-            raise InputError(f"{shown(simulation)} is not a simulation; give the result of oc.Simulation or oc.open")
+        require_simulation(simulation)
         self._simulation, self._forward = simulation, Forward.of(simulation)
         definitions = self._forward.definitions
         if not definitions.injections or not definitions.samplings:
@@ -51,26 +50,22 @@ class SourceOperator:
         self._sources = [(self._forward.steps, len(one.cells)) for one in definitions.injections]
         points = {one.name: len(one.cells) for one in definitions.samplings}
         self._traces = {name: (self._forward.steps, count) for name, count in points.items()}
-        self.shape = sum(_size(one) for one in self._traces.values()), sum(_size(one) for one in self._sources)
+        self.shape = sum(map(math.prod, self._traces.values())), sum(map(math.prod, self._sources))
 
     def matvec(self, values: Any) -> NDArray[np.float64]:
         """Run forward from zeros with these values of the sources, and return the traces."""
-        parts = _split(values, self._sources)
+        forward, parts = self._forward, _split(values, self._sources)
         injections = [
-            replace(one, values=part, weights=np.where(self._forward.inside(one.cells), one.weights, 0.0))
-            for one, part in zip(self._forward.definitions.injections, parts, strict=True)
+            replace(one, values=part, weights=np.where(forward.inside(one.cells), one.weights, 0.0))
+            for one, part in zip(forward.definitions.injections, parts, strict=True)
         ]
-        samplings = self._forward.definitions.samplings
+        acquisition = AcquisitionDefinitions(tuple(injections), forward.definitions.samplings)
+        definition = definition_beside(forward.manifest, forward.stencil, acquisition)
         with temporary_folder(self._simulation, "operator") as folder:
-            acquisition = AcquisitionDefinitions(tuple(injections), samplings)
-            options = RunOptions(
-                self._forward.stencil, None, directory=f"{folder}/forward.oc", steps=self._forward.steps, unstable=True
-            )
-            settings = settings_beside(self._forward, None, None)
-            run = Simulation(set_up_definition(_same(self._forward, acquisition), options, settings, {}))
-            static = (entry.name for entry in self._forward.manifest.static)
-            run.assign_planes({name: self._forward.planes(name) for name in static})
-            run.run(self._forward.steps, progress="none")
+            place, settings = f"{folder}/forward.oc", settings_beside(forward)
+            run = Simulation(set_up_beside(definition, place, forward.steps, settings))
+            run.assign_planes({one.name: forward.state.source_of(one.name) for one in forward.manifest.static})
+            run.run(forward.steps, progress="none")
             return np.concatenate([run.traces[name].reshape(-1) for name in self._traces])
 
     def rmatvec(self, values: Any) -> NDArray[np.float64]:
@@ -80,15 +75,7 @@ class SourceOperator:
         with temporary_folder(self._simulation, "operator") as folder:
             residuals = dict(zip(self._traces, parts, strict=True))
             run = adjoint_run(
-                self._simulation,
-                residuals,
-                SOURCES,
-                f"{folder}/adjoint.oc",
-                None,
-                None,
-                False,
-                False,
-                self._forward,
+                self._simulation, residuals, SOURCES, f"{folder}/adjoint.oc", forward=self._forward
             )
             run.run(progress="none")
             return np.concatenate([one.reshape(-1) for one in run.gradients[SOURCES]])
@@ -111,29 +98,12 @@ def dot_test(simulation: Simulation, seed: int = 0) -> float:
     return float(abs(difference)) / scale
 
 
-def _size(shape: tuple[int, int]) -> int:
-    return shape[0] * shape[1]
-
-
 def _split(values: Any, shapes: Sequence[tuple[int, int]]) -> list[NDArray[np.float64]]:
-    try:
-        given = np.asarray(values)
-    except Exception:  # NumPy raises errors of many types for lists of different lengths and for classes of users
-        given = np.array(None)
-    if given.dtype.kind not in "uif" or not np.isfinite(given).all():
+    given = as_real_array(values)
+    if given is None or not np.isfinite(given).all():
         raise InputError(f"the operator takes a vector of finite real numbers, not {shown(values)}")
     vector = given.astype(np.float64).reshape(-1)
-    ends = np.cumsum([_size(one) for one in shapes])
+    ends = np.cumsum([math.prod(one) for one in shapes])
     if len(vector) != ends[-1]:
         raise InputError(f"the operator takes a vector of {ends[-1]} values; given: {len(vector)}")
     return [part.reshape(shape) for part, shape in zip(np.split(vector, ends[:-1]), shapes, strict=True)]
-
-
-def _same(forward: Forward, acquisition: AcquisitionDefinitions) -> Definition:
-    """Return the definition of the forward run with another acquisition."""
-    manifest: Description = forward.manifest
-    signals = dict(manifest.signals)
-    return Definition(
-        forward.stencil, manifest.shape, manifest.padding, manifest.dtype, forward.boundary, dict(manifest.parameters),
-        signals, manifest.coordinates, acquisition,
-    )  # fmt: skip

@@ -22,22 +22,19 @@ from pathlib import Path
 import numpy as np
 
 from outcrop.errors import InputError, InterruptedRun, StorageError
-from outcrop.language.boundary import as_boundary
 from outcrop.plan.schedule import sweep, usable
 from outcrop.run.acquisition.definitions import AcquisitionDefinitions, read_definitions
 from outcrop.run.acquisition.history import StateFiles
 from outcrop.run.acquisition.kept_states import KeptStates, keep_only, open_replay, remove_replay, replay_place
-from outcrop.run.definition import Definition
+from outcrop.run.definition import definition_beside
 from outcrop.run.disk.acquisition_files import continued, damage_of, damaged_snapshots, read_rows, write_rows
 from outcrop.run.disk.entries import AcquisitionEntries, SnapshotsEntry, StatesEntry
 from outcrop.run.disk.manifest import Settings
 from outcrop.run.disk.state import State
-from outcrop.run.disk.values import PlaneSource
-from outcrop.run.options import RunOptions
 from outcrop.run.places import open_state
 from outcrop.run.progress import Whole, stage
 from outcrop.run.report import Report
-from outcrop.run.setup import set_up_definition, stencil_of
+from outcrop.run.setup import set_up_beside, stencil_of
 
 
 def forward_state(states: StatesEntry, place: Path) -> State:
@@ -189,34 +186,20 @@ class _Replay:
 
         manifest, entry = self._forward.manifest, start.entry
         own = read_definitions(self._forward.records, manifest)
-        definition = Definition(
-            self._stencil, manifest.shape, manifest.padding, manifest.dtype, as_boundary(manifest.boundary),
-            manifest.parameters, manifest.signals, None,
-            AcquisitionDefinitions(own.injections, snapshots=(replace(entry, kept=()),)),
-        )  # fmt: skip
-        place = replay_place(self._forward)
-        options = RunOptions(
-            self._stencil, None, directory=str(place), steps=manifest.step, unstable=manifest.unstable, force=True
-        )
+        acquisition = AcquisitionDefinitions(own.injections, snapshots=(replace(entry, kept=()),))
+        definition = replace(definition_beside(manifest, self._stencil, acquisition), coordinates=None)
+        place, settings = replay_place(self._forward), self._settings
         try:
-            run = Simulation(set_up_definition(definition, options, self._settings, {}))
+            run = Simulation(set_up_beside(definition, place, manifest.step, settings, manifest.unstable, force=True))
         except InputError as error:
             if place.exists():
                 raise InputError(f"{error}; delete {place}") from None
             raise
-        planes: dict[str, PlaneSource] = {one.name: _planes_of(self._forward, one.name) for one in manifest.static}
+        planes = {one.name: self._forward.source_of(one.name) for one in manifest.static}
         run.assign_planes(planes | {field: start.planes(field, 0) for field in entry.fields})
         replay = open_replay(self._forward)
         assert replay is not None
         return replay
-
-
-def _planes_of(state: State, name: str) -> PlaneSource:
-    def read(z0: int, z1: int) -> np.ndarray[tuple[int, ...], np.dtype[np.floating]]:
-        with state.planes_of(name) as planes:
-            return planes.read(z0, z1).copy()
-
-    return read
 
 
 def _plan_states(replay: State, numbers: list[int]) -> None:

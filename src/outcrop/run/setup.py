@@ -33,7 +33,7 @@ from outcrop.plan.problem import Problem
 from outcrop.run.acquisition.definitions import NOTHING_DEFINED, AcquisitionDefinitions
 from outcrop.run.acquisition.pass_acquisition import demand_of
 from outcrop.run.definition import Definition, are_equations, as_problem, as_stencil, definition_of
-from outcrop.run.disk.entries import StateField, StatesEntry, arrays_of
+from outcrop.run.disk.entries import StateField, StatesEntry, arrays_of, static_fields, updated_fields
 from outcrop.run.disk.layout import PlaneLayout, make_layout, stripe_planes
 from outcrop.run.disk.manifest import Description, Manifest, Settings, require_readable
 from outcrop.run.disk.state import State
@@ -140,6 +140,15 @@ def set_up_definition(
     refuse_unstable(setup.stencil, description, {})
     check_state(directories, description, setup.force, setup.raw_device)
     return setup
+
+
+def set_up_beside(
+    definition: Definition, directory: object, steps: int, settings: Settings, unstable: bool = True,
+    force: bool = False,
+) -> Setup:  # fmt: skip
+    """Return the `Setup` of a new run that Outcrop itself makes for a computation with another run."""
+    options = RunOptions(None, directory=str(directory), steps=steps, unstable=unstable, force=force)
+    return set_up_definition(definition, options, settings, {})
 
 
 def reopen(path: object, changes: Mapping[str, Any]) -> Setup:
@@ -285,18 +294,13 @@ def _are_read(stencil: Stencil, states: StatesEntry | None) -> bool:
     steps of another run are computed again, its stencil must have the same radii and the fields that are read."""
     forward = states.forward if states else None
     if states and forward is not None:
-        updated = {
-            one.name for one, storage in zip(forward.fields, forward.storage, strict=True) if not storage.is_static
-        }
-        if forward.radii != stencil.radii or not updated.issuperset(one.field for one in states.fields):
+        if forward.radii != stencil.radii or {one.field for one in states.fields} - {*updated_fields(forward)}:
             return False
         if not all(_is_computed(forward, one) for one in states.fields):
             return False
     elif states and not _are_kept(stencil, states):
         return False
-    pairs = zip(stencil.fields, stencil.storage, strict=True)
-    static = [field.name for field, storage in pairs if storage.is_static]
-    names = [one.name for one in states.fields] if states else []
+    names, static = [one.name for one in states.fields] if states else [], static_fields(stencil)
     count = len(names)
     return sorted(names) == sorted(static[len(static) - count :]) == sorted(set(names)) and (
         not count or [field.name for field in stencil.fields][-count:] == static[-count:]

@@ -39,8 +39,9 @@ from outcrop.run.definition import initial_planes, require_unchanged
 from outcrop.run.device.use import is_block_device
 from outcrop.run.disk.entries import SnapshotsEntry, StatesEntry
 from outcrop.run.disk.manifest import Description, new_manifest
+from outcrop.run.disk.planes import PlaneSource
 from outcrop.run.disk.state import State
-from outcrop.run.disk.values import FieldView, PlaneSource, assign, complete, padded, require_fields
+from outcrop.run.disk.values import FieldView, assign, complete, padded, require_fields
 from outcrop.run.engine import Engine, Prepared, prepare
 from outcrop.run.inputs.initial import cache_within, checked_planes, make_source, read_all, scan_finite
 from outcrop.run.inputs.input_array import InputArray
@@ -378,7 +379,7 @@ class Simulation:
         when you no longer need the gradients. After an interruption, call this method again with `resume=True` and the
         same misfit. Raises the errors of `run` and `adjoint`. Wrong arguments are refused before the forward run.
         """
-        from outcrop.run.gradient import gradient
+        from outcrop.run.misfit import gradient
 
         return gradient(self, steps, misfit, wrt, directory, memory, threads, progress, force, resume)
 
@@ -577,6 +578,12 @@ class Simulation:
             signals,
             self._description.states,
         )
+
+
+def require_simulation(given: object) -> None:
+    """Raise InputError if `given` is not a `Simulation`."""
+    if not isinstance(given, Simulation):
+        raise InputError(f"{shown(given)} is not a simulation; give the result of oc.Simulation or oc.open")
 
 
 def open(

@@ -14,19 +14,17 @@ from typing import Any
 
 import numpy as np
 
-from outcrop.axes import PLACES
+from outcrop.axes import inside
 from outcrop.errors import InputError
 from outcrop.language.library import extremes_of, limit_of, stability, stable_limit
 from outcrop.language.stability import State as Uniform
 from outcrop.language.stability import corners
 from outcrop.language.stencil import Stencil
 from outcrop.run.disk.manifest import Description
+from outcrop.run.disk.planes import PlaneSource
 from outcrop.run.disk.state import State
-from outcrop.run.disk.values import FieldView, PlaneSource
+from outcrop.run.disk.values import FieldView
 from outcrop.run.inputs.input_array import plane_groups
-
-GROUP_BYTES = 4 << 20
-"""The number of bytes of each field that are read at once."""
 
 Ranges = dict[str, tuple[float, float]]
 """The minimum and the maximum of fields, by name."""
@@ -85,7 +83,7 @@ def growing(stencil: Stencil, state: State) -> str | None:
         if text is None or len(names) < 2:
             return text
     extremes, views = extremes_of(stencil), {name: FieldView(state, name) for name in names}
-    for z0, z1 in plane_groups(manifest.own_shape, np.dtype(manifest.dtype).itemsize, GROUP_BYTES):
+    for z0, z1 in plane_groups(manifest.own_shape, np.dtype(manifest.dtype).itemsize):
         extremes.add({name: view[z0:z1] for name, view in views.items()})
     return _judged(stencil, manifest.parameters, extremes.states)
 
@@ -96,20 +94,18 @@ def watched(
     """Return a function that returns the same planes as `planes`. The function also updates `ranges` with the minimum
     and maximum of these planes, without the padding. The function calls `done` just before it returns the last plane of
     the array."""
-    pads = dict(zip(PLACES[len(manifest.shape)], manifest.padding, strict=True))
-    (z_first, z_end), rows, cells = (
-        (pads.get(axis, 0), n - pads.get(axis, 0)) for axis, n in enumerate(manifest.layout.shape)
-    )
+    pads = zip(inside(manifest.padding, 0), manifest.layout.shape, strict=True)
+    (z_first, z_end), rows, cells = ((pad, n - pad) for pad, n in pads)
 
     def see(z0: int, z1: int) -> np.ndarray[Any, Any]:
         block = planes(z0, z1)
-        inside = block[max(z_first - z0, 0) : max(z_end - z0, 0), slice(*rows), slice(*cells)]
+        own = block[max(z_first - z0, 0) : max(z_end - z0, 0), slice(*rows), slice(*cells)]
         if z0 == 0:
             ranges.pop(name, None)
-        if inside.size:
+        if own.size:
             low, high = ranges.get(name, (np.inf, -np.inf))
             # NumPy's minimum and maximum return NaN if one value is NaN. Python's min and max may ignore NaN.
-            ranges[name] = (float(np.minimum(low, inside.min())), float(np.maximum(high, inside.max())))
+            ranges[name] = (float(np.minimum(low, own.min())), float(np.maximum(high, own.max())))
         if z1 == manifest.layout.shape[0]:
             done()
         return block

@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outcrop.errors import InputError
+from outcrop.run.adjoint import derive
 from outcrop.run.copies import Original, PlaneChange, Planes, require_initial, temporary_folder
-from outcrop.run.gradient import require_gradients
 from outcrop.run.misfit import MisfitFunction, check, evaluate
 from outcrop.run.setup import as_steps
 from outcrop.run.simulation import Simulation
@@ -52,7 +52,7 @@ def taylor_test(
     rounding errors.
     """
     require_initial(simulation)
-    steps, names = as_steps(steps), require_gradients(simulation, wrt).names
+    steps, names = as_steps(steps), derive(simulation.stencil, simulation.setup.description, wrt).names
     seed, change = as_whole_number(seed, "seed", minimum=0), as_number(change, "change")
     if change <= 0:
         raise InputError(f"change {change} must be positive")

@@ -63,6 +63,15 @@ def as_flag(value: object, name: str) -> bool:
     return bool(value)
 
 
+def as_real_array(values: object, kinds: str = "uif") -> NDArray[Any] | None:
+    """Return the values as an array, or None if they are not real numbers. `kinds` are the accepted kinds of dtypes."""
+    try:
+        found = np.asarray(values)
+    except Exception:  # NumPy raises many types of errors for nested lists of unequal lengths and for user classes
+        return None
+    return found if found.dtype.kind in kinds else None
+
+
 def require_mapping(given: object, what: str, example: str) -> None:
     """Raise InputError if `given` is not a mapping from names to values."""
     if not isinstance(given, Mapping):
@@ -154,12 +163,8 @@ def require_steps(values: Mapping[str, NDArray[np.float64]], steps: int) -> None
 
 
 def _doubles(name: str, values: Any) -> NDArray[np.float64]:
-    try:
-        found = np.asarray(values)
-        real = found.dtype.kind in "buif"
-    except Exception:  # NumPy raises many types of errors for nested lists of unequal lengths and for user classes
-        real = False
-    if not real or found.ndim != 1:
+    found = as_real_array(values, "buif")
+    if found is None or found.ndim != 1:
         raise InputError(f"signal {name!r} must be one sequence of real numbers, one for each step")
     with np.errstate(over="ignore"):
         doubles = found.astype(_STORED)

@@ -22,7 +22,7 @@ from outcrop.run.acquisition.history import as_entry, free_bytes, limit_bytes, s
 from outcrop.run.acquisition.pass_acquisition import demand_of
 from outcrop.run.adjoint import derive, derive_adjoint
 from outcrop.run.definition import as_problem
-from outcrop.run.disk.entries import AcquisitionEntries, StatesEntry, arrays_of
+from outcrop.run.disk.entries import AcquisitionEntries, StatesEntry, arrays_of, updated_fields
 from outcrop.run.disk.layout import PlaneLayout
 from outcrop.run.engine import STEPS_METERED, WORTH_MEASURING_UPDATES, CallLists, machine_for, work_per_update
 from outcrop.run.forward import Derived, inputs_of
@@ -40,9 +40,7 @@ whether measurements are worth their time."""
 
 def default_wrt(stencil: Stencil) -> tuple[str, ...]:
     """Return all static fields, parameters and signals, or all updated fields if the stencil has no such inputs."""
-    pairs = zip(stencil.fields, stencil.storage, strict=True)
-    updated = [field.name for field, storage in pairs if not storage.is_static]
-    return tuple(inputs_of(stencil) or updated)
+    return tuple(inputs_of(stencil) or updated_fields(stencil))
 
 
 @dataclass(frozen=True)

@@ -25,10 +25,18 @@ from outcrop.language.sparse import Injection, Sampling, SourceFactor, linear, s
 from outcrop.language.stencil import Stencil
 from outcrop.run.disk.acquisition_files import Definitions
 from outcrop.run.disk.contents import ACQUISITION, RESERVED
-from outcrop.run.disk.entries import HISTORY, AcquisitionEntries, NormsEntry, SamplingEntry, SnapshotsEntry, SourceEntry
+from outcrop.run.disk.entries import (
+    HISTORY,
+    AcquisitionEntries,
+    NormsEntry,
+    SamplingEntry,
+    SnapshotsEntry,
+    SourceEntry,
+    updated_fields,
+)
 from outcrop.run.disk.manifest import Manifest
 from outcrop.run.options import Norms, Receivers, Snapshots, Source
-from outcrop.run.user_values import Coordinates, as_flag, as_whole_number, require_short_name
+from outcrop.run.user_values import Coordinates, as_flag, as_real_array, as_whole_number, require_short_name
 from outcrop.units import counted
 
 
@@ -107,8 +115,7 @@ class Grid:
     @property
     def updated(self) -> list[str]:
         """The fields that a step updates."""
-        pairs = zip(self.stencil.fields, self.stencil.storage, strict=True)
-        return [field.name for field, storage in pairs if not storage.is_static]
+        return updated_fields(self.stencil)
 
 
 def define(
@@ -157,13 +164,9 @@ def _injection(grid: Grid, number: int, source: Any) -> Injection:
 
 def _numbers(given: Any, refusal: str) -> NDArray[np.float64]:
     """Return `given` as an array of real numbers. For other values, raises InputError with the text `refusal`."""
-    try:
-        found = np.asarray(given)
-        if found.dtype.kind in "uif":
-            return found.astype(np.float64, copy=False)
-    except Exception:  # NumPy raises many types of errors for nested lists of unequal lengths and for user classes
-        pass
-    raise InputError(refusal)
+    if (found := as_real_array(given)) is None:
+        raise InputError(refusal)
+    return found.astype(np.float64, copy=False)
 
 
 def _scale(grid: Grid, what: str, given: Any) -> SourceFactor | None:

@@ -22,10 +22,9 @@ from outcrop.plan.schedule import repeated_segments
 from outcrop.run.disk.acquisition_files import read_rows, snapshot_name
 from outcrop.run.disk.creation import clear
 from outcrop.run.disk.manifest import MANIFEST, Manifest, read_manifest
-from outcrop.run.disk.planes import FileBeneath
+from outcrop.run.disk.planes import FileBeneath, PlaneSource
 from outcrop.run.disk.state import State
 from outcrop.run.disk.storage import RunFolder
-from outcrop.run.disk.values import PlaneSource
 
 _PART_BYTES = 4 << 20
 

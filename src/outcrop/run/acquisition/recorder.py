@@ -143,15 +143,9 @@ class Recorder:
 
     def _read_cells(self, field: str, cells: Cells) -> Weights:
         """Return the committed values of `field` at `cells`."""
-        layout = self._state.layout
-        if ((cells < 0) | (cells >= np.array(layout.shape))).any():
+        if ((cells < 0) | (cells >= np.array(self._state.layout.shape))).any():
             raise InputError(f"the scale of a source reads {field} outside the grid; move the source inwards")
-        found = np.empty(cells.shape[:-1])
-        with self._state.planes_of(field, self._io) as planes:
-            for z in np.unique(cells[..., 0]):
-                here = cells[..., 0] == z
-                found[here] = planes.read(int(z), int(z) + 1)[0][cells[here, 1], cells[here, 2]]
-        return found
+        return self._state.cells_of(field, cells, self._io)
 
 
 def _interpolated(seen: NDArray[np.float64], weights: Weights) -> NDArray[np.float64]:

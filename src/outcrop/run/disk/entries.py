@@ -121,6 +121,16 @@ class StatesEntry:
         return (self.steps - first_step - self.fields[0].state) % self.every
 
 
+def static_fields(stencil: Stencil) -> list[str]:
+    """Return the names of the fields that steps only read."""
+    return [one.name for one, storage in zip(stencil.fields, stencil.storage, strict=True) if storage.is_static]
+
+
+def updated_fields(stencil: Stencil) -> list[str]:
+    """Return the names of the fields that steps update."""
+    return [one.name for one, storage in zip(stencil.fields, stencil.storage, strict=True) if not storage.is_static]
+
+
 def arrays_of(stencil: Stencil, states: StatesEntry | None = None) -> tuple[ArrayEntry, ...]:
     """Return the arrays of a stencil: the state, then the fields that are only read. Fields whose values come from
     `states` have no array. If steps of another run are computed again, the fields that only these steps read follow.
@@ -142,8 +152,7 @@ def arrays_of(stencil: Stencil, states: StatesEntry | None = None) -> tuple[Arra
     forward = states.forward if states else None
     if forward is not None:
         known = {one.name for one in static}
-        pairs = zip(forward.fields, forward.storage, strict=True)
-        static += [ArrayEntry(one.name, True) for one, storage in pairs if storage.is_static and one.name not in known]
+        static += [ArrayEntry(name, True) for name in static_fields(forward) if name not in known]
     return (*state, *static)
 
 

@@ -53,6 +53,10 @@ class FileBeneath(NamedTuple):
         return self.label
 
 
+PlaneSource: TypeAlias = Callable[[int, int], np.ndarray[Any, Any]]
+"""A function (z0, z1) that returns planes z0 <= z < z1 on the engine's three axes, in an array of shape (z1 - z0, ny,
+nx)."""
+
 ShardFile: TypeAlias = str | DeviceRange | FileBeneath
 """A shard: the path of its file, its range of a device, or its file beneath a folder."""
 
@@ -136,7 +140,7 @@ class Planes:
                     raise CorruptionError(_core.plane_damage(first + index, whole, path, place, layout.plane_bytes))
             yield first, self._cells(records, count)
 
-    def fill(self, source: Callable[[int, int], np.ndarray[Any, Any]], z0: int = 0, z1: int | None = None) -> None:
+    def fill(self, source: PlaneSource, z0: int = 0, z1: int | None = None) -> None:
         """Write planes z0 <= z < z1, by default all planes. `source(a, b)` returns planes a <= z < b in an array of
         shape (b - a, ny, nx)."""
         layout = self._layout

@@ -35,13 +35,17 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from outcrop.durable import Directory
 from outcrop.errors import InputError, StorageError
 from outcrop.run.disk.entries import AcquisitionEntries
 from outcrop.run.disk.layout import PlaneLayout
 from outcrop.run.disk.manifest import IN_FLIGHT, NEW, READY, Manifest, new_stamp
-from outcrop.run.disk.planes import Planes, ShardFile
+from outcrop.run.disk.planes import Planes, PlaneSource, ShardFile
 from outcrop.run.disk.storage import RunStorage, release
 
 
@@ -104,6 +108,24 @@ class State:
         """Open the committed values of one array for reading, and return them as `Planes`. Raises the errors of
         `current_files_of`."""
         return Planes(self.current_files_of(name), self.layout, io=io, seed=self.manifest.seed(name))
+
+    def source_of(self, name: str) -> PlaneSource:
+        """Return a function that reads committed planes of one array."""
+
+        def read(z0: int, z1: int) -> NDArray[Any]:
+            with self.planes_of(name) as planes:
+                return planes.read(z0, z1)
+
+        return read
+
+    def cells_of(self, name: str, cells: NDArray[np.int64], io: str = "auto") -> NDArray[np.float64]:
+        """Return the committed values of one array at `cells`, which have the shape (..., 3)."""
+        found = np.empty(cells.shape[:-1])
+        with self.planes_of(name, io) as planes:
+            for z in np.unique(cells[..., 0]):
+                here = cells[..., 0] == z
+                found[here] = planes.read(int(z), int(z) + 1)[0][cells[here, 1], cells[here, 2]]
+        return found
 
     def target_planes(self, name: str, copy: int, io: str = "auto") -> Planes:
         """Open a copy of one array for writing, and return it as `Planes`. The seals of the planes get the current

@@ -16,20 +16,17 @@ planes.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from outcrop.axes import PLACES, Shape, axes_text
+from outcrop.axes import Shape, axes_text, inside
 from outcrop.errors import CorruptionError, InputError
 from outcrop.run.disk.manifest import NEW, READY, Description
+from outcrop.run.disk.planes import PlaneSource
 from outcrop.run.disk.state import State
-
-PlaneSource: TypeAlias = Callable[[int, int], np.ndarray[Any, Any]]
-"""A function (z0, z1) that returns planes z0 <= z < z1 on the engine's three axes, in an array of shape (z1 - z0, ny,
-nx)."""
 
 READ_ATTEMPTS = 3
 """The maximum number of attempts to read planes that another process overwrites."""
@@ -90,17 +87,14 @@ def padded(planes: PlaneSource, manifest: Description) -> PlaneSource:
     user's grid from `planes`, and fills the padding with zeros."""
     if not any(manifest.padding):
         return planes
-    pads = [0, 0, 0]
-    for place, pad in zip(PLACES[len(manifest.shape)], manifest.padding, strict=True):
-        pads[place] = pad
-    nz, ny, nx = manifest.layout.shape
+    pads, (nz, ny, nx) = inside(manifest.padding, 0), manifest.layout.shape
 
     def give(z0: int, z1: int) -> np.ndarray[Any, Any]:
         block = np.zeros((z1 - z0, ny, nx), manifest.dtype)
         first, end = max(z0, pads[0]), min(z1, nz - pads[0])
         if first < end:
-            inside = block[first - z0 : end - z0, pads[1] : ny - pads[1], pads[2] : nx - pads[2]]
-            inside[...] = planes(first - pads[0], end - pads[0])
+            own = block[first - z0 : end - z0, pads[1] : ny - pads[1], pads[2] : nx - pads[2]]
+            own[...] = planes(first - pads[0], end - pads[0])
         return block
 
     return give
@@ -184,8 +178,8 @@ class PlanesView(ABC):
         one = isinstance(planes, int)
         wanted = range(planes, planes + 1) if isinstance(planes, int) else planes
         # To find the shape of the result, an array that needs no memory is indexed.
-        inside = np.empty(self.shape[1:], dtype=[])[rest].shape
-        result: NDArray[Any] = np.empty((len(wanted), *inside), dtype=self.dtype)
+        selected = np.empty(self.shape[1:], dtype=[])[rest].shape
+        result: NDArray[Any] = np.empty((len(wanted), *selected), dtype=self.dtype)
         done = 0
         for block in self._read(wanted):
             result[done : done + len(block)] = block[(slice(None), *rest)]
@@ -244,7 +238,7 @@ class FieldView(PlanesView):
         if not wanted:
             return
         first, *rest = state.manifest.padding
-        inside = tuple(slice(pad, pad + n) for pad, n in zip(rest, self.shape[1:], strict=True))
+        own = tuple(slice(pad, pad + n) for pad, n in zip(rest, self.shape[1:], strict=True))
         wanted = range(wanted.start + first, wanted.stop + first, wanted.step)
         with state.planes_of(self.name) as planes:
             if self.ndim == 1:  # on one axis, a single plane holds all cells
@@ -253,7 +247,7 @@ class FieldView(PlanesView):
             ranges = [(wanted.start, wanted.stop)] if wanted.step == 1 else [(z, z + 1) for z in wanted]
             for z0, z1 in ranges:
                 for _, block in planes.groups(z0, z1):
-                    yield (block if self.ndim == 3 else block[:, 0])[(slice(None), *inside)]
+                    yield (block if self.ndim == 3 else block[:, 0])[(slice(None), *own)]
 
 
 def _split(index: Any, ndim: int) -> tuple[int | slice, tuple[int | slice, ...]]:

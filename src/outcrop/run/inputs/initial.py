@@ -16,7 +16,8 @@ from outcrop.axes import NAMES, ORDERS, PLACES, Shape, axes_text, grid_shape, si
 from outcrop.errors import InputError, shown
 from outcrop.paths import as_path, is_there
 from outcrop.run.disk.layout import PlaneLayout
-from outcrop.run.disk.values import PlaneSource, PlanesView
+from outcrop.run.disk.planes import PlaneSource
+from outcrop.run.disk.values import PlanesView
 from outcrop.run.inputs.formats import FORMS, open_values
 from outcrop.run.inputs.input_array import CACHE_BYTES, Array, InputArray, can_lift, plane_groups, require_real
 from outcrop.run.inputs.resample import resample
@@ -143,14 +144,14 @@ def scan_finite(array: InputArray, dtype: str) -> None:
     """Read the whole array once. Raises InputError if a value is not finite after it is converted to `dtype`. The
     message names the first such value."""
     planes = checked_planes(array, dtype, check_finite=True)
-    for z0, z1 in plane_groups(grid_shape(array.shape), itemsize=8, group_bytes=4 << 20):
+    for z0, z1 in plane_groups(grid_shape(array.shape), itemsize=8):
         planes(z0, z1)
 
 
 def read_all(sources: Iterable[PlaneSource], layout: PlaneLayout) -> None:
     """Request all planes of each source in ascending order. Raises the errors of the sources."""
     for give in sources:
-        for z0, z1 in plane_groups(layout.shape, np.dtype(layout.dtype).itemsize, group_bytes=4 << 20):
+        for z0, z1 in plane_groups(layout.shape, np.dtype(layout.dtype).itemsize):
             give(z0, z1)
 
 

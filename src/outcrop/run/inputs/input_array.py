@@ -26,8 +26,8 @@ LETTERS = "".join(NAMES[3])
 CACHE_BYTES = 8 << 20
 """The default size of the cache of planes for sources that are not stored plane by plane."""
 
-SWEEP_BYTES = 4 << 20
-"""The approximate size of one read if the whole array must be read to get a few planes."""
+GROUP_BYTES = 4 << 20
+"""The approximate number of bytes of an array that are read at once."""
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ def require_real(name: str, dtype: np.dtype[Any]) -> None:
         raise InputError(f"{name} has dtype {dtype}; only real numbers can be initial values")
 
 
-def plane_groups(shape: Shape, itemsize: int, group_bytes: int) -> Iterator[tuple[int, int]]:
+def plane_groups(shape: Shape, itemsize: int, group_bytes: int = GROUP_BYTES) -> Iterator[tuple[int, int]]:
     """Divide the planes of an array into groups of about `group_bytes`. Yield the range (z0, z1) of each group, in
     ascending order."""
     count = max(1, group_bytes // (math.prod(shape[1:]) * itemsize))
@@ -176,7 +176,7 @@ class _Across:
         cut[self._order[0]] = wanted
         sizes = [len(range(size)[part]) for size, part in zip(array.shape, cut, strict=True)]
         result = np.empty(sizes, self.dtype)
-        for z0, z1 in plane_groups(array.shape, self.dtype.itemsize, SWEEP_BYTES):
+        for z0, z1 in plane_groups(array.shape, self.dtype.itemsize):
             result[z0:z1] = array.planes(z0, z1)[(slice(None), *cut[1:])]
         return result.transpose(self._order)
 

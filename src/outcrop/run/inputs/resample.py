@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from outcrop.axes import NAMES, PLACES, GridShape, Shape, axes_text, grid_shape
+from outcrop.axes import NAMES, PLACES, GridShape, Shape, axes_text, grid_shape, inside
 from outcrop.errors import InputError, shown
 from outcrop.run.inputs.formats import open_as_stored, open_values
 from outcrop.run.inputs.input_array import (
@@ -172,7 +172,7 @@ def _letter(place: int, target: Shape) -> str:
     return NAMES[ndim][PLACES[ndim].index(place)]
 
 
-def _lengths(name: str, given: Lengths, ndim: int, signed: bool = False) -> list[Fraction]:
+def _lengths(name: str, given: Lengths, ndim: int, signed: bool = False) -> tuple[Fraction, Fraction, Fraction]:
     """Return an exact length for each of the engine's axes. Axes that the grid does not have get the length 1."""
     several = list(islice(given, 4)) if isinstance(given, Iterable) else [given] * ndim
     # `repr` gives the decimal number that the user wrote. With a spacing of 0.1, sample 10 is then exactly at 1.
@@ -181,10 +181,7 @@ def _lengths(name: str, given: Lengths, ndim: int, signed: bool = False) -> list
         raise InputError(f"{name} {shown(given)} has {len(exact)} numbers; the grid has {axes_text(ndim)}")
     if not signed and min(exact) <= 0:
         raise InputError(f"{name} {shown(given)} must be positive")
-    inside = [Fraction(1)] * 3
-    for place, length in zip(PLACES[ndim], exact, strict=True):
-        inside[place] = length
-    return inside
+    return inside(exact, Fraction(1))
 
 
 @dataclass(frozen=True)

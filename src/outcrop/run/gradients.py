@@ -1,0 +1,164 @@
+"""The parts of the gradients of an adjoint run: views that are computed when they are read, and the scales of sources.
+
+`Computed`, and `Corrected`, which adds values in a few cells, are indexed like arrays. They read planes of a run, so a
+gradient is never in memory as a whole.
+
+In step t, a source adds weight * scale * value[t] to its field at each corner of a point. If the scale depends on an
+input m, the gradient with respect to m gets for each corner:
+
+    derivative of the scale by m  *  weight  *  sum over t of  adjoint[t] * value[t]
+
+The adjoint run records adjoint[t] at the corners, before or after its step, in the order in which it goes back. After
+the run, the sums are computed in this order, in float64. So no plan changes their bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outcrop.errors import InputError
+from outcrop.language.adjoint import Adjoint
+from outcrop.language.derivative import Tape
+from outcrop.language.linearised import HERE
+from outcrop.language.program import Load, Program, evaluate
+from outcrop.language.sparse import Injection, Sampling, SourceFactor
+from outcrop.language.stencil import PREVIOUS, Stencil
+from outcrop.run.disk.entries import SourceEntry
+from outcrop.run.disk.values import FieldView, PlanesView
+from outcrop.run.forward import Forward
+from outcrop.run.inputs.input_array import plane_groups
+
+if TYPE_CHECKING:
+    from outcrop.run.simulation import Simulation
+
+
+CORNERS = "source_{}_corners"
+"""The name of the trace with the adjoint at the corners of a source."""
+
+
+class Computed(PlanesView):
+    """A view of values that a program computes in each cell from the values of a run's fields in this cell."""
+
+    def __init__(
+        self, simulation: Simulation, stencil: Stencil, program: Program, scalars: Sequence[float], held: str
+    ) -> None:
+        """`held` is the field of the adjoint. The result is 0 in cells in which this field is 0."""
+        self._program, self._scalars, self._held = program, scalars, held
+        self._loads = {
+            load: simulation[stencil.fields[load.field].name + PREVIOUS * load.age] for load in program.loads
+        }
+        first: FieldView = next(iter(self._loads.values()))
+        self.shape, self.dtype = first.shape, first.dtype
+
+    def _read(self, wanted: range) -> Iterator[NDArray[Any]]:
+        for _, units in _groups(self, wanted):
+
+            def load(one: Load, units: Any = units) -> NDArray[Any]:
+                values: NDArray[Any] = self._loads[one][units]
+                return values
+
+            values: NDArray[Any] = evaluate(self._program, load, self._scalars, self.dtype.type)[0]
+            held = [load(one) for one in self._loads if self._loads[one].name.removesuffix(PREVIOUS) == self._held]
+            is_zero = np.logical_and.reduce([one == 0 for one in held])
+            yield np.where(is_zero, 0, values)  # a factor in the rim may be NaN
+
+
+class Corrected(PlanesView):
+    """A view of another view, or of an array, with values added in some cells."""
+
+    def __init__(self, base: Any, cells: NDArray[np.int64], values: NDArray[np.float64]) -> None:
+        """`cells` has the shape (cells, axes), and `values` has the shape (cells,). Values of the same cell are added
+        in float64, in the order of `cells`."""
+        self.shape, self.dtype, self._base = base.shape, base.dtype, base
+        self._cells, place = np.unique(cells, axis=0, return_inverse=True)
+        self._values: NDArray[np.float64] = np.zeros(len(self._cells))
+        np.add.at(self._values, place.reshape(-1), values)
+
+    def _read(self, wanted: range) -> Iterator[NDArray[Any]]:
+        for part, units in _groups(self, wanted):
+            block: NDArray[Any] = np.array(self._base[units])  # a slice of an array is a view
+            here = np.isin(self._cells[:, 0], part)
+            first, *rest = self._cells[here].T
+            place = ((first - part.start) // part.step, *rest)
+            block[place] = block[place].astype(np.float64) + self._values[here]
+            yield block
+
+
+def weighted(simulation: Simulation, field: str, weight: int) -> Computed:
+    """Return a view of a field in which each value is multiplied by `weight`."""
+    stencil, tape = simulation.stencil, Tape()
+    number = [one.name for one in stencil.fields].index(field)
+    product = tape.multiply(tape.constant(float(weight)), tape.append(Load(number, HERE)))
+    return Computed(simulation, stencil, tape.program([product]), (), field)
+
+
+def _groups(view: PlanesView, wanted: range) -> Iterator[tuple[range, slice]]:
+    """Divide the planes `wanted` of a view into groups. Yield the numbers of the planes of each group, and the slice
+    that selects them."""
+    for first, end in plane_groups((len(wanted), *view.shape[1:]), view.dtype.itemsize):
+        part = wanted[first:end]
+        yield part, slice(part.start, part.stop if part.stop >= 0 else None, part.step)
+
+
+def scaled_sources(stencil: Stencil, sources: Sequence[SourceEntry], inputs: Sequence[str]) -> tuple[int, ...]:
+    """Return the numbers of the sources whose scale depends on one of these inputs. An earlier version stored scales
+    without the names of their parameters. Raises InputError if a source has such a scale and an input is a
+    parameter."""
+    parameters = {one.name for one in stencil.parameters}
+    found = []
+    for number, source in enumerate(sources):
+        if source.scale is None:
+            continue
+        scale = SourceFactor.from_json(source.scale)
+        if wanted := [name for name in inputs if name in parameters and len(scale.names) < len(scale.scalars)]:
+            raise InputError(
+                f"wrt: an earlier version stored source {number}, without the parameters of its scale, so there is no "
+                f"gradient by {wanted[0]}; start the run again"
+            )
+        if scale.inputs & set(inputs):
+            found.append(number)
+    return tuple(found)
+
+
+def corner_sampling(forward: Forward, adjoint: Adjoint, number: int) -> Sampling:
+    """Return the receivers that record the adjoint at all corners of source `number`. Each corner is a point. The trace
+    has the shape (steps, points * corners). It is 0 at corners that no step updates."""
+    source = forward.definitions.injections[number]
+    field, inside = adjoint.sources[source.field], forward.inside(source.cells)
+    factor = np.where(inside, forward.factor_at(adjoint, source.field, source.cells), 1.0)
+    weights = np.where(inside, 1.0, 0.0) / factor
+    is_before = field == adjoint.adjoints[source.field]
+    return Sampling(CORNERS.format(number), field, source.cells.reshape(-1, 1, 3), weights.reshape(-1, 1), is_before)
+
+
+def scale_terms(
+    forward: Forward, traces: Mapping[str, NDArray[np.float64]], name: str
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Return the contributions of all scales to the gradient with respect to the input `name`: cells of the arrays, of
+    shape (contributions, 3), and values. `traces` are the traces of the adjoint run. The gradient with respect to a
+    parameter is the sum of all values."""
+    cells, values = [np.zeros((0, 3), np.int64)], [np.zeros(0)]
+    for number in scaled_sources(forward.stencil, forward.manifest.taps.sources, [name]):
+        source = forward.definitions.injections[number]
+        assert source.scale is not None
+        sums = source.weights * _sums(source, traces[CORNERS.format(number)])
+        inside = forward.inside(source.cells)
+        for offset, slope in source.scale.derivatives(name).items():
+            slopes = np.where(inside, slope.at(source.cells, forward.state.cells_of), 0.0)  # it may be NaN in the rim
+            cells.append((source.cells + np.array(offset, np.int64)).reshape(-1, 3))
+            values.append((slopes * sums).reshape(-1))
+    return np.concatenate(cells), np.concatenate(values)
+
+
+def _sums(source: Injection, trace: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the sum of adjoint[t] * value[t] at each corner. `trace` begins with the last step."""
+    found: NDArray[np.float64] = np.zeros(source.weights.shape)
+    last = len(trace) - 1
+    for back, row in enumerate(trace):
+        if last - back < source.steps:
+            found += row.reshape(found.shape) * source.values[last - back][:, None]
+    return found
