@@ -26,8 +26,7 @@ from outcrop.plan.plan import Plan
 from outcrop.run.acquisition.pass_acquisition import NO_ACQUISITION, Acquisition, AcquisitionResults
 from outcrop.run.disk.layout import PlaneLayout, make_layout
 from outcrop.run.disk.storage import scratch_in
-from outcrop.run.engine import Engine, Prepared, Seeds
-from outcrop.run.scalars import Scalars
+from outcrop.run.engine import Engine, Prepared, Scalars, Seeds
 from outcrop.tiers.discover import lay_out
 from strategies import MACHINE
 

@@ -23,7 +23,7 @@ from outcrop.plan.actions import Update
 from outcrop.plan.plan import Plan, Sizes
 from outcrop.plan.problem import Problem
 from outcrop.plan.validate import IllegalPlan, validate_one_layer
-from outcrop.run.scalars import pack_scalars
+from outcrop.run.engine import pack_scalars
 from rehearsal import rehearse_one_layer
 from strategies import MACHINE, PLAIN, USERS, assumed_rate, examples, make_problem, problems, sizes_for
 

@@ -28,7 +28,7 @@ from outcrop.bench.rates import OVERHEAD_BYTES, smooth_planes
 from outcrop.errors import InputError
 from outcrop.plan.planner import largest_useful_bytes, smallest_budget_bytes
 from outcrop.plan.problem import Problem
-from outcrop.run.scalars import pack_scalars
+from outcrop.run.engine import pack_scalars
 from outcrop.tiers import discover
 from outcrop.units import format_bytes, format_rate
 

@@ -31,7 +31,7 @@ from outcrop.language.library import find_stencil
 from outcrop.paths import made_directory
 from outcrop.run.definition import as_problem
 from outcrop.run.disk.layout import make_layout
-from outcrop.run.scalars import pack_scalars
+from outcrop.run.engine import pack_scalars
 from outcrop.shared_object import find_compiler
 from outcrop.tiers import discover
 from outcrop.units import format_rate

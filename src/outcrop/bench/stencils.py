@@ -37,7 +37,7 @@ from outcrop.language.library import find_stencil
 from outcrop.language.stencil import Stencil
 from outcrop.plan.planner import largest_useful_bytes, smallest_budget_bytes
 from outcrop.plan.problem import Problem
-from outcrop.run.scalars import pack_scalars
+from outcrop.run.engine import pack_scalars
 from outcrop.run.simulation import Simulation
 from outcrop.tiers import discover
 from outcrop.units import format_bytes, format_rate

@@ -19,7 +19,7 @@ def info(where: Annotated[Path, typer.Argument(metavar="WHERE", help="directory 
     """Describe the run in WHERE: grid, stencil, parameters, fields, step."""
     from outcrop.axes import NAMES
     from outcrop.language.boundary import as_boundary, boundary_text
-    from outcrop.run.acquisition.kept_states import repeated_steps
+    from outcrop.run.acquisition.history import repeated_steps
     from outcrop.run.disk.manifest import IN_FLIGHT, NEW
     from outcrop.run.disk.state import State
     from outcrop.run.places import storage_at

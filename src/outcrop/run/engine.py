@@ -14,6 +14,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
+import numpy as np
+from numpy.typing import NDArray
+
 from outcrop import _core
 from outcrop.errors import InputError
 from outcrop.language.boundary import Boundary
@@ -21,21 +24,31 @@ from outcrop.language.compile import Calls, Kernel, compile_kernel
 from outcrop.language.linearised import without_updates
 from outcrop.language.program import Apply
 from outcrop.language.stencil import Stencil
-from outcrop.plan.given_sizes import FREE, GivenSizes
+from outcrop.paths import nearest_existing
 from outcrop.plan.history import fields_read, listed, listed_calls, steps_of_pass
 from outcrop.plan.machine import Machine
 from outcrop.plan.plan import Plan
 from outcrop.plan.planner import Planned, best_steps, choose, find_scheme, schemes_for, smallest_budget_bytes
 from outcrop.plan.problem import Problem
+from outcrop.plan.recompute import ForwardCall
 from outcrop.plan.tuner import rate_in_thick_slabs
 from outcrop.run.acquisition.history import StateFiles
-from outcrop.run.acquisition.pass_acquisition import NO_ACQUISITION, Acquisition, AcquisitionResults, PassAcquisition
+from outcrop.run.acquisition.pass_acquisition import (
+    NO_ACQUISITION,
+    Acquisition,
+    AcquisitionResults,
+    LeadInjected,
+    PassAcquisition,
+    lead_injected,
+)
+from outcrop.run.acquisition.recorder import Recorder
 from outcrop.run.disk.entries import StatesEntry
 from outcrop.run.disk.layout import PlaneLayout
 from outcrop.run.disk.planes import ShardFile
+from outcrop.run.disk.state import State
 from outcrop.run.disk.storage import ScratchMaker, no_scratch
-from outcrop.run.lead import Lead, forward_calls
-from outcrop.run.scalars import Scalars, Signal, pack_scalars
+from outcrop.run.setup import Setup
+from outcrop.run.user_values import decode_signals
 from outcrop.tiers import discover, measure
 from outcrop.tiers.discover import ThreadLayout, lay_out
 from outcrop.tiers.update_rate import UpdateRateMeter
@@ -43,12 +56,55 @@ from outcrop.tiers.update_rate import UpdateRateMeter
 ArrayFiles: TypeAlias = Sequence["Path | ShardFile"]
 """The shards of an array, in the order of their planes."""
 
+Signal: TypeAlias = "Sequence[float] | NDArray[np.float64]"
+"""A sequence with one value for each step. The first value is for the first step of the simulation."""
+
 WORTH_MEASURING_UPDATES = 5_000_000_000
 """The minimum work, in cell updates of a heat equation, for which the storage is measured. For a shorter run, measuring
 takes more time than a better plan saves."""
 TOO_SHORT = "the run is too short to be worth measuring"
 HEAT_OPERATIONS = 8
 """The additions and multiplications of one cell update of the heat equation `heat7`."""
+
+
+class Scalars:
+    """The parameters and signals of a stencil, rounded to `dtype`, in the order in which kernels read them.
+
+    `parameters` has the values that differ from the defaults. For each signal, `signals` has a sequence with a value
+    for each step.
+    """
+
+    def __init__(
+        self, stencil: Stencil, parameters: Mapping[str, float], signals: Mapping[str, Signal], dtype: str
+    ) -> None:
+        self._parameters = np.array(stencil.scalars(parameters), dtype)
+        self._signals = [np.asarray(signals.get(name, ()), dtype) for name in stencil.signals]
+        self._dtype, self._count = np.dtype(dtype), len(self._parameters) + len(self._signals)
+
+    @property
+    def bytes_per_step(self) -> int:
+        """The number of bytes of scalars for each step, or 0 if all steps have the same scalars."""
+        return self._count * self._dtype.itemsize if self._signals else 0
+
+    def of_steps(self, first: int, count: int) -> bytes:
+        """Return the scalars of `count` steps from step `first` on. If the stencil has no signals, all steps have the
+        same scalars, and the result has these scalars once.
+
+        In steps after the last value of a signal, the signal is 0. Measurements need this rule, because they may run
+        more steps than the simulation has.
+        """
+        rows = np.zeros((max(1, count) if self._signals else 1, self._count), self._dtype)
+        rows[:, : len(self._parameters)] = self._parameters
+        for column, signal in enumerate(self._signals, len(self._parameters)):
+            values = signal[first : first + len(rows)]
+            rows[: len(values), column] = values
+        return rows.tobytes()
+
+
+def pack_scalars(stencil: Stencil, values: Mapping[str, float], dtype: str) -> bytes:
+    """Return the values of the parameters in the form that the kernel reads: in the stencil's order and rounded to
+    `dtype`. All signals are 0."""
+    return Scalars(stencil, values, {}, dtype).of_steps(0, 0)
 
 
 def ring_specs(plan: Plan) -> list[tuple[int, int, bool]]:
@@ -133,49 +189,35 @@ def work_per_update(stencil: Stencil) -> float:
     return max(1.0, operations / len(programs) / HEAT_OPERATIONS)
 
 
-def prepare(
-    stencil: Stencil,
-    parameters: Mapping[str, float],
-    problem: Problem,
-    directories: Sequence[Path],
-    budget_bytes: int,
-    threads: int,
-    scheme: str = "auto",
-    io: str = "auto",
-    may_write: bool = True,
-    bind: str = "none",
-    given: GivenSizes = FREE,
-    signals: Mapping[str, Signal] | None = None,
-    states: StatesEntry | None = None,
-) -> Prepared:
-    """Compile the kernel, measure the machine, and plan the run.
+def prepare(setup: Setup, steps: int, first_step: int, may_write: bool = True) -> Prepared:
+    """Compile the kernel, measure the machine, and plan `steps` steps after step `first_step`.
 
-    With `may_write`, the measurement may use a scratch file of up to 1 GiB in `directories` for a few seconds.
-    `signals` has a sequence for each signal. The first value of a sequence is for the first step of the simulation.
-    `states` says which states of another run the steps read, if any. Raises BudgetError if the budget is too small. The
-    message has the smallest budget that works. Raises InputError for an unknown scheme, impossible sizes, or a missing
-    compiler.
+    With `may_write`, the measurement may use a scratch file of up to 1 GiB in the directories of the run for a few
+    seconds. Raises BudgetError if the budget is too small. The message has the smallest budget that works. Raises
+    InputError for an unknown scheme, impossible sizes, or a missing compiler.
     """
+    problem, description = setup.problem(steps, first_step), setup.description
+    settings, stencil, states = description.settings, setup.stencil, description.states
+    budget_bytes, scheme, given = settings.memory_bytes, settings.scheme, settings.given
     if scheme != "auto":
         find_scheme(scheme)
-    layout = lay_out(threads, bind)
     kernel = compile_kernel(stencil, problem.dtype, boundary=Boundary(*problem.sides))  # type: ignore[arg-type]
-    scalars = Scalars(stencil, parameters, signals or {}, problem.dtype)
+    scalars = Scalars(stencil, description.parameters, decode_signals(description.signals), problem.dtype)
     fits = budget_bytes >= smallest_budget_bytes(problem, scheme, given)
     work = work_per_update(stencil)
     worth = fits and problem.cells * problem.levels * work >= WORTH_MEASURING_UPDATES
-    machine = machine_for(problem, directories, budget_bytes, threads, layout.nodes, io, may_write and worth)
-    if problem.histories and io == "mmap":
+    machine = machine_for(setup, problem, budget_bytes, may_write and worth)
+    if problem.histories and settings.io == "mmap":
         raise InputError("io mmap cannot read the states of another run; choose another io")
-    listing = CallLists(stencil, states, problem, kernel) if problem.histories else None
-    metered, calls = listing.of_meter() if listing else (problem, kernel.calls)
-    lead_scalars = listing.lead_scalars if listing else b""
+    listing = CallLists(stencil, states, problem, kernel)
+    metered = listing.of_meter()
     rate = UpdateRateMeter(
-        metered, calls, scalars.of_steps(0, 0), threads, budget_bytes, worth, bind, work, lead_scalars
-    )
-    if listing:
-        schemes = schemes_for(metered, scheme, given)
-        thick = rate_in_thick_slabs(metered, schemes, machine, budget_bytes, rate)
+        *metered, scalars.of_steps(0, 0), settings.threads, budget_bytes, worth, settings.bind, work,
+        listing.lead_scalars,
+    )  # fmt: skip
+    if problem.histories:
+        schemes = schemes_for(metered[0], scheme, given)
+        thick = rate_in_thick_slabs(metered[0], schemes, machine, budget_bytes, rate)
         steps = best_steps(problem, machine, budget_bytes, scheme, given, thick)
         kernel, problem = replace(kernel, calls=listing.of_pass(steps)), listed(problem, steps)
     choice = choose(problem, machine, budget_bytes, scheme, rate, given)
@@ -183,32 +225,26 @@ def prepare(
     if not rate.is_measured:
         assumed["updates"] = "the memory is too small to measure in" if worth else TOO_SHORT
     if machine.device.origin == measure.ASSUMED.origin:
-        assumed["storage"] = measure.why_assumed(directories, may_write, problem) if worth else TOO_SHORT
+        places = [nearest_existing(path) for path in setup.directories]
+        assumed["storage"] = measure.why_assumed(places, may_write, problem) if worth else TOO_SHORT
     return Prepared(
         problem, machine, budget_bytes, given, choice.plan, choice.considered,
         updates_origin="assumed" if "updates" in assumed else "measured", assumed=assumed,
-        kernel=kernel, scalars=scalars, layout=layout, bind=bind,
+        kernel=kernel, scalars=scalars, layout=lay_out(settings.threads, settings.bind), bind=settings.bind,
     )  # fmt: skip
 
 
-def machine_for(
-    problem: Problem,
-    directories: Sequence[Path],
-    budget_bytes: int,
-    threads: int,
-    nodes: int,
-    io: str,
-    may_measure: bool,
-) -> Machine:
-    """Return the figures of this machine for threads on `nodes` NUMA nodes. If `may_measure` is false, no scratch file
-    is written."""
+def machine_for(setup: Setup, problem: Problem, budget_bytes: int, may_measure: bool) -> Machine:
+    """Return the figures of this machine for a run. If `may_measure` is false, no scratch file is written."""
+    settings, directories = setup.description.settings, [nearest_existing(path) for path in setup.directories]
+    nodes = lay_out(settings.threads, settings.bind).nodes
     return Machine(
-        threads=threads,
+        threads=settings.threads,
         memory_bytes=discover.memory_bytes(),
         cache_bytes=discover.caches().second_bytes,
         last_cache_bytes=discover.caches().last_bytes * nodes,
-        checksum_bytes_per_second=_core.measure_checksum_rate(threads, 1 << 20, min(budget_bytes, 64 << 20)),
-        device=measure.device(directories, io, may_measure, problem),
+        checksum_bytes_per_second=_core.measure_checksum_rate(settings.threads, 1 << 20, min(budget_bytes, 64 << 20)),
+        device=measure.device(directories, settings.io, may_measure, problem),
     )
 
 
@@ -218,23 +254,36 @@ would stay in the caches than in a run."""
 
 
 class CallLists:
-    """The kernel calls of passes that read states of another run. `problem` has the updates of one step, and `kernel`
-    is the compiled `stencil`."""
+    """The kernel calls of passes, which may read states of another run. `problem` has the updates of one step, and
+    `kernel` is the compiled `stencil`."""
 
     def __init__(self, stencil: Stencil, states: StatesEntry | None, problem: Problem, kernel: Kernel) -> None:
         self._problem, self._calls = problem, kernel.calls
-        self._plain = _plain_calls(stencil, states, problem) if states else ()
         self._forward = states.forward if states else None
-        self._again = forward_calls(self._forward, problem) if self._forward else ()
+        self._plain: Calls = ()
+        self._again: Sequence[ForwardCall] = ()
+        sides = Boundary(*problem.sides)  # type: ignore[arg-type]
+        if states and states.every > 1 and (plain := without_updates(stencil, states.sums)):
+            # The calls of an even step and of an odd step that do not read states, with the field numbers of `stencil`.
+            numbers = [stencil.fields.index(one) for one in plain.fields]
+            for address, *copies in compile_kernel(plain, problem.dtype, boundary=sides).calls:
+                read, written = (tuple((numbers[field], copy) for field, copy in one) for one in copies)
+                self._plain = (*self._plain, (address, read, written))
+        if self._forward:
+            calls = compile_kernel(self._forward, problem.dtype, boundary=sides).calls
+            pairs = zip(calls, self._forward.stages, strict=False)  # the calls of an even step
+            self._again = [ForwardCall(call[0], stage.operands, stage.targets) for call, stage in pairs]
 
     def of_pass(self, steps: int) -> Calls:
-        """Return the calls of a pass of `steps` steps."""
+        """Return the calls of a pass of `steps` steps that read states."""
         return listed_calls(self._problem, self._calls, self._plain, steps, self._again)
 
     def of_meter(self) -> tuple[Problem, Calls]:
         """Return the problem and the calls with which update rates are measured. They have the pattern of the steps of
         a pass, but not a ring for each state of a long pass."""
         problem = self._problem
+        if not problem.histories:
+            return problem, self._calls
         again = min(STEPS_METERED, steps_of_pass(problem, 1)) if self._forward else 0
         few = again or problem.every * (1 + problem.every % 2)
         return listed(problem, few), self.of_pass(few)
@@ -245,19 +294,44 @@ class CallLists:
         return pack_scalars(self._forward, {}, self._problem.dtype) if self._forward else b""
 
 
-def _plain_calls(stencil: Stencil, states: StatesEntry, problem: Problem) -> Calls:
-    """Return the kernel calls of an even step and of an odd step that do not read states, with the field numbers of
-    `stencil`. Return no calls if all steps read states."""
-    plain = without_updates(stencil, states.sums) if states.every > 1 else None
-    if plain is None:
-        return ()
-    numbers = [stencil.fields.index(one) for one in plain.fields]
-    kernel = compile_kernel(plain, problem.dtype, boundary=Boundary(*problem.sides))  # type: ignore[arg-type]
-    found = []
-    for address, sources, targets in kernel.calls:
-        read, written = (tuple((numbers[field], copy) for field, copy in one) for one in (sources, targets))
-        found.append((address, read, written))
-    return tuple(found)
+class Lead:
+    """The inputs of the forward run for the steps that the passes of its adjoint run compute again (plan/recompute.py).
+
+    The adjoint run has the stencil of the forward run in its manifest, so its plan does not need the forward run. The
+    parameters, the signals and the sources are read from `state`, the committed state of the forward run, when the
+    passes run. Raises the errors of reading its sources.
+    """
+
+    def __init__(self, state: State, states: StatesEntry, stencil: Stencil, io: str) -> None:
+        manifest = state.manifest
+        self._stencil, self._last_step = stencil, states.steps
+        self._scalars = Scalars(stencil, manifest.parameters, decode_signals(manifest.signals), manifest.dtype)
+        self._recorder = Recorder(state, [one.name for one in stencil.fields], io)
+
+    @property
+    def scalars_bytes(self) -> int:
+        """The number of bytes of scalars for each step, or 0 if all steps have the same scalars."""
+        return self._scalars.bytes_per_step
+
+    def of_pass(self, problem: Problem, first_step: int) -> tuple[bytes, tuple[LeadInjected, ...]]:
+        """Return the scalars and the sources of the steps that a pass computes again. The pass begins with step
+        `first_step` of the adjoint run."""
+        steps = -(-problem.lead // problem.lead_stages)
+        first = self._last_step - first_step - problem.listed_steps
+        found = []
+        for one in self._recorder.injections(first, steps):
+            name = self._stencil.fields[one.field].name
+            last = max(place for place, stage in enumerate(self._stencil.stages) if one.field in stage.targets)
+            fields = [_written(problem, name, step * problem.lead_stages + last) for step in range(steps)]
+            found.append(lead_injected(one, problem, steps, last, fields))
+        return self._scalars.of_steps(first, steps), tuple(found)
+
+
+def _written(problem: Problem, name: str, level: int) -> int:
+    """Return the number of the field in which a level of the lead writes the field `name` of the forward run. The last
+    step of the lead may end before this level. In this case no level needs the number, and it is 0."""
+    targets = problem.updates[level].targets if level < problem.lead else ()
+    return next((number for number in targets if problem.fields[number].history == name), 0)
 
 
 class Engine:

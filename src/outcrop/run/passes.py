@@ -20,12 +20,63 @@ from types import FrameType
 
 from outcrop.errors import InterruptedRun, OutcropError, StorageError
 from outcrop.plan.plan import Plan
-from outcrop.run.acquisition.recorder import Recorder
-from outcrop.run.acquisition.views import new_snapshots
+from outcrop.run.acquisition.history import StateFiles
+from outcrop.run.acquisition.recorder import Recorder, require_space
+from outcrop.run.acquisition.views import Traces, new_snapshots
 from outcrop.run.disk.state import State
-from outcrop.run.engine import Engine, Seeds
+from outcrop.run.disk.values import complete, require_fields
+from outcrop.run.engine import Engine, Lead, Prepared, Seeds
 from outcrop.run.options import OnSnapshot
-from outcrop.run.progress import INTERVAL_SECONDS, Progress, Standing
+from outcrop.run.progress import INTERVAL_SECONDS, Progress, Standing, Whole, make_progress
+from outcrop.run.replay import forward_state
+from outcrop.run.report import Report, make_report
+from outcrop.run.setup import Setup
+from outcrop.run.stable import growing, refuse_unstable_run
+from outcrop.run.user_values import decode_signals, require_steps
+
+
+def execute(
+    setup: Setup, state: State, prepared: Prepared, start: float, progress: str, on_snapshot: OnSnapshot | None,
+    whole: Whole | None,
+) -> Report:  # fmt: skip
+    """Run all passes of a plan from the committed state. This process must hold the lock of the run. The setup of the
+    run began at the time `start`."""
+    description, stencil, lowered = setup.description, setup.stencil, setup.lowered
+    state.require_whole()
+    require_fields(state.manifest, state.manifest.filled)
+    io, first_step, problem = description.settings.io, state.manifest.step, prepared.problem
+    last_step = first_step + problem.steps
+    require_steps(decode_signals(description.signals), last_step)
+    complete(state, io)
+    refuse_unstable_run(stencil, state)
+    if state.manifest.taps:
+        require_space(state.records, state.manifest, last_step)
+    # an adjoint run is finished only at the first step of its forward run
+    target_step = max(last_step, description.max_step)
+    state.change(target_step=target_step, settings=description.settings, signals=description.signals)
+    recorder = Recorder(state, [field.name for field in stencil.fields], io)
+    first, second = state.files(0), [] if state.manifest.in_place else state.files(1)
+    states = lead = None
+    if read := state.manifest.states:
+        other = forward_state(read, state.path)
+        states = StateFiles(other, read, state.manifest.shape, state.manifest.dtype)
+        lead = Lead(other, read, read.forward, io) if read.forward else None
+    with Engine(
+        prepared, first, second, state.static_files(), state.layout, io, scratch=state.scratch, states=states, lead=lead
+    ) as engine:
+        runner = PassRunner(engine, state, prepared.plan, recorder, on_snapshot)
+        seconds_setup = time.perf_counter() - start
+        # planes and rows of a fixed rim are not counted, because they are not updated
+        rows = (problem.end_plane - problem.first_plane) * (problem.end_row - problem.first_row)
+        cells = rows * problem.shape[2] * problem.steps
+        try:
+            runner.run(make_progress(progress, len(prepared.plan.passes), first_step, last_step, cells, whole))
+        finally:
+            if lowered is not None:
+                traces = Traces(state.reader(), description)
+                lowered.put_traces({name: traces[name][first_step:] for name in lowered.receivers}, first_step)
+        warning = (growing(stencil, state) or "") if state.manifest.unstable else ""
+        return make_report(state.manifest, prepared, engine, runner, seconds_setup, warning)
 
 
 class PassRunner:

@@ -5,7 +5,7 @@
     free            states that no later pass needs                            only after this commit
     replay          a sweep of the forward run, which stores missing states    only if the next state is missing
 
-The replay is a copy of the forward run beside it (acquisition/kept_states.py). It has the same inputs, so it computes
+The replay is a copy of the forward run beside it (acquisition/history.py). It has the same inputs, so it computes
 the same bits, but it records nothing except states. Before a sweep, the values of the newest state before the missing
 state are written to the replay. Nothing else is stored about the schedule. After an interruption, the states on the
 disk and the committed step of the adjoint run say what comes next.
@@ -24,8 +24,7 @@ import numpy as np
 from outcrop.errors import InputError, InterruptedRun, StorageError
 from outcrop.plan.schedule import sweep, usable
 from outcrop.run.acquisition.definitions import AcquisitionDefinitions, read_definitions
-from outcrop.run.acquisition.history import StateFiles
-from outcrop.run.acquisition.kept_states import KeptStates, keep_only, open_replay, remove_replay, replay_place
+from outcrop.run.acquisition.history import KeptStates, StateFiles, keep_only, open_replay, remove_replay, replay_place
 from outcrop.run.definition import definition_beside
 from outcrop.run.disk.acquisition_files import continued, damage_of, damaged_snapshots, read_rows, write_rows
 from outcrop.run.disk.entries import AcquisitionEntries, SnapshotsEntry, StatesEntry
@@ -35,6 +34,7 @@ from outcrop.run.places import open_state
 from outcrop.run.progress import Whole, stage
 from outcrop.run.report import Report
 from outcrop.run.setup import set_up_beside, stencil_of
+from outcrop.units import counted
 
 
 def forward_state(states: StatesEntry, place: Path) -> State:
@@ -68,6 +68,20 @@ def damaged_states(adjoint: State) -> tuple[list[str], int]:
             needed = replace(run.manifest, step=step, taps=AcquisitionEntries(snapshots=(entry,)))
             found += [damage for _, damage in damaged_snapshots(run.records, needed)]
     return [line for line in found if line], len(found)
+
+
+def parts_of(states: StatesEntry, first_step: int, steps: int) -> list[int]:
+    """Divide `steps` steps of an adjoint run, beginning with step `first_step`, into parts. Each pass must end at a
+    state of the history. So the first part ends at the newest state that is still ahead, and the second part has all
+    other steps. Raises InputError if the last step is not at a state of the history."""
+    first, every = (states.steps - first_step) % states.every, states.every
+    if steps < first or (steps - first) % every:
+        nearest = first + max(0, steps - first) // every * every or every
+        raise InputError(
+            f"steps {steps}: the states between two states of the history are computed again together, so the adjoint "
+            f"run can stop at a state only; give {counted(nearest, 'step')}"
+        )
+    return [one for one in (first, steps - first) if one]
 
 
 def run_segments(

@@ -16,44 +16,31 @@ import math
 import os
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from outcrop.axes import Shape
 from outcrop.errors import InputError, shown
 from outcrop.language.stencil import Stencil
-from outcrop.paths import nearest_existing
-from outcrop.run.acquisition.history import (
-    HistoryView,
-    StateFiles,
-    as_history,
-    begin_history,
-    history_entry,
-    require_room,
-    with_slots,
-)
-from outcrop.run.acquisition.recorder import Recorder, require_space
+from outcrop.run.acquisition.history import HistoryView, as_history, begin_history
 from outcrop.run.acquisition.views import NormRecords, SnapshotViews, Traces
 from outcrop.run.definition import initial_planes, require_unchanged
-from outcrop.run.device.use import is_block_device
 from outcrop.run.disk.entries import SnapshotsEntry, StatesEntry
 from outcrop.run.disk.manifest import Description, new_manifest
 from outcrop.run.disk.planes import PlaneSource
 from outcrop.run.disk.state import State
-from outcrop.run.disk.values import FieldView, assign, complete, padded, require_fields
-from outcrop.run.engine import Engine, Prepared, prepare
+from outcrop.run.disk.values import FieldView, assign, padded, require_fields
+from outcrop.run.engine import Prepared, prepare
 from outcrop.run.inputs.initial import cache_within, checked_planes, make_source, read_all, scan_finite
 from outcrop.run.inputs.input_array import InputArray
-from outcrop.run.lead import Lead, parts_of
 from outcrop.run.options import History, OnSnapshot, RunOptions, takes_options
-from outcrop.run.passes import PassRunner
+from outcrop.run.passes import execute
 from outcrop.run.places import created_state, may_hold_run
-from outcrop.run.progress import KINDS, Whole, make_progress
-from outcrop.run.replay import forward_state, run_segments
-from outcrop.run.report import Report, make_report
-from outcrop.run.setup import Setup, as_steps, reopen, require_plan, set_up
-from outcrop.run.stable import Ranges, growing, refuse_unstable, refuse_unstable_run, watched
+from outcrop.run.progress import KINDS, Whole
+from outcrop.run.replay import parts_of, run_segments
+from outcrop.run.report import Report
+from outcrop.run.setup import Setup, as_steps, reopen, set_up
+from outcrop.run.stable import Ranges, refuse_unstable, watched
 from outcrop.run.user_values import Coordinates, decode_signals, require_mapping, require_steps
 
 if TYPE_CHECKING:
@@ -407,130 +394,44 @@ class Simulation:
             raise InputError(f"on_snapshot {shown(on_snapshot)} must be a function (step, fields)")
         if on_snapshot is not None and all(one.is_history for one in self._description.taps.snapshots):
             raise InputError("on_snapshot would never be called: this run keeps no snapshots; give it snapshots=")
+        def run_part(steps: int, whole: Whole | None = None) -> Report:
+            start, setup = time.perf_counter(), self._setup
+            require_unchanged(setup.lowered)
+            devito = initial_planes(setup.lowered, self._description, self._filled)
+            self.require_fields({*self.initial_values, *devito})
+            entry = None if history is None else self._plan_history(as_history(history), steps)
+            try:
+                prepared = self._prepare_part(steps)
+            except BaseException:
+                self._setup = setup  # so that a later call without `history` keeps no history
+                raise
+            if entry is not None and self._state is not None:
+                begin_history(self._state, entry)
+            self.fill()
+            assert self._state is not None
+            with self._state.locked():
+                return execute(self._setup, self._state, prepared, start, progress, on_snapshot, whole)
+
         states, parts = self.states, self._parts(steps)
         if states is None or states.stencil is None:
-            return self._run(parts[0], progress, on_snapshot, history)
+            return run_part(parts[0])
         settings = self._description.settings
-        return run_segments(
-            self.directory, states, settings, self.step, parts, progress,
-            lambda part, whole: self._run(part, progress, on_snapshot, history, whole),
-        )  # fmt: skip
+        return run_segments(self.directory, states, settings, self.step, parts, progress, run_part)
 
-    def _run(
-        self, steps: int, progress: str, on_snapshot: OnSnapshot | None, history: History | str | int | None,
-        whole: Whole | None = None,
-    ) -> Report:  # fmt: skip
-        require_unchanged(self._setup.lowered)
-        start, setup = time.perf_counter(), self._setup
-        devito = initial_planes(self._setup.lowered, self._description, self._filled)
-        self.require_fields({*self.initial_values, *devito})
-        wanted = None if history is None else as_history(history)
-        if wanted is not None and isinstance(wanted.every, str) and wanted.every == "auto":
-            wanted = self._choose_history(wanted, steps)
-        entry = None if wanted is None else self._plan_history(wanted, steps)
-        try:
-            prepared = self._prepare_part(steps)
-        except BaseException:
-            self._setup = setup  # so that a later call without `history` keeps no history
-            raise
-        if entry is not None and self._state is not None:
-            begin_history(self._state, entry)
-        self.fill()
-        assert self._state is not None
-        with self._state.locked():
-            return self._execute(self._state, prepared, start, progress, on_snapshot, whole)
+    def _plan_history(self, given: History, steps: int) -> SnapshotsEntry | None:
+        """Check a history, and add the history to the description of the run. Return its entry, or None if "auto"
+        chooses no history. Raises InputError and BudgetError. After these errors, nothing has changed."""
+        from outcrop.run.ways import choose_history, with_history
 
-    def _choose_history(self, given: History, steps: int) -> History | None:
-        """Return the history with which a gradient is fastest. If the run keeps a history already, return that
-        history."""
-        from outcrop.run.ways import choose_here, history_of, task_of
-
-        if given.recompute:
-            raise InputError("history: 'auto' also chooses recompute; leave it out")
         if self._state is not None:
             self._state.refresh()  # another object may have freed the history
-        if kept := self._state.manifest.taps.history if self._state else None:
-            return History("all" if kept.every == 1 else kept.every, given.limit, recompute=kept.recompute)
-        task = task_of(self._setup, steps, given.wrt)
-        if not task.derived.states:
-            names = ", ".join(task.derived.names)
-            self._why_no_history = f": history='auto' chose none, because no gradient with respect to {names} needs one"
+        wanted, self._why_no_history = choose_history(self._setup, self._state, given, steps)
+        if wanted is None:
             return None
-        if self.step:
-            return History("all", given.limit)  # refused, because the first states are lost
-        found = history_of(choose_here(task, self._setup, given.limit))
-        return replace(found, limit=given.limit) if found else None
-
-    def _plan_history(self, history: History, steps: int) -> SnapshotsEntry:
-        """Check a history, add the history to the description of the run, and return its entry. Raises InputError and
-        BudgetError. After these errors, nothing has changed."""
-        if self._state is not None:
-            self._state.refresh()  # another object may have freed the history
-        setup, first = self._setup, self.step
-        taps = self._state.manifest.taps if self._state else setup.description.taps
-        description = replace(setup.description, taps=taps)
-        directory = setup.directories[0]
-        if setup.raw_device or is_block_device(directory):
-            raise InputError("a run on block devices cannot keep a history; keep the run in a directory")
-        entry = history_entry(history, description, first)
-        arrays = 0 if self._state else len(description.copies) * description.layout.array_bytes
-        needed = arrays // len(setup.directories)
-        if taps.history is None:
-            entry = with_slots(history, entry, description.dtype, first + steps)
-        if entry.slots:  # an adjoint run makes a replay, which has the arrays of this run
-            needed += (2 * len(description.state) + len(description.static)) * description.layout.array_bytes
-        require_room(history, entry, description.dtype, directory, needed, first, first + steps)
-        if taps.history is None:
-            with_entry = replace(taps, snapshots=(*taps.snapshots, entry))
-            setup = replace(setup, description=replace(setup.description, taps=with_entry))
-            require_plan(setup)
+        setup, entry = with_history(self._setup, self._state, wanted, steps)
+        if setup is not self._setup:
             self._setup, self._prepared = setup, []
         return entry
-
-    def _execute(
-        self, state: State, prepared: Prepared, start: float, progress: str, on_snapshot: OnSnapshot | None,
-        whole: Whole | None,
-    ) -> Report:  # fmt: skip
-        """Run all passes of a plan from the committed state. This process must hold the lock of the run."""
-        description, lowered = self._description, self._setup.lowered
-        state.require_whole()
-        require_fields(state.manifest, state.manifest.filled)
-        io, first_step = description.settings.io, state.manifest.step
-        last_step = first_step + prepared.problem.steps
-        require_steps(decode_signals(description.signals), last_step)
-        complete(state, io)
-        refuse_unstable_run(self.stencil, state)
-        if state.manifest.taps:
-            require_space(state.records, state.manifest, last_step)
-        # an adjoint run is finished only at the first step of its forward run
-        target_step = max(last_step, description.max_step)
-        state.change(target_step=target_step, settings=description.settings, signals=description.signals)
-        recorder = Recorder(state, [field.name for field in self.stencil.fields], io)
-        first, second = state.files(0), [] if state.manifest.in_place else state.files(1)
-        static, layout = state.static_files(), state.layout
-        read = state.manifest.states
-        states = lead = None
-        if read:
-            other = forward_state(read, state.path)
-            states = StateFiles(other, read, state.manifest.shape, state.manifest.dtype)
-            if (forward := read.forward) is not None:
-                lead = Lead(other, read, forward, io)
-        with Engine(
-            prepared, first, second, static, layout, io, scratch=state.scratch, states=states, lead=lead
-        ) as engine:
-            runner = PassRunner(engine, state, prepared.plan, recorder, on_snapshot)
-            seconds_setup = time.perf_counter() - start
-            one = prepared.problem  # planes and rows of a fixed rim are not counted, because they are not updated
-            rows = (one.end_plane - one.first_plane) * (one.end_row - one.first_row)
-            cells = rows * one.shape[2] * one.steps
-            try:
-                runner.run(make_progress(progress, len(prepared.plan.passes), first_step, last_step, cells, whole))
-            finally:
-                if lowered is not None:
-                    traces = self.traces
-                    lowered.put_traces({name: traces[name][first_step:] for name in lowered.receivers}, first_step)
-            warning = (growing(self.stencil, state) or "") if state.manifest.unstable else ""
-            return make_report(state.manifest, prepared, engine, runner, seconds_setup, warning)
 
     def _steps(self, steps: object) -> int:
         """Return the number of steps to run. Raises InputError when neither the caller nor the options give a
@@ -554,30 +455,13 @@ class Simulation:
         return parts_of(states, self.step, steps) if states and states.stencil is not None else [steps]
 
     def _prepare(self, steps: int, may_write: bool) -> Prepared:
-        settings, signals = self._description.settings, decode_signals(self._description.signals)
         last, lowered = self.step + steps, self._setup.lowered
-        require_steps(signals, last)
+        require_steps(decode_signals(self._description.signals), last)
         if lowered is not None and lowered.max_steps is not None and last > lowered.max_steps:
             raise InputError(
                 f"sources and receivers have room for {lowered.max_steps} steps, not for {last}; make their nt larger"
             )
-        directories = [nearest_existing(path) for path in self._setup.directories]
-        problem = self._setup.problem(steps, self.step)
-        return prepare(
-            self.stencil,
-            self._description.parameters,
-            problem,
-            directories,
-            settings.memory_bytes,
-            settings.threads,
-            settings.scheme,
-            settings.io,
-            may_write,
-            settings.bind,
-            settings.given,
-            signals,
-            self._description.states,
-        )
+        return prepare(self._setup, steps, self.step, may_write)
 
 
 def require_simulation(given: object) -> None:

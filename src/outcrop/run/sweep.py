@@ -27,7 +27,7 @@ from outcrop.language.compile import Copy, compile_kernel
 from outcrop.language.generate import ITEM_BYTES
 from outcrop.language.stencil import Stencil
 from outcrop.run.definition import as_parameters, as_stencil
-from outcrop.run.scalars import pack_scalars
+from outcrop.run.engine import pack_scalars
 from outcrop.run.setup import as_threads
 from outcrop.run.user_values import require_mapping
 from outcrop.tiers.discover import available_cores

@@ -14,22 +14,36 @@ from outcrop.errors import BudgetError, InputError
 from outcrop.language.boundary import Boundary, as_boundary
 from outcrop.language.compile import compile_kernel
 from outcrop.language.stencil import Stencil
-from outcrop.paths import nearest_existing
 from outcrop.plan.gradient import Limits, Way, WayChoice, choose_way, intervals
 from outcrop.plan.machine import UpdateRate
 from outcrop.plan.problem import Problem
-from outcrop.run.acquisition.history import as_entry, free_bytes, limit_bytes, state_bytes
+from outcrop.run.acquisition.history import (
+    as_entry,
+    free_bytes,
+    history_entry,
+    limit_bytes,
+    require_room,
+    state_bytes,
+    with_slots,
+)
 from outcrop.run.acquisition.pass_acquisition import demand_of
 from outcrop.run.adjoint import derive, derive_adjoint
 from outcrop.run.definition import as_problem
-from outcrop.run.disk.entries import AcquisitionEntries, StatesEntry, arrays_of, updated_fields
+from outcrop.run.device.use import is_block_device
+from outcrop.run.disk.entries import AcquisitionEntries, SnapshotsEntry, StatesEntry, arrays_of, updated_fields
 from outcrop.run.disk.layout import PlaneLayout
-from outcrop.run.engine import STEPS_METERED, WORTH_MEASURING_UPDATES, CallLists, machine_for, work_per_update
+from outcrop.run.disk.state import State
+from outcrop.run.engine import (
+    STEPS_METERED,
+    WORTH_MEASURING_UPDATES,
+    CallLists,
+    machine_for,
+    pack_scalars,
+    work_per_update,
+)
 from outcrop.run.forward import Derived, inputs_of
 from outcrop.run.options import History
-from outcrop.run.scalars import pack_scalars
-from outcrop.run.setup import Elsewhere, Setup
-from outcrop.tiers.discover import lay_out
+from outcrop.run.setup import Elsewhere, Setup, require_plan
 from outcrop.tiers.update_rate import UpdateRateMeter
 from outcrop.units import format_bytes
 
@@ -129,16 +143,12 @@ class _Meters:
             states = None if is_forward else task.states(is_recomputed)
             unlisted = task.problem if is_forward else task.adjoint(is_recomputed)
             kernel = compile_kernel(stencil, problem.dtype, boundary=Boundary(*problem.sides))  # type: ignore[arg-type]
-            metered, lead_scalars = (unlisted, kernel.calls), b""
-            if unlisted.histories:
-                lists = CallLists(stencil, states, unlisted, kernel)
-                metered, lead_scalars = lists.of_meter(), lists.lead_scalars
-            description = self._setup.description
+            lists, description = CallLists(stencil, states, unlisted, kernel), self._setup.description
             values = {one.name: description.parameters[one.name] for one in stencil.parameters}
             settings, budget_bytes = description.settings, self._budgets[0 if is_forward else 1]
             self._known[key] = UpdateRateMeter(
-                *metered, pack_scalars(stencil, values, problem.dtype), settings.threads, budget_bytes, self._worth,
-                settings.bind, work_per_update(stencil), lead_scalars, only_one=True,
+                *lists.of_meter(), pack_scalars(stencil, values, problem.dtype), settings.threads, budget_bytes,
+                self._worth, settings.bind, work_per_update(stencil), lists.lead_scalars, only_one=True,
             )  # fmt: skip
         return self._known[key]
 
@@ -161,7 +171,6 @@ def choose_here(
     the storage is not measured, and plans are made for short runs, too. Raises InputError for a wrong limit.
     """
     one, settings = setup.description, setup.description.settings
-    directories = [nearest_existing(path) for path in setup.directories]
     budgets = settings.memory_bytes, settings.memory_bytes if memory_bytes is None else memory_bytes
     given, most, less = limit_bytes(History("auto", limit)), None, None
     why, ways = "", task.ways()
@@ -175,8 +184,7 @@ def choose_here(
         less = min(less, most)
     work = work_per_update(setup.stencil)
     worth = RUNS * task.problem.cells * task.problem.levels * work >= WORTH_MEASURING_UPDATES
-    threads, nodes = settings.threads, lay_out(settings.threads, settings.bind).nodes
-    machine = machine_for(task.problem, directories, min(budgets), threads, nodes, settings.io, not is_plan and worth)
+    machine = machine_for(setup, task.problem, min(budgets), not is_plan and worth)
     limits = Limits(*budgets, most, why, less, settings.scheme, settings.given)
     return choose_way(ways, machine, limits, _Meters(task, setup, budgets, worth), is_rough=not worth and not is_plan)
 
@@ -209,3 +217,47 @@ def history_of(choice: WayChoice) -> History | None:
     if every > 1:
         return History(every, choice.chosen.way.limit_bytes, recompute=True)
     return History("all") if every else None
+
+
+def choose_history(
+    setup: Setup, state: State | None, given: History, steps: int
+) -> tuple[History | None, str]:
+    """Return the history that a run keeps. If `given` is "auto", this is the history with which a gradient is fastest,
+    or None. A run that keeps a history already goes on with this history. Also return a text that says why no gradient
+    needs a history, or "". Raises InputError and BudgetError."""
+    if not isinstance(given.every, str) or given.every != "auto":
+        return given, ""
+    if given.recompute:
+        raise InputError("history: 'auto' also chooses recompute; leave it out")
+    if kept := state.manifest.taps.history if state else None:
+        return History("all" if kept.every == 1 else kept.every, given.limit, recompute=kept.recompute), ""
+    task = task_of(setup, steps, given.wrt)
+    if not task.derived.states:
+        names = ", ".join(task.derived.names)
+        return None, f": history='auto' chose none, because no gradient with respect to {names} needs one"
+    if state and state.manifest.step:
+        return History("all", given.limit), ""  # refused later, because the first states are lost
+    found = history_of(choose_here(task, setup, given.limit))
+    return replace(found, limit=given.limit) if found else None, ""
+
+
+def with_history(setup: Setup, state: State | None, history: History, steps: int) -> tuple[Setup, SnapshotsEntry]:
+    """Check a history for the next `steps` steps of a run. Return the setup of the run with the history, and the entry
+    of the history. Raises InputError and BudgetError."""
+    first, taps = (state.manifest.step, state.manifest.taps) if state else (0, setup.description.taps)
+    description = replace(setup.description, taps=taps)
+    directory, layout = setup.directories[0], description.layout
+    if setup.raw_device or is_block_device(directory):
+        raise InputError("a run on block devices cannot keep a history; keep the run in a directory")
+    entry = history_entry(history, description, first)
+    needed = 0 if state else len(description.copies) * layout.array_bytes // len(setup.directories)
+    if taps.history is None:
+        entry = with_slots(history, entry, description.dtype, first + steps)
+    if entry.slots:  # an adjoint run makes a replay, which has the arrays of this run
+        needed += (2 * len(description.state) + len(description.static)) * layout.array_bytes
+    require_room(history, entry, description.dtype, directory, needed, first, first + steps)
+    if taps.history is None:
+        with_entry = replace(taps, snapshots=(*taps.snapshots, entry))
+        setup = replace(setup, description=replace(setup.description, taps=with_entry))
+        require_plan(setup)
+    return setup, entry
