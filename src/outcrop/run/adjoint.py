@@ -101,13 +101,10 @@ class AdjointRun:
 
     @property
     def gradients(self) -> dict[str, Any]:
-        """A mapping from each name in `wrt` to a gradient. For a field, this is the gradient with respect to the
-        initial values of the field. It is indexed like an array. For "source", this is a list. The list has an array of
-        shape (steps, points) for each source. For a static field, the gradient is indexed like an array. For a
-        parameter, it is a number. For a signal, it is an array with a value for each step.
-
-        Raises InputError before the run is complete.
-        """
+        """A mapping from each name in `wrt` to a gradient. For a field, this is the gradient with respect to its
+        initial values. For a field and a static field, the gradient is indexed like an array. For "source", it is a
+        list with an array of shape (steps, points) for each source. For a parameter, it is a number. For a signal, it
+        is an array with a value for each step. Raises InputError before the run is complete."""
         simulation = self.simulation
         if self.remaining_steps:
             raise InputError(f"{simulation.directory}: the adjoint run is not complete; call run() first")
@@ -128,7 +125,6 @@ class AdjointRun:
         return found
 
     def _by_input(self, name: str) -> Any:
-        """Return the gradient with respect to a static field, a parameter or a signal."""
         found, manifest = self._by_updates(name), self._forward.manifest
         cells, values = scale_terms(self._forward, self.simulation.traces, name)
         if not len(values):
@@ -166,8 +162,8 @@ def adjoint_run(
     resume: object = False,
     forward: Forward | None = None,
 ) -> AdjointRun:
-    """Return the adjoint of a run. `Simulation.adjoint` describes the arguments and errors. All arguments are checked
-    before any file is created."""
+    """Return the adjoint of a run, as `Simulation.adjoint` describes. All arguments are checked before any file is
+    created."""
     # imported here, because Simulation.adjoint calls this function
     from outcrop.run.simulation import Simulation
     from outcrop.run.simulation import open as open_run
@@ -249,7 +245,7 @@ def find_place(
     simulation: Simulation, directory: str | os.PathLike[str] | None, force: object, resume: object
 ) -> tuple[Path, bool]:
     """Return the directory of the adjoint of a run, and whether an adjoint run in it is continued. Raises InputError if
-    this directory exists but is neither continued nor replaced, and if it overlaps a directory of the run."""
+    the directory exists but is neither continued nor replaced, or overlaps a directory of the run."""
     run = simulation.directory
     if directory is None and is_block_device(run):
         raise InputError(f"the run is on the block device {run}; give a directory for its adjoint run")
@@ -270,8 +266,8 @@ def find_place(
 
 
 def _same_run(run: Simulation, definition: Definition, place: Path) -> Simulation:
-    """Return the run if it computes `definition`. Otherwise raise InputError. Residuals of receivers are compared, but
-    not those of fields. If the forward run has moved, its new directory is stored."""
+    """Return the run. Raise InputError if it does not compute `definition`. The residuals of fields are not compared
+    here. If the forward run has moved, its new directory is stored."""
     from outcrop.run.simulation import Simulation
 
     state = run.reader()
@@ -299,8 +295,8 @@ def _same_run(run: Simulation, definition: Definition, place: Path) -> Simulatio
 
 
 def _require_same(run: Simulation, planes: Mapping[str, PlaneSource], begun: Mapping[str, int]) -> None:
-    """Raise InputError if an adjoint run has begun with other residuals of fields. `planes` are functions that
-    `_summed` has made, with `begun`. They are called only if the run has checksums to compare with."""
+    """Raise InputError if an adjoint run has begun with other residuals of fields. `_summed` has made the functions
+    `planes` with `begun`. They are called only if the run has checksums to compare with."""
     state = run.reader()
     assert state is not None
     kept = state.manifest.begun
@@ -313,8 +309,8 @@ def _require_same(run: Simulation, planes: Mapping[str, PlaneSource], begun: Map
 
 
 def _summed(planes: PlaneSource, name: str, begun: dict[str, int]) -> PlaneSource:
-    """Return a function that returns the same planes as `planes`. It also updates `begun` with the checksum of all
-    planes of the array `name`. The planes must be requested in ascending order."""
+    """Return a function that returns the same planes as `planes`, and updates `begun` with the checksum of all planes
+    of the array `name`. The planes must be requested in ascending order."""
 
     def give(z0: int, z1: int) -> np.ndarray[Any, Any]:
         block = planes(z0, z1)
@@ -325,7 +321,7 @@ def _summed(planes: PlaneSource, name: str, begun: dict[str, int]) -> PlaneSourc
 
 
 def _in_one_place(states: StatesEntry | None) -> StatesEntry | None:
-    """Return the states without the directory of their run. The identity of the run is enough to compare them."""
+    """Return the states without the directory of their run, because the identity is enough to compare them."""
     return replace(states, run="/") if states else None
 
 
@@ -389,8 +385,8 @@ def _split_residuals(
 
 
 def named_snapshots(entries: AcquisitionEntries) -> dict[str, tuple[SnapshotsEntry, str]]:
-    """Return the snapshots of each field by name, such as "side/u": their entry, and the name of the field. Snapshots
-    without a name are left out, because "u" means the last values of the field. The history is left out, too."""
+    """Return the entry and the field of snapshots by name, such as "side/u". Snapshots without a name are left out,
+    because "u" means the last values of the field. The history is left out, too."""
     named = [one for one in entries.snapshots if one.name and not one.is_history]
     return {one.prefix + field: (one, field) for one in named for field in one.fields}
 
@@ -432,8 +428,8 @@ def _snapshot_residuals(entry: SnapshotsEntry, field: str, name: str, values: An
 
 
 def _as_residuals(name: str, values: Any, shape: tuple[int, ...], axes: str) -> NDArray[Any]:
-    """Return `values` as an array of real numbers. Raises InputError if this is not possible, or if the array does not
-    have the shape `shape`. `axes` says in the message what the axes mean."""
+    """Return `values` as an array. Raises InputError if they are not real numbers of the shape `shape`. `axes` says in
+    the message what the axes mean."""
     found = as_real_array(values)
     if found is None or found.shape != shape:
         given = shown(values) if found is None else found.shape
@@ -442,8 +438,7 @@ def _as_residuals(name: str, values: Any, shape: tuple[int, ...], axes: str) -> 
 
 
 def settings_beside(forward: Forward, memory: str | int | None = None, threads: int | None = None) -> Settings:
-    """Return the settings of a run that belongs to a forward run. The new run has the settings of the forward run, but
-    the planner chooses its scheme and sizes."""
+    """Return the settings of a run that belongs to a forward run. The planner chooses its scheme and sizes."""
     given = forward.manifest.settings
     return replace(
         given,
@@ -457,7 +452,7 @@ def settings_beside(forward: Forward, memory: str | int | None = None, threads: 
 def _definition(
     forward: Forward, derived: Derived, samples: Sequence[Residuals]
 ) -> Definition:
-    """Return the computation of the adjoint run. Step s of the adjoint run goes from step N - s to step N - s - 1."""
+    """Return the computation of the adjoint run. Its step s goes from step N - s to step N - s - 1."""
     adjoint = derived.adjoint
     manifest, steps, made = forward.manifest, forward.steps, adjoint.stencil
     injections = []
@@ -514,8 +509,8 @@ def _last_adjoint(
     seed: PlaneSource | None,
     rows: Sequence[Residuals],
 ) -> PlaneSource:
-    """Return a function that computes the planes of a field's adjoint after the last step. The adjoint is the sum of
-    the seed and of the residuals of the last step. In the rim the adjoint is 0."""
+    """Return a function that computes the planes of a field's adjoint after the last step: the sum of the seed and of
+    the residuals of the last step. In the rim the adjoint is 0."""
     manifest, (z_updated, *inner) = forward.manifest, forward.updated_cells
     nz, ny, nx = manifest.layout.shape
     pad_z = inside(manifest.padding, 0)[0]

@@ -44,8 +44,8 @@ class Original:
     """A run at step 0, and copies of this run that take `steps` steps with other inputs."""
 
     def __init__(self, simulation: Simulation, steps: int) -> None:
-        """Write the initial values of the run to its directory, if they are not there yet. Raises InputError if the run
-        has passed step 0, because its initial values are then gone."""
+        """Write the initial values of the run to its directory, unless they are there. Raises InputError if the run has
+        passed step 0, because its initial values are then gone."""
         require_initial(simulation)
         simulation.fill()
         state = simulation.reader()
@@ -63,8 +63,7 @@ class Original:
         return grid_shape(self.manifest.own_shape)
 
     def refresh(self) -> None:
-        """Take values that were assigned to the run since this object was made. Raises InputError if the run has begun
-        meanwhile."""
+        """Read values that were assigned to the run in the meantime. Raises InputError if the run has begun."""
         self._forward.state.refresh()
         _require_step_0(self.simulation, self.manifest.step)
 
@@ -81,7 +80,7 @@ class Original:
         return self._inside(self._read(name)(z0 + pad, z1 + pad)).astype(np.float64)
 
     def values(self, name: str) -> list[NDArray[np.float64]]:
-        """Return the values of an input that is not an array: those of each source, of a parameter or of a signal."""
+        """Return the values of an input that is not an array: of each source, of a parameter or of a signal."""
         manifest, signals = self.manifest, decode_signals(self.manifest.signals)
         if name == SOURCES:
             found = []
@@ -108,7 +107,7 @@ class Original:
         is_unstable: bool | None = None,
     ) -> Simulation:
         """Return a copy of the run at step 0. `arrays` has changes of arrays. `values` has new values of other inputs,
-        in the form that `values` returns. `dtype` and `is_unstable` replace these options of the run."""
+        in the form of the method `values`. `dtype` and `is_unstable` replace these options of the run."""
         self.refresh()
         manifest, forward = self.manifest, self._forward
         definition = self._definition(values, dtype or manifest.dtype)
@@ -138,7 +137,7 @@ class Original:
         return replace(definition, dtype=dtype, parameters=parameters, signals=texts)
 
     def _injection(self, one: Injection, values: NDArray[np.float64]) -> Injection:
-        """Return a source with other values. In the rim, where steps change no value, its weights are 0."""
+        """Return a source with other values, and with weights 0 in the rim, where steps change no value."""
         return replace(one, values=values, weights=np.where(self._forward.inside(one.cells), one.weights, 0.0))
 
     @property
@@ -176,8 +175,7 @@ class Original:
 
 
 def _with_parameters(source: Injection, parameters: Mapping[str, Any]) -> Injection:
-    """Return the source with a scale that has these values of parameters. Parameters that are not in `parameters` keep
-    their values."""
+    """Return the source with a scale that has these values of parameters."""
     if (scale := source.scale) is None or not scale.names:
         return source
     pairs = zip(scale.names, scale.scalars, strict=True)

@@ -1,5 +1,4 @@
-"""`Definition`: the computation of a run, made from the options. The computation is a stencil on a grid, or Devito's
-equations."""
+"""`Definition`: the computation of a run, made from the options: a stencil on a grid, or Devito's equations."""
 
 from __future__ import annotations
 
@@ -52,9 +51,8 @@ MAX_VALUES_BYTES = 1 << 30
 class Definition:
     """All properties of a run that determine its result.
 
-    `shape` is the shape of the arrays on disk. The arrays extend `padding` cells beyond the user's grid at both ends of
-    each axis. `boundary` is for the three axes of the engine. `signals` has the texts that `encode_signals` returns.
-    """
+    `shape` is the shape of the arrays on disk, which extend `padding` cells beyond the user's grid at both ends of each
+    axis. `boundary` is for the three axes of the engine. `signals` has the texts that `encode_signals` returns."""
 
     stencil: Stencil
     shape: Shape
@@ -75,10 +73,8 @@ class Definition:
 
 
 def definition_of(options: RunOptions, shape: Shape | None = None) -> Definition:
-    """Return the definition of a run with these options. `shape` is used when the options have no shape.
-
-    Raises InputError for wrong options and for options that contradict each other.
-    """
+    """Return the definition of a run. `shape` is used when the options have no shape. Raises InputError for wrong
+    options and for options that contradict each other."""
     if not are_equations(options.stencil):
         return _of_stencil(options, shape)
     for name in ("shape", "params", "signals", "spacing", "origin"):
@@ -88,16 +84,14 @@ def definition_of(options: RunOptions, shape: Shape | None = None) -> Definition
 
 
 def are_equations(given: object) -> bool:
-    """Return True if `given` is an equation of Devito or a list of such equations. Return False for a stencil or its
-    name."""
+    """Return True for an equation of Devito or a list of such equations, and False for a stencil or its name."""
     return not isinstance(given, (str, Stencil)) and (
         isinstance(given, (list, tuple)) or type(given).__module__.partition(".")[0] == "devito"
     )
 
 
 def as_stencil(stencil: object) -> Stencil:
-    """Return `given` if it is a stencil. If it is a text, return the built-in stencil with this name. Raises InputError
-    for other values."""
+    """Return the stencil, or the built-in stencil with this name. Raises InputError for other values."""
     if isinstance(stencil, str):
         return find_stencil(stencil)
     if not isinstance(stencil, Stencil):
@@ -108,8 +102,7 @@ def as_stencil(stencil: object) -> Stencil:
 
 
 def as_shape(shape: object, stencil: Stencil) -> Shape:
-    """Return `shape` as a tuple of whole numbers. Raises InputError if `shape` does not have one valid size for each
-    axis of the stencil."""
+    """Return `shape` as a tuple. Raises InputError unless it has one valid size for each axis of the stencil."""
     sizes = list(islice(shape, 4)) if isinstance(shape, Iterable) else [shape]
     if len(sizes) != stencil.ndim:
         raise InputError(f"shape {shown(shape)}: {stencil.name} is for grids of {axes_text(stencil.ndim)}")
@@ -120,8 +113,7 @@ def as_shape(shape: object, stencil: Stencil) -> Shape:
 
 
 def as_dtype_name(dtype: DTypeLike) -> str:
-    """Return the name of a dtype, or the value as text if it is not a dtype. `make_layout` later refuses dtypes that
-    Outcrop does not support."""
+    """Return the name of a dtype, or the value as text if it is not a dtype. `make_layout` refuses it later."""
     try:
         return np.dtype("float32" if dtype is None else dtype).name
     except Exception:  # NumPy raises many types of errors for values that are not dtypes
@@ -130,7 +122,7 @@ def as_dtype_name(dtype: DTypeLike) -> str:
 
 def as_grid_boundary(boundary: object, stencil: Stencil) -> Boundary:
     """Return the boundary on the three axes of the engine. `boundary` is a Boundary, a text, or a mapping from the
-    stencil's own axes to boundaries. The default is `fixed`."""
+    stencil's own axes. The default is `fixed`."""
     return boundary_on_grid(as_boundary("fixed" if boundary is None else boundary), stencil.ndim)
 
 
@@ -168,8 +160,8 @@ def as_problem(
     states: StatesEntry | None = None,
     first_step: int = 0,
 ) -> Problem:
-    """Return the `Problem`, which has all numbers about the computation that the planner needs. `first_step` is the
-    step at which the run is, and matters only if steps read `states`."""
+    """Return the `Problem`, which has all numbers that the planner needs. `first_step` is the step at which the run is,
+    and matters only if steps read `states`."""
     read = (
         {one.name: dict(history=one.field, state=one.state, later=one.later) for one in states.fields} if states else {}
     )
@@ -230,8 +222,8 @@ def _renumbered(stage: StagePlan, numbers: Sequence[int]) -> StagePlan:
 
 
 def _stage_plan(stage: Stage) -> StagePlan:
-    """Return the fields that a stage reads and writes. A stage also reads the newest values of its targets, because
-    cells of the rim keep these values."""
+    """Return the fields that a stage reads and writes. It also reads the newest values of its targets, because cells of
+    the rim keep them."""
     neighbours: dict[tuple[int, int], bool] = {(field, 0): False for field in stage.targets}
     for load in stage.program.loads:
         key = load.field, load.age
@@ -268,8 +260,8 @@ def _of_stencil(options: RunOptions, shape: Shape | None) -> Definition:
 
 
 def _acquisition(grid: Grid, options: RunOptions, more: AcquisitionDefinitions | None = None) -> AcquisitionDefinitions:
-    """Return the sources, receivers, snapshots and norms of the options. The sources and receivers in `more` are
-    included. If the options name .npy files with points or values, these files are read."""
+    """Return the acquisition of the options, with the sources and receivers in `more`. If the options name .npy files
+    with points or values, these files are read."""
 
     def with_values(several: Any) -> Any:
         if not isinstance(several, (list, tuple)):
@@ -287,8 +279,8 @@ def _acquisition(grid: Grid, options: RunOptions, more: AcquisitionDefinitions |
 
 
 def _values(name: str, given: Any) -> Any:
-    """If `given` is a path, return the numbers in this .npy file. Otherwise return `given` unchanged. Raises InputError
-    when the file cannot be read."""
+    """If `given` is a path, return the numbers in this .npy file, otherwise `given`. Raises InputError when the file
+    cannot be read."""
     if not isinstance(given, (str, Path)):
         return given
     path = as_path(given, name)
@@ -303,9 +295,8 @@ def _values(name: str, given: Any) -> Any:
 
 
 def _require_own_spacing(stencil: Stencil, params: Mapping[str, float], spacing: Sequence[float]) -> None:
-    """Raise InputError when a built-in stencil uses its default for the distance between cells, but `spacing` differs
-    from this default. If the user gives the parameter and `spacing`, the two values are not compared, because they may
-    have different units."""
+    """Raise InputError when a built-in stencil uses its default distance between cells, but `spacing` differs from it.
+    A distance that the user gives is not compared, because it may have other units."""
     defaults = {one.name: one.default for one in stencil.parameters}
     for axis, step in zip(NAMES[stencil.ndim], spacing, strict=True):
         name = "h" if "h" in defaults else f"d{axis}"
@@ -317,7 +308,7 @@ def _require_own_spacing(stencil: Stencil, params: Mapping[str, float], spacing:
 
 
 def _of_equations(options: RunOptions) -> Definition:
-    """Return the definition of a run that computes Devito's equations with the time step `dt` of the options."""
+    """Return the definition of a run that computes Devito's equations."""
     from outcrop.language.devito import from_devito
 
     if options.dt is None:
@@ -347,13 +338,10 @@ def _of_equations(options: RunOptions) -> Definition:
 
 
 def initial_planes(lowered: Lowered | None, manifest: Description, filled: Collection[str]) -> dict[str, PlaneSource]:
-    """Return the initial values for arrays that have no values yet. These values come from `.data` of Devito's
-    functions.
+    """Return the values in `.data` of Devito's functions for arrays that have no values yet.
 
-    If the user has assigned a field, `.data` of the field's function is ignored. The previous values in `.data` are
-    ignored, too. A function of Devito has one array for each time. Raises InputError when the arrays of one function
-    have different halos.
-    """
+    If the user has assigned a field, `.data` of its function is ignored, including the previous values. A function of
+    Devito has one array for each time. Raises InputError when these arrays have different halos."""
 
     def planes_of(array: NDArray[Any]) -> PlaneSource:
         return lambda z0, z1: array[z0:z1]

@@ -70,9 +70,7 @@ HEAT_OPERATIONS = 8
 class Scalars:
     """The parameters and signals of a stencil, rounded to `dtype`, in the order in which kernels read them.
 
-    `parameters` has the values that differ from the defaults. For each signal, `signals` has a sequence with a value
-    for each step.
-    """
+    `parameters` has the values that differ from the defaults. `signals` has a value for each step."""
 
     def __init__(
         self, stencil: Stencil, parameters: Mapping[str, float], signals: Mapping[str, Signal], dtype: str
@@ -87,12 +85,9 @@ class Scalars:
         return self._count * self._dtype.itemsize if self._signals else 0
 
     def of_steps(self, first: int, count: int) -> bytes:
-        """Return the scalars of `count` steps from step `first` on. If the stencil has no signals, all steps have the
-        same scalars, and the result has these scalars once.
-
-        In steps after the last value of a signal, the signal is 0. Measurements need this rule, because they may run
-        more steps than the simulation has.
-        """
+        """Return the scalars of `count` steps from step `first` on. Without signals, all steps have the same scalars,
+        and the result has them once. After the last value of a signal, the signal is 0, because measurements may run
+        more steps than the simulation has."""
         rows = np.zeros((max(1, count) if self._signals else 1, self._count), self._dtype)
         rows[:, : len(self._parameters)] = self._parameters
         for column, signal in enumerate(self._signals, len(self._parameters)):
@@ -102,20 +97,18 @@ class Scalars:
 
 
 def pack_scalars(stencil: Stencil, values: Mapping[str, float], dtype: str) -> bytes:
-    """Return the values of the parameters in the form that the kernel reads: in the stencil's order and rounded to
-    `dtype`. All signals are 0."""
+    """Return the parameters in the form that the kernel reads. All signals are 0."""
     return Scalars(stencil, values, {}, dtype).of_steps(0, 0)
 
 
 def ring_specs(plan: Plan) -> list[tuple[int, int, bool]]:
-    """Return three values for each ring of the window: its number of planes, the bytes of a slot, and True if the ring
-    is resident. A resident ring holds all planes of the grid for the whole run."""
+    """Return three values for each ring of the window: its planes, the bytes of a slot, and True if the ring holds all
+    planes of the grid for the whole run."""
     return [(ring.planes, ring.slot_bytes, ring.resident) for ring in plan.window.rings(plan.problem)]
 
 
 def translated(plan: Plan) -> list[_core.Pass]:
-    """Return the passes of a plan in the form that the executor needs. If a pass occurs several times in the plan, it
-    is translated only once."""
+    """Return the passes of a plan in the form that the executor needs. Equal passes are translated only once."""
     different = {id(one): one for one in plan.passes}
     known = {key: _core.Pass(one.actions, one.levels) for key, one in different.items()}
     return [known[id(one)] for one in plan.passes]
@@ -132,7 +125,7 @@ class Prepared(Planned):
 
     @property
     def thread_layout(self) -> str:
-        """A text that says how many threads update cells, and on how many NUMA nodes."""
+        """How many threads update cells, and on how many NUMA nodes, for users."""
         return str(self.layout)
 
     @property
@@ -143,12 +136,10 @@ class Prepared(Planned):
 
 @dataclass(frozen=True)
 class Seeds:
-    """The seeds of the seals of a pass (core/outcrop/storage/checksums.hpp).
+    """The seeds of the seals of a pass (core/outcrop/storage/checksums.hpp), in the order of the `Engine`'s arrays.
 
-    For each array of the state, `sources` has the seed of the copy that the pass reads. `targets` has the seed of the
-    copy that the pass writes. `statics` has a seed for each array that is only read. The seeds have the order of the
-    arrays of the `Engine`. Each seed is below 2**32. If the tuples are empty, all seeds are 0.
-    """
+    `sources` belongs to the copies that the pass reads, `targets` to the copies that it writes, and `statics` to the
+    arrays that are only read. Each seed is below 2**32. If the tuples are empty, all seeds are 0."""
 
     sources: tuple[int, ...] = ()
     targets: tuple[int, ...] = ()
@@ -160,10 +151,8 @@ NO_SEEDS = Seeds()
 
 @dataclass(frozen=True)
 class Sample:
-    """The current counters of a run. Seconds are wall-clock seconds of the thread that interprets the plan.
-
-    `cells_updated` counts a cell once for each step, even if the stencil has several stages.
-    """
+    """The current counters of a run. Seconds are wall-clock seconds of the thread that interprets the plan. A cell
+    counts once for each step in `cells_updated`, even if the stencil has several stages."""
 
     cells_updated: int
     bytes_read: int
@@ -178,8 +167,8 @@ class Sample:
 
 
 def work_per_update(stencil: Stencil) -> float:
-    """Return the work of a cell update, relative to the work for the heat equation `heat7`. The work is estimated from
-    the mean number of operations of a stage. The result is at least 1."""
+    """Return the work of a cell update, relative to `heat7`, but at least 1. It is estimated from the mean number of
+    operations of a stage."""
     programs = [stage.program for stage in stencil.stages]
     operations = sum(
         isinstance(operation, Apply) and not uniform
@@ -279,8 +268,8 @@ class CallLists:
         return listed_calls(self._problem, self._calls, self._plain, steps, self._again)
 
     def of_meter(self) -> tuple[Problem, Calls]:
-        """Return the problem and the calls with which update rates are measured. They have the pattern of the steps of
-        a pass, but not a ring for each state of a long pass."""
+        """Return the problem and the calls with which update rates are measured. They have the pattern of a pass, but
+        not a ring for each state of a long pass."""
         problem = self._problem
         if not problem.histories:
             return problem, self._calls
@@ -328,23 +317,21 @@ class Lead:
 
 
 def _written(problem: Problem, name: str, level: int) -> int:
-    """Return the number of the field in which a level of the lead writes the field `name` of the forward run. The last
-    step of the lead may end before this level. In this case no level needs the number, and it is 0."""
+    """Return the number of the field in which a level of the lead writes the field `name` of the forward run. If the
+    lead ends before this level, no level needs the number, and it is 0."""
     targets = problem.updates[level].targets if level < problem.lead else ()
     return next((number for number in targets if problem.fields[number].history == name), 0)
 
 
 class Engine:
-    """Executes the passes of a run. An `Engine` has the window in memory, the open files of the run, and the plan in
-    the executor's form.
+    """Executes the passes of a run. An `Engine` has the window in memory, the open files, and the plan in the
+    executor's form.
 
-    `arrays_a` has the files of the first copy of the state, and `arrays_b` has the files of the second copy. For a run
-    in place, `arrays_b` is empty. `statics` has the files of fields that are only read. With `checksum`, planes are
-    written with checksums and seals. The checksums and seals are verified when planes are read. With `lock`, the window
-    cannot be swapped out. `states` has the files of the states that passes read, if any. `lead` has the inputs of the
-    steps that passes compute again, if any. Raises IllegalPlan, before any file is opened, if the plan cannot be proved
-    legal. Raises InputError if the window cannot be locked.
-    """
+    `arrays_a` and `arrays_b` have the files of the two copies of the state. For a run in place, `arrays_b` is empty.
+    `statics` has the files of fields that are only read. With `checksum`, checksums and seals of planes are written and
+    verified. With `lock`, the window cannot be swapped out. `states` has the files of the states that passes read, and
+    `lead` the inputs of the steps that they compute again. Raises IllegalPlan, before any file is opened, if the plan
+    cannot be proved legal, and InputError if the window cannot be locked."""
 
     def __init__(
         self,
@@ -395,13 +382,12 @@ class Engine:
 
     @property
     def io(self) -> str:
-        """The name of the storage backend in use."""
         return self._store.name
 
     @property
     def store(self) -> _core.Store:
-        """The open files: the first copy of the state, then the second copy, then the fields that are only read. Do not
-        use these files during a pass."""
+        """The open files: both copies of the state, then the fields that are only read. Do not use them during a
+        pass."""
         return self._store
 
     @property
@@ -411,7 +397,6 @@ class Engine:
 
     @property
     def memory_bytes(self) -> int:
-        """The size of the window in bytes."""
         return self._executor.memory_bytes
 
     def run_pass(
@@ -422,16 +407,12 @@ class Engine:
         acquisition: Acquisition = NO_ACQUISITION,
         seeds: Seeds = NO_SEEDS,
     ) -> AcquisitionResults:
-        """Run pass `index` of the plan. The pass reads copy `source` (0 or 1), writes the other copy, and flushes it to
-        its devices.
+        """Run pass `index` of the plan. The pass reads copy `source` (0 or 1), writes the other copy, and flushes it
+        and the snapshots to their devices. Other Python threads can run in the meantime.
 
-        `first_step` is the first step of the pass, counted from the beginning of the simulation. `acquisition` has the
-        point sources, receivers, sums and snapshots of the run. When this method returns, the snapshots of the pass are
-        on their devices. `seeds` has the seeds for the seals of planes that are read and written.
-
-        The call returns when the pass is complete. Other Python threads can run in the meantime. Raises StorageError,
-        CorruptionError or InterruptedRun. Raises InputError for sources in the rim, before any file is changed.
-        """
+        `first_step` is counted from the beginning of the simulation. `acquisition` belongs to the run, and `seeds` to
+        the planes that the pass reads and writes. Raises StorageError, CorruptionError or InterruptedRun, and
+        InputError for sources in the rim, before any file is changed."""
         problem = self._plan.problem
         steps, lead_scalars = problem.steps_of(self._plan.passes[index].levels), b""
         wanted = PassAcquisition.of(acquisition, self._plan, first_step, steps)
@@ -457,8 +438,8 @@ class Engine:
         return wanted.results(sums, snapshot_sums)
 
     def _open_states(self, first_step: int, levels: int) -> list[tuple[int, int]]:
-        """Open the states that a pass reads. Return the number of its file and its checksum for each state. A state
-        that the pass does not read has the checksum of no bytes."""
+        """Open the states that a pass reads. Return the number of its file and its checksum for each state. The
+        checksum is 0 for a state that the pass does not read."""
         if self._states is None:
             return []
         found, read = [], fields_read(self._plan.problem, levels)
@@ -472,7 +453,6 @@ class Engine:
         return found
 
     def sample(self) -> Sample:
-        """Return the current counters. Any thread may call this method."""
         counters: dict[str, Any] = self._executor.counters()
         problem = self._plan.problem  # the core counts a cell once for each level
         counters["cells_updated"] = counters["cells_updated"] * problem.steps // max(1, problem.levels)

@@ -67,14 +67,14 @@ class Forward:
         return z, y, x
 
     def inside(self, cells: Cells) -> NDArray[np.bool_]:
-        """Return an array with a bool for each cell. True means that steps update the cell."""
+        """Return an array with True for each cell that steps update."""
         low, end = np.array([(one.start, one.stop) for one in self.updated_cells]).T
         found: NDArray[np.bool_] = ((cells >= low) & (cells < end)).all(axis=-1)
         return found
 
     def can_scale(self, adjoint: Adjoint) -> bool:
-        """Return whether the factors of all scaled adjoints can be divided out again. Each factor must be a normal
-        number in all cells that steps update, and so must its inverse. This function reads all static fields once."""
+        """Return whether the factors of all scaled adjoints can be divided out again: in all cells that steps update,
+        each factor and its inverse must be a normal number. This function reads all static fields once."""
         dtype, (z, y, x) = np.dtype(self.manifest.dtype), self.updated_cells
         tiny = np.finfo(dtype).tiny
 
@@ -88,7 +88,7 @@ class Forward:
     def factor(
         self, adjoint: Adjoint, name: str, read: Callable[[str], Any], dtype: type[np.floating[Any]] = np.float64
     ) -> Any:
-        """Return the factor of the scaled adjoint of a field, in float64. `read` returns values of a static field."""
+        """Return the factor of the scaled adjoint of a field. `read` returns values of a static field."""
         program, made = adjoint.scales[name], adjoint.stencil
         scalars = [self.manifest.parameters[one.name] for one in made.parameters]
         return evaluate(program, lambda load: read(made.fields[load.field].name), scalars, dtype)[0]
@@ -103,9 +103,9 @@ class Forward:
 
 @dataclass(frozen=True)
 class Derived:
-    """An adjoint of `stencil` that computes gradients with respect to `names`. `inputs` are the static fields,
-    parameters and signals among these names. If `is_linear`, only the gradients with respect to `inputs` need states of
-    the forward run. `scaled` has the numbers of the sources whose scale depends on `inputs`."""
+    """An adjoint of `stencil` with the gradients with respect to `names`. `inputs` are the static fields, parameters
+    and signals among them. If `is_linear`, only the gradients with respect to `inputs` need states of the forward run.
+    `scaled` has the numbers of the sources whose scale depends on `inputs`."""
 
     stencil: Stencil
     names: tuple[str, ...]
@@ -127,8 +127,8 @@ class Derived:
         return f"the adjoint of {self.stencil.name}, which is not linear,"
 
     def needs(self, every: int) -> str:
-        """Return the reason why a history with every `every`-th state is not enough, or "" if it is enough. If `every`
-        is 1, return the reason why the adjoint needs a history."""
+        """Return the reason why a history with every `every`-th state is not enough, or "" if it is enough. For 1,
+        return the reason why the adjoint needs a history."""
         fields = ", ".join(dict.fromkeys(one.field for one in self.states))
         if every == 1:
             return f"{self.reason} needs {fields} after each step"
@@ -155,7 +155,7 @@ class Derived:
 
     @property
     def missing(self) -> str:
-        """The reason why the adjoint needs values that no history has, or "". Recomputation gives these values."""
+        """The reason why the adjoint needs values that only recomputation gives, and no history, or ""."""
         for one in self.states:
             if one.later > 0:
                 return (
@@ -170,15 +170,15 @@ class Derived:
 
 
 def computes_again(forward: Forward, before: StatesEntry | None = None) -> bool:
-    """Return whether passes of the adjoint run compute states of the forward run again. If the history of the forward
-    run was freed, `before` has the states that an adjoint run on disk has read."""
+    """Return whether passes of the adjoint run compute states of the forward run again. If its history was freed,
+    `before` has the states that an adjoint run on disk has read."""
     kept = forward.manifest.taps.history
     return kept.recompute if kept else before is not None and before.stencil is not None
 
 
 def states_of(forward: Forward, derived: Derived, before: StatesEntry | None = None) -> StatesEntry | None:
-    """Return the states of the forward run that the adjoint reads, or None if it reads none. `before` has the same
-    meaning as in `computes_again`. If passes compute states again, `derived` must be hoisted."""
+    """Return the states of the forward run that the adjoint reads, or None. `before` has the same meaning as in
+    `computes_again`. If passes compute states again, `derived` must be hoisted."""
     if not derived.states:
         return None
     kept, sums = forward.manifest.taps.history, tuple(derived.adjoint.gradients.values())

@@ -54,7 +54,7 @@ class Summable:
         return SumOfMisfits((self, other)) if callable(other) else NotImplemented
 
     def __radd__(self, other: Any) -> Any:
-        """Add a misfit to a function. `sum` begins with the number 0, which changes nothing."""
+        """Add a misfit to a function, or to the number 0, with which `sum` begins."""
         if callable(other):
             return SumOfMisfits((other, self))
         return self if other == 0 else NotImplemented
@@ -95,8 +95,8 @@ class Misfit(Summable):
         return value, {self.name: compared.residual if compared.is_field else compared.residual(0, compared.shape[0])}
 
     def check(self, simulation: Simulation, steps: int) -> None:
-        """Check the misfit before a run reaches step `steps`. Raises InputError. This method reads the observed values
-        and the weights once."""
+        """Check the misfit, the observed values and the weights before a run reaches step `steps`. Raises
+        InputError."""
         compared = self._compared(simulation, steps)
         for first, end in compared.groups:
             for what, blocks in (("observed values", compared.observed), ("weights", compared.weight)):
@@ -106,7 +106,6 @@ class Misfit(Summable):
                     raise InputError(f"misfit of {self.name!r}: {what} have {found[tuple(place)]} at index {index}")
 
     def _compared(self, simulation: Simulation, steps: int) -> _Compared:
-        """Return the arrays that are compared when the simulation is at step `steps`."""
         require_simulation(simulation)
         name, entries = self.name, simulation.setup.description.taps
         updated, snapshots = updated_fields(simulation.stencil), named_snapshots(entries)
@@ -140,7 +139,7 @@ class Misfit(Summable):
         return _Compared(shape, computed, blocks(self._observed, 0.0), blocks(self._weight, 1.0), True)
 
     def _whole(self, shape: Shape, computed: Blocks) -> _Compared:
-        """Return the arrays that are compared for traces or snapshots. The residuals of these fit into memory."""
+        """Return the arrays that are compared for traces or snapshots, which fit into memory."""
 
         def blocks(what: str, given: Any, default: float) -> Blocks:
             value: Any = default if given is None else given
@@ -162,7 +161,7 @@ class Misfit(Summable):
 
 @dataclass(frozen=True, eq=False)
 class _Compared:
-    """Three arrays of the same shape: computed values, observed values and weights."""
+    """Computed values, observed values and weights, of the same shape."""
 
     shape: Shape
     computed: Blocks
@@ -172,7 +171,7 @@ class _Compared:
 
     @property
     def groups(self) -> list[tuple[int, int]]:
-        """The ranges of the first axis that are compared at once. Traces and snapshots are compared as a whole."""
+        """The ranges of the first axis that are compared at once."""
         return list(plane_groups(self.shape, 8)) if self.is_field else [(0, self.shape[0])]
 
     def value(self) -> float:
@@ -212,7 +211,7 @@ class SumOfMisfits(Summable):
 
 
 def _added(simulation: Simulation, name: str, one: Any, other: Any) -> Any:
-    """Return the sum of two residuals. Residuals of a field are added plane by plane."""
+    """Return the sum of two residuals. Those of a field are added plane by plane."""
     if name in simulation.traces or name not in {field.name for field in simulation.stencil.fields}:
         return np.asarray(one, np.float64) + np.asarray(other, np.float64)
     cache_bytes = cache_within(simulation.memory_bytes) // 2
@@ -221,7 +220,7 @@ def _added(simulation: Simulation, name: str, one: Any, other: Any) -> Any:
 
 
 def check(misfit: object, simulation: Simulation, steps: int) -> None:
-    """Raise InputError if `misfit` is no function. Misfits of Outcrop are also checked against the run."""
+    """Raise InputError if `misfit` is no function, or if a misfit of Outcrop does not fit the run."""
     if not callable(misfit):
         raise InputError(f"misfit {shown(misfit)} is no oc.Misfit and no function(simulation) -> (value, residuals)")
     if isinstance(misfit, (Misfit, SumOfMisfits)):
@@ -229,7 +228,7 @@ def check(misfit: object, simulation: Simulation, steps: int) -> None:
 
 
 def evaluate(misfit: MisfitFunction, simulation: Simulation) -> tuple[float, Mapping[str, Any]]:
-    """Return the value and the residuals of a misfit. Raises InputError for results of another form."""
+    """Return the value and the residuals of a misfit. Raises InputError for other results."""
     found: Any = misfit(simulation)
     try:
         value, residuals = found
@@ -255,7 +254,7 @@ def gradient(
     force: bool,
     resume: bool,
 ) -> tuple[float, dict[str, Any]]:
-    """Return the value of a misfit and its gradients. `Simulation.gradient` describes the arguments and errors."""
+    """Return the value of a misfit and its gradients, as `Simulation.gradient` describes."""
     steps, derived = as_steps(steps), derive(simulation.stencil, simulation.setup.description, wrt)
     if simulation.step > steps:
         raise InputError(f"{simulation.directory} is at step {simulation.step}, past step {steps}; start a new run")

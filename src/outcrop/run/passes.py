@@ -81,11 +81,10 @@ def execute(
 
 class PassRunner:
     """Runs all passes of `plan`, starting from the committed state. `seconds` is the measured time of all passes,
-    including commits. `seconds_commit` is the time of the commits.
+    including `seconds_commit` for commits.
 
-    `recorder` handles the acquisition of each pass. After each pass is committed, `on_snapshot` is called for its
-    snapshots, in the thread that called `run`. While `on_snapshot` runs, later passes are computed.
-    """
+    `recorder` handles the acquisition of each pass. After the commit of a pass, the thread that called `run` calls
+    `on_snapshot` for its snapshots, while later passes are computed."""
 
     def __init__(
         self, engine: Engine, state: State, plan: Plan, recorder: Recorder, on_snapshot: OnSnapshot | None = None
@@ -100,11 +99,8 @@ class PassRunner:
         self.seconds = self.seconds_commit = 0.0
 
     def run(self, progress: Progress) -> None:
-        """Run all passes and show progress.
-
-        Raises InterruptedRun after Ctrl-C, and StorageError or CorruptionError when storage fails. The message says
-        which step is intact.
-        """
+        """Run all passes and show progress. Raises InterruptedRun after Ctrl-C, and StorageError or CorruptionError
+        when storage fails. The message says which step is intact."""
         worker = threading.Thread(target=self._work, name="outcrop-passes")
         with _interrupts_call(self._interrupt), progress:
             worker.start()
@@ -183,8 +179,8 @@ class PassRunner:
 
 @contextmanager
 def _interrupts_call(action: Callable[[], None]) -> Iterator[None]:
-    """While the body of the `with` runs, Ctrl-C calls `action`. Without this handler, Python raises KeyboardInterrupt
-    at any place, for example in a wait or while the bar is drawn."""
+    """While the body of the `with` runs, Ctrl-C calls `action`. By default, Python raises KeyboardInterrupt anywhere,
+    for example while the bar is drawn."""
     if threading.current_thread() is not threading.main_thread():
         yield  # only the main thread can set handlers
         return

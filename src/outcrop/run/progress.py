@@ -36,8 +36,7 @@ nothing."""
 
 @dataclass(frozen=True)
 class Standing:
-    """The current figures of a run, counted from the call of `run`: committed passes, committed steps, and counters of
-    the engine."""
+    """The current figures of a run, counted from the call of `run`."""
 
     passes_done: int
     steps_done: int
@@ -84,8 +83,8 @@ class Progress:
         return self._begun + self._share * min(1.0, standing.cells_updated / self._cells_in_all)
 
     def _texts(self, standing: Standing) -> tuple[str, str]:
-        """Return two texts. The first is the position, such as "pass 3/13 step 32/200, 65.0 s left". The second has the
-        rates, such as "5.12 Gcell/s, read 1.10 GB/s, write ..."."""
+        """Return the position, such as "pass 3/13 step 32/200, 65.0 s left", and the rates, such as "5.12 Gcell/s, read
+        1.10 GB/s, write ..."."""
         seconds = max(1e-9, time.perf_counter() - self._start)
         fraction = self._fraction(standing)
         done = fraction - self._begun
@@ -142,8 +141,7 @@ class BarProgress(Progress):
 
 
 class _Optional(Progress):
-    """Forwards all calls to a display until the display fails. Therefore a run continues when its terminal is
-    closed."""
+    """Forwards all calls to a display until it fails, so that a run continues when its terminal is closed."""
 
     def __init__(self, display: Progress) -> None:
         self._display: Progress | None = display
@@ -171,8 +169,8 @@ class _Optional(Progress):
 def make_progress(
     kind: str, passes: int, first_step: int, last_step: int, cells_in_all: int, whole: Whole | None = None
 ) -> Progress:
-    """Return the display for a run that goes from step `first_step` to step `last_step` in `passes` passes. If this run
-    is only a part of `whole`, the display shows the progress of `whole`. `kind` is one of KINDS."""
+    """Return the display for a run of `passes` passes. If this run is a part of `whole`, the display shows the progress
+    of `whole`. `kind` is one of KINDS."""
     assert kind in KINDS
     run = (passes, first_step, last_step, cells_in_all, whole)
     if kind != "none" and (_can_draw() or _in_notebook()):
@@ -200,7 +198,6 @@ def stage(text: str, kind: str) -> Iterator[None]:
 
 
 def _is_terminal() -> bool:
-    """Return True if standard error is a terminal. In a process without standard error, the result is False."""
     return sys.stderr is not None and sys.stderr.isatty()
 
 

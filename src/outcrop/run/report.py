@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Predicted:
-    """The prediction of the plan. The speed of updates or of storage may be assumed instead of measured. `assumed` maps
-    the name of each assumed speed, "updates" or "storage", to the reason."""
+    """The prediction of the plan. `assumed` maps each speed that was assumed instead of measured, "updates" or
+    "storage", to the reason."""
 
     seconds: float
     bytes_read: int
@@ -89,8 +89,8 @@ class Report:
         return asdict(self)
 
     def followed_by(self, other: Report) -> Report:
-        """Return the report of two parts of a run, of which `other` is the later part. Times, bytes and steps are
-        added. The plan is that of the later part."""
+        """Return the report of this part of a run and a later part. Times, bytes and steps are added. The plan is that
+        of the later part."""
         added = {
             one.name: getattr(self, one.name) + getattr(other, one.name)
             for one in fields(self)
@@ -107,13 +107,12 @@ class Report:
 
     @property
     def standing(self) -> str:
-        """A text that says at which step the run is complete. If the report cannot be written, this text is a part of
-        the error message."""
+        """The step at which the run is complete, for the message that the report cannot be written."""
         return f"the run itself is complete, at step {self.step}"
 
     def save(self, path: str | Path) -> None:
-        """Write the report as JSON, and create the directory of the file if it is missing. Raises InputError when the
-        file cannot be written."""
+        """Write the report as JSON, and create the directory of the file if it is missing. Raises InputError when it
+        cannot be written."""
         target = as_path(path, "report")
         try:
             made = make_directory(target.absolute().parent)
@@ -165,7 +164,6 @@ class Report:
 def make_report(
     manifest: Manifest, prepared: Prepared, engine: Engine, runner: PassRunner, seconds_setup: float, warning: str
 ) -> Report:
-    """Return the report of a complete run. `manifest` is the manifest of the last commit."""
     guess, counters = prepared.plan.predicted, asdict(engine.sample())
     del counters["bytes_snapshots"]
     counters["seconds_commit"] += runner.seconds_commit
@@ -199,7 +197,7 @@ def make_report(
 
 
 def peak_memory_bytes() -> int:
-    """Return the maximum resident memory of this process in bytes, or 0 if the kernel does not report it."""
+    """Return the maximum resident memory of this process, or 0 if the kernel does not report it."""
     # `getrusage` is not used, because its maximum includes the time before `exec`. If a large process has started a
     # small process, the maximum of the small process is too large.
     try:

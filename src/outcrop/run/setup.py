@@ -64,12 +64,10 @@ MAX_THREADS = 4096
 
 @dataclass(frozen=True, eq=False)
 class Setup:
-    """The checked options of a run. If the run exists on disk, `state` is its state. Otherwise `state` is None.
+    """The checked options of a run. `state` is the state of a run that exists on disk.
 
-    `initial` has the values that are written to arrays when the run begins. `steps` is the number of steps in the
-    options, or None if the options give no number. `acquisition` and `lowered` are needed only until the run is on
-    disk.
-    """
+    `initial` has the values that are written to arrays when the run begins. `steps` is None if the options give no
+    number of steps. `acquisition` and `lowered` are needed only until the run is on disk."""
 
     stencil: Stencil
     description: Description
@@ -84,8 +82,7 @@ class Setup:
     state: State | None = None
 
     def problem(self, steps: int, first_step: int = 0) -> Problem:
-        """Return the `Problem` of `steps` steps after step `first_step`. It has all numbers about the computation that
-        the planner needs."""
+        """Return the `Problem` of `steps` steps after step `first_step`."""
         one = self.description
         problem = as_problem(
             self.stencil, one.layout, steps, as_boundary(one.boundary), one.in_place, one.states, first_step
@@ -94,10 +91,8 @@ class Setup:
 
 
 def set_up(options: RunOptions) -> Setup:
-    """Check all options of a new run and return them as a `Setup`.
-
-    Raises InputError for wrong options, and BudgetError with the smallest budget that works.
-    """
+    """Check all options of a new run and return them as a `Setup`. Raises InputError for wrong options, and BudgetError
+    with the smallest budget that works."""
     for name in ("in_place", "force", "raw_device", "unstable", "check_finite"):
         as_flag(getattr(options, name), name)
     steps = None if options.steps is None else as_steps(options.steps)
@@ -114,10 +109,7 @@ def set_up_definition(
     definition: Definition, options: RunOptions, settings: Settings, initial: Mapping[str, InputArray]
 ) -> Setup:
     """Return the `Setup` of a new run that computes `definition`. From `options`, only the options about directories,
-    steps and checks are used.
-
-    Raises InputError for wrong options, and BudgetError with the smallest budget that works.
-    """
+    steps and checks are used. Raises the errors of `set_up`."""
     directories = as_directories(options.directory)
     description = _describe(definition, options, settings, directories)
     require_readable(description)
@@ -153,10 +145,8 @@ def set_up_beside(
 
 def reopen(path: object, changes: Mapping[str, Any]) -> Setup:
     """Return the `Setup` of the run at `path`, which is a directory or a block device. `changes` maps names of
-    `RunOptions` to new values of settings. If a value is None, the setting is kept.
-
-    Raises InputError when `path` holds no run, and StorageError when files of the run are missing.
-    """
+    `RunOptions` to new values of settings. None keeps a setting. Raises InputError when `path` holds no run, and
+    StorageError when files of the run are missing."""
     place = as_path(path, "path")
     state = open_state(place)
     stencil = stencil_of(state.manifest, place)
@@ -176,8 +166,7 @@ def reopen(path: object, changes: Mapping[str, Any]) -> Setup:
 
 
 def options_of(manifest: Manifest, stencil: Stencil) -> RunOptions:
-    """Return the options of an existing run. Sources and receivers are not included, because their values are in
-    files."""
+    """Return the options of an existing run, without sources and receivers, because their values are in files."""
     settings, where = manifest.settings, manifest.coordinates
     return RunOptions(
         stencil,
@@ -204,8 +193,7 @@ def options_of(manifest: Manifest, stencil: Stencil) -> RunOptions:
 
 
 def as_steps(value: object) -> int:
-    """Return `value` as the number of steps of a run. Raises InputError if the value is not a whole number from 1 to
-    MAX_STEPS."""
+    """Return `value` as the number of steps of a run. Raises InputError for other values than 1 to MAX_STEPS."""
     steps = as_whole_number(value, "steps")
     if steps > MAX_STEPS:
         raise InputError(f"steps {shown(steps)}: at most {MAX_STEPS} at a time; go on with outcrop resume -t")
@@ -213,7 +201,7 @@ def as_steps(value: object) -> int:
 
 
 def as_directories(directory: object) -> list[Path]:
-    """Convert one directory, or a list of directories, to a list of paths."""
+    """Return one directory or several as a list of paths."""
     several = directory if isinstance(directory, Sequence) and not isinstance(directory, str) else [directory]
     if not several:
         raise InputError("a run needs a directory")
@@ -221,8 +209,7 @@ def as_directories(directory: object) -> list[Path]:
 
 
 def as_sizes(sizes: Mapping[str, int] | None) -> GivenSizes:
-    """Return the given sizes. Each size must be at least 1. The planner checks later whether the scheme has sizes with
-    these names."""
+    """Return the given sizes. The planner checks later whether the scheme has sizes with these names."""
     given = {} if sizes is None else sizes
     require_mapping(given, "sizes", "bt")
     for name in given:
@@ -232,7 +219,6 @@ def as_sizes(sizes: Mapping[str, int] | None) -> GivenSizes:
 
 
 def as_threads(threads: object) -> int:
-    """Return `threads` as a whole number. Raises InputError if the value is not a possible number of threads."""
     return as_whole_number(threads, "threads", MAX_THREADS)
 
 
@@ -245,8 +231,8 @@ def parse_memory(memory: str | int, whole_bytes: int) -> int:
 
 
 def settings_of(options: RunOptions) -> Settings:
-    """Return the settings in the options. A setting that is not given gets its default. Raises InputError if the
-    scheme, the storage backend or the binding of threads does not exist, or does not work on this machine."""
+    """Return the settings in the options, with defaults. Raises InputError if the scheme, the storage backend or the
+    binding of threads does not exist, or does not work on this machine."""
     threads = discover.available_cores() if options.threads is None else as_threads(options.threads)
     scheme, io, bind = options.scheme, options.io, options.bind
     for name, word in (("scheme", scheme), ("io", io), ("bind", bind)):
@@ -268,8 +254,7 @@ def settings_of(options: RunOptions) -> Settings:
 
 
 def stencil_of(manifest: Manifest, path: Path) -> Stencil:
-    """Return the stencil in the manifest of a run. Raises InputError when other parts of the manifest do not fit this
-    stencil."""
+    """Return the stencil in the manifest of a run. Raises InputError when the rest of the manifest does not fit it."""
     try:
         stencil = Stencil.from_json(manifest.stencil)
         sides = as_boundary(manifest.boundary)
@@ -290,8 +275,8 @@ def stencil_of(manifest: Manifest, path: Path) -> Stencil:
 
 
 def _are_read(stencil: Stencil, states: StatesEntry | None) -> bool:
-    """Return True if the fields in `states` are different fields that are only read, and the stencil's last fields. If
-    steps of another run are computed again, its stencil must have the same radii and the fields that are read."""
+    """Return True if the fields in `states` are different fields that are only read, and the last fields of the
+    stencil. If steps of another run are computed again, its stencil must have the same radii and these fields."""
     forward = states.forward if states else None
     if states and forward is not None:
         if forward.radii != stencil.radii or {one.field for one in states.fields} - {*updated_fields(forward)}:
@@ -316,8 +301,8 @@ def _is_computed(forward: Stencil, one: StateField) -> bool:
 
 
 def _are_kept(stencil: Stencil, states: StatesEntry) -> bool:
-    """Return True if a history has the values of all fields. If the history does not have every state, the other steps
-    must have updates that read no state."""
+    """Return True if a history has the values of all fields. If it does not have every state, the other steps must have
+    updates that read no state."""
     plain = without_updates(stencil, states.sums) if states.every > 1 else None
     if states.every > 1 and (plain is None or {one.name for one in plain.fields} & {one.name for one in states.fields}):
         return False
@@ -351,8 +336,8 @@ def _describe(
 
 
 def require_plan(setup: Setup) -> None:
-    """Raise BudgetError if the budget of the run is too small. The message has the smallest budget that works. For an
-    adjoint run that reads states, the message also has a history of the forward run with which the budget works."""
+    """Raise BudgetError with the smallest budget that works if the budget of the run is too small. For an adjoint run
+    that reads states, the message also has a history of the forward run with which the budget works."""
     settings, states = setup.description.settings, setup.description.states
     problem, scheme = _smallest_problem(setup, states), settings.scheme if settings.given else "auto"
     try:
@@ -375,8 +360,8 @@ def _smallest_problem(setup: Setup, states: StatesEntry | None) -> Problem:
 
 
 def _fitting_history(setup: Setup, states: StatesEntry) -> str:
-    """Return the history with the fewest states with which an adjoint run needs less memory than with `states`, and
-    with which its budget is large enough. Return "" if there is no such history."""
+    """Return the history with the fewest states with which the budget of an adjoint run is large enough, as text.
+    Return "" if it is not sparser than `states` allows."""
     settings = setup.description.settings
     if states.stencil is None or settings.given:
         return ""
@@ -416,8 +401,8 @@ class Elsewhere:
 
 
 def plan_elsewhere(declared: DeclaredMachine, options: RunOptions) -> Planned:
-    """Return the plan of a run with these options on the machine `declared`, with its predicted cost. Raises the errors
-    of `set_up_elsewhere`, and BudgetError with the smallest budget that works."""
+    """Return the plan of a run with these options on a declared machine, with its predicted cost. Raises the errors of
+    `set_up_elsewhere`, and BudgetError with the smallest budget that works."""
     one = set_up_elsewhere(declared, options)
     rate, machine = one.update_rate(one.problem), one.machine
     choice = choose(one.problem, machine, one.budget_bytes, one.scheme, rate, one.given)
@@ -428,12 +413,11 @@ def plan_elsewhere(declared: DeclaredMachine, options: RunOptions) -> Planned:
 
 
 def set_up_elsewhere(declared: DeclaredMachine, options: RunOptions) -> Elsewhere:
-    """Check the options of a run on the machine `declared`.
+    """Check the options of a run on a declared machine. Raises InputError for wrong options.
 
-    Options about directories, storage and the binding of threads have no effect. `memory` is a size, or a percentage of
-    the declared memory. The default of `memory` is the memory that is declared usable. `threads` is at most the number
-    of declared cores. This number is also the default. Raises InputError for wrong options.
-    """
+    Options about directories, storage and the binding of threads have no effect. A percentage in `memory` refers to the
+    declared memory. The default is the memory that is declared usable. `threads` is at most the number of declared
+    cores, which is also the default."""
     as_flag(options.in_place, "in_place")
     threads = declared.cores if options.threads is None else as_threads(options.threads)
     if threads > declared.cores:
@@ -459,11 +443,9 @@ def set_up_elsewhere(declared: DeclaredMachine, options: RunOptions) -> Elsewher
 
 
 class Initial:
-    """The initial values in the option `init`. If the options give no shape, `shape` is the shape of the first
-    file among these values. If no value is a file, `shape` is the shape of the first array.
-
-    Raises InputError for unknown fields, and for files that cannot be read.
-    """
+    """The initial values in the option `init`. If the options give no shape, `shape` is the shape of the first file
+    among these values, or of the first array. Raises InputError for unknown fields, and for files that cannot be
+    read."""
 
     def __init__(self, options: RunOptions, memory_bytes: int) -> None:
         self.shape: Shape | None = None
@@ -485,11 +467,8 @@ class Initial:
 
 def values_by_name(init: object, stencil: Stencil) -> dict[str, object]:
     """Return a mapping from names of arrays to initial values. `init` is such a mapping, one value, or one or several
-    texts "NAME=VALUE".
-
-    If the stencil has one field, the name of this field can be omitted. Raises InputError for fields that are unknown
-    or given twice.
-    """
+    texts "NAME=VALUE". NAME can be omitted if the stencil has one field. Raises InputError for fields that are unknown
+    or given twice."""
     names = [entry.name for entry in arrays_of(stencil)]
     if init is None:
         return {}
@@ -515,8 +494,8 @@ def values_by_name(init: object, stencil: Stencil) -> dict[str, object]:
 
 
 def _named(text: str, names: Sequence[str], stencil: Stencil) -> tuple[str, str]:
-    """Split a text of `--init`. The result for "u=gaussian" is ("u", "gaussian"). If u is the only field of the
-    stencil, "gaussian" has the same result."""
+    """Split a text of `--init`. The result for "u=gaussian" is ("u", "gaussian"), and also for "gaussian" if u is the
+    only field of the stencil."""
     name, equals, value = text.partition("=")
     name = name.strip()
     if equals and (name in names or not is_there(text)):
@@ -530,8 +509,7 @@ def _named(text: str, names: Sequence[str], stencil: Stencil) -> tuple[str, str]
 
 
 def _shape_of_files(given: Mapping[str, object], stencil: Stencil) -> Shape:
-    """Return the shape of the first file among the initial values. If no value is a file, return the shape of the first
-    array."""
+    """Return the shape of the first file among the initial values, or of the first array."""
     files = [text for text in given.values() if isinstance(text, str) and not needs_shape(text)]
     shapes = [tuple(one.shape) for one in given.values() if hasattr(one, "shape") and len(one.shape)]
     if not files and shapes:

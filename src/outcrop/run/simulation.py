@@ -49,16 +49,15 @@ if TYPE_CHECKING:
 
 
 class Simulation:
-    """A run of a stencil on a grid. The run is kept in a directory or on a raw block device.
+    """A run of a stencil on a grid, kept in a directory or on a raw block device.
 
     The arguments are those of `RunOptions`, in the same order, or a single `RunOptions` object. All arguments are
-    checked when the object is made. Directories are created when values are assigned, or by `run`. An updated field
-    that is not assigned starts with the values of `init`, or with zeros. The previous values of such a field are the
-    same as its values. Fields that are only read must get values. Sources, receivers, snapshots and norms are stored
-    with the run, so that `oc.open` continues with them.
+    checked when the object is made. `run` or the first assignment creates the directories. An updated field that is not
+    assigned starts with the values of `init`, or with zeros, and its previous values are the same. Fields that are only
+    read must get values. Sources, receivers, snapshots and norms are stored with the run, so that `oc.open` continues
+    with them.
 
-    Raises InputError for wrong options, and BudgetError with the smallest budget that works.
-    """
+    Raises InputError for wrong options, and BudgetError with the smallest budget that works."""
 
     @takes_options(RunOptions, RunOptions, Setup)
     def __init__(self, options: RunOptions | Setup) -> None:
@@ -104,13 +103,12 @@ class Simulation:
     @property
     def norms(self) -> NormRecords:
         """The norms of fields by name. Each array has a row with step, sum, squares, min and max for each recorded
-        step. Norms include all cells of the array, including the cells of the rim."""
+        step. Norms include the cells of the rim."""
         return NormRecords(self.reader(), self._description)
 
     @property
     def snapshots(self) -> SnapshotViews:
-        """The snapshots of each field, by the field's name. The snapshots of a field are indexed like an array with the
-        axes (time, z, y, x)."""
+        """The snapshots by the name of the field. They are indexed like an array with the axes (time, z, y, x)."""
         return SnapshotViews(self.reader(), self._description)
 
     @property
@@ -126,14 +124,13 @@ class Simulation:
         return HistoryView(reader, entry)
 
     def reader(self) -> State | None:
-        """Return a `State` for reading only, or None if the run does not exist yet. The new `State` has its own
-        descriptors, because another thread may be executing a pass with the original `State`."""
+        """Return a second `State` for reading, or None if the run does not exist yet. It has its own descriptors,
+        because another thread may be executing a pass."""
         return self._state.reader() if self._state else None
 
     def require_fields(self, given: Iterable[str] = ()) -> None:
-        """Raise InputError when a field that is only read has no values yet and is not in `given`. Only a new run may
-        begin with zeros. Therefore also raise InputError when a run that was opened from disk has no values of its
-        state."""
+        """Raise InputError when a field that is only read has no values and is not in `given`. Only a new run may begin
+        with zeros, so also raise InputError when a run that was opened from disk has no values of its state."""
         known = {*self._filled, *given}
         require_fields(self._description, known)
         missing = [entry.name for entry in self._description.state if entry.name not in known and not entry.is_previous]
@@ -174,8 +171,8 @@ class Simulation:
         return self._state.manifest.target_step - self._state.manifest.step if self._state else 0
 
     def __getitem__(self, name: str) -> FieldView:
-        """Return a view of the field `name` on disk. The view is indexed like an array. The name "u.previous" means the
-        previous values of "u"."""
+        """Return a view of a field on disk, which is indexed like an array. "u.previous" means the previous values of
+        "u"."""
         self._description.entry(name)
         reader = self.reader()
         if reader is None:
@@ -183,20 +180,16 @@ class Simulation:
         return FieldView(reader, name)
 
     def __setitem__(self, name: str, values: object) -> None:
-        """Write values to the field `name`. `values` is an array, a zarr array, a function (z0, z1) -> planes, or a
-        text that `--init` accepts. Values are read a few planes at a time.
-
-        Raises InputError for a wrong shape or type, before any file is created.
-        """
+        """Write values to a field, a few planes at a time. `values` is an array, a zarr array, a function (z0, z1) ->
+        planes, or a text that `--init` accepts. Raises InputError for a wrong shape or type, before any file is
+        created."""
         self._description.entry(name)
         self.assign({name: values})
 
     def assign(self, values: Mapping[str, object]) -> None:
         """Write values to several fields, a few planes at a time. Missing directories are created first. If the first
-        assignment fails, all new directories and files are removed.
-
-        The values of other fields do not change. A field that is only read can be assigned again until the first step.
-        """
+        assignment fails, all new directories and files are removed. A field that is only read can be assigned again
+        until the first step."""
         require_mapping(values, "values", "u")
         for name in values:
             self._description.entry(name)
@@ -209,8 +202,8 @@ class Simulation:
         self.assign_planes({name: padded(one, self._description) for name, one in planes.items()})
 
     def assign_planes(self, planes: Mapping[str, PlaneSource]) -> None:
-        """Assign values to several arrays, as `assign` does. `planes` maps the name of each array to a function. The
-        function returns planes of the array on the engine's three axes, including the padding."""
+        """Assign values to several arrays, as `assign` does. `planes` maps the name of each array to a function that
+        returns its planes on the engine's three axes, including the padding."""
         if not planes:
             return
         setup, description = self._setup, self._description
@@ -247,22 +240,19 @@ class Simulation:
 
     def plan(self, steps: int | None = None) -> Prepared:
         """Return the plan of `run(steps)` with its predicted cost. This compiles the kernel and changes no directory.
-
-        If an adjoint run computes states again, its first pass may be shorter than all other passes. The result is then
-        the plan of the other passes."""
+        If the first pass of an adjoint run is shorter than all other passes, the result is the plan of the other
+        passes."""
         return self._prepare(self._parts(steps)[-1], may_write=False)
 
     def prepare(self, steps: int | None = None) -> Prepared:
-        """Compile the kernel, measure the storage for long runs, plan `run(steps)`, and prove that the plan is legal.
-        The result is the plan that `plan` returns.
-
-        Raises IllegalPlan, which is an AssertionError, for an illegal plan. Such a plan shows a bug in Outcrop.
-        """
+        """Compile the kernel, measure the storage for long runs, and return the plan of `run(steps)`, as `plan` does,
+        after a proof that it is legal. Raises IllegalPlan, an AssertionError, if a bug in Outcrop makes the plan
+        illegal."""
         return [self._prepare_part(one) for one in self._parts(steps)][-1]
 
     def _prepare_part(self, steps: int) -> Prepared:
-        """Prepare a part of a run. Use an earlier plan if it is for the same number of steps, and if the same steps of
-        its passes read states."""
+        """Prepare a part of a run. Use an earlier plan if its number of steps is the same, and if the same steps of its
+        passes read states."""
         phase = self._setup.problem(steps, self.step).phase
         for known in self._prepared:
             if (known.problem.steps, known.problem.phase) == (steps, phase):
@@ -282,15 +272,13 @@ class Simulation:
 
     @property
     def initial_values(self) -> dict[str, InputArray]:
-        """The initial values in the options, for arrays that have no values yet. `fill` writes these values."""
+        """The initial values in the options, for arrays that have no values yet."""
         return {name: one for name, one in self._setup.initial.items() if name not in self._filled}
 
     def fill(self) -> None:
-        """Write initial values to the arrays that have no values. The values come from the options. If the options have
-        no values for the state, the state gets zeros. Missing directories are created.
-
-        `run` also calls this method. Raises InputError when a field that is only read has no values.
-        """
+        """Write initial values to the arrays that have no values. The values come from the options. Without them, the
+        state gets zeros. Missing directories are created. Raises InputError when a field that is only read has no
+        values."""
         setup, first = self._setup, self.initial_values
         devito = initial_planes(setup.lowered, self._description, self._filled)
         self.require_fields({*first, *devito})
@@ -434,8 +422,7 @@ class Simulation:
         return entry
 
     def _steps(self, steps: object) -> int:
-        """Return the number of steps to run. Raises InputError when neither the caller nor the options give a
-        number."""
+        """Return the number of steps to run. Raises InputError if neither the caller nor the options give it."""
         if steps is None:
             steps = self.remaining_steps or (self._setup.steps if not self.step else None)
             if steps is None:
@@ -443,8 +430,8 @@ class Simulation:
         return as_steps(steps)
 
     def _parts(self, steps: object) -> list[int]:
-        """Return the numbers of steps of the parts of `run(steps)`. Each part has a plan of its own. Only an adjoint
-        run that computes states again can have more than one part."""
+        """Return the numbers of steps of the parts of `run(steps)`. Each part has its own plan. Only an adjoint run
+        that computes states again can have several parts."""
         steps, description = self._steps(steps), self._description
         if 0 < description.max_step < self.step + steps:
             raise InputError(
@@ -480,12 +467,11 @@ def open(
     sizes: Mapping[str, int] | None = None,
     signals: Mapping[str, Any] | None = None,
 ) -> Simulation:
-    """Open the run at `path`, which is a directory or a block device. The other arguments replace settings of the run.
-    If an argument is None, the setting is kept.
+    """Open the run at `path`, which is a directory or a block device. The other arguments replace settings of the run,
+    unless they are None.
 
     `sizes` replaces all sizes that were given before. If `scheme` changes and `sizes` is None, the earlier sizes are
     dropped. `signals` replaces the signals of the same names. Raises InputError when `path` holds no run, and
-    StorageError when files of the run are missing.
-    """
+    StorageError when files of the run are missing."""
     changes = dict(memory=memory, threads=threads, scheme=scheme, io=io, bind=bind, sizes=sizes, signals=signals)
     return Simulation(reopen(path, changes))

@@ -31,14 +31,12 @@ Ranges = dict[str, tuple[float, float]]
 
 
 def refuse_unstable(stencil: Stencil, manifest: Description, ranges: Mapping[str, tuple[float, float]]) -> None:
-    """Raise InputError when waves certainly grow, or when a field that is only read has a value that is not finite. Do
-    not raise an error when the ranges alone cannot show whether waves grow.
+    """Raise InputError before the first step when waves certainly grow, or when a field that is only read has a value
+    that is not finite. `ranges` has the known minimum and maximum of fields that are only read.
 
-    This function is called before the first step. `ranges` has the known minimum and maximum of fields that are only
-    read. For several fields that are only read, growth is certain under two conditions. First, an extreme of one field
-    is unstable together with every combination of extremes of the other fields. Second, all these combinations have the
-    same largest stable step.
-    """
+    For several such fields, growth is certain under two conditions. First, an extreme of one field is unstable together
+    with every combination of extremes of the other fields. Second, all these combinations have the same largest stable
+    step."""
     names = [entry.name for entry in manifest.static]
     if manifest.unstable:
         return
@@ -68,13 +66,13 @@ def _agree(limits: Sequence[float | None]) -> bool:
 
 
 def refuse_unstable_run(stencil: Stencil, state: State) -> None:
-    """Raise InputError when waves grow in a run that has done no step yet. All fields of the run must have values."""
+    """Raise InputError when waves grow in a run at step 0. All its fields must have values."""
     if not state.manifest.unstable and not state.manifest.step and (text := growing(stencil, state)):
         raise _refusal(text)
 
 
 def growing(stencil: Stencil, state: State) -> str | None:
-    """Return a line of text if waves grow in the run, else None. All fields of the run must have values."""
+    """Return a text if waves grow in a run whose fields all have values, else None."""
     manifest = state.manifest
     names = [entry.name for entry in manifest.static]
     if all(name in manifest.ranges for name in names):
@@ -91,9 +89,8 @@ def growing(stencil: Stencil, state: State) -> str | None:
 def watched(
     name: str, planes: PlaneSource, manifest: Description, ranges: Ranges, done: Callable[[], None]
 ) -> PlaneSource:
-    """Return a function that returns the same planes as `planes`. The function also updates `ranges` with the minimum
-    and maximum of these planes, without the padding. The function calls `done` just before it returns the last plane of
-    the array."""
+    """Return a function that returns the same planes as `planes`. It also updates `ranges` with the minimum and maximum
+    of these planes, without the padding, and calls `done` just before it returns the last plane."""
     pads = zip(inside(manifest.padding, 0), manifest.layout.shape, strict=True)
     (z_first, z_end), rows, cells = ((pad, n - pad) for pad, n in pads)
 

@@ -59,8 +59,7 @@ def default_wrt(stencil: Stencil) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class GradientTask:
-    """A gradient for planning. `problem` is the forward run without a history. `shape` is the shape of the arrays on
-    disk."""
+    """A gradient for planning. `problem` is the forward run without a history, and `shape` belongs to its arrays."""
 
     derived: Derived
     problem: Problem
@@ -77,7 +76,7 @@ class GradientTask:
         return self.derived.hoisted()
 
     def states(self, recompute: bool) -> StatesEntry | None:
-        """Return the states that the adjoint run reads, of any run, or None if it reads none."""
+        """Return the states that the adjoint run reads, for any run, or None."""
         derived, steps = self.derived_for(recompute), self.problem.steps
         if not derived.states:
             return None
@@ -88,8 +87,8 @@ class GradientTask:
         return replace(states, every=min(STEPS_METERED, steps), stencil=derived.stencil.to_json(), source_cells=cells)
 
     def adjoint(self, recompute: bool) -> Problem:
-        """Return the problem of the adjoint run. The memory for acquisition is estimated: the adjoint run has a
-        receiver for each source of the forward run, and a source for each receiver."""
+        """Return the problem of the adjoint run. Its acquisition is estimated: a receiver for each source of the
+        forward run, and a source for each receiver."""
         states, stencil = self.states(recompute), self.derived_for(recompute).adjoint.stencil
         problem = as_problem(stencil, self.layout, self.problem.steps, self.boundary, in_place=False, states=states)
         return replace(problem, acquisition=demand_of(replace(self.taps, snapshots=()), self.layout.dtype, states))
@@ -154,8 +153,8 @@ class _Meters:
 
 
 def task_of(setup: Setup, steps: int, wrt: object = None) -> GradientTask:
-    """Return the gradient of a run with respect to `wrt`, or to all inputs. Raises InputError for a gradient that no
-    adjoint run can compute."""
+    """Return the gradient of a run with respect to `wrt`, or to all inputs. Raises InputError if no adjoint run can
+    compute it."""
     one = setup.description
     names = default_wrt(setup.stencil) if wrt is None else wrt
     derived, boundary = derive(setup.stencil, one, names), as_boundary(one.boundary)
@@ -168,8 +167,7 @@ def choose_here(
 ) -> WayChoice:  # fmt: skip
     """Choose a way for a run on this machine. The states may take at most `limit` bytes, and at most the free space of
     the run's directory minus the arrays of both runs. `memory_bytes` is the budget of the adjoint run. With `is_plan`,
-    the storage is not measured, and plans are made for short runs, too. Raises InputError for a wrong limit.
-    """
+    the storage is not measured, and plans are also made for short runs. Raises InputError for a wrong limit."""
     one, settings = setup.description, setup.description.settings
     budgets = settings.memory_bytes, settings.memory_bytes if memory_bytes is None else memory_bytes
     given, most, less = limit_bytes(History("auto", limit)), None, None
@@ -208,8 +206,8 @@ def choose_elsewhere(
 
 
 def history_of(choice: WayChoice) -> History | None:
-    """Return the history of the chosen way, or None for the way without a history. If no way is possible, raise
-    InputError, or BudgetError if more memory makes one possible."""
+    """Return the history of the chosen way, or None for the way without one. If no way is possible, raise InputError,
+    or BudgetError if more memory makes one possible."""
     if choice.chosen is None:
         kind = BudgetError if all(one.smallest_bytes for one in choice.ways[1:]) else InputError
         raise kind(choice.refusal)
