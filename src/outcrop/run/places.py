@@ -19,19 +19,17 @@ from outcrop.run.disk.storage import RunFolder, RunStorage
 
 
 def storage_at(path: Path) -> RunStorage:
-    """Return the storage of the run at `path`. If `path` is a block device, the result is a `Device`. Otherwise the
-    result is a `RunFolder`. The directory of a `RunFolder` may be missing."""
+    """Return the storage of the run at `path`: a `Device`, or a `RunFolder`, whose directory may be missing."""
     return Device(path) if device_use.is_block_device(path) else RunFolder(path)
 
 
 def may_hold_run(path: Path) -> bool:
-    """Return True if `path` is a block device or a directory with a manifest."""
     return device_use.is_block_device(path) or (path / MANIFEST).exists()
 
 
 def open_state(path: Path, check: bool = True) -> State:
-    """Return the state of the run at `path`. This changes no file. Raises InputError when `path` holds no run. With
-    `check`, raises StorageError when files are missing or too short."""
+    """Return the state of the run at `path`. This changes no file. Raises InputError when `path` holds no run, and with
+    `check`, StorageError when files are missing or too short."""
     storage = storage_at(path)
     state = State(storage, storage.read())
     if check:
@@ -49,15 +47,13 @@ def created_state(
     places: list[Path], manifest: Manifest, force: bool = False, raw_device: bool = False,
     definitions: AcquisitionDefinitions = NOTHING_DEFINED,
 ) -> Iterator[State]:
-    """Create the directories and files of a run without values. The caller commits the first values inside the `with`.
-    This process holds the run until the `with` ends.
+    """Create the directories and files of a run without values. The caller commits the first values inside the `with`,
+    during which this process holds the run.
 
-    With `raw_device`, the places are block devices. `definitions` has the points and values of the acquisition in the
-    manifest. With `force`, an older run in the same place is replaced.
-
-    If InputError is raised, nothing was changed. If the `with` ends before the first commit, all created files and
-    directories are removed. Raises StorageError when the system refuses an operation that the checks allowed.
-    """
+    With `raw_device`, the places are block devices. `definitions` has the points and values of the acquisition. With
+    `force`, an older run in the same place is replaced. If InputError is raised, nothing was changed. If the `with`
+    ends before the first commit, all created files and directories are removed. Raises StorageError when the system
+    refuses an operation that the checks allowed."""
     files = definitions.files
     manifest = replace(manifest, sums=first_sums(manifest, files))
     if are_devices(places, raw_device):

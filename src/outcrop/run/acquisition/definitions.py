@@ -51,7 +51,6 @@ class AcquisitionDefinitions:
 
     @property
     def entries(self) -> AcquisitionEntries:
-        """The entries that describe this acquisition in the manifest."""
         sources = []
         for source in self.injections:
             scale = None if source.scale is None else source.scale.to_json()
@@ -63,7 +62,7 @@ class AcquisitionDefinitions:
 
     @property
     def files(self) -> Definitions:
-        """The arrays in the files with points and values. The keys are the names of the files."""
+        """The arrays in the files with points and values, by the name of the file."""
         points: dict[str, list[NDArray[Any]]] = {}
         for number, source in enumerate(self.injections):
             points[f"source-{number}"] = [source.cells, source.weights, source.values]
@@ -81,12 +80,8 @@ NOTHING_DEFINED = AcquisitionDefinitions()
 
 @dataclass(frozen=True)
 class Grid:
-    """The user's grid. Points must lie inside this grid. The arrays on disk extend `padding` cells beyond the grid on
-    each side.
-
-    `parameters` has the values of the stencil's parameters. `coordinates` has the coordinates of the cells of the
-    arrays, including the padding.
-    """
+    """The user's grid, in which points must lie. The arrays on disk extend `padding` cells beyond it on each side.
+    `coordinates` has the coordinates of the cells of the arrays, including the padding."""
 
     stencil: Stencil
     shape: Shape
@@ -126,8 +121,7 @@ def define(
     norms: Norms | None = None,
     more: AcquisitionDefinitions | None = None,
 ) -> AcquisitionDefinitions:
-    """Return the checked acquisition that the options describe. The result also has the sources and receivers of
-    `more`. Raises InputError for wrong values."""
+    """Return the checked acquisition of the options, with the sources and receivers of `more`. Raises InputError."""
     injections = [*(more.injections if more else ()), *(_injection(grid, *one) for one in enumerate(_list(sources)))]
     samplings = list(more.samplings if more else ())
     for one in _list(receivers):
@@ -163,15 +157,15 @@ def _injection(grid: Grid, number: int, source: Any) -> Injection:
 
 
 def _numbers(given: Any, refusal: str) -> NDArray[np.float64]:
-    """Return `given` as an array of real numbers. For other values, raises InputError with the text `refusal`."""
+    """Return `given` as an array of real numbers, or raise InputError with the text `refusal`."""
     if (found := as_real_array(given)) is None:
         raise InputError(refusal)
     return found.astype(np.float64, copy=False)
 
 
 def _scale(grid: Grid, what: str, given: Any) -> SourceFactor | None:
-    """Return the program that evaluates a scale, or None if no scale is given. A scale may read only fields that no
-    stage updates, and only at the cell to which the source adds a value. Raises InputError for other scales."""
+    """Return the program that evaluates a scale, or None. A scale may read only fields that no stage updates, and only
+    at the cell to which the source adds a value. Raises InputError for other scales."""
     if given is None:
         return None
     import sympy
@@ -238,8 +232,8 @@ def _check_rim(grid: Grid, number: int, source: Injection) -> None:
 
 
 def _all_snapshots(grid: Grid, given: Sequence[Any]) -> tuple[SnapshotsEntry, ...]:
-    """Return the entries of all snapshots. Raises InputError if two entries have the same name, or if a name is also
-    the name of an array in snapshots.zarr."""
+    """Return the entries of all snapshots. Raises InputError if a name is used twice, or is also the name of an array
+    in snapshots.zarr."""
     found: dict[str, SnapshotsEntry] = {}
     for one in given:
         entry = _snapshots(grid, one)
@@ -293,8 +287,7 @@ def _fields(grid: Grid, what: str, names: Any) -> tuple[str, ...]:
 
 
 def _box(grid: Grid, box: Any) -> tuple[tuple[int, int], ...]:
-    """Return the range (first, end) of the box along each axis, in cells of the arrays on disk. The cell `end` is
-    outside the box."""
+    """Return the range (first, end) of the box along each axis, in cells of the arrays on disk."""
     given = box if isinstance(box, Sequence) else [box]
     slices = [slice(None)] * len(grid.shape) if box is None else list(islice(given, 4))
     if len(slices) != len(grid.shape) or not all(isinstance(one, slice) for one in slices):
@@ -314,9 +307,8 @@ def _box(grid: Grid, box: Any) -> tuple[tuple[int, int], ...]:
 
 
 def read_definitions(directory: Directory, manifest: Manifest) -> AcquisitionDefinitions:
-    """Return the definitions that the files of a run contain. The files with the values of sources are mapped into
-    memory, and the values are read later. Raises StorageError when a file is missing, and CorruptionError when a cell
-    lies outside the grid."""
+    """Return the definitions in the files of a run. The files with the values of sources are mapped into memory. Raises
+    StorageError when a file is missing, and CorruptionError when a cell lies outside the grid."""
     entries = manifest.taps
     injections, samplings = [], []
     for number, source in enumerate(entries.sources):
@@ -330,8 +322,7 @@ def read_definitions(directory: Directory, manifest: Manifest) -> AcquisitionDef
 
 
 def mapped_values(directory: Directory, manifest: Manifest, number: int) -> NDArray[np.float64]:
-    """Return the values of source `number`, of shape (steps, points). The file is mapped into memory, so values are
-    read only when the array is indexed. Raises StorageError."""
+    """Return the values of source `number`, of shape (steps, points), as a memory map. Raises StorageError."""
     one, name = manifest.taps.sources[number], f"source-{number}"
     if one.steps == 0:
         return np.zeros((0, one.points))
@@ -343,8 +334,8 @@ def mapped_values(directory: Directory, manifest: Manifest, number: int) -> NDAr
 def _points(
     directory: Directory, manifest: Manifest, name: str, entry: SourceEntry | SamplingEntry
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Read the points of a source or receiver. Return the cells, of shape (points, corners, 3), and the weights, of
-    shape (points, corners)."""
+    """Return the cells of a source or receiver, of shape (points, corners, 3), and the weights, of shape (points,
+    corners)."""
     shape = (entry.points, entry.corners)
     count = entry.points * entry.corners
     with _opened(directory, manifest, name) as handle:

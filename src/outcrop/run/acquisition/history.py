@@ -70,8 +70,7 @@ def as_history(given: object) -> History:
 
 
 def history_entry(given: History, description: Description, step: int) -> SnapshotsEntry:
-    """Return the entry for the history `given`. The run is at step `step`. Raises InputError if the run cannot keep
-    this history."""
+    """Return the entry for the history `given` of a run at step `step`. Raises InputError if the run cannot keep it."""
     if given.wrt is not None:
         raise InputError("history: wrt is only for 'auto'; leave it out")
     if isinstance(given.every, str) and given.every != "all":
@@ -94,8 +93,8 @@ def history_entry(given: History, description: Description, step: int) -> Snapsh
 
 
 def with_slots(given: History, entry: SnapshotsEntry, dtype: str, last_step: int) -> SnapshotsEntry:
-    """Return the entry with a schedule (plan/schedule.py) if the limit has room for fewer states than all, but for at
-    least two, and states can be computed again. Otherwise return the entry unchanged."""
+    """Return the entry with a schedule (plan/schedule.py) if the limit has room for at least two states, but not for
+    all, and states can be computed again. Otherwise return the entry unchanged."""
     limit = limit_bytes(given)
     slots = 0 if limit is None else limit // state_bytes(entry, dtype)
     if not entry.recompute or not 2 <= slots < entry.count(last_step):
@@ -105,7 +104,7 @@ def with_slots(given: History, entry: SnapshotsEntry, dtype: str, last_step: int
 
 def as_entry(every: int, recompute: bool, state: Iterable[ArrayEntry], shape: Sequence[int]) -> SnapshotsEntry:
     """Return the entry of a history with every `every`-th state. `state` has the arrays of the state, and `shape` is
-    the shape of the arrays on disk. Raises InputError if an array has a reserved name."""
+    their shape on disk. Raises InputError if an array has a reserved name."""
     fields = tuple(entry.name for entry in state if recompute or not entry.is_previous)
     for name in fields:
         if name in RESERVED[len(shape)] or name == HISTORY:
@@ -121,7 +120,7 @@ def state_bytes(entry: SnapshotsEntry, dtype: str) -> int:
 
 
 def free_bytes(directory: Path, needed: int) -> int:
-    """Return the free space for a history in `directory`. The runs themselves need `needed` bytes of the free space."""
+    """Return the free space in `directory`, minus the `needed` bytes of the runs themselves."""
     room = os.statvfs(nearest_existing(directory))
     return max(0, room.f_bavail * room.f_frsize - needed)
 
@@ -139,9 +138,9 @@ def limit_bytes(given: History) -> int | None:
 def require_room(
     given: History, entry: SnapshotsEntry, dtype: str, directory: Path, needed: int, first_step: int, last_step: int
 ) -> None:
-    """Raise InputError if the states up to `last_step` exceed the limit or the free space of the run's directory. The
-    run itself needs `needed` bytes of the free space. The message names the smallest interval with which the states
-    fit. If an adjoint run can compute states again, the message names a sufficient limit instead."""
+    """Raise InputError if the states up to `last_step` exceed the limit or the free space, of which the run itself
+    needs `needed` bytes. The message names the smallest interval with which the states fit. If an adjoint run can
+    compute states again, it names a sufficient limit instead."""
     each, there = state_bytes(entry, dtype), len(entry.numbers(first_step))
     free = free_bytes(directory, needed)
     limit = None if entry.slots else limit_bytes(given)
@@ -162,7 +161,7 @@ def require_room(
 
 
 def begin_history(state: State, entry: SnapshotsEntry) -> None:
-    """Add a history to the manifest of a run that exists on disk, at step 0. Raises StorageError."""
+    """Add a history to the manifest of a run on disk, at step 0. Raises StorageError."""
     with state.locked():
         taps = state.manifest.taps
         if taps.history is not None:
@@ -199,8 +198,8 @@ class HistoryView(Mapping[str, SnapshotView]):
 
     @property
     def repeated_steps(self) -> int:
-        """The number of steps of this run that an adjoint run repeats because the limit of the history does not have
-        room for all states. It does not include the steps that each pass of the adjoint run computes again."""
+        """The number of steps of this run that an adjoint run repeats because the limit of the history has no room for
+        all states. Steps that each pass of the adjoint run computes again are not included."""
         self._require_kept()
         return repeated_steps(self._state)
 
@@ -223,10 +222,9 @@ class HistoryView(Mapping[str, SnapshotView]):
         """Yield (step, fields) for each state, beginning with the newest state. `fields` maps names to arrays of shape
         (nz, ny, nx).
 
-        Threads read older states before they are requested. At most four states are in memory. The arrays are valid
-        until the next state is requested. Copy values that you need longer. Raises CorruptionError for a state that
-        differs from what the run has written, and StorageError.
-        """
+        Threads read older states ahead, and at most four states are in memory. The arrays are valid until the next
+        state is requested: copy values that you need longer. Raises CorruptionError for a state that differs from what
+        the run has written, and StorageError."""
         self._require_kept()
         reader = _Reader(self._state, self._entry)
         numbers = reversed(self._entry.numbers(self._state.manifest.step))
@@ -248,9 +246,8 @@ class HistoryView(Mapping[str, SnapshotView]):
                 pool.shutdown(cancel_futures=True)
 
     def free(self) -> None:
-        """Remove the history from the run, and delete its files and the replay of the run. A program that goes back
-        through the states calls this method after it has saved its results. Raises InputError if another process uses
-        the run, and StorageError."""
+        """Remove the history from the run, and delete its files and the replay of the run. Call this method when you no
+        longer need the states. Raises InputError if another process uses the run, and StorageError."""
         with self._state.locked():
             taps = self._state.manifest.taps
             if taps.history is not None:
@@ -269,11 +266,8 @@ class HistoryView(Mapping[str, SnapshotView]):
 
 
 class StateFiles:
-    """The files of the states that an adjoint run reads. They belong to the history of another run, or to the history
-    of its replay.
-
-    Raises InputError if the other run has changed or keeps no history.
-    """
+    """The files of the states that an adjoint run reads, in the history of another run or of its replay. Raises
+    InputError if the other run has changed or keeps no history."""
 
     def __init__(self, state: State, states: StatesEntry, shape: tuple[int, ...], dtype: str) -> None:
         """`state` is the committed state of the other run. `shape` and `dtype` belong to the adjoint run."""
@@ -330,7 +324,6 @@ class _Reader:
         ]
 
     def read(self, number: int, buffer: int) -> dict[str, NDArray[Any]]:
-        """Read state `number` into a buffer and return its fields. Raises StorageError and CorruptionError."""
         memory = self._buffers[buffer]
         files, sums = zip(*(self._kept.file(field, number) for field in memory), strict=True)
         store = _core.Store(list(files), backend=self._io, direct=self._bytes >= DIRECT_BYTES)
@@ -347,8 +340,7 @@ class _Reader:
 
 
 class KeptStates:
-    """The states in the history of a run. `numbers` has their numbers in ascending order. Raises StorageError and
-    CorruptionError."""
+    """The states in the history of a run, with their numbers in ascending order."""
 
     def __init__(self, state: State) -> None:
         entry, manifest = state.manifest.taps.history, state.manifest
@@ -396,9 +388,9 @@ def repeated_steps(state: State) -> int:
 
 
 def keep_only(state: State, numbers: Collection[int]) -> None:
-    """Free all states of a history except `numbers` and those that later steps keep. First the manifest is committed,
-    then files are deleted, including files that a killed process has left. The calling process must hold the run.
-    Raises StorageError."""
+    """Free all states of a history except `numbers` and those that later steps keep: commit the manifest, then delete
+    files, including files that a killed process has left. The calling process must hold the run. Raises
+    StorageError."""
     taps, step = state.manifest.taps, state.manifest.step
     entry = taps.history
     assert entry is not None
@@ -420,16 +412,14 @@ def keep_only(state: State, numbers: Collection[int]) -> None:
 
 
 def replay_place(state: State) -> Path:
-    """Return the directory of the replay of a run. Its name has a part of the identity of the run, so that it belongs
-    to no other run."""
+    """Return the directory of the replay of a run. The identity in its name ties it to this run."""
     path = state.path.absolute()
     return path.parent / f"{path.name.removesuffix('.oc')}-replay-{state.manifest.identity[:8]}.oc"
 
 
 def open_replay(state: State) -> State | None:
-    """Return the replay of a run, or None if it does not exist. Also return None if it is damaged, is another run, or
-    has no values because its creation was interrupted. A replay is not needed for correct results, because state 0 of
-    the run is enough to compute all states again."""
+    """Return the replay of a run, or None if it does not exist, is damaged, is of another run, or has no values because
+    its creation was interrupted. State 0 of the run is enough to compute all states again."""
     storage = RunFolder(replay_place(state))
     try:
         replay = State(storage, storage.read())

@@ -45,12 +45,11 @@ RawSum: TypeAlias = tuple[bytes, float, bytes, float, float, float]
 
 @dataclass(frozen=True, eq=False)
 class PointInjection:
-    """In step t, `values[t - first_step, i]` is added to `field[cells[i]]` for each point i. The injections are added
-    one after another. The points of an injection are also added one after another.
+    """In step t, `values[t - first_step, i]` is added to `field[cells[i]]` for each point i, one point after the other,
+    and one injection after the other.
 
-    `values` has the shape (steps, points) and the field's dtype. Its first row is for step `first_step`. The rim never
-    changes. Therefore a point in the rim is refused if a value of this point is not 0.
-    """
+    `values` has the shape (steps, points) and the field's dtype. A point in the rim, which never changes, is refused if
+    a value of this point is not 0."""
 
     field: int
     cells: Points
@@ -63,8 +62,7 @@ class PointInjection:
 
 @dataclass(frozen=True, eq=False)
 class PointSamples:
-    """Cells whose values are recorded at the end of each step. With `before`, the values are recorded before the first
-    stage of each step."""
+    """Cells whose values are recorded at the end of each step, or with `before` before the first stage."""
 
     field: int
     cells: Points
@@ -76,15 +74,13 @@ class PointSamples:
 
 @dataclass(frozen=True)
 class SnapshotFile:
-    """A file into which a pass writes a box of a field after `step` steps. The file already has its full size. The box
-    begins at byte `offset_bytes`. If `age` is 1, the pass writes the previous values of the field. The stencil must
-    have these values in an array of the state.
+    """A file into which a pass writes a box of a field after `step` steps, in C order from byte `offset_bytes` on. The
+    file already has its full size. If `age` is 1, the previous values of the field are written. The stencil must have
+    them in an array of the state.
 
-    The box is stored in C order. With `direct`, writes of the box bypass the page cache if the file system allows it.
-    The page cache may still be used for other parts of the file. If the descriptor `folder` is given, `path` is a
-    regular file beneath this folder, and links are not followed. The descriptor must stay open until the pass has
-    ended. `label` names the file in messages.
-    """
+    With `direct`, writes of the box bypass the page cache if the file system allows it. If the descriptor `folder` is
+    given, `path` is a regular file beneath this folder, and links are not followed. The descriptor must stay open until
+    the pass has ended. `label` names the file in messages."""
 
     field: int
     step: int
@@ -120,14 +116,12 @@ NO_ACQUISITION = Acquisition()
 
 @dataclass(frozen=True)
 class FieldSum:
-    """Sums over all cells of a field after `step` steps. The cells of the rim are included. `sum` is the sum of the
-    values, and `squares` is the sum of their squares. Both are float64.
+    """Sums over all cells of a field after `step` steps, including the rim, in float64. `squares` is the sum of
+    squares.
 
-    Each group of 64 bytes along x is summed first. For this, the second half of the group is added to the first half.
-    This is repeated until one number is left. The sums of the groups are then added without rounding. Therefore the
-    bits of a sum do not depend on the plan or on the number of threads. `minimum` and `maximum` ignore NaN. Both are
-    infinite if every cell is NaN.
-    """
+    Each group of 64 bytes along x is summed first: the second half of the group is added to the first half until one
+    number is left. The sums of the groups are then added without rounding, so their bits do not depend on the plan or
+    on the number of threads. `minimum` and `maximum` ignore NaN. Both are infinite if every cell is NaN."""
 
     step: int
     sum: float
@@ -140,10 +134,8 @@ class FieldSum:
 class AcquisitionResults:
     """The results of a pass.
 
-    `samples` has a float64 array of shape (steps of the pass, points) for each PointSamples. `sums` has one tuple for
-    each SumRequest, with the sums of the request in the order of steps. `snapshot_sums` has the CRC32C of each box that
-    the pass has written, in the order of `Acquisition.snapshots`.
-    """
+    `samples` has a float64 array of shape (steps of the pass, points) for each PointSamples. `sums` has a tuple for
+    each SumRequest, in the order of steps. `snapshot_sums` has the CRC32C of each box that the pass has written."""
 
     samples: tuple[NDArray[np.float64], ...]
     sums: tuple[tuple[FieldSum, ...], ...]
@@ -151,7 +143,7 @@ class AcquisitionResults:
 
 
 def check_injections(acquisition: Acquisition, problem: Problem) -> None:
-    """Raise InputError if a source lies in the rim. The message names the first such source."""
+    """Raise InputError for the first source in the rim."""
     for one in acquisition.injections:
         bad = _in_rim(one.cells, problem) & one.values.any(axis=0)
         if bad.any():
@@ -179,8 +171,8 @@ class _Injected:
 
 @dataclass(frozen=True, eq=False)
 class LeadInjected:
-    """The values that one source of another run adds in the steps that a pass computes again. In step i of these steps,
-    they are added to field number `fields[i]` after the stage `stage`."""
+    """The values that a source of another run adds in the steps that a pass computes again. In step i of them, they are
+    added to field number `fields[i]` after the stage `stage`."""
 
     stage: int
     fields: tuple[int, ...]
@@ -222,8 +214,8 @@ class PassAcquisition:
 
     @staticmethod
     def of(acquisition: Acquisition, plan: Plan, first_step: int, steps: int) -> PassAcquisition:
-        """Return the part of `acquisition` for the steps t with `first_step <= t < first_step + steps`. Raises
-        InputError for sources in the rim."""
+        """Return the part of `acquisition` for `steps` steps from `first_step` on. Raises InputError for sources in the
+        rim."""
         problem, seen = plan.problem, _steps_seen(first_step, steps)
         check_injections(acquisition, problem)
         assert plan.acquisition.staging.slots or not acquisition.snapshots, "the plan reserves memory for snapshots"
@@ -252,7 +244,7 @@ class PassAcquisition:
         )
 
     def results(self, sums: Sequence[RawSum], snapshot_sums: Sequence[int]) -> AcquisitionResults:
-        """Convert the results of the core for this pass to `AcquisitionResults`. The sums are grouped by request."""
+        """Return the results of the core for this pass, with the sums grouped by request."""
         found = [
             FieldSum(self.first_step + one.step, _exact(*raw[:2]), _exact(*raw[2:4]), raw[4] + 0.0, raw[5] + 0.0)
             for one, raw in zip(self.sums, sums, strict=True)
@@ -264,8 +256,7 @@ class PassAcquisition:
 
 
 def lead_injected(one: PointInjection, problem: Problem, steps: int, stage: int, fields: Sequence[int]) -> LeadInjected:
-    """Return the values that a source of another run adds in `steps` steps that a pass computes again. `one` has the
-    values of these steps."""
+    """Return the values that a source of another run, `one`, adds in `steps` steps that a pass computes again."""
     found = _injected(one, problem, one.first_step, steps)
     return LeadInjected(stage, tuple(fields), found.cells, found.bytes)
 
@@ -283,14 +274,12 @@ def _injected(one: PointInjection, problem: Problem, first_step: int, steps: int
 
 
 def _steps_seen(first_step: int, steps: int) -> range:
-    """Return the numbers of the steps after which a pass can record sums and snapshots. For the first pass, the range
-    begins with step 0, which means the initial values."""
+    """Return the steps after which a pass can record sums and snapshots. Step 0 means the initial values."""
     return range(first_step + 1 if first_step else 0, first_step + steps + 1)
 
 
 def _exact(integer: bytes, special: float) -> float:
-    """Return a sum, rounded to the closest double. `integer` is the sum in units of 2**-1074. If `special` is infinite
-    or NaN, return `special` instead."""
+    """Return a sum in units of 2**-1074, rounded to the closest double. If `special` is infinite or NaN, return it."""
     if special != 0:
         return special
     value = int.from_bytes(integer, "little", signed=True)
@@ -303,8 +292,8 @@ def _exact(integer: bytes, special: float) -> float:
 def demand_of(
     entries: AcquisitionEntries, dtype: str, states: StatesEntry | None = None, first_step: int = 0
 ) -> AcquisitionDemand:
-    """Return what these entries need in addition to the window. `dtype` is the dtype of the fields. If passes compute
-    steps of another run again, `states` has the sources of this run. The plan begins after step `first_step`."""
+    """Return what these entries need in addition to the window. `dtype` is the dtype of the fields. `states` has the
+    sources of another run whose steps passes compute again. The plan begins after step `first_step`."""
     item_bytes = np.dtype(dtype).itemsize
     sources = sum(one.points * one.corners for one in entries.sources) + (states.source_cells if states else 0)
     samplings = sum(one.points * one.corners for one in entries.samplings)

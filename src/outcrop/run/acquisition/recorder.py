@@ -47,8 +47,8 @@ DIRECT_BYTES = 1 << 20
 
 
 class Recorder:
-    """Records the acquisition of one run, beginning with its committed step. The constructor reads the fields that the
-    scales of sources use, and evaluates these scales."""
+    """Records the acquisition of one run, beginning with its committed step. The constructor evaluates the scales of
+    sources."""
 
     def __init__(self, state: State, fields: Sequence[str], io: str = "auto") -> None:
         self._state, self._fields = state, list(fields)
@@ -66,8 +66,7 @@ class Recorder:
         )
 
     def before(self, first_step: int, steps: int) -> Acquisition:
-        """Return the acquisition of the next pass. Raises StorageError when the storage has no room for the snapshots
-        of the pass."""
+        """Return the acquisition of the next pass. Raises StorageError without room for its snapshots."""
         manifest = self._state.manifest
         if not manifest.taps:
             return NO_ACQUISITION
@@ -84,8 +83,8 @@ class Recorder:
         return tuple(self._injection(number, first_step, steps) for number in range(len(self._sources)))
 
     def after(self, first_step: int, results: AcquisitionResults) -> dict[str, int]:
-        """Write the results of a pass. Return the new checksum of each file with records. The commit stores these
-        checksums. Raises StorageError."""
+        """Write the results of a pass. Return the new checksum of each file with records, for the commit. Raises
+        StorageError."""
         manifest = self._state.manifest
         if not manifest.taps:
             return manifest.sums
@@ -128,12 +127,9 @@ class Recorder:
         return whole
 
     def _injection(self, number: int, first_step: int, steps: int) -> PointInjection:
-        """Return the values that a source adds to each corner in each step of a pass. In steps after the last value of
-        the source, the result is 0.
-
-        The file with the values is mapped into memory again for each pass. If one mapping were kept for the whole run,
-        all pages that were read would stay in memory.
-        """
+        """Return the values that a source adds to each corner in each step of a pass, which are 0 after its last value.
+        The file with the values is mapped again for each pass: one mapping would keep all pages that were read in
+        memory."""
         source = self._sources[number]
         values = np.zeros((steps, source.weights.size), self._state.manifest.dtype)
         given = mapped_values(self._state.records, self._state.manifest, number)[first_step : first_step + steps]
@@ -149,8 +145,8 @@ class Recorder:
 
 
 def _interpolated(seen: NDArray[np.float64], weights: Weights) -> NDArray[np.float64]:
-    """Return the interpolated values in an array of shape (steps, points). A value is the weighted sum of the values at
-    the corners of a point. The corners are added in the same order as in the oracle."""
+    """Return interpolated values of shape (steps, points): the weighted sums over the corners, which are added in the
+    same order as in the oracle."""
     total: NDArray[np.float64] = np.zeros(seen.shape[:2])
     for corner in range(seen.shape[2]):
         total += weights[:, corner] * seen[:, :, corner]
@@ -178,9 +174,9 @@ def require_space(directory: Directory, manifest: Manifest, last_step: int) -> N
 def make_files(
     directory: Directory, manifest: Manifest, fields: list[str], first: int, steps: int
 ) -> Iterator[tuple[str, int, SnapshotFile]]:
-    """Make the files for the snapshots of the pass that begins with step `first`. For each snapshot, yield three
-    values: the name of the file for its checksum, its number, and its `SnapshotFile`. `fields` has the names of the
-    stencil's fields in their order. Raises OSError and StorageError."""
+    """Make the files for the snapshots of the pass that begins with step `first`. For each snapshot, yield the name of
+    the file for its checksum, its number, and its `SnapshotFile`. `fields` has the names of the stencil's fields.
+    Raises OSError and StorageError."""
     itemsize = np.dtype(manifest.dtype).itemsize
     for entry in manifest.taps.snapshots:
         size, index = math.prod(entry.shape) * itemsize, snapshot_index(entry.shape, itemsize)

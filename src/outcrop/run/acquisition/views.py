@@ -88,11 +88,9 @@ class NormRecords(Records):
 
 
 class SnapshotView:
-    """The snapshots of one field up to the committed step. Indexing reads only the selected cells.
-
-    `view[3]` is the fourth snapshot, as a memory map of its file. `view[-1, 20]` is plane 20 of the last snapshot.
-    `view[::2, :, 5]` has row 5 of each plane of every second snapshot.
-    """
+    """The snapshots of one field up to the committed step. Indexing reads only the selected cells: `view[3]` is the
+    fourth snapshot as a memory map, `view[-1, 20]` is plane 20 of the last one, and `view[::2, :, 5]` has row 5 of each
+    plane of every second one."""
 
     def __init__(self, state: State, entry: SnapshotsEntry, field: str) -> None:
         self._state, self._entry, self._field = state, entry, field
@@ -125,8 +123,8 @@ class SnapshotView:
         return self._entry.numbers(self._state.manifest.step)
 
     def __getitem__(self, index: Any) -> NDArray[Any]:
-        """Return the values that a NumPy array returns for the same index. Raises IndexError for an index outside the
-        array, and StorageError when a file is missing."""
+        """Return what a NumPy array returns for this index. Raises IndexError outside the array, and StorageError when
+        a file is missing."""
         first, *rest = index if isinstance(index, tuple) else (index,)
         if first is Ellipsis:
             first, rest = slice(None), [Ellipsis, *rest]
@@ -164,8 +162,8 @@ class SnapshotView:
 
 
 def new_snapshots(state: State, first: int, last: int) -> Iterator[tuple[int, dict[str, NDArray[Any]]]]:
-    """Yield each step with first < step <= last that has snapshots, together with a mapping from names to arrays.
-    `SnapshotViews` uses the same names. All these steps must be committed."""
+    """Yield each committed step with first < step <= last that has snapshots, and a mapping from names, as in
+    `SnapshotViews`, to arrays."""
     found: dict[int, list[tuple[SnapshotsEntry, int]]] = {}
     for entry in state.manifest.taps.snapshots:
         if entry.is_history:

@@ -77,8 +77,8 @@ _TAIL_BYTES = 1 << 20
 
 
 def are_devices(places: list[Path], raw_device: bool) -> bool:
-    """Return True if all places of a new run are block devices, and False if none of the places is a block device.
-    Raises InputError if `raw_device` does not agree with this result, or if only some places are block devices."""
+    """Return True if all places are block devices, and False if none is. Raises InputError if only some are, or if
+    `raw_device` does not agree with them."""
     devices = [place for place in places if device_use.is_block_device(place)]
     others = [place for place in places if place not in devices]
     if raw_device and others:
@@ -100,12 +100,9 @@ def check_devices(devices: list[Path], description: Description, force: bool) ->
 
 
 def hold_devices(devices: list[Path], description: Description, force: bool) -> list[int]:
-    """Open the devices exclusively, and return their descriptors. Closing a descriptor releases the device. Raises
-    InputError if the run cannot be created on the devices.
-
-    The function checks for duplicates, use by other programs, permission and size. Without `force`, it also checks that
-    the devices have no known content.
-    """
+    """Open the devices exclusively, and return their descriptors, whose closing releases them. Raises InputError if the
+    run cannot be created on them, because of duplicates, use by other programs, permission, size or, without `force`,
+    known content."""
     manifest = new_manifest(description)
     longest = manifest.to_bytes().decode() + " " * SLACK_BYTES
     encode_slot(Header(RUN, manifest.identity, longest))  # raises InputError if the manifest is too long for a slot
@@ -138,8 +135,7 @@ def hold_devices(devices: list[Path], description: Description, force: bool) -> 
 
 
 def hold_empty(device: Path) -> int:
-    """Open a device exclusively, and return its descriptor. Closing the descriptor releases the device. Raises
-    InputError if the device has known content."""
+    """Open a device exclusively, and return its descriptor. Raises InputError if the device has known content."""
     device_use.require_writable(device)
     handle = device_use.claim(device)
     try:
@@ -163,7 +159,7 @@ def _check_size(device: Path, handle: int, needed: int) -> None:
 
 def _read(device: Path, handle: int, force: bool) -> Header | None:
     """Return the header of the device, or None if the device has no run. If the header is damaged or of another
-    version, return None with `force`, and raise InputError without `force`."""
+    version, return None with `force`, and raise InputError without."""
     try:
         return header_of(device, handle)
     except InputError as error:
@@ -184,7 +180,7 @@ def _check_member(device: Path, header: Header, force: bool) -> None:
 
 
 def _run_at(device: Path, identity: object) -> Manifest | None:
-    """Return the manifest of the run with this identity on `device`. If the device has no such run, return None."""
+    """Return the manifest of the run with this identity on `device`, or None."""
     try:
         found = Device(device).read()
     except InputError:
@@ -196,13 +192,11 @@ def _run_at(device: Path, identity: object) -> Manifest | None:
 def created_on_devices(
     devices: list[Path], manifest: Manifest, force: bool, definitions: Definitions
 ) -> Iterator[State]:
-    """Create a run without values on the devices, and a folder of records for its acquisition. `definitions` has the
-    points and values of the run's sources and receivers. They are written to this folder. The caller commits the first
-    values inside the `with`.
+    """Create a run without values on the devices, and a folder of records for its acquisition with the points and
+    values in `definitions`. The caller commits the first values inside the `with`, during which the devices are held.
 
-    The devices are held until the `with` ends. If InputError is raised, the devices are unchanged. If the `with` ends
-    before the first commit, the run is removed. In this case the earlier content of the devices is lost.
-    """
+    If InputError is raised, the devices are unchanged. If the `with` ends before the first commit, the run is removed,
+    and the earlier content of the devices is lost."""
     check_records_folder(devices, manifest, force)
     handles = hold_devices(devices, manifest, force)
     state = State(Device(devices[0]), manifest)
@@ -241,8 +235,7 @@ def _write_header(device: Path, header: Header) -> None:
 
 
 def _clean(handle: int, keep: int) -> None:
-    """Write zeros to the header and to the end of the device. Do not change the superblock and the slot at offset
-    `keep`."""
+    """Write zeros to the header and to the end of the device, except the superblock and the slot at offset `keep`."""
     _write_zeros(handle, BLOCK_BYTES, keep)
     _write_zeros(handle, keep + SLOT_BYTES, HEADER_BYTES)
     size = device_use.size_of(handle)
@@ -282,9 +275,9 @@ def _opened_new(device: Path) -> Iterator[int]:
 
 
 def check_records_folder(devices: list[Path], manifest: Description, force: bool) -> None:
-    """Check the folder of records. Raises InputError if the run needs such a folder and none is given. Also raises
-    InputError if a folder is given that the run does not need. The folder must be new or empty. With `force`, the
-    folder may also belong to a run that no longer exists, or to the run on these devices."""
+    """Raise InputError if the run needs a folder of records and none is given, or vice versa, and for a folder that is
+    neither new nor empty. With `force`, it may belong to the run on these devices, or to a run that no longer
+    exists."""
     if bool(manifest.taps) != bool(manifest.records):
         raise InputError(
             f"{devices[0]}: block devices hold arrays only; give records=DIRECTORY for the files of sources, "
@@ -321,9 +314,8 @@ def _check_content(folder: Directory, device: Path, force: bool) -> None:
 
 @contextlib.contextmanager
 def _created_records_folder(state: State, definitions: Definitions, force: bool) -> Iterator[None]:
-    """If the run has a folder of records, create this folder and write the definitions to it. If the body of the `with`
-    fails before the first commit, the files in the folder are removed. A new folder is removed, too. Raises InputError
-    and StorageError."""
+    """Create the folder of records, if the run has one, and write the definitions to it. If the body of the `with`
+    fails before the first commit, its files and a new folder are removed. Raises InputError and StorageError."""
     manifest = state.manifest
     if not manifest.records:
         yield

@@ -61,7 +61,7 @@ _CHECKSUM = struct.Struct("<I")
 @dataclass(frozen=True)
 class Header:
     """The header of a device: its kind, the identity of the run (32 hexadecimal digits), and a text. `sequence` is
-    increased each time the header is written."""
+    increased each time it is written."""
 
     kind: str
     identity: str
@@ -70,13 +70,12 @@ class Header:
 
     @property
     def slot_offset(self) -> int:
-        """The offset of the slot for this sequence number. Even numbers use slot 0, and odd numbers use slot 1."""
         return SLOT_OFFSETS[self.sequence % 2]
 
 
 class Device(RunStorage):
-    """A run on block devices. The manifest is in the header of the first device. To lock the run, a process opens the
-    devices exclusively. The kernel allows this to one process at a time."""
+    """A run on block devices, with the manifest in the header of the first one. To lock the run, a process opens the
+    devices exclusively, which the kernel allows to one process at a time."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
@@ -115,14 +114,14 @@ class Device(RunStorage):
             check_sizes(self.records(manifest), manifest)
 
     def records(self, manifest: Manifest) -> Directory:
-        """Return the folder of records. Raises StorageError if the MEMBER file in the folder does not name this run."""
+        """Return the folder of records. Raises StorageError if its MEMBER file does not name this run."""
         if self._records is None or not self._records.is_here():
             self._records = _records_of(manifest, self.path)
         return self._records
 
     def hold(self, shared: bool = False) -> list[int]:
-        """Lock the devices and return their descriptors. The lock is exclusive, even if `shared` is True. Raises
-        InputError if a device is in use, or if another program has written its own data to a device."""
+        """Lock the devices exclusively, even if `shared` is True, and return their descriptors. Raises InputError if a
+        device is in use, or if another program has written to it."""
         handles: list[int] = []
         self._found.clear()
         try:
@@ -149,8 +148,7 @@ class Device(RunStorage):
 
     @contextmanager
     def scratch(self, manifest: Manifest, count: int) -> Iterator[Sequence[DeviceRange]]:
-        """Yield a range of `count` bytes after the shards of the first device, as temporary space for a pass. Raises
-        StorageError if the device is too small."""
+        """Yield a range of `count` bytes after the shards of the first device. Raises StorageError without room."""
         begin = needed_bytes(manifest, 0)
         with opened(self.path, os.O_RDONLY) as handle:
             size = device_use.size_of(handle)
@@ -162,7 +160,6 @@ class Device(RunStorage):
         yield [DeviceRange(str(self.path), begin, count)] if count else []
 
     def tidy(self, manifest: Manifest) -> None:
-        """Make the metadata of snapshots agree with the manifest."""
         if manifest.records:
             show_snapshots(self.records(manifest), manifest)
 
@@ -189,8 +186,8 @@ class Device(RunStorage):
         return parse_manifest(header.text.encode(), self.path)
 
     def _others(self, manifest: Manifest) -> list[Path]:
-        """Return all devices except the first. The devices are found by their headers, because the names of devices may
-        change when a machine restarts."""
+        """Return all devices except the first, found by their headers, because names may change when a machine
+        restarts."""
         paths = []
         for index, name in enumerate(manifest.directories[1:], start=1):
             share = (manifest.identity, index)
@@ -201,7 +198,7 @@ class Device(RunStorage):
 
 
 def ranges_on(manifest: Description, index: int, device: str) -> dict[tuple[str, int, int], DeviceRange]:
-    """Return the ranges of the shards on device number `index` of a run. The keys are (array, copy, shard)."""
+    """Return the ranges of the shards on device number `index` of a run, by (array, copy, shard)."""
     layout, begin, places = manifest.layout, HEADER_BYTES, {}
     for entry, copy in manifest.copies:
         for shard in range(index, layout.shards, len(manifest.directories)):
@@ -217,28 +214,25 @@ def needed_bytes(manifest: Description, index: int) -> int:
 
 
 def member_text(manifest: Manifest, index: int) -> str:
-    """Return the text for the header of device number `index`. `index` is at least 1, because the header of the first
-    device has the manifest."""
+    """Return the text for the header of device number `index` >= 1. The header of the first device has the manifest."""
     return json.dumps({"run": manifest.directories[0], "identity": manifest.identity, "index": index}) + "\n"
 
 
 def member_of(header: Header) -> dict[str, object]:
-    """Return the values in the text of a header that `member_text` has made. In the header of a run's first device, the
-    text is the manifest. For this header the result is empty."""
+    """Return the values in a text of `member_text`, or nothing for the header of a run's first device."""
     content = json.loads(header.text) if header.kind == SHARE else {}
     return content if isinstance(content, dict) else {}
 
 
 def signature_on(path: Path, handle: int) -> str:
-    """Return a text that names the content of an open device, or "" if no known content is found. Outcrop's own header
-    is not reported. Raises InputError when the device cannot be read."""
+    """Return a text that names the content of an open device, except Outcrop's own header, or "". Raises InputError
+    when the device cannot be read."""
     with os_errors_as(InputError, f"{path} cannot be read"):
         return device_use.find_signature(path, handle, device_use.size_of(handle))
 
 
 def _records_of(manifest: Manifest, device: Path) -> Directory:
-    """Return the open folder of records of the run on `device`. Raises StorageError if the MEMBER file in the folder
-    does not name the run."""
+    """Return the open folder of records of the run on `device`. Raises StorageError if it does not name the run."""
     assert manifest.records is not None
     what = f"{manifest.records}, records of the run on {device},"
     with os_errors_as(StorageError, f"{what} cannot be used"):
@@ -251,8 +245,7 @@ def _records_of(manifest: Manifest, device: Path) -> Directory:
 
 @contextmanager
 def opened(path: Path, flags: int) -> Iterator[int]:
-    """Open a device and yield its descriptor. The descriptor is closed when the `with` ends. Raises InputError when the
-    device cannot be opened."""
+    """Open a device until the `with` ends, and yield its descriptor. Raises InputError."""
     handle = device_use.open_device(path, flags)
     try:
         yield handle
@@ -261,9 +254,8 @@ def opened(path: Path, flags: int) -> Iterator[int]:
 
 
 def _find_share(share: tuple[str, int], name: Path) -> Path:
-    """Return the path of a device of a run. `share` has the identity of the run and the index of the device. The header
-    of the device has the same two values. The device `name` is tried first, then all other devices. Raises StorageError
-    if no device has these values."""
+    """Return the path of the device whose header has the identity of the run and the index in `share`. The device
+    `name` is tried first, then all others. Raises StorageError if no device has them."""
     for path in (name, *device_use.all_devices()):
         with suppress(InputError), opened(path, os.O_RDONLY) as handle:
             header = header_of(path, handle)
@@ -273,21 +265,20 @@ def _find_share(share: tuple[str, int], name: Path) -> Path:
 
 
 def header_of(path: Path, handle: int) -> Header | None:
-    """Return the header of an open device, or None if the device has no run. Raises InputError when the header is
-    damaged or cannot be read."""
+    """Return the header of an open device, or None if it has no run. Raises InputError when it is damaged or cannot be
+    read."""
     with os_errors_as(InputError, f"{path} cannot be read"):
         return read_header(handle, path)
 
 
 def encode_superblock(kind: str, identity: str) -> bytes:
-    """Return the first block of a device, with the superblock."""
     body = _SUPERBLOCK.pack(_MAGIC, VERSION, kind.encode(), identity.encode())
     return _padded(body + _CHECKSUM.pack(_core.crc32c(body)))
 
 
 def decode_superblock(block: bytes, path: object) -> tuple[str, str] | None:
-    """Return (kind, identity) from the first block of a device, or None if it is not the superblock of a run. Raises
-    InputError when the superblock is damaged or of another version."""
+    """Return (kind, identity) from the first block of a device, or None if it is no superblock. Raises InputError when
+    it is damaged or of another version."""
     magic, version, kind, identity = _SUPERBLOCK.unpack_from(block)
     if magic != _MAGIC:
         return None
@@ -303,8 +294,7 @@ def decode_superblock(block: bytes, path: object) -> tuple[str, str] | None:
 
 
 def encode_slot(header: Header) -> bytes:
-    """Return the bytes of a slot with this header, in whole blocks. Raises InputError when the slot is too small for
-    the text."""
+    """Return a slot with this header, in whole blocks. Raises InputError when it is too small for the text."""
     text = header.text.encode()
     body = _SLOT.pack(_MAGIC, header.identity.encode(), header.sequence, len(text))
     slot = _padded(body + _CHECKSUM.pack(_core.crc32c(text, _core.crc32c(body))) + text)
@@ -327,8 +317,8 @@ def decode_slot(slot: bytes, kind: str, identity: str) -> Header | None:
 
 
 def read_header(handle: int, path: object) -> Header | None:
-    """Return the header of an open device, or None if the device has no run. Raises InputError when the header is
-    damaged or of another version. Raises OSError."""
+    """Return the header of an open device, or None if it has no run. Raises InputError when it is damaged or of another
+    version, and OSError."""
     block = os.pread(handle, BLOCK_BYTES, 0)
     found = decode_superblock(block, path) if len(block) == BLOCK_BYTES else None
     if found is None:
@@ -347,7 +337,7 @@ def write_slot(handle: int, header: Header) -> None:
 
 
 def write_superblock(handle: int, header: Header) -> None:
-    """Write the superblock and flush it. After this, the device belongs to the run. Raises OSError."""
+    """Write and flush the superblock. After this, the device belongs to the run. Raises OSError."""
     write_all(handle, encode_superblock(header.kind, header.identity), 0)
     os.fsync(handle)
 

@@ -64,7 +64,6 @@ _ZFS_UBERBLOCK = b"\x0c\xb1\xba\0\0\0\0\0"
 
 
 def is_block_device(path: Path) -> bool:
-    """Return True if `path` is a block device or a link to a block device."""
     try:
         return stat.S_ISBLK(path.stat().st_mode)
     except OSError:
@@ -72,16 +71,12 @@ def is_block_device(path: Path) -> bool:
 
 
 def size_of(handle: int) -> int:
-    """Return the size of an open device in bytes."""
     return os.lseek(handle, 0, os.SEEK_END)
 
 
 def claim(path: Path) -> int:
-    """Open a device exclusively and return the descriptor. Until the descriptor is closed, no other process can mount
-    or claim the device.
-
-    Raises InputError when the device is in use or cannot be opened.
-    """
+    """Open a device exclusively and return the descriptor. Until it is closed, no other process can mount or claim the
+    device. Raises InputError when the device is in use or cannot be opened."""
     number = _number(path)
     # O_EXCL does not detect that a loop device uses this device as its file. `find_use` detects this.
     if number and not (SYS / "dev" / "block").is_dir():
@@ -111,7 +106,7 @@ def open_device(path: Path, flags: int) -> int:
 
 
 def require_writable(path: Path) -> None:
-    """Raise InputError when the device is read-only, or when this user has no permission to write to the device."""
+    """Raise InputError when the device is read-only, or when this user must not write to it."""
     number = _number(path)
     if number and _read(SYS / "dev" / "block" / number / "ro") == "1":
         raise InputError(f"{path} is read-only; give a device that can be written")
@@ -120,7 +115,7 @@ def require_writable(path: Path) -> None:
 
 
 def identity_of(path: Path) -> str:
-    """Return a text that identifies a device. All paths of the same device give the same text."""
+    """Return a text that is the same for all paths of a device."""
     return _number(path) or str(path.resolve())
 
 
@@ -130,8 +125,7 @@ def all_devices() -> list[Path]:
 
 
 def find_use(number: str) -> str:
-    """Return a text about the use of a device or of one of its partitions, or "" if neither is in use. `number` is
-    "major:minor"."""
+    """Return a text about the use of a device, "major:minor", or of one of its partitions, or ""."""
     disk = SYS / "dev" / "block" / number
     for part in (disk, *sorted(_partitions(disk))):
         own = _read(part / "dev") or number
@@ -156,8 +150,8 @@ def _partitions(disk: Path) -> Iterator[Path]:
 
 
 def _mount_point(number: str) -> str:
-    """Return the path where this process sees the device mounted, or "" if the device is not mounted. For btrfs, the
-    name of the device is compared, because mountinfo does not have the number of the device."""
+    """Return the path where this process sees the device mounted, or "". For btrfs, the name of the device is compared,
+    because mountinfo does not have its number."""
     for line in (_read(PROC / "self" / "mountinfo") or "").splitlines():
         before, _, after = line.partition(" - ")
         fields, source = before.split(), after.split()[1:2]
@@ -176,7 +170,7 @@ def _loops() -> list[Path]:
 
 
 def _loop_on(number: str) -> str:
-    """Return the name of the loop device whose backing file is this device, or "" if no loop device uses it."""
+    """Return the name of the loop device whose backing file is this device, or ""."""
     for loop in _loops():
         behind = _read(loop / "loop" / "backing_file")
         if behind and _number(Path(behind)) == number:
@@ -210,14 +204,12 @@ def _read(path: Path) -> str:
 
 
 def find_signature(path: Path, handle: int, size: int) -> str:
-    """Return a text that names the content of a device, or "" if no known content is found. The device at `path` has
-    `size` bytes and is open as `handle`. Raises OSError."""
+    """Return a text that names the content of a device of `size` bytes, or "". Raises OSError."""
     return by_blkid(path) or by_magic(handle, size)
 
 
 def by_blkid(path: Path) -> str:
-    """Return a text about the content that blkid finds on the device. The result is "" if blkid finds nothing or is not
-    installed."""
+    """Return a text about the content that blkid finds, or "" if it finds nothing or is not installed."""
     program = shutil.which("blkid", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
     if program is None:
         return ""
@@ -234,7 +226,6 @@ def by_blkid(path: Path) -> str:
 
 
 def _in_words(export: str) -> str:
-    """Return a text for users that describes the output of `blkid -o export`."""
     facts = dict(line.partition("=")[::2] for line in export.splitlines())
     if name := facts.get("TYPE"):
         kind = SWAP if name.startswith("sw") else _KINDS.get(facts.get("USAGE", ""), "data")
@@ -244,8 +235,7 @@ def _in_words(export: str) -> str:
 
 
 def by_magic(handle: int, size: int) -> str:
-    """Search a device for the most common signatures. Return a text about the content, or "" if no signature is found.
-    Raises OSError."""
+    """Search a device for the most common signatures. Return a text about the content, or "". Raises OSError."""
     for kind, name, offset, magic in (*_MAGICS, *_at_end(size)):
         place = offset if offset >= 0 else size + offset
         if place >= 0 and os.pread(handle, len(magic), place) == magic:
@@ -257,7 +247,7 @@ def by_magic(handle: int, size: int) -> str:
 
 
 def _at_end(size: int) -> Iterator[tuple[str, str, int, bytes]]:
-    """Yield the signatures of md 0.90 and 1.0 for a device of `size` bytes. Their offsets depend on this size."""
+    """Yield the signatures of md 0.90 and 1.0, whose offsets depend on the size of the device."""
     for place in ((size & ~0xFFFF) - 0x10000, ((size >> 9) - 16 & ~7) << 9):
         if place >= 0:
             yield GROUP, "md", place, _MD_AT_END

@@ -46,7 +46,7 @@ _PART_BYTES = 4 << 20
 
 
 def first_sums(manifest: Manifest, definitions: Definitions) -> dict[str, int]:
-    """Return the checksum of each file below ACQUISITION before the first step. The keys are the names of the files."""
+    """Return the checksum of each file below ACQUISITION before the first step, by name."""
     sums = {name: manifest.seed(name, 0) for name in manifest.taps.files}
     for name, parts in definitions.items():
         for part in parts:
@@ -55,8 +55,7 @@ def first_sums(manifest: Manifest, definitions: Definitions) -> dict[str, int]:
 
 
 def write_acquisition_files(directory: Directory, manifest: Manifest, definitions: Definitions) -> None:
-    """Write all files below ACQUISITION durably: the definitions, and the records, which have no rows yet. Raises
-    OSError."""
+    """Write the definitions and empty records durably. Raises OSError."""
     for name, parts in definitions.items():
         directory.put(f"{ACQUISITION}/{name}", *parts)
     for name in manifest.taps.records(0):
@@ -72,14 +71,13 @@ def write_rows(directory: Directory, name: str, first_row: int, rows: NDArray[An
 
 
 def continued(checksum: int, rows: NDArray[Any]) -> int:
-    """Return the checksum of a file after `rows` are appended. `checksum` is the checksum of the file without these
-    rows."""
+    """Return the checksum of a file after `rows` are appended to content with this checksum."""
     return int(_core.crc32c(np.ascontiguousarray(rows).reshape(-1).view(np.uint8), checksum))
 
 
 def check_records(directory: Directory, manifest: Manifest) -> None:
-    """Raise CorruptionError when a file below ACQUISITION has changed since the commit. Raise StorageError when a file
-    cannot be read."""
+    """Raise CorruptionError when a file below ACQUISITION has changed since the commit, and StorageError when it cannot
+    be read."""
     for name in manifest.taps.files:
         if damage := damage_of(directory, manifest, name):
             repair = f", or accept its content with: outcrop verify --repair {directory.path}"
@@ -101,8 +99,7 @@ def check_sizes(directory: Directory, manifest: Manifest) -> None:
 
 
 def damage_of(directory: Directory, manifest: Manifest, name: str) -> str:
-    """Return a description of the damage of a file, or "" if the file is intact. Raises StorageError when the file
-    cannot be read."""
+    """Return a description of the damage of a file, or "". Raises StorageError when it cannot be read."""
     count, path = _valid_bytes(manifest)[name], directory.path / ACQUISITION / name
     found, checksum = checksum_of(directory, manifest, name)
     if found < count:
@@ -111,8 +108,7 @@ def damage_of(directory: Directory, manifest: Manifest, name: str) -> str:
 
 
 def fill_up(directory: Directory, manifest: Manifest, name: str) -> None:
-    """Extend a record that is too short, or create it if it is missing. Missing values become NaN. Raises
-    StorageError."""
+    """Extend or create a record that is too short. Missing values become NaN. Raises StorageError."""
     file, count = f"{ACQUISITION}/{name}", _valid_bytes(manifest)[name]
     with os_errors_as(StorageError, f"{directory.path / file} cannot be filled up"):
         if directory.status(file) is None:
@@ -124,16 +120,14 @@ def fill_up(directory: Directory, manifest: Manifest, name: str) -> None:
 
 
 def checksum_of(directory: Directory, manifest: Manifest, name: str) -> tuple[int, int]:
-    """Read the valid part of a file below ACQUISITION. Return the number of valid bytes that exist, and the checksum of
-    these bytes."""
+    """Return the number of valid bytes of a file below ACQUISITION that exist, and the checksum of these bytes."""
     count, path = _valid_bytes(manifest)[name], directory.path / ACQUISITION / name
     with os_errors_as(StorageError, f"{path} cannot be read"), directory.opened(f"{ACQUISITION}/{name}") as handle:
         return _summed(directory, handle, count, manifest.seed(name, 0))
 
 
 def _summed(directory: Directory, handle: int, count: int, checksum: int = 0) -> tuple[int, int]:
-    """Read the first `count` bytes of an open file. Return the number of these bytes that exist, and the checksum
-    after them."""
+    """Return how many of the first `count` bytes of an open file exist, and the checksum after them."""
     done = 0
     while part := directory.read_from(handle, done, min(_PART_BYTES, count - done)):
         checksum, done = _core.crc32c(part, checksum), done + len(part)
@@ -153,20 +147,19 @@ def read_rows(directory: Directory, manifest: Manifest, name: str) -> bytes:
 
 
 def _valid_bytes(manifest: Manifest) -> dict[str, int]:
-    """Return the number of valid bytes of each file at the manifest's step. The keys are the names of the files."""
+    """Return the number of valid bytes of each file at the manifest's step, by name."""
     rows = manifest.taps.records(manifest.step)
     return manifest.taps.definitions | {name: row_bytes * count for name, (row_bytes, count) in rows.items()}
 
 
 def snapshot_name(entry: SnapshotsEntry, field: str, number: int) -> str:
-    """Return the path of snapshot `number` of a field, relative to the run's directory. Snapshots are counted from
-    0."""
+    """Return the path of snapshot `number` of a field, relative to the run's directory."""
     return "/".join([SNAPSHOTS, f"{entry.prefix}{field}", "c", str(number), *["0"] * len(entry.box)])
 
 
 def has_freed_history(directory: Directory, manifest: Manifest) -> bool:
-    """Return True if the manifest has no history, but files of an earlier history exist. Then a process was killed
-    while it deleted them. Raises OSError."""
+    """Return True if the manifest has no history, but files of one exist, because a process was killed while it deleted
+    them. Raises OSError."""
     return manifest.taps.history is None and directory.status(f"{SNAPSHOTS}/{HISTORY}") is not None
 
 
@@ -189,10 +182,8 @@ def remove_freed_history(directory: Directory, manifest: Manifest) -> None:
 
 
 def damaged_snapshots(directory: Directory, manifest: Manifest) -> Iterator[tuple[str, str]]:
-    """Yield the path of each valid snapshot and a description of its damage, or "" if the snapshot is intact.
-
-    The records with the checksums of snapshots must be complete. Raises StorageError when a record cannot be read.
-    """
+    """Yield the path of each valid snapshot and a description of its damage, or "". The records with the checksums of
+    snapshots must be complete. Raises StorageError when a record cannot be read."""
     itemsize = np.dtype(manifest.dtype).itemsize
     for entry in manifest.taps.snapshots:
         size, index = math.prod(entry.shape) * itemsize, snapshot_index(entry.shape, itemsize)

@@ -70,45 +70,40 @@ _PATTERNS = {
 
 
 def array_folder(entry: ArrayEntry, copy: int) -> str:
-    """Return the name of the folder for one copy of an array. A static array has only one copy. The folder of this copy
-    has the array's name."""
+    """Return the folder of one copy of an array. A static array has only one copy, in a folder with its name."""
     return entry.name if entry.is_static else f".{entry.name}.{copy}"
 
 
 def array_folders(manifest: Description) -> list[str]:
-    """Return the names of the folders of all arrays. Each directory of the run has these folders."""
+    """Return the folders of all arrays. Each directory of the run has these folders."""
     return [array_folder(entry, copy) for entry, copy in manifest.copies]
 
 
 def coordinate_folders(manifest: Description) -> list[str]:
-    """Return the names of the folders of the coordinates. These folders are in the run's own directory."""
+    """Return the folders of the coordinates, which are in the run's own directory."""
     return list(NAMES[len(manifest.shape)]) if manifest.coordinates else []
 
 
 def acquisition_folders(manifest: Description) -> list[str]:
-    """Return the names of the folders of acquisition. These folders are in the run's own directory or in the folder of
-    records."""
+    """Return the folders of acquisition, in the run's own directory or in the folder of records."""
     return ([ACQUISITION] if manifest.taps else []) + ([SNAPSHOTS] if manifest.taps.snapshots else [])
 
 
 def shard_name(shard: int, ndim: int) -> str:
-    """Return the path of a shard, relative to the folder of its array. The array has `ndim` axes."""
+    """Return the path of a shard, relative to the folder of its array."""
     return "/".join(["c", str(shard), *["0"] * (ndim - 1)])
 
 
 def top_names(manifest: Description) -> set[str]:
-    """Return the names that a run uses in its own directory: the folders of arrays, coordinates and acquisition, and
-    the links to arrays."""
+    """Return the names in the run's own directory: the folders of arrays, coordinates and acquisition, and the links to
+    arrays."""
     state = (entry.name for entry in manifest.state)
     return {*array_folders(manifest), *coordinate_folders(manifest), *acquisition_folders(manifest), *state}
 
 
 def files_of_run(directory: Directory, manifest: Manifest) -> tuple[list[str], list[str]]:
-    """Search the run's own directory. Return two lists: the files and links of the run, without the manifest, and the
-    other files in the run's folders.
-
-    Raises OSError.
-    """
+    """Return the files and links of the run in its own directory, without the manifest, and the other files in its
+    folders. Raises OSError."""
     links = {entry.name for entry in manifest.state}
     beside = {GROUP, *(f"{name}.tmp" for name in (GROUP, MANIFEST, *links))}
     names = directory.names()
@@ -121,7 +116,7 @@ def files_of_run(directory: Directory, manifest: Manifest) -> tuple[list[str], l
 
 
 def files_below(directory: Directory, folders: Iterable[str]) -> tuple[list[str], list[str]]:
-    """Return two lists: the files in these folders whose names belong to a run, and all other files. Raises OSError."""
+    """Return the files in these folders whose names belong to a run, and all other files. Raises OSError."""
     ours: list[str] = []
     foreign: list[str] = []
     for folder in folders:
@@ -144,7 +139,7 @@ def _below(directory: Directory, name: str, depth: int) -> Iterator[str]:
 
 
 def derived_files(manifest: Manifest) -> dict[str, bytes]:
-    """Return the content of each derived file in the run's own directory. The keys are the paths of the files."""
+    """Return the content of each derived file in the run's own directory, by its path."""
     attributes = _attributes(manifest)
     metadata = array_metadata(manifest.layout, len(manifest.shape), attributes)
     files = {f"{array_folder(entry, copy)}/{GROUP}": to_json(metadata) for entry, copy in manifest.copies}
@@ -158,7 +153,7 @@ def derived_files(manifest: Manifest) -> dict[str, bytes]:
 
 
 def snapshot_files(manifest: Manifest) -> dict[str, bytes]:
-    """Return the content of the derived files of snapshots at the manifest's step. The last item is the metadata of the
+    """Return the content of the derived files of snapshots at the manifest's step. The last one is the metadata of the
     group that lists all other groups and arrays."""
     files: dict[str, bytes] = {}
     below: dict[str, dict[str, Any]] = {}
@@ -178,8 +173,8 @@ def snapshot_files(manifest: Manifest) -> dict[str, bytes]:
 
 
 def show_snapshots(directory: Directory, manifest: Manifest) -> None:
-    """Write the number of snapshots at the manifest's step to the metadata of snapshots, if the metadata has another
-    number. Raises StorageError."""
+    """Write the number of snapshots at the manifest's step to their metadata, if it has another number. Raises
+    StorageError."""
     with os_errors_as(StorageError, f"cannot list snapshots of {directory.path}"):
         for name, content in outdated(directory, snapshot_files(manifest)).items():
             directory.make_folder(name.rpartition("/")[0])
@@ -187,8 +182,7 @@ def show_snapshots(directory: Directory, manifest: Manifest) -> None:
 
 
 def outdated(directory: Directory, files: dict[str, bytes]) -> dict[str, bytes]:
-    """`files` maps names of files to their expected content. Return the items whose file in `directory` is missing or
-    has other content."""
+    """Return the items of `files`, contents by name, whose file in `directory` is missing or different."""
     found = {}
     for name, content in files.items():
         try:
@@ -205,8 +199,7 @@ def _attributes(manifest: Manifest) -> dict[str, Any]:
 
 
 def _snapshot_metadata(manifest: Manifest, entry: SnapshotsEntry) -> dict[str, dict[str, Any]]:
-    """Return the content of zarr.json for each array of a group at the manifest's step. The keys are the names of the
-    arrays."""
+    """Return the content of zarr.json for each array of a group at the manifest's step, by its name."""
     count, axes, box = entry.count(manifest.step), NAMES[len(manifest.shape)], entry.shape
     inner = (1, 1, *box[1:]) if len(box) == 3 else None
     # The attribute "coordinates" tells xarray that step is a coordinate, like time.
@@ -227,8 +220,8 @@ def _coordinate(axis: str, count: int, chunk: int, dtype: str, units: str) -> di
 
 
 def _box_coordinates(manifest: Manifest, entry: SnapshotsEntry) -> dict[str, NDArray[np.float64]]:
-    """Return the coordinates of the box's cells along each axis. If the run has no coordinates, the coordinate of a
-    cell is its number in the user's grid."""
+    """Return the coordinates of the box's cells along each axis. Without coordinates, they are the numbers of the cells
+    in the user's grid."""
     found = {}
     for axis, name in enumerate(NAMES[len(manifest.shape)]):
         begin, end = entry.box[axis]
@@ -240,8 +233,8 @@ def _box_coordinates(manifest: Manifest, entry: SnapshotsEntry) -> dict[str, NDA
 
 
 def _times(manifest: Manifest, entry: SnapshotsEntry) -> dict[str, bytes]:
-    """Return the content of the chunks of the coordinates step and time. Each chunk has entries for TIMES_PER_CHUNK
-    snapshots, including snapshots that do not exist yet."""
+    """Return the chunks of the coordinates step and time. Each chunk has entries for TIMES_PER_CHUNK snapshots,
+    including snapshots that do not exist yet."""
     files = {}
     for chunk in range(-(-entry.count(manifest.step) // TIMES_PER_CHUNK)):
         first = chunk * TIMES_PER_CHUNK

@@ -65,14 +65,12 @@ _ATTEMPTS = 10
 def created_in(
     directories: list[Path], manifest: Manifest, force: bool, definitions: Definitions
 ) -> Iterator[State]:
-    """Create the directories and files of a run without values. `definitions` has the points and values of the run's
-    sources and receivers. The caller commits the first values inside the `with`. This process holds the run until the
-    `with` ends.
+    """Create the directories and files of a run without values. `definitions` has the points and values of its sources
+    and receivers. The caller commits the first values inside the `with`, during which this process holds the run.
 
-    This function checks only the contents of the directories. With `force`, an older run is replaced. If InputError is
+    Only the contents of the directories are checked here. With `force`, an older run is replaced. If InputError is
     raised, nothing was changed. If the `with` ends before the first commit, all created files and directories are
-    removed. Raises StorageError when the system refuses an operation that the checks allowed.
-    """
+    removed. Raises StorageError when the system refuses an operation that the checks allowed."""
     with hold_directories(directories) as (taken, locks, made):
         own, what = taken[0], f"cannot create the run in {taken[0].path}"
         try:
@@ -111,11 +109,8 @@ def created_in(
 
 
 def check_creation(directories: list[Path], description: Description, force: bool) -> None:
-    """Raise InputError if `created_in` cannot create the run. This changes nothing on storage.
-
-    The function checks the kind of each path, duplicates, contents, permission and free space. The space of files that
-    are replaced because of `force` counts as free.
-    """
+    """Raise InputError if `created_in` cannot create the run. This changes nothing on storage. With `force`, the space
+    of files that are replaced counts as free."""
     if description.records:
         raise InputError(f"records {description.records}: a run in a directory keeps them there; leave it out")
     needed = [0] * len(directories)
@@ -160,7 +155,7 @@ def _make_files(directories: list[Directory], manifest: Manifest, definitions: D
 
 def _make_shards(directories: list[Directory], manifest: Manifest, folder: str) -> None:
     """Create the shards of one copy of an array. For a shard in a further directory, also create a link in the run's
-    own directory. Readers of Zarr need these links."""
+    own directory, which readers of Zarr need."""
     layout, own = manifest.layout, directories[0]
     for shard in range(layout.shards):
         name, place = f"{folder}/{shard_name(shard, len(manifest.shape))}", directories[shard % len(directories)]
@@ -178,7 +173,7 @@ def _make_shards(directories: list[Directory], manifest: Manifest, folder: str) 
 
 def check_contents(there: dict[int, Directory], description: Description, force: bool) -> None:
     """Raise InputError if an existing directory holds files that the new run must not replace. `there` maps numbers to
-    the existing directories. Number 0 is the run's own directory."""
+    directories. Number 0 is the run's own directory."""
     own = there.get(0)
     old = read_manifest(own) if own is not None and own.status(MANIFEST) else None
     if own is not None and old is not None and old.phase != NEW and not force:
@@ -197,11 +192,9 @@ def check_contents(there: dict[int, Directory], description: Description, force:
 
 @contextlib.contextmanager
 def hold_directories(directories: Sequence[Path]) -> Iterator[tuple[list[Directory], list[int], list[Path]]]:
-    """Make missing directories, and lock all directories until the `with` ends.
-
-    Yields the directories, the descriptors of the locks, and the paths that were made (parents first). Raises
-    InputError when a directory cannot be made, or when another process holds a directory.
-    """
+    """Make missing directories, and lock all directories until the `with` ends. Yield the directories, the descriptors
+    of the locks, and the paths that were made, parents first. Raises InputError when a directory cannot be made, or
+    when another process holds it."""
     made: list[Path] = []
     with contextlib.ExitStack() as stack:
         taken: list[Directory] = []
@@ -227,27 +220,23 @@ def hold_directories(directories: Sequence[Path]) -> Iterator[tuple[list[Directo
 
 
 def open_directory(path: Path) -> Directory:
-    """Open a directory. Raises InputError if the directory cannot be opened."""
     with os_errors_as(InputError, f"directory {path} cannot be used"):
         return Directory.open(path)
 
 
 def seal_member(member: Member) -> bytes:
-    """Return `member` as the bytes of a file MEMBER."""
     return sealed(msgspec.to_builtins(member))
 
 
 def clear(directory: Directory, old: Manifest) -> None:
-    """Remove the files of the run `old` from the run's own directory. The manifest is kept. The calling process must
-    hold the directory."""
+    """Remove the files of the run `old`, but not its manifest. The calling process must hold the directory."""
     directory.remove_files(files_of_run(directory, old)[0])
     for name in sorted(top_names(old)):
         directory.remove_empty(name)
 
 
 def clear_share(directory: Directory) -> None:
-    """Remove the files of a run from one of the run's further directories. Do nothing if the directory has no MEMBER
-    file."""
+    """Remove the files of a run from one of its further directories, if it has a MEMBER file."""
     if member := read_member(directory):
         directory.remove_files(files_below(directory, member.folders)[0])
         for name in member.folders:
@@ -258,7 +247,7 @@ def clear_share(directory: Directory) -> None:
 
 def _check_further(directory: Directory, force: bool, replaced: str) -> None:
     """Raise InputError when a directory holds files that must not be replaced. Files of the run with the identity
-    `replaced` can be replaced. With `force`, files of a run that no longer exists can be replaced, too."""
+    `replaced` can be replaced, and with `force` also files of a run that no longer exists."""
     with os_errors_as(InputError, f"directory {directory.path} cannot be read"):
         names = [name for name in directory.names() if name not in _BEGUN]
     member, path = read_member(directory), directory.path
@@ -279,7 +268,7 @@ def _check_further(directory: Directory, force: bool, replaced: str) -> None:
 
 
 def _is_alive(member: Member) -> bool:
-    """Return True if the run that `member` names still exists. If `member` names a device, return True, too."""
+    """Return True if the run that `member` names still exists, or is on a device."""
     if os.path.exists(member.run) and not os.path.isdir(member.run):
         return True
     try:
@@ -290,8 +279,7 @@ def _is_alive(member: Member) -> bool:
 
 
 def what_is_there(place: Path, old: Manifest) -> str:
-    """Return a text for users. The text says that `place` holds the run `old`, and how to continue, inspect or replace
-    this run."""
+    """Return a text that says that `place` holds the run `old`, and how to continue, inspect or replace it."""
     name = old.stencil.get("name", "a stencil")
     if old.step < old.target_step:
         what = f"an unfinished run of {name} (step {old.step} of {old.target_step}); continue it with 'outcrop resume"
@@ -301,8 +289,8 @@ def what_is_there(place: Path, old: Manifest) -> str:
 
 
 def _freed_bytes(there: dict[int, Directory]) -> dict[int, int]:
-    """Return the number of bytes that become free when the files in these directories are replaced. The keys are device
-    numbers of file systems (st_dev)."""
+    """Return the bytes that become free when the files in these directories are replaced, by the device number of the
+    file system (st_dev)."""
     total: dict[int, int] = {}
     for index, directory in there.items():
         member = read_member(directory)

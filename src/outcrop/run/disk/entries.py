@@ -55,8 +55,7 @@ NORMS_BYTES, SUM_BYTES = 5 * 8, 4
 
 @dataclass(frozen=True)
 class ArrayEntry:
-    """One array of cells. Passes only read a static array. All other arrays belong to the state. Passes read and write
-    the state."""
+    """One array of cells. Passes only read a static array. All other arrays belong to the state."""
 
     name: ArrayName
     is_static: bool
@@ -74,10 +73,9 @@ class ArrayEntry:
 
 @dataclass(frozen=True)
 class StateField:
-    """A field that is only read. Its values come from states of another run. A step of an adjoint run goes back from
-    state t of the other run to state t - 1. In this step, the values are those of `field` in state t - `state`. If
-    `later` is positive, they are the values after this number of further updates of `field`. If `later` is -1, they are
-    the previous values of the state."""
+    """A field that is only read, with values from states of another run. A step of an adjoint run goes back from state
+    t of the other run to state t - 1, and reads `field` in state t - `state`. If `later` is positive, the values are
+    those after this number of further updates of `field`. If it is -1, they are the previous values of the state."""
 
     name: Name
     field: Name
@@ -87,8 +85,8 @@ class StateField:
 
 @dataclass(frozen=True)
 class StatesEntry:
-    """The states that an adjoint run reads. They are the history of the run in the directory `run`. Step 0 of the
-    adjoint run goes back from step `steps` of this other run. The history has every `every`-th state.
+    """The states that an adjoint run reads: every `every`-th state in the history of the run in the directory `run`.
+    Step 0 of the adjoint run goes back from step `steps` of this other run.
 
     `stencil` is the stencil of the other run (`Stencil.to_json`) if each pass goes back to the next state of the
     history and computes the states in between again. The sources of the other run have `source_cells` cells. If
@@ -112,12 +110,12 @@ class StatesEntry:
 
     @property
     def weight(self) -> int:
-        """The factor of each contribution to the sums of a gradient. If only every k-th step contributes, it is k."""
+        """The factor of each contribution to the sums of a gradient: k if only every k-th step contributes."""
         return self.every if self.stencil is None else 1
 
     def phase(self, first_step: int) -> int:
-        """Return the first step of a pass that reads states. `first_step` is the step of the adjoint run at which the
-        pass begins."""
+        """Return the first step of a pass that reads states. The pass begins at step `first_step` of the adjoint
+        run."""
         return (self.steps - first_step - self.fields[0].state) % self.every
 
 
@@ -132,12 +130,9 @@ def updated_fields(stencil: Stencil) -> list[str]:
 
 
 def arrays_of(stencil: Stencil, states: StatesEntry | None = None) -> tuple[ArrayEntry, ...]:
-    """Return the arrays of a stencil: the state, then the fields that are only read. Fields whose values come from
-    `states` have no array. If steps of another run are computed again, the fields that only these steps read follow.
-
-    Fields have the stencil's order. If a step needs the previous values of a field, their array follows the array of
-    the field.
-    """
+    """Return the arrays of a stencil, in the order of its fields: the state, then the fields that are only read. The
+    array of previous values follows the array of its field. Fields with values from `states` have no array. If steps of
+    another run are computed again, the fields that only these steps read follow."""
     state, static = [], []
     without = {one.name for one in states.fields} if states else set()
     for field, storage in zip(stencil.fields, stencil.storage, strict=True):
@@ -183,13 +178,10 @@ class SamplingEntry:
 class SnapshotsEntry:
     """Snapshots of fields, at intervals of `every` steps. `box` is counted in cells of the arrays on disk.
 
-    With `initial`, the initial values are kept, too. `name` is the name of the group for these snapshots inside
-    snapshots.zarr. If `name` is "", the snapshots are in snapshots.zarr itself. With `recompute`, `fields` has the
-    names of all arrays of the state, such as "u" and "u.previous". Only the history of a run can have `recompute`.
-
-    If `slots` is not 0, at most `slots` snapshots exist at the same time (plan/schedule.py). `kept` has their numbers,
-    and the numbers of snapshots that later steps keep.
-    """
+    With `initial`, the initial values are kept, too. `name` is the name of the group inside snapshots.zarr, or "" for
+    snapshots.zarr itself. With `recompute`, which only a history can have, `fields` has the names of all arrays of the
+    state, such as "u" and "u.previous". If `slots` is not 0, at most `slots` snapshots exist at the same time
+    (plan/schedule.py), and `kept` has their numbers and the numbers of snapshots that later steps keep."""
 
     every: Positive
     fields: SeveralArrays
@@ -203,7 +195,6 @@ class SnapshotsEntry:
 
     @property
     def is_history(self) -> bool:
-        """True if these snapshots are the history of the run."""
         return self.name == HISTORY
 
     @property
@@ -221,13 +212,13 @@ class SnapshotsEntry:
         return tuple(end - begin for begin, end in self.box)
 
     def count(self, step: int) -> int:
-        """Return the number of snapshots of a field after `step` steps. The first pass writes the snapshot of the
-        initial values. Before this pass, the number is 0."""
+        """Return the number of snapshots of a field after `step` steps. The first pass writes the initial values, so it
+        is 0 before this pass."""
         return step // self.every + self.initial if step > 0 else 0
 
     def numbers(self, step: int, first_step: int = 0) -> Sequence[int]:
-        """Return the numbers of the snapshots that exist after `step` steps, in ascending order. With `first_step`,
-        return only those that did not exist after `first_step` steps."""
+        """Return the numbers of the snapshots that exist after `step` steps, but not after `first_step` steps, in
+        ascending order."""
         every = range(self.count(first_step), self.count(step))
         return [one for one in self.kept if one in every] if self.slots else every
 
@@ -246,8 +237,7 @@ class NormsEntry:
     initial: bool = False
 
     def count(self, step: int) -> int:
-        """Return the number of rows of norms of a field after `step` steps. The first pass computes the norms of the
-        initial values. Before this pass, the number is 0."""
+        """Return the number of rows of norms of a field after `step` steps, which is 0 before the first pass."""
         return step // self.every + self.initial if step > 0 else 0
 
     def steps(self, last: int) -> range:
@@ -269,12 +259,12 @@ class AcquisitionEntries:
 
     @property
     def history(self) -> SnapshotsEntry | None:
-        """The snapshots that are the history of the run, or None if the run keeps no history."""
+        """The history of the run, or None."""
         return next((one for one in self.snapshots if one.is_history), None)
 
     @property
     def traces(self) -> dict[str, int]:
-        """A mapping from the name of each trace to the number of its points."""
+        """The number of points of each trace, by name."""
         return {one.name: one.points for one in self.samplings}
 
     @property
@@ -287,17 +277,13 @@ class AcquisitionEntries:
 
     @property
     def definitions(self) -> dict[str, int]:
-        """The sizes, in bytes, of the files with points and values. The keys are the names of the files. These files
-        are written once."""
+        """The sizes of the files with points and values, which are written once, by name."""
         found = {f"source-{i}": _points_bytes(one) + 8 * one.steps * one.points for i, one in enumerate(self.sources)}
         return found | {f"receivers-{i}": _points_bytes(one) for i, one in enumerate(self.samplings)}
 
     def records(self, step: int) -> dict[str, tuple[int, int]]:
-        """Return (bytes of a row, number of valid rows) for each file that grows with the run. Rows are counted after
-        `step` steps. The keys are the names of the files.
-
-        In a file for snapshots, a row is the checksum of one snapshot.
-        """
+        """Return (bytes of a row, rows that are valid after `step` steps) for each file that grows with the run, by
+        name. A row for snapshots is the checksum of one snapshot."""
         found = {f"trace-{name}": (8 * points, step) for name, points in self.traces.items()}
         if self.norms:
             found |= {f"norms-{name}": (NORMS_BYTES, self.norms.count(step)) for name in self.norms.fields}
@@ -315,6 +301,5 @@ NO_ENTRIES = AcquisitionEntries()
 
 
 def _points_bytes(one: SourceEntry | SamplingEntry) -> int:
-    """Return the number of bytes that the points need in a file. Each corner of a point has three numbers for its cell,
-    and one weight."""
+    """Return the bytes of the points in a file. Each corner has three numbers for its cell, and one weight."""
     return (3 + 1) * 8 * one.points * one.corners

@@ -63,8 +63,7 @@ def round_up(count: int, multiple: int) -> int:
 
 @dataclass(frozen=True)
 class PlaneLayout:
-    """The layout of one array. The array has the shape `shape` (nz, ny, nx) and is stored in shards of `shard_planes`
-    planes."""
+    """The layout of an array of shape (nz, ny, nx) that is stored in shards of `shard_planes` planes."""
 
     shape: tuple[int, int, int]
     dtype: str
@@ -75,7 +74,6 @@ class PlaneLayout:
 
     @property
     def shards(self) -> int:
-        """The number of shards of one array."""
         return -(-self.shape[0] // self.shard_planes)
 
     @property
@@ -94,24 +92,19 @@ class PlaneLayout:
         return self.shape[0] * self.record_bytes + self.shards * self.index_bytes
 
     def records(self, shard: int) -> int:
-        """Return the number of records in a shard."""
         return min(self.shard_planes, self.shape[0] - shard * self.shard_planes)
 
     def shard_bytes(self, shard: int) -> int:
-        """Return the bytes of a shard."""
         return self.records(shard) * self.record_bytes + self.index_bytes
 
     def locate(self, z: int) -> tuple[int, int]:
-        """Return the number of the shard that holds plane z, and the byte offset of the plane's record in this
-        shard."""
+        """Return the shard that holds plane z, and the byte offset of the plane's record in it."""
         return z // self.shard_planes, z % self.shard_planes * self.record_bytes
 
 
 def make_layout(shape: tuple[int, int, int], dtype: str, shard_planes: int | None = None) -> PlaneLayout:
-    """Return the layout of an array on a grid of this shape. Without `shard_planes`, one shard holds all planes.
-
-    Raises InputError for sizes below 1, a dtype that is not in DTYPES, or a grid that is too large for files.
-    """
+    """Return the layout of an array. By default, one shard holds all planes. Raises InputError for sizes below 1, a
+    dtype that is not in DTYPES, or a grid that is too large for files."""
     if dtype not in DTYPES:
         raise InputError(f"dtype {dtype!r} is not supported; there are {' and '.join(DTYPES)}")
     if len(shape) != 3 or any(size < 1 for size in shape):
@@ -126,8 +119,8 @@ def make_layout(shape: tuple[int, int, int], dtype: str, shard_planes: int | Non
 
 
 def stripe_planes(shape: tuple[int, int, int], dtype: str, directories: int) -> int:
-    """Return the number of planes in a shard. The number is small, so that concurrent transfers use all `directories`.
-    However, the number is large enough to avoid thousands of files."""
+    """Return the number of planes in a shard: small, so that concurrent transfers use all `directories`, but large
+    enough to avoid thousands of files."""
     layout = make_layout(shape, dtype)
     if directories == 1:
         return shape[0]
@@ -137,15 +130,13 @@ def stripe_planes(shape: tuple[int, int, int], dtype: str, directories: int) -> 
 
 
 def index_parts(layout: PlaneLayout, shard: int) -> Iterator[bytes]:
-    """Yield the bytes of a shard's index, in several parts. The index has an entry (offset, length) for each plane, and
-    then the CRC32C of all entries."""
+    """Yield the bytes of a shard's index in parts: (offset, length) of each plane, then the CRC32C of all of them."""
     length = layout.plane_bytes + CHECKSUM_BYTES
     yield from _index(layout.shard_planes, layout.records(shard), layout.record_bytes, length)
 
 
 def snapshot_index(shape: tuple[int, ...], itemsize: int) -> bytes:
-    """Return the index of the planes of a snapshot. In the file, the index follows the cells. On fewer than three axes,
-    the index is empty."""
+    """Return the index of the planes of a snapshot, which follows the cells. On fewer than three axes, it is empty."""
     if len(shape) < 3:
         return b""
     plane_bytes = shape[1] * shape[2] * itemsize
@@ -153,8 +144,8 @@ def snapshot_index(shape: tuple[int, ...], itemsize: int) -> bytes:
 
 
 def _index(count: int, present: int, stride: int, length: int) -> Iterator[bytes]:
-    """Yield the parts of an index of `count` entries. The first `present` entries describe chunks of `length` bytes,
-    each `stride` bytes after the previous chunk. The other entries describe chunks that do not exist."""
+    """Yield the parts of an index of `count` entries. The first `present` entries describe chunks of `length` bytes at
+    distances of `stride` bytes. The other entries describe chunks that do not exist."""
     checksum = 0
     for first in range(0, count, _PART_PLANES):
         entries = np.full((min(_PART_PLANES, count - first), 2), _NO_CHUNK, dtype="<u8")
@@ -168,7 +159,7 @@ def _index(count: int, present: int, stride: int, length: int) -> Iterator[bytes
 
 
 def array_metadata(layout: PlaneLayout, ndim: int, attributes: dict[str, Any]) -> dict[str, Any]:
-    """Return the metadata (zarr.json) of an array that is stored in planes. The grid has `ndim` axes."""
+    """Return the metadata (zarr.json) of an array that is stored in planes, on a grid of `ndim` axes."""
     ny = layout.shape[1]
 
     def own(sizes: tuple[int, int, int]) -> list[int]:
@@ -183,13 +174,13 @@ def plain_metadata(
     shape: Sequence[int], chunk: Sequence[int], dtype: str, axes: Sequence[str], attributes: dict[str, Any],
     inner: Sequence[int] | None = None,
 ) -> dict[str, Any]:  # fmt: skip
-    """Return the metadata (zarr.json) of an array whose chunks are plain bytes. If the shape `inner` is given, each
-    chunk is a shard. A shard contains inner chunks of this shape, and has an index at its end."""
+    """Return the metadata (zarr.json) of an array whose chunks are plain bytes. With `inner`, each chunk is a shard
+    with inner chunks of this shape, and an index at its end."""
     return _array(shape, chunk, dtype, axes, [_BYTES] if inner is None else _sharding(inner, [_BYTES]), attributes)
 
 
 def group_metadata(arrays: dict[str, dict[str, Any]], attributes: dict[str, Any]) -> dict[str, Any]:
-    """Return the metadata (zarr.json) of a group. `arrays` maps the names of arrays and groups to their metadata."""
+    """Return the metadata (zarr.json) of a group. `arrays` maps its arrays and groups to their metadata."""
     return {
         "zarr_format": 3,
         "node_type": "group",
@@ -199,7 +190,6 @@ def group_metadata(arrays: dict[str, dict[str, Any]], attributes: dict[str, Any]
 
 
 def to_json(metadata: dict[str, Any]) -> bytes:
-    """Return the bytes of a zarr.json file with this metadata."""
     return (json.dumps(metadata, indent=2) + "\n").encode()
 
 
@@ -217,8 +207,8 @@ def _array(
     shape: Sequence[int], chunk: Sequence[int], dtype: str, axes: Sequence[str], codecs: list[dict[str, Any]],
     attributes: dict[str, Any],
 ) -> dict[str, Any]:  # fmt: skip
-    """Return the metadata of an array. The order of keys must not change, because `verify` compares zarr.json files
-    byte by byte."""
+    """Return the metadata of an array. `verify` compares zarr.json files byte by byte, so the order of keys is
+    fixed."""
     return {
         "zarr_format": 3,
         "node_type": "array",

@@ -59,7 +59,7 @@ place has begun to overwrite the only copy."""
 
 @dataclass(frozen=True)
 class Settings:
-    """The settings of a run. The manifest has these settings, so that `outcrop resume` needs no arguments."""
+    """The settings of a run. They are in the manifest, so that `outcrop resume` needs no arguments."""
 
     memory_bytes: Positive
     threads: Annotated[int, Meta(ge=1, le=1 << 20)]
@@ -76,12 +76,9 @@ class Settings:
 
 @dataclass(frozen=True)
 class Member:
-    """The content of the file MEMBER. This file is in each further directory of a run, and in the folder of records of
-    a run on devices.
-
-    `identity` is the identity of the run, and `run` is the path of the run's own directory or first device. `index` is
-    the number of this directory. `folders` are the folders in this directory that belong to the run.
-    """
+    """The content of the file MEMBER, in each further directory of a run, and in the folder of records of a run on
+    devices. `run` is the path of the run's own directory or first device. `index` is the number of this directory.
+    `folders` are the folders in it that belong to the run."""
 
     identity: Identity
     run: Text
@@ -93,15 +90,14 @@ class Member:
 class Description:
     """The description of a run: the computation, the settings and the places on storage.
 
-    `arrays` has the order of `arrays_of`. All arrays have the shape `shape`, with one size for each of the stencil's
+    `arrays` has the order of `arrays_of`. `shape` is the shape of all arrays, with one size for each of the stencil's
     own axes. `stencil` is the JSON form of the stencil. `boundary` is the text of a boundary on the engine's three
     axes. `signals` has texts that `encode_signals` has made.
 
-    The arrays extend `padding` cells beyond the user's grid at both ends of each axis. `rim` has the same numbers as
-    `padding`, or is empty if there is no padding. With `unstable`, the user accepts parameters that let waves grow.
-    `records` is the folder of acquisition of a run on block devices, and None for a run in directories. No step follows
-    step `max_step`, unless it is 0. `states` says which states of another run the steps read, if any.
-    """
+    The arrays extend `padding` cells beyond the user's grid at both ends of each axis. `rim` is `padding`, or empty if
+    there is no padding. With `unstable`, the user accepts parameters that let waves grow. `records` is the folder of
+    acquisition of a run on block devices, and None for a run in directories. No step follows step `max_step`, unless it
+    is 0. `states` says which states of another run the steps read, if any."""
 
     stencil: dict[str, Any]
     parameters: dict[Name, float]
@@ -124,12 +120,11 @@ class Description:
 
     @property
     def layout(self) -> PlaneLayout:
-        """The layout of the planes of each array."""
         return make_layout(grid_shape(self.shape), self.dtype, self.shard_planes)
 
     @property
     def padding(self) -> tuple[int, ...]:
-        """The number of cells by which the arrays extend beyond the user's grid, at both ends of each axis."""
+        """The cells by which the arrays extend beyond the user's grid, at both ends of each axis."""
         return self.rim or (0,) * len(self.shape)
 
     @property
@@ -139,8 +134,7 @@ class Description:
 
     @property
     def own_coordinates(self) -> Coordinates | None:
-        """The coordinates of the user's grid. The attribute `coordinates` is for the arrays, which include the
-        padding."""
+        """The coordinates of the user's grid. `coordinates` is for the arrays, which include the padding."""
         if self.coordinates is None or not any(self.padding):
             return self.coordinates
         where = self.coordinates
@@ -159,13 +153,13 @@ class Description:
 
     @property
     def copies(self) -> tuple[tuple[ArrayEntry, int], ...]:
-        """All stored copies of arrays, as (array, number of the copy). The order is: all first copies of the state, all
-        second copies, the arrays that are only read."""
+        """All stored copies, as (array, number of the copy): the first copies of the state, the second copies, then the
+        arrays that are only read."""
         copies = (0,) if self.in_place else (0, 1)
         return (*((entry, copy) for copy in copies for entry in self.state), *((entry, 0) for entry in self.static))
 
     def entry(self, name: str) -> ArrayEntry:
-        """Return the array with this name. If no array has the name, raise InputError with a list of the names."""
+        """Return the array with this name. Otherwise raise InputError with a list of the names."""
         for entry in self.arrays:
             if isinstance(name, str) and entry.name == name:
                 return entry
@@ -179,12 +173,10 @@ class Manifest(Description):
 
     The state has two copies on disk, which alternate. Copy `current` holds generation `generation`, after `step` steps.
     The run is finished when `step` has reached `target_step`. `filled` maps the names of the arrays that have values to
-    stamps. A stamp is a random number that identifies the operation that stored these values. An array that is not in
-    `filled` has no values yet. Each array must have values before the first step. `ranges` has the known minimum and
-    maximum of fields that are only read. `sums` has the checksum of the valid content of each file of acquisition.
-    `begun` has checksums of the first values of arrays. Only adjoint runs have these, to compare later residuals with
-    their own. None means that they are not known.
-    """
+    stamps: random numbers that identify the operation that stored these values. Each array must have values before the
+    first step. `ranges` has the known minimum and maximum of fields that are only read. `sums` has the checksum of the
+    valid content of each file of acquisition. `begun` has checksums of the first values of arrays, or is None. Only
+    adjoint runs have these, to compare later residuals with their own."""
 
     identity: Identity
     phase: Annotated[str, Meta(pattern="^(new|ready|in flight)$")] = NEW
@@ -199,14 +191,13 @@ class Manifest(Description):
     format: int = field(default=FORMAT)
 
     def seed(self, name: str, stamp: int | None = None) -> int:
-        """Return the seed of a seal or of a checksum. The seed is itself a checksum of the run's identity, `name` and
-        `stamp`. The default of `stamp` is the stamp of the array `name` in `filled`."""
+        """Return the seed of a seal or of a checksum: a checksum of the run's identity, `name` and `stamp`. The default
+        of `stamp` is the stamp of the array `name` in `filled`."""
         stamp = self.filled.get(name, 0) if stamp is None else stamp
         return _core.crc32c(f"{self.identity} {name} {stamp}".encode())
 
     def to_bytes(self) -> bytes:
-        """Return the manifest as JSON with its checksum. Raises InputError when the manifest is longer than
-        MAX_TEXT_BYTES, the limit of readers."""
+        """Return the manifest as JSON with its checksum. Raises InputError if readers would refuse its length."""
         data = sealed(msgspec.to_builtins(self))
         if len(data) > MAX_TEXT_BYTES:
             raise InputError(f"the description of the run takes {len(data)} bytes; shorten its signals")
@@ -220,8 +211,8 @@ def new_manifest(description: Description, target_step: int = 0) -> Manifest:
 
 
 def require_readable(description: Description) -> None:
-    """Raise InputError when the schema does not allow the names or paths in this description. A run with such names
-    could be created, but it could not be opened again."""
+    """Raise InputError when the schema does not allow the names or paths in this description, so that the run could be
+    created, but not opened again."""
     manifest = replace(new_manifest(description), sums=dict.fromkeys(description.taps.files, 0))
     try:
         parse_manifest(manifest.to_bytes(), Path("this run"))
@@ -230,13 +221,13 @@ def require_readable(description: Description) -> None:
 
 
 def new_stamp() -> int:
-    """Return a random number. It identifies one operation that writes planes."""
+    """Return a random number that identifies one operation that writes planes."""
     return secrets.randbits(32)
 
 
 def parse_manifest(data: bytes, path: Path) -> Manifest:
-    """Return the manifest in `data`, which was read from `path`. Raises InputError when the data are damaged, of
-    another version, or not a manifest."""
+    """Return the manifest in `data`, which was read from `path`. Raises InputError when it is damaged or of another
+    version."""
     try:
         content = msgspec.json.decode(data)
         version = content["format"]
@@ -260,7 +251,7 @@ def parse_manifest(data: bytes, path: Path) -> Manifest:
 
 
 def _with_later_members(content: dict[str, Any]) -> dict[str, Any]:
-    """Return the content of a manifest with the members that manifests of earlier versions do not have."""
+    """Return the content of a manifest with the members that earlier versions do not have."""
     content = {"max_step": 0, "states": None, "begun": None, **content}
     match content:
         case {"states": {"fields": [*fields]} as states}:
@@ -330,7 +321,7 @@ def _one_line(error: Exception) -> str:
 
 
 def read_manifest(directory: Directory) -> Manifest:
-    """Return the manifest of the run in `directory`. Raises InputError when the directory holds no run."""
+    """Return the manifest in `directory`. Raises InputError when the directory holds no run."""
     path = directory.path / MANIFEST
     try:
         return parse_manifest(directory.read(MANIFEST), path)
@@ -347,7 +338,7 @@ def read_manifest(directory: Directory) -> Manifest:
 
 
 def read_member(directory: Directory) -> Member | None:
-    """Return the content of the file MEMBER in the directory, or None if the file is missing or invalid."""
+    """Return the content of the file MEMBER, or None if it is missing or invalid."""
     try:
         return msgspec.convert(unsealed(directory.read(MEMBER, 1 << 16), MEMBER), Member)
     except (OSError, ValueError, StorageError):

@@ -39,11 +39,8 @@ class DeviceRange(NamedTuple):
 
 
 class FileBeneath(NamedTuple):
-    """A regular file beneath a folder, opened without following links.
-
-    `folder` is the descriptor of the folder. The descriptor must stay open until the file has been opened. `name` is
-    the path of the file in the folder. `label` is the name of the file in messages.
-    """
+    """A regular file beneath a folder, opened without following links. The descriptor `folder` must stay open until the
+    file has been opened. `name` is its path in the folder, and `label` its name in messages."""
 
     folder: int
     name: str
@@ -62,15 +59,14 @@ ShardFile: TypeAlias = str | DeviceRange | FileBeneath
 
 
 def read_bytes(file: ShardFile, offset: int, count: int) -> bytes:
-    """Return up to `count` bytes of a shard, from byte `offset` on. The bytes are read through the page cache. Raises
-    StorageError when reading fails, or when the shard is neither a regular file nor a range of a device."""
+    """Return up to `count` bytes of a shard, from byte `offset` on, through the page cache. Raises StorageError."""
     with os_errors_as(StorageError, _path(file)), open(_opened(file), "rb") as opened:
         opened.seek(offset + (file.begin if isinstance(file, DeviceRange) else 0))
         return opened.read(count)
 
 
 def place_of(file: ShardFile) -> str:
-    """Return the path of a shard for messages. Links in the path are resolved."""
+    """Return the path of a shard for messages, with links resolved."""
     return os.path.realpath(file) if isinstance(file, str) else str(file)
 
 
@@ -79,8 +75,8 @@ def _path(file: ShardFile) -> str:
 
 
 def _opened(file: ShardFile) -> int:
-    """Open a shard for reading and return its descriptor. Raises StorageError if the path is not a regular file. This
-    function never waits, not even for a pipe."""
+    """Open a shard for reading and return its descriptor. Raises StorageError if it is not a regular file or a device.
+    This function never waits, not even for a pipe."""
     if isinstance(file, FileBeneath):
         return _core.open_beneath(*file)
     descriptor = os.open(_path(file), os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
@@ -104,9 +100,8 @@ class Planes:
         first_file: int = 0,
         seed: int = 0,
     ) -> None:
-        """Open the files of an array. `files` may also be an open store of the files of several arrays. Then
-        `first_file` is the number of the array's first file in this store. `seed` is the seed of the seals of the
-        planes."""
+        """Open the files of an array. `files` may also be an open store of the files of several arrays, in which
+        `first_file` is the number of the array's first file. `seed` is the seed of the seals of the planes."""
         self._layout, self._first_file, self._seed = layout, first_file, seed
         if isinstance(files, _core.Store):
             self._store = files
@@ -116,8 +111,7 @@ class Planes:
         self._buffer = _core.aligned_array(self.group_planes * layout.record_bytes)
 
     def read(self, z0: int, z1: int) -> np.ndarray[Any, Any]:
-        """Return planes z0 <= z < z1 as a new array of shape (z1 - z0, ny, nx). Raises CorruptionError and
-        StorageError."""
+        """Return planes z0 <= z < z1 as a new array. Raises CorruptionError and StorageError."""
         _, ny, nx = self._layout.shape
         result = np.empty((z1 - z0, ny, nx), dtype=self._layout.dtype)
         for first, block in self.groups(z0, z1):
@@ -125,8 +119,8 @@ class Planes:
         return result
 
     def groups(self, z0: int, z1: int) -> Iterator[tuple[int, np.ndarray[Any, Any]]]:
-        """Read planes z0 <= z < z1 in groups and verify their checksums. Yield pairs (number of the first plane,
-        planes). The planes are valid until the next pair is read."""
+        """Read planes z0 <= z < z1 in groups and verify their checksums. Yield (first plane, planes). The planes are
+        valid until the next group is read."""
         layout = self._layout
         for first, count in self._runs(z0, z1):
             shard, offset = layout.locate(first)
@@ -141,8 +135,7 @@ class Planes:
             yield first, self._cells(records, count)
 
     def fill(self, source: PlaneSource, z0: int = 0, z1: int | None = None) -> None:
-        """Write planes z0 <= z < z1, by default all planes. `source(a, b)` returns planes a <= z < b in an array of
-        shape (b - a, ny, nx)."""
+        """Write planes z0 <= z < z1, by default all planes."""
         layout = self._layout
         self._buffer[:] = 0
         for first, count in self._runs(z0, layout.shape[0] if z1 is None else z1):
@@ -156,11 +149,9 @@ class Planes:
             self._store.write_from(self._first_file + shard, offset, records)
 
     def flush(self) -> None:
-        """Make all written planes durable."""
         self._store.flush()
 
     def close(self) -> None:
-        """Close the files."""
         self._store.close()
 
     def __enter__(self) -> Planes:
@@ -170,8 +161,7 @@ class Planes:
         self.close()
 
     def _runs(self, z0: int, z1: int) -> Iterator[tuple[int, int]]:
-        """Divide planes z0 <= z < z1 into groups. Yield (first plane, number of planes) for each group. All planes of a
-        group are in the same shard."""
+        """Divide planes z0 <= z < z1 into groups in one shard. Yield (first plane, number of planes) for each group."""
         while z0 < z1:
             shard_end = (z0 // self._layout.shard_planes + 1) * self._layout.shard_planes
             count = min(z1, shard_end, z0 + self.group_planes) - z0
@@ -179,7 +169,7 @@ class Planes:
             z0 += count
 
     def _cells(self, records: np.ndarray[Any, Any], count: int) -> np.ndarray[Any, Any]:
-        """Return a view of the cells in `count` records. The view has no padding, and its shape is (count, ny, nx)."""
+        """Return a view of the cells in `count` records, without padding, of shape (count, ny, nx)."""
         layout = self._layout
         _, ny, nx = layout.shape
         planes = records.reshape(count, layout.record_bytes)[:, : layout.plane_bytes]

@@ -61,19 +61,18 @@ class State:
         of arrays that are written in place."""
 
     def reader(self) -> State:
-        """Return a second `State` of this run, for reading only. The second `State` has its own descriptors, because
-        another thread may be executing a pass with the first."""
+        """Return a second `State` of this run for reading, with its own descriptors, because another thread may be
+        executing a pass with the first."""
         return State(self._storage.reopened(), self.manifest)
 
     @property
     def layout(self) -> PlaneLayout:
-        """The layout of the planes of each array."""
         return self.manifest.layout
 
     @property
     def records(self) -> Directory:
-        """The directory that contains the files of acquisition: the run's own directory, or the folder of records of a
-        run on block devices. Raises StorageError."""
+        """The directory with the files of acquisition: the run's own directory, or the folder of records of a run on
+        block devices. Raises StorageError."""
         return self._storage.records(self.manifest)
 
     @property
@@ -82,12 +81,10 @@ class State:
         return self.manifest.phase != NEW
 
     def files(self, copy: int) -> Sequence[Sequence[ShardFile]]:
-        """Return the shards of copy 0 or 1 of each array of the state, in the order of their planes. In a run in place,
-        copies 0 and 1 are the same."""
+        """Return the shards of copy 0 or 1 of each array of the state. In a run in place, both copies are the same."""
         return [self.files_of(entry.name, copy) for entry in self.manifest.state]
 
     def static_files(self) -> Sequence[Sequence[ShardFile]]:
-        """Return the shards of each array that is only read."""
         return [self.files_of(entry.name, 0) for entry in self.manifest.static]
 
     def files_of(self, name: str, copy: int) -> Sequence[ShardFile]:
@@ -105,8 +102,7 @@ class State:
         return self.files_of(name, self.manifest.current)
 
     def planes_of(self, name: str, io: str = "auto") -> Planes:
-        """Open the committed values of one array for reading, and return them as `Planes`. Raises the errors of
-        `current_files_of`."""
+        """Open the committed values of one array for reading. Raises the errors of `current_files_of`."""
         return Planes(self.current_files_of(name), self.layout, io=io, seed=self.manifest.seed(name))
 
     def source_of(self, name: str) -> PlaneSource:
@@ -128,15 +124,13 @@ class State:
         return found
 
     def target_planes(self, name: str, copy: int, io: str = "auto") -> Planes:
-        """Open a copy of one array for writing, and return it as `Planes`. The seals of the planes get the current
-        stamp."""
+        """Open a copy of one array for writing. The seals of the planes get the current stamp."""
         seed = self.manifest.seed(name, self.stamp)
         return Planes(self.files_of(name, copy), self.layout, writable=True, io=io, seed=seed)
 
     def seeds(self) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
-        """Return the seeds of the seals for the next pass, as three tuples. The first tuple is for the copies that the
-        pass reads, and the second tuple is for the copies that the pass writes. The third tuple is for static
-        arrays."""
+        """Return the seeds of the seals for the next pass: for the copies that it reads, for the copies that it writes,
+        and for static arrays."""
         manifest = self.manifest
         return (
             tuple(manifest.seed(entry.name) for entry in manifest.state),
@@ -145,12 +139,11 @@ class State:
         )
 
     def scratch(self, count: int) -> contextlib.AbstractContextManager[Sequence[ShardFile]]:
-        """Return a context manager that yields temporary space of `count` bytes for a pass. The context manager raises
-        StorageError when the storage has less free space."""
+        """Return a context manager that yields temporary space of `count` bytes for a pass, or raises StorageError."""
         return self._storage.scratch(self.manifest, count)
 
     def require_whole(self) -> None:
-        """Raise StorageError when an interrupted pass in place has destroyed the state. Raise InputError when another
+        """Raise StorageError when an interrupted pass in place has destroyed the state, and InputError when another
         process is executing a pass in place now."""
         if self.manifest.phase == IN_FLIGHT:
             if self._lock_depth == 0:
@@ -161,8 +154,7 @@ class State:
             )
 
     def begin_writing(self) -> None:
-        """Prepare the first write of a pass. This makes a new stamp. For a run in place, this also marks the manifest
-        "in flight"."""
+        """Prepare the first write of a pass with a new stamp. A run in place is marked "in flight"."""
         self.stamp = new_stamp()
         if self.manifest.in_place and self.has_values:
             self._store(replace(self.manifest, phase=IN_FLIGHT))
@@ -174,13 +166,11 @@ class State:
         lost: Iterable[str] = (),
         sums: Mapping[str, int] | None = None,
     ) -> None:
-        """Commit the written copies as the next generation, after `step` steps. The caller must have flushed the
-        copies.
+        """Commit the written copies as the next generation, after `step` steps. The caller must have flushed them.
 
-        `written` has the names of the arrays that were written, by default those of the whole state. Arrays in `lost`
-        have no values after the commit. All other arrays keep their values. `sums` has the new checksums of records, if
-        the records have grown.
-        """
+        `written` has the names of the arrays that were written, by default the whole state. Arrays in `lost` have no
+        values after the commit. All other arrays keep their values. `sums` has the new checksums of records, if they
+        have grown."""
         manifest = self.manifest
         names = [entry.name for entry in manifest.state] if written is None else written
         kept = {name: stamp for name, stamp in manifest.filled.items() if name not in set(lost)}
@@ -199,32 +189,30 @@ class State:
         self._storage.tidy(self.manifest)
 
     def begin_filling(self, names: Sequence[str]) -> None:
-        """Prepare to write these arrays in place. Until `end_filling` is called, the manifest lists these arrays as
-        arrays without values."""
+        """Prepare to write these arrays in place. Until `end_filling`, the manifest says that they have no values."""
         self.stamp = new_stamp()
         left = {name: stamp for name, stamp in self.manifest.filled.items() if name not in names}
         if left != self.manifest.filled:
             self.change(filled=left)
 
     def end_filling(self, names: Sequence[str]) -> None:
-        """Commit the values of these arrays. The caller must have flushed the values."""
+        """Commit the values of these arrays, which the caller must have flushed."""
         self.change(filled=_in_order(self.manifest, self.manifest.filled | dict.fromkeys(names, self.stamp)))
         self._storage.tidy(self.manifest)
 
     def change(self, **values: object) -> None:
-        """Replace these entries of the manifest by new values, and commit the manifest."""
+        """Replace entries of the manifest, and commit it."""
         self._store(replace(self.manifest, **values))  # type: ignore[arg-type]
 
     def set_acquisition(self, taps: AcquisitionEntries, sums: Mapping[str, int]) -> None:
-        """Commit `taps` as the new entries of acquisition, and `sums` as the checksums of their files. Then make the
-        derived files agree with these entries. The calling process must hold the run. Raises StorageError."""
+        """Commit new entries of acquisition and the checksums of their files. Then make the derived files agree. The
+        calling process must hold the run. Raises StorageError."""
         self.change(taps=taps, sums=dict(sums))
         if self.has_values:
             self._storage.tidy(self.manifest)
 
     def refresh(self) -> None:
-        """Read the last commit, which another process may have made. Raises InputError if the storage now holds another
-        run."""
+        """Read the last commit, which may be of another process. Raises InputError if the storage holds another run."""
         manifest = self._storage.read()
         if manifest.identity != self.manifest.identity:
             raise InputError(f"{self.path} now holds another run; open it again")
@@ -234,13 +222,12 @@ class State:
     def locked(
         self, held: Sequence[int] | None = None, shared: bool = False, check: bool = True
     ) -> Iterator[None]:
-        """Lock the run while the body of the `with` runs. With `shared`, other processes can read the run but cannot
-        change it. Without `shared`, this process can change the run.
+        """Lock the run while the body of the `with` runs. With `shared`, other processes can read the run, and no
+        process can change it.
 
-        If the caller already holds the run, `held` has the descriptors of its locks, and the caller closes them later.
-        If `check` is False, files of the run may be missing or too short. Raises InputError when another process holds
-        the run.
-        """
+        If the caller already holds the run, `held` has the descriptors of its locks, which the caller closes later. If
+        `check` is False, files of the run may be missing or too short. Raises InputError when another process holds the
+        run."""
         if self._lock_depth == 0:
             self._held = self._storage.hold(shared) if held is None else []
         self._lock_depth += 1
@@ -257,12 +244,10 @@ class State:
                 release(self._held)
 
     def check(self) -> None:
-        """Raise StorageError when files of the run are missing or too short, or when the directory of the run was moved
-        or deleted."""
+        """Raise StorageError when files of the run are missing or too short, or when its directory was moved."""
         self._storage.check(self.manifest)
 
     def untidy(self) -> list[str]:
-        """Return a line of text for each derived file that is wrong."""
         return self._storage.untidy(self.manifest)
 
     def repair(self, sums: Mapping[str, int]) -> None:

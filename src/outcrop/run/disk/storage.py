@@ -65,8 +65,8 @@ class RunStorage(ABC):
 
     @abstractmethod
     def store(self, manifest: Manifest) -> None:
-        """Commit a manifest. After a crash at any moment, a reader finds either the complete old manifest or the
-        complete new manifest. Raises StorageError."""
+        """Commit a manifest. After a crash, a reader finds the complete old or the complete new manifest. Raises
+        StorageError."""
 
     @abstractmethod
     def files(self, manifest: Manifest, entry: ArrayEntry, copy: int) -> Sequence[ShardFile]:
@@ -74,7 +74,7 @@ class RunStorage(ABC):
 
     @abstractmethod
     def records(self, manifest: Manifest) -> Directory:
-        """Return the directory with the files of acquisition. Raises StorageError when this directory is missing."""
+        """Return the directory with the files of acquisition. Raises StorageError when it is missing."""
 
     @abstractmethod
     def check(self, manifest: Manifest) -> None:
@@ -82,8 +82,8 @@ class RunStorage(ABC):
 
     @abstractmethod
     def hold(self, shared: bool = False) -> list[int]:
-        """Lock the run and return the descriptors of the lock. The lock is released when these descriptors are closed.
-        Several processes can have a `shared` lock. Raises InputError when another process has the lock."""
+        """Lock the run and return the descriptors of the lock, whose closing releases it. Several processes can have a
+        `shared` lock. Raises InputError when another process has the lock."""
 
     @abstractmethod
     def in_use(self) -> bool:
@@ -91,13 +91,13 @@ class RunStorage(ABC):
 
     @abstractmethod
     def scratch(self, manifest: Manifest, count: int) -> AbstractContextManager[Sequence[ShardFile]]:
-        """Return a context manager that yields temporary space of `count` bytes. The context manager raises
-        StorageError when the storage has less free space."""
+        """Return a context manager that yields temporary space of `count` bytes. It raises StorageError when the
+        storage has less free space."""
 
     @abstractmethod
     def tidy(self, manifest: Manifest) -> None:
-        """Make links and metadata agree with the manifest. After a crash, links and metadata may belong to an earlier
-        commit. Raises StorageError."""
+        """Make links and metadata agree with the manifest. After a crash, they may belong to an earlier commit. Raises
+        StorageError."""
 
     @abstractmethod
     def untidy(self, manifest: Manifest) -> list[str]:
@@ -109,14 +109,14 @@ class RunStorage(ABC):
 
 
 def release(handles: Sequence[int]) -> None:
-    """Release locks by closing the descriptors that `hold` has returned."""
+    """Close the descriptors that `hold` has returned."""
     for handle in handles:
         os.close(handle)
 
 
 class RunFolder(RunStorage):
-    """A run in one or several directories. The first is the run's own directory, which has the manifest. The user may
-    give further directories, which have only shards and a MEMBER file."""
+    """A run in its own directory, which has the manifest, and in further directories, which have only shards and a
+    MEMBER file."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
@@ -181,7 +181,6 @@ class RunFolder(RunStorage):
         return scratch_in(self._directory, count)
 
     def tidy(self, manifest: Manifest) -> None:
-        """Make the links to the state's arrays and the metadata of snapshots agree with the manifest."""
         show_snapshots(self._directory, manifest)
         remove_freed_history(self._directory, manifest)
         for entry in manifest.state:
@@ -224,8 +223,7 @@ class RunFolder(RunStorage):
 
     @property
     def _directory(self) -> Directory:
-        """The run's own directory. The directory is opened when this property is first used. Raises InputError when the
-        directory does not exist."""
+        """The run's own directory, opened when it is first used. Raises InputError when it does not exist."""
         if self._opened is None:
             try:
                 self._opened = Directory.open(self.path)
@@ -248,14 +246,12 @@ class RunFolder(RunStorage):
                 raise StorageError(f"{place.path} was moved or deleted while the run was open; nothing is kept there")
 
     def _shard_links(self, manifest: Manifest) -> dict[str, str]:
-        """Return the links to shards in further directories, as a mapping from the paths of the links to their
-        targets."""
+        """Return the links to shards in further directories, as a mapping from paths to targets."""
         shards = self._shards(manifest)
         return {name: str(place.path.absolute() / name) for _, place, name in shards if place is not self._directory}
 
     def _places(self, manifest: Manifest, entry: ArrayEntry, copy: int) -> list[tuple[Directory, str]]:
-        """For each shard of a copy of an array, return the directory of the shard, and the path of the shard in this
-        directory."""
+        """Return the directory and the path of each shard of a copy of an array."""
         directories = [self._directory, *self._further(manifest)]
         names = [f"{array_folder(entry, copy)}/{shard_name(shard, len(manifest.shape))}"
                  for shard in range(manifest.layout.shards)]  # fmt: skip
@@ -280,13 +276,10 @@ class RunFolder(RunStorage):
 
 
 def further_directories(own: Directory, manifest: Manifest, must_be_there: bool = True) -> list[Directory]:
-    """Return the further directories of a run. Each directory must have a MEMBER file that names the run, because the
-    manifest alone cannot be trusted. If this file is missing, StorageError is raised. If `must_be_there` is False, the
-    directory is left out instead.
+    """Return the further directories of a run. Each must have a MEMBER file that names the run, because the manifest
+    alone cannot be trusted. Otherwise, StorageError is raised, or without `must_be_there`, the directory is left out.
 
-    A MEMBER file has the path and the identity of its run. If no run is at this path any more, the run was moved. In
-    this case only the identity is compared.
-    """
+    If no run is at the path in the MEMBER file any more, the run was moved. Then only the identity is compared."""
     found = []
     for index, name in enumerate(manifest.directories[1:], start=1):
         try:
@@ -316,8 +309,8 @@ def _further_directory(own: Directory, manifest: Manifest, index: int, path: Pat
 
 @contextmanager
 def scratch_in(directory: Directory, count: int) -> Iterator[Sequence[ShardFile]]:
-    """Create a temporary file of `count` bytes in a directory, and yield a list with this file. For 0 bytes the list is
-    empty. At the end, the file is removed. Raises StorageError when the storage has no space."""
+    """Create a temporary file of `count` bytes in a directory, yield a list with it, and remove it at the end. For 0
+    bytes the list is empty. Raises StorageError when the storage has no space."""
     if count == 0:
         yield []
         return
@@ -334,6 +327,6 @@ def scratch_in(directory: Directory, count: int) -> Iterator[Sequence[ShardFile]
 
 @contextmanager
 def no_scratch(count: int) -> Iterator[Sequence[ShardFile]]:
-    """Yield an empty list. This is a `ScratchMaker` for plans that need no temporary space."""
+    """Yield an empty list: the `ScratchMaker` for plans that need no temporary space."""
     assert count == 0
     yield []

@@ -33,8 +33,7 @@ READ_ATTEMPTS = 3
 
 
 def require_fields(manifest: Description, filled: Collection[str]) -> None:
-    """Raise InputError when a field that is only read has no values. `filled` has the names of the arrays that have
-    values."""
+    """Raise InputError when a field that is only read is not in `filled`, the arrays that have values."""
     if missing := [entry.name for entry in manifest.static if entry.name not in filled]:
         names = " and ".join(missing)
         raise InputError(
@@ -45,11 +44,8 @@ def require_fields(manifest: Description, filled: Collection[str]) -> None:
 
 
 def assign(state: State, values: Mapping[str, PlaneSource], io: str = "auto") -> None:
-    """Write values to these arrays at the current step. The values of other arrays do not change.
-
-    Raises InputError for a field that is only read, if steps have already used it. Raises StorageError if a pass in
-    place has lost the state and `values` do not replace the whole state.
-    """
+    """Write values to these arrays at the current step. Raises InputError for a field that is only read, if steps have
+    already used it, and StorageError if a pass in place has lost the state and `values` do not replace all of it."""
     with state.locked():
         manifest = state.manifest
         static = [name for name in values if manifest.entry(name).is_static]
@@ -69,7 +65,7 @@ def assign(state: State, values: Mapping[str, PlaneSource], io: str = "auto") ->
 
 
 def complete(state: State, io: str = "auto") -> None:
-    """Write values to the arrays of the state that have no values yet. A field gets zeros. Previous values become equal
+    """Write values to the arrays of the state that have none yet. A field gets zeros, and previous values become equal
     to the values of their field."""
     with state.locked():
         state.require_whole()
@@ -83,8 +79,7 @@ def complete(state: State, io: str = "auto") -> None:
 
 
 def padded(planes: PlaneSource, manifest: Description) -> PlaneSource:
-    """Return a function that returns planes of the arrays, including the padding. The new function gets planes of the
-    user's grid from `planes`, and fills the padding with zeros."""
+    """Return a function that returns planes of the arrays: those of the user's grid, with zeros in the padding."""
     if not any(manifest.padding):
         return planes
     pads, (nz, ny, nx) = inside(manifest.padding, 0), manifest.layout.shape
@@ -101,8 +96,7 @@ def padded(planes: PlaneSource, manifest: Description) -> PlaneSource:
 
 
 def _begin(state: State, values: Mapping[str, PlaneSource], static: Sequence[str], io: str) -> None:
-    """Write the first values, or new values after the state was lost. After this call, arrays of the state that are not
-    in `values` have no values."""
+    """Write the first values, or new values after the state was lost. Other arrays of the state then have no values."""
     manifest = state.manifest
     needed = {entry.field for entry in manifest.state}
     if manifest.phase != NEW and not needed <= values.keys():
@@ -116,7 +110,7 @@ def _begin(state: State, values: Mapping[str, PlaneSource], static: Sequence[str
 
 
 def _fill(state: State, values: Mapping[str, PlaneSource], io: str) -> None:
-    """Write arrays in place. Until all these arrays are written, the manifest lists them as arrays without values."""
+    """Write arrays in place. Meanwhile the manifest says that they have no values."""
     if not values:
         return
     state.begin_filling(list(values))
@@ -152,8 +146,8 @@ def _zeros(state: State) -> PlaneSource:
 
 
 class PlanesView(ABC):
-    """A view of one to three axes that is indexed like an array. Values are read in units along the first axis. A unit
-    is a plane for three axes, a row for two axes, and a cell for one axis."""
+    """A view of one to three axes that is indexed like an array. Values are read in units along the first axis: planes
+    for three axes, rows for two, and cells for one."""
 
     shape: Shape
     dtype: np.dtype[Any]
@@ -167,12 +161,8 @@ class PlanesView(ABC):
         return self.shape[0]
 
     def __getitem__(self, index: Any) -> Any:
-        """Return the result of `array[index]` as a new NumPy array. An index may contain whole numbers, slices and at
-        most one `...`.
-
-        Raises IndexError outside the grid, CorruptionError for damaged planes, and InputError when the array has no
-        values.
-        """
+        """Return `array[index]` as a new NumPy array. An index may contain whole numbers, slices and at most one `...`.
+        Raises IndexError outside the grid, CorruptionError for damaged planes, and InputError without values."""
         z_index, rest = _split(index, self.ndim)
         planes = range(self.shape[0])[z_index]  # `range` accepts negative indices and raises IndexError
         one = isinstance(planes, int)
@@ -193,13 +183,12 @@ class PlanesView(ABC):
 
     @abstractmethod
     def _read(self, wanted: range) -> Iterator[NDArray[Any]]:
-        """Yield the planes with the numbers in `wanted`, in this order. Each array has one or more planes and the shape
-        (planes, *shape[1:]). Each array is valid until the next array is read."""
+        """Yield the planes with the numbers in `wanted` as arrays of shape (planes, *shape[1:]). Each array is valid
+        until the next array is read."""
 
 
 class FieldView(PlanesView):
-    """The committed values of the array `name` on the user's grid. Indexing reads planes and verifies their
-    checksums."""
+    """The committed values of the array `name` on the user's grid, whose checksums are verified when they are read."""
 
     def __init__(self, state: State, name: str) -> None:
         self._state, self.name = state, name
@@ -207,11 +196,9 @@ class FieldView(PlanesView):
         self.dtype = np.dtype(state.manifest.dtype)
 
     def __getitem__(self, index: Any) -> Any:
-        """Return the selected cells of one generation, even while another process executes the run.
-
-        While this method reads, the other process may commit. The next pass of that process then overwrites the planes
-        that this method reads. Therefore planes are read again if the generation has changed.
-        """
+        """Return the selected cells of one generation, even while another process executes the run. A later pass of
+        that process may overwrite planes that are being read. Therefore they are read again if the generation has
+        changed."""
         state = self._state
         for _ in range(READ_ATTEMPTS):
             state.refresh()
@@ -251,8 +238,7 @@ class FieldView(PlanesView):
 
 
 def _split(index: Any, ndim: int) -> tuple[int | slice, tuple[int | slice, ...]]:
-    """Split an index of an array of `ndim` axes. Return the part for the first axis, and a tuple with the parts for the
-    other axes."""
+    """Split an index of an array of `ndim` axes into the part for the first axis, and the parts for the other axes."""
     parts = list(index) if isinstance(index, tuple) else [index]
     dots = [place for place, part in enumerate(parts) if part is Ellipsis]
     if dots:

@@ -31,7 +31,7 @@ class Findings:
 
 def find_damage(state: State) -> Findings:
     """Verify a run and return the damage. Raises InputError when the run has no values, or when another process
-    executes the run. Raises StorageError when a file cannot be read."""
+    executes it, and StorageError when a file cannot be read."""
     _require_values(state)
     with state.locked(shared=True):  # no other process may overwrite planes that are being tested
         names = list(state.manifest.filled)
@@ -42,8 +42,8 @@ def find_damage(state: State) -> Findings:
 
 
 def repair(state: State) -> list[str]:
-    """Write wrong derived files again. Accept the content of damaged records, and commit new checksums for them. Return
-    a line of text for each change. Raises the errors of `find_damage`."""
+    """Write wrong derived files again, and commit new checksums for damaged records. Return a line for each change.
+    Raises the errors of `find_damage`."""
     _require_values(state)
     with state.locked(check=False):
         done = [f"{line}: mended" for line in state.untidy()]
