@@ -31,8 +31,7 @@ _OPTIONS = {1: "-n NX", 2: "-n NX NY", 3: "-n NX NY NZ"}
 
 
 def inside(values: Sequence[T], missing: T) -> tuple[T, T, T]:
-    """Return three values, one for each of the engine's axes. `values` has one value for each axis of the grid. Axes
-    that the grid does not have get `missing`."""
+    """Return values for the engine's three axes. `values` has those of the grid's axes. Other axes get `missing`."""
     found = [missing] * 3
     for place, value in zip(PLACES[len(values)], values, strict=True):
         found[place] = value
@@ -46,7 +45,6 @@ def grid_shape(shape: Shape) -> GridShape:
 
 
 def axes_text(ndim: int) -> str:
-    """Return the number of axes and their order, for messages."""
     return f"{_COUNTS[ndim]} {ORDERS[ndim]}"
 
 

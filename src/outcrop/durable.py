@@ -75,10 +75,9 @@ SYSTEM = System()
 
 
 class Directory:
-    """An open directory. `path` is the path that the user gave. This path is used in messages, and to detect that the
-    directory was moved. Names are relative to the directory, with "/" between folders. If a method raises OSError, the
-    error contains the whole path.
-    """
+    """An open directory. `path` is the path that the user gave, for messages and to detect that the directory was
+    moved. Names are relative to the directory, with "/" between folders. An OSError of a method contains the whole
+    path."""
 
     def __init__(self, path: Path, handle: int) -> None:
         self.path, self.handle = path, handle
@@ -86,11 +85,10 @@ class Directory:
 
     @classmethod
     def open(cls, path: Path) -> Directory:
-        """Open the directory at `path`. Links in `path` are followed, because the user has named it. Raises OSError."""
+        """Open the directory at `path`. Links are followed, because the user has named it. Raises OSError."""
         return cls(path, SYSTEM.open(path, _FOLDER))
 
     def close(self) -> None:
-        """Close the descriptor, unless it is closed already."""
         handle, self.handle = self.handle, -1
         if handle >= 0:
             self._system.close(handle)
@@ -106,7 +104,7 @@ class Directory:
         self.close()
 
     def is_here(self) -> bool:
-        """Return True if `path` still leads to this directory, and False if the directory was moved or deleted."""
+        """Return True if `path` still leads to this directory."""
         try:
             there, own = self._system.stat(self.path), self._system.fstat(self.handle)
         except OSError:
@@ -119,9 +117,7 @@ class Directory:
         return (own.st_dev, own.st_ino) == (there.st_dev, there.st_ino)
 
     def status(self, name: str) -> os.stat_result | None:
-        """Return the status of the file or folder `name`, or None if `name` does not exist. For a link, return the
-        status of the link, not of its target.
-        """
+        """Return the status of a file or folder, or of a link itself, or None if `name` does not exist."""
         try:
             with self._parent(name) as (folder, last):
                 return self._system.stat(last, dir_fd=folder, follow_symlinks=False)
@@ -129,14 +125,12 @@ class Directory:
             return None
 
     def names(self, name: str = "") -> list[str]:
-        """Return the names in the folder `name`, sorted. By default, the folder is the directory itself."""
+        """Return the names in a folder, by default in the directory itself, sorted."""
         with self._folder(name) as folder:
             return sorted(self._system.listdir(folder))
 
     def read(self, name: str, max_bytes: int = MAX_TEXT_BYTES) -> bytes:
-        """Return the content of a regular file. Raises StorageError if `name` is not a regular file, or has more than
-        `max_bytes`.
-        """
+        """Return the content of a regular file. Raises StorageError if it is not regular, or has more bytes."""
         with self.opened(name) as handle:
             size = self._system.fstat(handle).st_size
             if size > max_bytes:
@@ -168,8 +162,7 @@ class Directory:
 
     @contextlib.contextmanager
     def opened(self, name: str, flags: int = os.O_RDONLY) -> Iterator[int]:
-        """Open an existing regular file and yield its descriptor. Raises StorageError if `name` is not a regular
-        file."""
+        """Open an existing regular file and yield its descriptor. Raises StorageError if it is not regular."""
         with self._parent(name) as (folder, last), self._named(name):
             # Without O_NONBLOCK, opening a pipe would wait for a writer.
             handle = self._system.open(last, flags | _INSIDE | os.O_NONBLOCK, dir_fd=folder)
@@ -189,8 +182,8 @@ class Directory:
                 self._system.mkdir(last, dir_fd=folder)
 
     def create(self, name: str, *parts: Buffer, size: int = 0, flush: bool = False) -> None:
-        """Make a file that begins with these parts, and allocate `size` bytes for it. If the name is taken, the
-        existing file is kept and FileExistsError is raised. If the new file cannot be completed, it is removed."""
+        """Make a file that begins with these parts, and allocate `size` bytes for it. Raises FileExistsError if the
+        name is taken. If the new file cannot be completed, it is removed."""
         with self._parent(name) as (folder, last), self._named(name):
             handle = self._system.open(last, os.O_RDWR | os.O_CREAT | os.O_EXCL | _INSIDE, 0o666, dir_fd=folder)
             try:
@@ -209,8 +202,7 @@ class Directory:
                 raise
 
     def create_whole(self, name: str, content: bytes, size: int) -> None:
-        """Make a durable file as `create` does. The name appears in the directory only when the file is complete.
-        Raises FileExistsError if the name is taken."""
+        """Make a durable file as `create` does, whose name appears only when it is complete. Raises FileExistsError."""
         beside = f"{name.rpartition('/')[0]}/.outcrop-{uuid4().hex}".lstrip("/")  # no other process uses this name
         self.create(beside, content, size=size, flush=True)
         try:
@@ -231,19 +223,18 @@ class Directory:
         self.flush(name.rpartition("/")[0])
 
     def grow(self, name: str, size: int) -> None:
-        """Allocate the first `size` bytes of an existing file. The content of the file does not change."""
+        """Allocate the first `size` bytes of an existing file. Its content does not change."""
         with self.opened(name, os.O_RDWR) as handle:
             self._system.allocate(handle, 0, size)
 
     def put(self, name: str, *parts: Buffer) -> None:
-        """Make a durable file that contains these parts. Missing folders are made."""
+        """Make a durable file of these parts, and missing folders."""
         folder = name.rpartition("/")[0]
         if folder:
             self.make_folder(folder)
         self.create(name, *parts, flush=True)
 
     def write(self, name: str, offset: int, content: Buffer) -> None:
-        """Write `content` into an existing file at `offset`, and make the change durable."""
         with self.opened(name, os.O_RDWR) as handle:
             self.write_to(handle, offset, content)
             self._system.fsync(handle)
@@ -258,11 +249,10 @@ class Directory:
         return count
 
     def flush_file(self, handle: int) -> None:
-        """Make an open file durable."""
         self._system.fsync(handle)
 
     def replace(self, name: str, content: bytes) -> None:
-        """Replace the content of the file `name`. A reader sees the old or the new content, also after a power cut."""
+        """Replace the content of a file. A reader sees the old or the new content, also after a power cut."""
         beside = name + ".tmp"
         self.remove(beside)  # a killed process may have left this file
         self.create(beside, content, flush=True)
@@ -276,7 +266,7 @@ class Directory:
             raise
 
     def link(self, name: str, target: str) -> None:
-        """Make `name` a link to `target`, in one step. This replaces an existing file or link, but not a folder."""
+        """Make `name` a link, in one step. This replaces an existing file or link, but not a folder."""
         beside = name + ".tmp"
         self.remove(beside)
         with self._parent(name) as (folder, last), self._named(name):
@@ -284,7 +274,6 @@ class Directory:
             self._system.rename(last + ".tmp", last, src_dir_fd=folder, dst_dir_fd=folder)
 
     def remove(self, name: str) -> None:
-        """Remove a file or a link, if it exists."""
         with contextlib.suppress(FileNotFoundError), self._parent(name) as (folder, last), self._named(name):
             self._system.unlink(last, dir_fd=folder)
 
@@ -294,8 +283,7 @@ class Directory:
                 self.remove(name)
 
     def remove_empty(self, name: str, depth: int = 8) -> None:
-        """Remove the folder `name` if it has no files. Empty folders inside the folder are removed first, down to
-        `depth` levels."""
+        """Remove a folder without files, and empty folders inside it down to `depth` levels."""
         with contextlib.suppress(OSError):
             for inner in self.names(name) if depth else ():
                 self.remove_empty(f"{name}/{inner}", depth - 1)
@@ -303,7 +291,7 @@ class Directory:
                 self._system.rmdir(last, dir_fd=folder)
 
     def flush(self, name: str = "") -> None:
-        """Make the names in the folder `name` durable. By default, the folder is the directory itself."""
+        """Make the names in a folder durable, by default in the directory itself."""
         with self._folder(name) as folder, self._named(name):
             self._system.fsync(folder)
 
@@ -317,8 +305,8 @@ class Directory:
         self.flush(name)
 
     def hold(self, shared: bool = False) -> int:
-        """Lock the directory. The lock is exclusive unless `shared` is True. Return a descriptor. The lock is kept
-        until this descriptor is closed. Raises InputError if another process has the lock."""
+        """Lock the directory, exclusively unless `shared`. Return a descriptor, whose closing releases the lock. Raises
+        InputError if another process has the lock."""
         handle = self._system.open(".", _FOLDER, dir_fd=self.handle)
         for attempt in range(1, _ATTEMPTS + 1):
             try:
@@ -375,10 +363,8 @@ class Directory:
 
 
 def flush_parents(path: Path) -> None:
-    """Make the names of all parents of a directory durable, including parents that other processes have made.
-
-    Folders that this user has no permission to read, or that the file system cannot flush, are skipped. Raises
-    OSError."""
+    """Make the names of all parents of a directory durable, also those that other processes have made. Folders that
+    this user must not read, or that the file system cannot flush, are skipped. Raises OSError."""
     for parent in path.absolute().parents:
         try:
             with Directory.open(parent) as folder:
@@ -394,8 +380,7 @@ def sealed(content: Mapping[str, Any]) -> bytes:
 
 
 def unsealed(data: bytes, path: object) -> dict[str, Any]:
-    """Return the content of `data`, which must be JSON that `sealed` has made. Raises CorruptionError for any other
-    data."""
+    """Return the content of JSON that `sealed` has made. Raises CorruptionError for any other data."""
     try:
         content: dict[str, Any] = msgspec.json.decode(data)
         expected = content.pop("crc32c")

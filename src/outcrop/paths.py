@@ -33,8 +33,8 @@ _KINDS = {
 
 
 def as_path(given: object, name: str) -> Path:
-    """Convert text or an os.PathLike to a Path. Raises InputError for text that is empty, contains a NUL, or is not
-    UTF-8, because manifests and storage backends cannot store such text."""
+    """Convert text or an os.PathLike to a Path. Raises InputError for text that manifests and storage backends cannot
+    store: empty, with a NUL, or not UTF-8."""
     text = os.fspath(given) if isinstance(given, (str, os.PathLike)) else given
     if not isinstance(text, str) or not text:
         raise InputError(f"{name} {shown(given)} is not a path")
@@ -48,18 +48,15 @@ def as_path(given: object, name: str) -> Path:
 
 
 def as_place(given: object, name: str) -> Path:
-    """Convert text or an os.PathLike to a Path. The path need not exist. Raises InputError if the path cannot be
-    followed."""
+    """Convert text or an os.PathLike to a Path, which need not exist. Raises InputError if it cannot be followed."""
     path = as_path(given, name)
     is_there(path)
     return path
 
 
 def is_there(path: str | os.PathLike[str]) -> bool:
-    """Return True if a path leads to a file, a folder or another object. Raises InputError if the system cannot answer
-    this question. The possible causes are loops of links, names that are too long, and folders that this user has no
-    permission to search.
-    """
+    """Return True if a path leads to an object. Raises InputError if the system cannot tell, because of loops of links,
+    too long names, or folders that this user must not search."""
     try:
         os.stat(path)
     except (FileNotFoundError, NotADirectoryError):
@@ -70,8 +67,7 @@ def is_there(path: str | os.PathLike[str]) -> bool:
 
 
 def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
-    """Open a regular file for reading. Raises InputError if `path` is not a regular file. This function never waits,
-    not even for a pipe."""
+    """Open a regular file for reading, without ever waiting. Raises InputError for other files, such as pipes."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except (OSError, ValueError) as error:
@@ -89,12 +85,11 @@ def require_regular(path: str | os.PathLike[str]) -> None:
 
 
 def require_output(path: Path, name: str) -> None:
-    """Raise InputError if no file can be written at `path` later. This check creates and changes nothing.
+    """Raise InputError if no file can be written at `path` later. This check changes nothing.
 
     These files are accepted: a regular file, a new file in a directory that exists or can be made, /dev/null, a
-    terminal, and a pipe. This process must already have the pipe open, as for /dev/stdout or a shell's >(command).
-    Other pipes may have no reader, and writing to other devices can destroy data.
-    """
+    terminal, and a pipe that this process already has open, as for /dev/stdout or a shell's >(command). Other pipes may
+    have no reader, and writing to other devices can destroy data."""
     try:
         found = os.stat(path)
     except FileNotFoundError:
@@ -126,7 +121,7 @@ def require_output(path: Path, name: str) -> None:
 
 
 def nearest_existing(path: Path) -> Path:
-    """Return `path` as an absolute path if it exists. Otherwise return the closest parent that exists."""
+    """Return `path` or its closest parent that exists, as an absolute path."""
     path = path.absolute()
     while not os.path.lexists(path):
         path = path.parent
@@ -134,8 +129,7 @@ def nearest_existing(path: Path) -> Path:
 
 
 def require_directory(directory: Path) -> None:
-    """Raise InputError if the directory neither exists nor can be made, or if this user cannot write to it. This check
-    changes nothing."""
+    """Raise InputError if the directory neither exists nor can be made, or cannot be written. This changes nothing."""
     existing = nearest_existing(directory)
     try:
         mode = existing.stat().st_mode
@@ -151,8 +145,8 @@ def require_directory(directory: Path) -> None:
 
 
 def make_directory(directory: Path) -> list[Path]:
-    """Make a directory and its missing parents. Return the new directories, parents first. If this function raises
-    InputError, no new directory remains."""
+    """Make a directory and its missing parents. Return the new directories, parents first. If InputError is raised,
+    none remains."""
     from outcrop import durable  # loading this module takes longer than all other checks
 
     made: list[Path] = []
@@ -171,7 +165,7 @@ def make_directory(directory: Path) -> list[Path]:
 
 
 def remove_made(made: Sequence[Path]) -> None:
-    """Remove the empty directories in `made`, the list that `make_directory` has returned."""
+    """Remove the empty directories in a list that `make_directory` has returned."""
     from outcrop import durable
 
     for place in reversed(made):
@@ -181,10 +175,8 @@ def remove_made(made: Sequence[Path]) -> None:
 
 @contextlib.contextmanager
 def made_directory(directory: Path) -> Iterator[None]:
-    """While the body of the `with` runs, `directory` exists, so that the caller can write files there. A missing
-    directory is made. At the end, each new directory is removed if it is empty. Raises InputError if the directory
-    cannot be made or written.
-    """
+    """Make a missing directory while the body of the `with` runs, so that the caller can write files there. At the end,
+    new directories that are empty are removed. Raises InputError."""
     require_directory(directory)
     made = make_directory(directory)
     try:
@@ -194,7 +186,6 @@ def made_directory(directory: Path) -> Iterator[None]:
 
 
 def _is_held(found: os.stat_result) -> bool:
-    """Return True if this process has this pipe or socket open for writing."""
     for handle in map(int, os.listdir("/proc/self/fd")):
         try:
             mode = fcntl.fcntl(handle, fcntl.F_GETFL) & os.O_ACCMODE

@@ -35,10 +35,8 @@ from an untrusted file could take days."""
 
 
 def shared_object(kind: str, content: Sequence[str], build: Callable[[Path], None]) -> Path:
-    """Return the cached shared object for this content. If the shared object is missing, `build(path)` makes it at
-    `path`. Load the shared object with `load_library`. Raises InputError if the cache cannot be used, and all
-    exceptions of `build`.
-    """
+    """Return the cached shared object for this content, for `load_library`. If it is missing, `build(path)` makes it.
+    Raises InputError if the cache cannot be used, and all exceptions of `build`."""
     key = hashlib.sha256(json.dumps([*content, *_machine()]).encode()).hexdigest()[:32]
     name = f"{key}.so"
     with open_folder(kind, make=True) as folder:
@@ -48,9 +46,9 @@ def shared_object(kind: str, content: Sequence[str], build: Callable[[Path], Non
 
 
 def load_library(path: Path) -> ctypes.CDLL:
-    """Load a file that `shared_object` has returned to this process or to another process of this user. The file is
-    checked first. No other file can be loaded in place of the checked file. Raises InputError if the file is damaged or
-    missing, if other users may write it, and if the system cannot load it."""
+    """Load a file that `shared_object` has returned to any process of this user. It is checked first, and no other file
+    can take its place. Raises InputError if it is damaged or missing, if other users may write it, and if it cannot be
+    loaded."""
     with open_folder(path.parent.name, path.parents[2], make=False) as folder:
         if folder.read(path.name, MAX_BYTES) is None:
             raise InputError(f"{path} is damaged, or other users may write it: remove it, and try again")
@@ -66,7 +64,7 @@ def load_library(path: Path) -> ctypes.CDLL:
 
 
 def _keep(folder: CacheFolder, name: str, build: Callable[[Path], None]) -> None:
-    """Build a shared object in a temporary folder. Then write the shared object into the cache with its seal."""
+    """Build a shared object in a temporary folder, and write it into the cache with its seal."""
     try:
         with tempfile.TemporaryDirectory(prefix="outcrop-build-") as scratch:
             os.chmod(scratch, 0o700)
@@ -82,8 +80,7 @@ def _keep(folder: CacheFolder, name: str, build: Callable[[Path], None]) -> None
 
 
 def _machine() -> list[str]:
-    """Return the names of the processor and of the C library. Both names are part of the key of a cached file, because
-    different machines may share a home directory."""
+    """Return the names of the processor and of the C library, because different machines may share a home directory."""
     try:
         libc = os.confstr("CS_GNU_LIBC_VERSION") or ""
     except (ValueError, OSError):
@@ -92,8 +89,8 @@ def _machine() -> list[str]:
 
 
 def run_compiler(command: Sequence[str], what: str) -> None:
-    """Run the command of a compiler. If the compiler fails, raises InputError with the first line of the compiler's
-    output that has the word "error". The message calls the compiled code by the name `what`."""
+    """Run a compiler. If it fails, raise InputError with the first line of its output that has the word "error". The
+    message calls the compiled code `what`."""
     done = _run(command)
     if done.returncode != 0:
         first = next((line for line in done.stderr.splitlines() if "error" in line), done.stderr)
@@ -110,9 +107,8 @@ VARIABLES = ("CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH", "C
 
 @lru_cache
 def find_compiler(language: str) -> tuple[str, ...]:
-    """Return the command of a compiler for "C" or "C++". These commands are tried in this order: $CC or $CXX, usual
-    commands such as `cc`, and the `ziglang` package. Raises InputError if none exists.
-    """
+    """Return the command of a compiler for "C" or "C++": $CC or $CXX, a usual command such as `cc`, or the `ziglang`
+    package, the first that exists. Raises InputError."""
     variable, names, in_zig = COMPILERS[language]
     try:
         named = shlex.split(os.environ.get(variable, ""))
@@ -127,17 +123,14 @@ def find_compiler(language: str) -> tuple[str, ...]:
 
 
 def compiler_identity(compiler: tuple[str, ...]) -> list[str]:
-    """Return the values that distinguish a compiler from other compilers: its command, its file, its version, and the
-    environment variables that it reads.
-    """
+    """Return what distinguishes a compiler: its command, file, version, and the environment variables that it reads."""
     variables = [f"{name}={os.environ[name]}" for name in VARIABLES if name in os.environ]
     return [*compiler, *_program(compiler), *variables]
 
 
 @lru_cache
 def _program(compiler: tuple[str, ...]) -> tuple[str, ...]:
-    """Return two texts about a compiler: its path with size and time, and its output for `--version`. The size and the
-    time are included because a wrapper may change."""
+    """Return two texts about a compiler: its path with size and time, because a wrapper may change, and its version."""
     found = Path(shutil.which(compiler[0]) or compiler[0]).resolve()
     try:
         file = f"{found} {found.stat().st_size} {found.stat().st_mtime_ns}"
@@ -147,8 +140,8 @@ def _program(compiler: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _run(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
-    """Run a command without input and return its result. Other users cannot change the files that the command makes.
-    Raises InputError if the command cannot be run, or takes too long."""
+    """Run a command without input. Other users cannot change the files that it makes. Raises InputError if it cannot be
+    run, or takes too long."""
     try:
         return subprocess.run(
             command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", umask=0o077,

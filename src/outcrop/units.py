@@ -18,9 +18,7 @@ ADDRESSABLE_BYTES = 1 << 63
 
 def parse_bytes(text: str | int, whole_bytes: int | None = None) -> int:
     """Return the number of bytes that `text` means: "512MiB", "1.5 GiB", "64k" (binary), "2GB" (decimal), "25%" (of
-    `whole_bytes`), or a plain number. Raises InputError for other text, and for sizes that are not positive or that no
-    machine can address.
-    """
+    `whole_bytes`), or a number. Raises InputError for other text, and for sizes that no machine can address."""
     remedy = "write for example 512MiB, 1.5GiB or 25%"
     if isinstance(text, str):
         match = _SIZE.fullmatch(text)
@@ -83,6 +81,5 @@ def format_rate(per_second: float) -> str:
 
 
 def counted(number: int, what: str, plural: str = "s") -> str:
-    """Return a number with its noun. If the number is not 1, the noun has the plural form: "1 step", "3 steps", "2
-    passes"."""
+    """Return a number with its noun, in the plural unless the number is 1: "1 step", "3 steps", "2 passes"."""
     return f"{number} {what}{plural * (number != 1)}"

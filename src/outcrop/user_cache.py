@@ -42,9 +42,8 @@ class CacheFolder:
     descriptor: int
 
     def read(self, name: str, max_bytes: int) -> bytes | None:
-        """Return the content of a file. The result is None if the file is missing or damaged, has more than
-        `max_bytes`, or can be written by other users.
-        """
+        """Return the content of a file, or None if it is missing or damaged, too long, or if other users may write
+        it."""
         try:
             handle = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=self.descriptor)
         except OSError:
@@ -83,7 +82,7 @@ class CacheFolder:
             os.fsync(self.descriptor)
 
     def remove(self, name: str) -> None:
-        """Remove a file. Do nothing if the file does not exist or cannot be removed."""
+        """Remove a file, if possible."""
         with suppress(OSError):
             os.unlink(name, dir_fd=self.descriptor)
 
@@ -94,9 +93,7 @@ class CacheFolder:
 
 
 def cache_home() -> Path:
-    """Return $XDG_CACHE_HOME, or ~/.cache if the variable is unset, empty or relative. Raises InputError if the user
-    has no home.
-    """
+    """Return $XDG_CACHE_HOME, or ~/.cache if it is unset, empty or relative. Raises InputError without a home."""
     named = os.environ.get("XDG_CACHE_HOME", "")
     if os.path.isabs(named):  # the XDG specification says to ignore relative paths
         return Path(named)
@@ -111,8 +108,8 @@ def cache_home() -> Path:
 
 @contextmanager
 def open_folder(kind: str = "", home: Path | None = None, *, make: bool) -> Iterator[CacheFolder]:
-    """Open the folder <home>/outcrop/<kind> and check it. `home` defaults to cache_home(). Missing folders are made if
-    `make` is true. Raises InputError if a folder is missing, cannot be used, or can be changed by other users."""
+    """Open the folder <home>/outcrop/<kind> and check it. `home` defaults to cache_home(). With `make`, missing folders
+    are made. Raises InputError if a folder is missing, cannot be used, or can be changed by other users."""
     path = cache_home() if home is None else home
     handle = -1
     try:
@@ -155,8 +152,8 @@ def _open_inner(outer: int, name: str, make: bool) -> int:
 
 
 def _require_own(handle: int, path: Path) -> None:
-    """Remove the rights of other users to the folder. Raises InputError if the folder belongs to another user, or if
-    other users can still write to it."""
+    """Remove the rights of other users to the folder. Raises InputError if it belongs to another user, or if others can
+    still write to it."""
     info = os.fstat(handle)
     if info.st_uid != os.geteuid():
         raise InputError(f"the cache {path} belongs to user {info.st_uid}, you are user {os.geteuid()}; {REMEDY}")

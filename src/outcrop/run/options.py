@@ -138,11 +138,9 @@ class Norms:
 class Option:
     """The description of an option for users.
 
-    `help` is one line for `--help`. In docs/reference/options.md, `details` follow this line. `flags` are the names of
-    the option on the command line. An option without flags can be given only in Python and in TOML files. If the
-    default is None, `default` describes in words what None means. `in_files` is False for an option that no TOML file
-    may set.
-    """
+    `help` is one line for `--help`, which `details` follow in docs/reference/options.md. `flags` are its names on the
+    command line. Without flags, it can be given only in Python and in TOML files. `default` describes in words what
+    None means. `in_files` is False for an option that no TOML file may set."""
 
     group: str
     help: str
@@ -350,13 +348,13 @@ SIZES = {
 
 @cache
 def option_table() -> dict[str, Option]:
-    """Return the description of each option. The keys are the names of the options in Python and in TOML files."""
+    """Return the description of each option, by its name in Python and in TOML files."""
     hints = get_type_hints(RunOptions, include_extras=True)
     return {one.name: hints[one.name].__metadata__[0] for one in fields(RunOptions)}
 
 
 def default_text(name: str) -> str:
-    """Return a text that describes the default of an option, or "" if the option has no default."""
+    """Return a text that describes the default of an option, or "" without a default."""
     default = next(one.default for one in fields(RunOptions) if one.name == name)
     if words := option_table()[name].default:
         return words
@@ -371,10 +369,7 @@ def takes_options(
     _: Callable[P, RunOptions], *whole: type
 ) -> Callable[[Callable[[T, Any], None]], Callable[Concatenate[T, P], None]]:
     """Return a decorator for a constructor that takes a `RunOptions`. The decorated constructor takes the keywords of
-    `RunOptions` instead. Type checkers and `help` show these keywords.
-
-    If the only argument has a type in `whole`, it is passed to the constructor unchanged.
-    """
+    `RunOptions`, which type checkers and `help` show. A single argument of a type in `whole` is passed on unchanged."""
 
     def decorate(init: Callable[[T, Any], None]) -> Callable[Concatenate[T, P], None]:
         @wraps(init)

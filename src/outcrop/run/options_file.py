@@ -38,10 +38,8 @@ _NESTED: dict[str, type] = {"sources": Source, "receivers": Receivers, "snapshot
 
 
 def read_options(name: str) -> dict[str, Any]:
-    """Read the file `name` and return its options as keywords of `RunOptions`.
-
-    Raises InputError for unknown keys and for files that are not TOML. `set_up` checks the values later.
-    """
+    """Return the options in a file as keywords of `RunOptions`. Raises InputError for unknown keys and for files that
+    are not TOML. `set_up` checks the values later."""
     from outcrop.tiers.declarations import parse_table, read_text
 
     table = parse_table(read_text(Path(name), name), name)
@@ -98,10 +96,8 @@ def _slices(place: str, box: Any) -> list[slice]:
 
 
 def write_options(options: RunOptions, name: str | Path) -> None:
-    """Write the options that differ from their defaults to a new file `name`.
-
-    Raises InputError when the file exists already, or when a value cannot be written, such as an array.
-    """
+    """Write the options that differ from their defaults to a new file. Raises InputError when the file exists, or when
+    a value cannot be written, such as an array."""
     import tomli_w
 
     from outcrop.paths import make_directory, remove_made
@@ -130,7 +126,7 @@ def write_options(options: RunOptions, name: str | Path) -> None:
 
 
 def _plain(name: str, value: Any) -> Any:
-    """Convert `value` to a value that TOML can express. Raises InputError if TOML cannot express it."""
+    """Convert `value` to a value of TOML, or raise InputError."""
     if isinstance(value, (str, bool, int, float)):
         return value
     if isinstance(value, Path):
@@ -150,8 +146,7 @@ def _plain(name: str, value: Any) -> Any:
 
 
 def _stencil_name(stencil: Any) -> str:
-    """Return the name of a built-in stencil. Raises InputError for other stencils, because a file cannot contain
-    them."""
+    """Return the name of a built-in stencil, or raise InputError, because a file cannot contain other stencils."""
     from outcrop.language.library import find_stencil
     from outcrop.language.stencil import Stencil
 

@@ -55,7 +55,7 @@ class _Block(ctypes.Structure):
 
 @dataclass(frozen=True)
 class _Call:
-    """A kernel and the block of rows that it updates. The block points to memory of the objects in `kept`."""
+    """A kernel and the block of rows that it updates, which points to memory of the objects in `kept`."""
 
     kernel: Any
     block: _Block
@@ -135,7 +135,6 @@ class Sweep:
         self.close()
 
     def _calls(self, address: int, sources: Sequence[Copy], targets: Sequence[Copy], radius: int) -> list[_Call]:
-        """Return the kernel calls for one stage of an even or an odd step."""
         kernel = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(address)
         ny, nx = next(iter(self._copies.values())).shape
         ny -= SPARE_ROWS
@@ -163,8 +162,7 @@ def _copies(stencil: Stencil, number: int, name: str, arrays: Arrays) -> list[tu
 
 
 def _as_array(name: str, given: Any) -> NDArray[Any]:
-    """Return `given` if it is a NumPy array. If it is an `oc.Array`, return the plain array inside. The result is never
-    a copy, because updates of a copy are lost."""
+    """Return the NumPy array, or the array inside an `oc.Array`, and never a copy, whose updates would be lost."""
     array = getattr(given, "values", given)
     if not isinstance(array, np.ndarray):
         raise InputError(f"{name}: {shown(given)} is not an array; give one of NumPy or of oc.array")
@@ -193,8 +191,8 @@ def _check(stencil: Stencil, copies: Mapping[Copy, NDArray[Any]]) -> None:
 
 
 def _check_apart(stencil: Stencil, copies: Mapping[Copy, NDArray[Any]]) -> None:
-    """Raise InputError when an updated array shares memory with another array. With shared memory, a step reads values
-    that the same step has just written."""
+    """Raise InputError when an updated array shares memory with another array, so that a step would read values that it
+    has just written."""
     updated = {number for stage in stencil.stages for number in stage.targets}
     for (one, first), (other, second) in combinations(copies.items(), 2):
         if updated.isdisjoint((one[0], other[0])) or not np.may_share_memory(first, second):

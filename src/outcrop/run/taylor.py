@@ -79,8 +79,8 @@ def taylor_test(
 
 
 class _Direction:
-    """A random direction in which an input is changed. Its values have the size of the values of the input. For arrays,
-    each plane has its own random numbers, so that planes can be computed again."""
+    """A random direction in which an input is changed, of the size of its values. Each plane of an array has its own
+    random numbers, so that it can be computed again."""
 
     def __init__(self, original: Original, name: str, seed: Sequence[int]) -> None:
         self.name, self._original, self._seed = name, original, list(seed)

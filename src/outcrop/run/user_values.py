@@ -30,8 +30,7 @@ _STORED = np.dtype("<f8")
 
 
 def as_whole_number(value: object, name: str, maximum: int = ADDRESSABLE_BYTES - 1, minimum: int = 1) -> int:
-    """Return the value as an int. Python's and NumPy's whole numbers are accepted. Raises InputError for other
-    values."""
+    """Return the value as an int. Raises InputError for values that are no whole numbers of Python or NumPy."""
     try:
         count = operator.index(value)  # type: ignore[arg-type]
     except (TypeError, ValueError, OverflowError):
@@ -100,11 +99,8 @@ class Coordinates:
 
 
 def as_coordinates(spacing: object, origin: object, units: object, ndim: int) -> Coordinates | None:
-    """Return the coordinates that a user has given, or None when `spacing`, `origin` and `units` are all None.
-
-    Each of `spacing` and `origin` is one number for all axes, or a sequence with one number for each axis. Raises
-    InputError for other values.
-    """
+    """Return the coordinates that a user has given, or None without any. `spacing` and `origin` are one number for all
+    axes, or a sequence with one for each axis. Raises InputError for other values."""
     if spacing is None and origin is None and units is None:
         return None
     if units is not None and not isinstance(units, str):
@@ -125,12 +121,10 @@ def _numbers(what: str, given: Any, ndim: int) -> tuple[float, ...]:
 
 
 def encode_signals(stencil: Stencil, signals: Mapping[str, Any]) -> dict[str, str]:
-    """Return the signals of `stencil` as texts for the manifest. Each text has the values of one signal as
-    little-endian doubles in base64.
+    """Return the signals of `stencil` as texts for the manifest: little-endian doubles in base64.
 
-    `signals` has a sequence of finite numbers for each signal. Number i of a sequence is for step i of the run. Raises
-    InputError for missing and unknown names, and for other values.
-    """
+    `signals` has a sequence of finite numbers for each signal, one for each step. Raises InputError for missing and
+    unknown names, and for other values."""
     require_mapping(signals, "signals", "src")
     there = ", ".join(stencil.signals) or "none"
     for name in signals:
@@ -143,8 +137,8 @@ def encode_signals(stencil: Stencil, signals: Mapping[str, Any]) -> dict[str, st
 
 
 def decode_signals(texts: Mapping[str, str]) -> dict[str, NDArray[np.float64]]:
-    """Return the values of signals from the texts that `encode_signals` has made. The values have the same bits as
-    before. Raises InputError when a text is damaged."""
+    """Return the values of signals from texts of `encode_signals`, with the same bits. Raises InputError when a text is
+    damaged."""
     try:
         stored = {name: np.frombuffer(base64.b64decode(text, validate=True), _STORED) for name, text in texts.items()}
     except ValueError:

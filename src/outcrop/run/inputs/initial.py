@@ -37,8 +37,8 @@ def is_named(text: str) -> bool:
 
 
 def needs_shape(text: str) -> bool:
-    """Return True if `parse_source` needs the shape of the grid for this text. The shape is needed for values that have
-    no shape, and for a file that is interpolated."""
+    """Return True if `parse_source` needs the shape of the grid for this text: for values without a shape, and for a
+    file that is interpolated."""
     return is_named(text) or _RESAMPLE.fullmatch(text) is not None
 
 
@@ -46,12 +46,10 @@ def parse_source(text: str, shape: Shape | None, cache_bytes: int = CACHE_BYTES)
     """Return the input array for a text of `--init`: zeros, gaussian, random[:SEED], a number, FILE, or
     FILE@resample[:AXES].
 
-    FILE@resample interpolates linearly onto `shape`. The first samples of the file and of the grid are at the same
-    place, and so are the last samples. AXES are the letters of the file's axes, slowest first: xz for a section of
-    shape (nx, nz). A file that is not stored plane by plane is read about (file size / `cache_bytes`) times. `shape`
-    may be None if the text names a file without @resample. Raises InputError for unknown names. Also raises InputError
-    for files that are missing or have another format or shape.
-    """
+    FILE@resample interpolates linearly onto `shape`, with the first and the last samples of file and grid at the same
+    places. AXES are the letters of the file's axes, slowest first: xz for a section of shape (nx, nz). A file that is
+    not stored plane by plane is read about (file size / `cache_bytes`) times. `shape` may be None for a file without
+    @resample. Raises InputError for unknown names, and for files that are missing or have another format or shape."""
     if shape is None and needs_shape(text):
         raise InputError(f"--init {text} needs the size of the grid: give -n NX NY NZ")
     if shape is not None and is_named(text):
@@ -75,11 +73,9 @@ def parse_source(text: str, shape: Shape | None, cache_bytes: int = CACHE_BYTES)
 
 
 def make_source(values: object, shape: Shape, cache_bytes: int = CACHE_BYTES) -> InputArray:
-    """Return the input array for a value that a user assigns. The value is a number, an array, an InputArray, or a
-    zarr, dask or xarray object. The value may also be a callable (z0, z1) -> planes, or a text that `--init` accepts.
-
-    Raises InputError for other values and for a wrong shape.
-    """
+    """Return the input array for a value that a user assigns: a number, an array, an InputArray, a zarr, dask or xarray
+    object, a callable (z0, z1) -> planes, or a text that `--init` accepts. Raises InputError for other values and for a
+    wrong shape."""
     if isinstance(values, (str, os.PathLike)):
         return parse_source(str(as_path(values, "values")), shape, cache_bytes)
     if callable(values) and not hasattr(values, "shape"):
@@ -90,15 +86,14 @@ def make_source(values: object, shape: Shape, cache_bytes: int = CACHE_BYTES) ->
 
 
 def cache_within(memory_bytes: int) -> int:
-    """Return the number of bytes that the cache of planes may use before the window is allocated. The result is half of
-    the run's budget `memory_bytes`, but at least CACHE_BYTES."""
+    """Return the bytes that the cache of planes may use before the window is allocated: half of the run's budget
+    `memory_bytes`, but at least CACHE_BYTES."""
     return max(CACHE_BYTES, memory_bytes // 2)
 
 
 def require_shape(array: InputArray, shape: Shape | None, is_option: bool = True) -> InputArray:
-    """Return `array` unchanged. Raises InputError if the array does not have the shape `shape`. If `shape` is None, any
-    shape is accepted. If `is_option` is true, the values come from `--init`, and the message has options of
-    commands."""
+    """Return `array`. Raises InputError unless it has the shape `shape`, or `shape` is None. With `is_option`, the
+    values come from `--init`, and the message has options of commands."""
     if shape is None or array.shape == tuple(shape):
         return array
     if len(array.shape) == len(shape):
@@ -111,12 +106,8 @@ def require_shape(array: InputArray, shape: Shape | None, is_option: bool = True
 
 
 def checked_planes(array: InputArray, dtype: str, check_finite: bool) -> Callable[[int, int], Array]:
-    """Return a function (z0, z1) that returns planes of `array`, converted to `dtype`. The planes are on the engine's
-    three axes and have the shape (z1 - z0, ny, nx).
-
-    The function raises InputError for wrong shapes. With `check_finite`, the function also raises InputError for NaN
-    and infinity.
-    """
+    """Return a function (z0, z1) that returns planes of `array`, converted to `dtype`, on the engine's three axes. It
+    raises InputError for wrong shapes, and with `check_finite` also for NaN and infinity."""
     _, ny, nx = grid_shape(array.shape)
 
     def planes(z0: int, z1: int) -> Array:
@@ -141,8 +132,7 @@ def checked_planes(array: InputArray, dtype: str, check_finite: bool) -> Callabl
 
 
 def scan_finite(array: InputArray, dtype: str) -> None:
-    """Read the whole array once. Raises InputError if a value is not finite after it is converted to `dtype`. The
-    message names the first such value."""
+    """Read the whole array once. Raises InputError for the first value that is not finite as `dtype`."""
     planes = checked_planes(array, dtype, check_finite=True)
     for z0, z1 in plane_groups(grid_shape(array.shape), itemsize=8):
         planes(z0, z1)
@@ -168,8 +158,7 @@ def _constant(shape: Shape, value: object) -> InputArray:
 
 
 def _gaussian(shape: Shape) -> InputArray:
-    """Return a Gaussian of height 1 in the middle of the grid. Along each axis, its standard deviation is an eighth of
-    the size of the grid."""
+    """Return a Gaussian of height 1 in the middle of the grid. Its standard deviation is an eighth of each size."""
     bells = [np.exp(-(((np.arange(n) - (n - 1) / 2) / (n / 8)) ** 2) / 2) for n in shape]
 
     def planes(z0: int, z1: int) -> Array:
@@ -180,8 +169,8 @@ def _gaussian(shape: Shape) -> InputArray:
 
 
 def _random(shape: Shape, seed: int) -> InputArray:
-    """Return random values, uniform in [0, 1). Each plane has its own generator, so the value of a cell depends only on
-    the seed and on the place of the cell."""
+    """Return random values, uniform in [0, 1). The value of a cell depends only on the seed and on the place of the
+    cell, because each plane has its own generator."""
 
     def planes(z0: int, z1: int) -> Array:
         if len(shape) == 1:
@@ -192,7 +181,7 @@ def _random(shape: Shape, seed: int) -> InputArray:
 
 
 class InputView(PlanesView):
-    """A view of initial values that belong to no run, such as those in a file. The view is indexed like an array."""
+    """A view of initial values that belong to no run, such as those in a file, which is indexed like an array."""
 
     def __init__(self, array: InputArray) -> None:
         self._array, self.shape = array, array.shape

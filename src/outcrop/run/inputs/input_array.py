@@ -35,9 +35,8 @@ class InputArray:
     """Values from any source. `planes(z0, z1)` returns an array of shape (z1 - z0, *shape[1:]) of any real dtype.
 
     In an array of two axes, z0 and z1 count rows. In an array of one axis, they count cells. Callers read planes in
-    ascending order, and one call may read any number of planes. `axes` has the letters of the axes, slowest first. It
-    is "" if the letters are unknown. The axes of a section may be "xz", which is not the order of a grid.
-    """
+    ascending order, any number in one call. `axes` has the letters of the axes, slowest first, or "" if they are
+    unknown. The axes of a section may be "xz", which is not the order of a grid."""
 
     name: str
     shape: Shape
@@ -46,14 +45,13 @@ class InputArray:
 
 
 def from_array(name: str, array: Array) -> InputArray:
-    """Return the input array for an array in memory. The array has one to three axes."""
+    """Return the input array for an array of one to three axes in memory."""
     require_real(name, array.dtype)
     return InputArray(name, require_solid(name, array.shape), lambda z0, z1: array[z0:z1])
 
 
 def from_chunks(name: str, array: Any, cache_bytes: int, axes: str = "") -> InputArray:
-    """Return the input array for a chunked array. Planes are decoded in groups. A group stays in the cache while its
-    planes are read."""
+    """Return the input array for a chunked array. A group of decoded planes stays in the cache while it is read."""
     try:
         dtype = np.dtype(array.dtype)
     except TypeError:
@@ -98,8 +96,8 @@ def _chunk_planes(array: Any) -> int:
 
 @contextlib.contextmanager
 def _one_chunk_at_a_time() -> Iterator[None]:
-    """While the body of the `with` runs, Zarr and Dask decode only one chunk at a time, to save memory. A package that
-    is not loaded is ignored."""
+    """While the body of the `with` runs, Zarr and Dask, if they are loaded, decode only one chunk at a time, to save
+    memory."""
     with contextlib.ExitStack() as settings:
         if zarr := sys.modules.get("zarr"):
             settings.enter_context(zarr.config.set({"async.concurrency": 1}))
@@ -109,8 +107,8 @@ def _one_chunk_at_a_time() -> Iterator[None]:
 
 
 def require_solid(name: str, sizes: tuple[int, ...]) -> Shape:
-    """Return the sizes as a shape. Raises InputError if `sizes` does not have one to three numbers, if a number is less
-    than 1, or if the array is too large for a disk."""
+    """Return the sizes as a shape. Raises InputError unless there are one to three sizes of at least 1, and if the
+    array is too large for a disk."""
     shape = tuple(sizes)
     if not 1 <= len(shape) <= 3 or not all(size >= 1 for size in shape):  # Dask may give NaN as a size
         raise InputError(f"{name} has shape {shown(shape)}; one to three axes (nz, ny, nx) of at least 1 are needed")
@@ -120,13 +118,12 @@ def require_solid(name: str, sizes: tuple[int, ...]) -> Shape:
 
 
 def named_axes(names: Sequence[str | None]) -> str:
-    """Return the letters of the axes, such as "xz", if each name is z, y or x. Otherwise return ""."""
+    """Return the letters of the axes, such as "xz", or "" if a name is not z, y or x."""
     letters = [str(name).lower() for name in names]
     return "".join(letters) if set(letters) <= set("zyx") and len(set(letters)) == len(letters) else ""
 
 
 def require_real(name: str, dtype: np.dtype[Any]) -> None:
-    """Raise InputError if `dtype` is not a dtype of real numbers."""
     if dtype.kind not in "buif":
         raise InputError(f"{name} has dtype {dtype}; only real numbers can be initial values")
 
@@ -140,12 +137,10 @@ def plane_groups(shape: Shape, itemsize: int, group_bytes: int = GROUP_BYTES) ->
 
 
 def arrange(array: InputArray, axes: str, cache_bytes: int) -> InputArray:
-    """Return the array with its axes in the order z, y, x. `axes` has the letters of the array's axes, slowest first.
-    If `axes` is "", return the array unchanged.
+    """Return the array with its axes in the order z, y, x. `axes` has the letters of the array's axes, slowest first,
+    or is "" to keep the order. Raises InputError for other letters, and for a wrong number of letters.
 
-    If another axis becomes the first, the whole source is read about (size of the source / `cache_bytes`) times. Raises
-    InputError for letters other than z, y and x, and if the number of letters is not the number of axes.
-    """
+    If another axis becomes the first, the whole source is read about (size of the source / `cache_bytes`) times."""
     if isinstance(axes, str) and not axes:
         return array
     if not isinstance(axes, str) or not set(axes) <= set(LETTERS) or len(set(axes)) != len(axes):
@@ -163,8 +158,7 @@ def arrange(array: InputArray, axes: str, cache_bytes: int) -> InputArray:
 
 
 class _Across:
-    """An input array whose axes are reordered, including the first axis. The object has the interface of a chunked
-    array with one chunk."""
+    """An input array with reordered axes, including the first, with the interface of a chunked array with one chunk."""
 
     def __init__(self, array: InputArray, order: tuple[int, ...]) -> None:
         self._array, self._order = array, order
@@ -187,13 +181,12 @@ def can_lift(array: InputArray, ndim: int) -> bool:
 
 
 def lift(array: InputArray, ndim: int) -> InputArray:
-    """Return `array` on the engine's three axes, for a grid of `ndim` axes. The result has one sample along each axis
-    that `array` does not have.
+    """Return `array` on the engine's three axes, for a grid of `ndim` axes, with one sample along each axis that it
+    does not have.
 
-    If `array` has as many axes as the grid, axis i of `array` is axis i of the grid. If `array` has fewer axes, their
-    letters say which axes of the grid they are. Without letters, a section is (z, x) and a profile is (x). If `array`
-    has more axes, axes of one sample are removed, beginning with the first. Raises InputError if too many axes remain.
-    """
+    An array with as many axes as the grid keeps their order. If it has fewer axes, their letters say which axes of the
+    grid they are. Without letters, a section is (z, x) and a profile is (x). If it has more axes, axes of one sample
+    are removed, beginning with the first. Raises InputError if too many axes remain."""
     kept = _kept_axes(array, ndim)
     letters = array.axes if len(kept) < ndim else ""
     places = [_place(letter, ndim) for letter in letters] or PLACES[len(kept)]
@@ -228,8 +221,7 @@ def _kept_axes(array: InputArray, ndim: int) -> list[int]:
 
 
 def _place(letter: str, ndim: int) -> int:
-    """Return the engine's axis for a letter on a grid of `ndim` axes. On a grid of two axes, the letters z and y both
-    mean the first axis."""
+    """Return the engine's axis for a letter. On a grid of two axes, both z and y mean the first axis."""
     if ndim == 2 and letter == "z":
         letter = "y"
     return PLACES[ndim][NAMES[ndim].index(letter)]

@@ -58,20 +58,18 @@ def resample(
 
     Planes are interpolated when they are read. `values` is an array of one to three axes, a zarr, dask or xarray
     object, a file that `--init` accepts, or a result of `resample` or `extrude`. `axes` has the letters of the axes of
-    `values`, slowest first: "xz" for an array of shape (nx, nz). If the input does not have an axis of the grid, or has
-    only one sample along this axis, the values are repeated along this axis. On a grid of three axes, a section without
-    letters is (z, x), and a profile is (x).
+    `values`, slowest first: "xz" for an array of shape (nx, nz). Values are repeated along an axis of the grid that the
+    input does not have, or along which it has one sample. On a grid of three axes, a section without letters is (z, x),
+    and a profile is (x).
 
-    Without spacings, the first samples of both grids are at the same place, and so are the last samples. With spacings,
-    sample i along an axis is at i * `spacing` in the input and at `origin` + i * `new_spacing` in the result. All
-    lengths have the same unit. A length is one number for all axes, or one number for each axis, in the order of
-    `shape`. For samples outside the input, InputError is raised. With `outside="nearest"`, such a sample gets the
-    nearest value of the input instead.
+    Without spacings, the first and the last samples of both grids are at the same places. With spacings, sample i along
+    an axis is at i * `spacing` in the input and at `origin` + i * `new_spacing` in the result. All lengths have the
+    same unit. A length is one number for all axes, or one for each axis, in the order of `shape`. A sample outside the
+    input raises InputError, or gets the nearest value of the input with `outside="nearest"`.
 
-    `resample` has no anti-alias filter. Smooth the values before you bring them onto a coarser grid. Two planes of the
-    input are cached. If an input is not stored plane by plane, up to `cache_bytes` are cached in addition. Raises
-    InputError for an input that cannot be opened, for wrong letters, and for samples outside the input.
-    """
+    There is no anti-alias filter: smooth the values before you bring them onto a coarser grid. Two planes of the input
+    are cached, and up to `cache_bytes` if the input is not stored plane by plane. Raises InputError for an input that
+    cannot be opened, and for wrong letters."""
     target = require_shape_of_grid(shape)
     cache_bytes = as_whole_number(cache_bytes, "cache_bytes", minimum=0)
     array = lift(open_values(values, axes, cache_bytes), len(target))
@@ -103,14 +101,12 @@ def resample(
 
 
 def extrude(section: object, axis: str, count: int, *, axes: str = "", cache_bytes: int = CACHE_BYTES) -> InputArray:
-    """Return a volume that repeats a section `count` times along a new axis. A section has two axes. `axis` is the
-    letter of the new axis: "z", "y" or "x".
+    """Return a volume that repeats a section, which has two axes, `count` times along a new axis: "z", "y" or "x".
 
-    `axes` has the letters of the section's axes, slowest first. By default, these are the two letters other than
-    `axis`, in the order z, y, x. `extrude(model, "y", 512, axes="xz")` with a model of shape (nx, nz) gives the shape
-    (nz, 512, nx). `section` may be any input of `resample`. Raises InputError for other letters, and for inputs that
-    are not sections.
-    """
+    `axes` has the letters of the section's axes, slowest first. By default, these are the two other letters in the
+    order z, y, x. `extrude(model, "y", 512, axes="xz")` with a model of shape (nx, nz) gives the shape (nz, 512, nx).
+    `section` may be any input of `resample`. Raises InputError for other letters, and for inputs that are not
+    sections."""
     if not isinstance(axis, str) or axis not in tuple(LETTERS):
         raise InputError(f"axis {shown(axis)} is unknown; a section is extruded along z, y or x")
     others = LETTERS.replace(axis, "")
@@ -131,8 +127,7 @@ def extrude(section: object, axis: str, count: int, *, axes: str = "", cache_byt
 
 
 def require_shape_of_grid(shape: Sequence[int]) -> Shape:
-    """Return `shape` as a tuple. Raises InputError if `shape` does not have one to three whole numbers, each at least
-    1."""
+    """Return `shape` as a tuple. Raises InputError unless it has one to three whole numbers of at least 1."""
     if not isinstance(shape, Iterable) or isinstance(shape, str):
         raise InputError(f"shape {shown(shape)} must be one to three whole numbers, such as (nz, ny, nx)")
     sizes = tuple(as_whole_number(size, f"shape {shown(shape)}: size", MAX_SAMPLES) for size in islice(shape, 4))
@@ -140,8 +135,7 @@ def require_shape_of_grid(shape: Sequence[int]) -> Shape:
 
 
 def _between_ends(array: InputArray, place: int, target: Shape) -> AxisMap:
-    """Return the map along one of the engine's axes. The first samples of the input and of the result are at the same
-    place, and so are the last samples."""
+    """Return the map along one of the engine's axes, with the first and the last samples at the same places."""
     size, count = array.shape[place], grid_shape(target)[place]
     if size > 1 and count == 1:
         raise InputError(
@@ -154,8 +148,8 @@ def _between_ends(array: InputArray, place: int, target: Shape) -> AxisMap:
 def _at_distance(
     array: InputArray, place: int, target: Shape, origin: Fraction, step: Fraction, extend: bool
 ) -> AxisMap:
-    """Return the map along one of the engine's axes. Sample i of the result is at `origin + i * step`, in units of the
-    input's sample distance."""
+    """Return the map along one of the engine's axes. Sample i is at `origin + i * step`, in units of the input's sample
+    distance."""
     size, count = array.shape[place], grid_shape(target)[place]
     last = origin + (count - 1) * step
     if size > 1 and not extend and (origin < 0 or last > size - 1):
@@ -173,7 +167,7 @@ def _letter(place: int, target: Shape) -> str:
 
 
 def _lengths(name: str, given: Lengths, ndim: int, signed: bool = False) -> tuple[Fraction, Fraction, Fraction]:
-    """Return an exact length for each of the engine's axes. Axes that the grid does not have get the length 1."""
+    """Return an exact length for each of the engine's axes: 1 for axes that the grid does not have."""
     several = list(islice(given, 4)) if isinstance(given, Iterable) else [given] * ndim
     # `repr` gives the decimal number that the user wrote. With a spacing of 0.1, sample 10 is then exactly at 1.
     exact = [Fraction(repr(as_number(length, f"{name} {shown(given)}:"))) for length in several]
@@ -209,8 +203,7 @@ class AxisMap:
         return not self.weight.any()
 
     def part(self, first: int, last: int) -> AxisMap:
-        """Return the map of samples first <= i < last. In this map, samples of the input are counted from the first
-        sample that the result needs."""
+        """Return the map of samples first <= i < last, whose input begins with the first sample that they need."""
         low, high = self.low[first:last], self.high[first:last]
         start, stop = int(low[0]), int(high.max()) + 1
         return AxisMap(stop - start, low - start, high - start, self.weight[first:last])
@@ -218,10 +211,7 @@ class AxisMap:
 
 def axis_map(size: int, count: int, origin: Fraction, step: Fraction) -> AxisMap:
     """Return the map of `count` samples. Sample i is at `origin + i * step`, in units of the input's sample distance.
-    Samples outside the input get the nearest value.
-
-    If the input has only one sample, all samples of the result have its value.
-    """
+    Samples outside the input get the nearest value."""
     denominator = math.lcm(origin.denominator, step.denominator)
     start, stride = int(origin * denominator), int(step * denominator)
     last = (size - 1) * denominator
@@ -236,8 +226,8 @@ def axis_map(size: int, count: int, origin: Fraction, step: Fraction) -> AxisMap
 
 
 class Interpolator:
-    """Interpolates planes of an input array of three axes. For each plane of the result, two planes of the input are
-    needed. The latest two planes are kept in memory."""
+    """Interpolates planes of an input array of three axes. A plane of the result needs two planes of the input. The
+    latest two are kept in memory."""
 
     def __init__(self, array: InputArray, maps: tuple[AxisMap, AxisMap, AxisMap]) -> None:
         self._array, self._maps = array, maps
@@ -287,14 +277,14 @@ class Interpolator:
         return result
 
     def _rows_of_block(self, itemsize: int) -> int:
-        """Return the number of rows of the result that are interpolated at once. These rows and the rows of the input
-        that they need fit into BLOCK_BYTES."""
+        """Return the number of rows of the result that fit into BLOCK_BYTES, with the rows of the input that they
+        need."""
         _, down, across = self._maps
         cells = max(len(across), across.size * -(-down.size // len(down)))
         return max(1, BLOCK_BYTES // (cells * itemsize))
 
     def _input(self, z: int) -> Array:
-        """Return plane z of the input, converted to the dtype that the interpolation uses. The plane is cached."""
+        """Return plane z of the input in the dtype of the interpolation, and cache it."""
         if z not in self._near:
             block = np.asarray(self._array.planes(z, z + 1))
             require_real(self._array.name, block.dtype)
@@ -315,8 +305,8 @@ def _interpolate(block: Array, axis_map: AxisMap, axis: int) -> Array:
 
 
 def _blend(a: Array, b: Array, weight: Any) -> Array:
-    """Return `a + weight * (b - a)`. The result is clipped to the range from a to b, because rounding could give a
-    value outside this range. If the weight is 0, the result is exactly a."""
+    """Return `a + weight * (b - a)`, exactly a for weight 0. The result is clipped to the range from a to b, which
+    rounding could leave."""
     weight = np.asarray(weight, a.dtype)
     with np.errstate(invalid="ignore", over="ignore"):
         result = b - a

@@ -23,8 +23,8 @@ has in the file."""
 
 @dataclass(frozen=True)
 class Format:
-    """A file format. The names of its files end in one of `suffixes`. `form` is a text that shows users how to write
-    the name of a file. If a file can hold several arrays, `form` contains NAME."""
+    """A file format. The names of its files end in one of `suffixes`. `form` shows users how to write the name of a
+    file, with NAME if a file can hold several arrays."""
 
     form: str
     suffixes: tuple[str, ...]
@@ -44,12 +44,9 @@ FORMS = ", ".join([*(kind.form for kind in FORMATS), "raw:FILE:DTYPE:NX,NY,NZ"])
 
 
 def open_file(text: str, cache_bytes: int) -> InputArray:
-    """Return the array that `text` names, such as vp.npy, model.nc:vp or raw:vp.bin:float32:401,1601. The array keeps
-    the shape that it has in the file.
-
-    Raises InputError when the file is missing, or when the suffix of its name is unknown. Also raises InputError when
-    the content does not have the format that belongs to the suffix.
-    """
+    """Return the array that `text` names, such as vp.npy, model.nc:vp or raw:vp.bin:float32:401,1601, with its shape in
+    the file. Raises InputError when the file is missing, has an unknown suffix, or does not have the format of its
+    suffix."""
     if text.startswith(binary.RAW):
         return binary.open_raw(text, cache_bytes)
     path, variable = _split_variable(text)
@@ -65,8 +62,8 @@ def open_file(text: str, cache_bytes: int) -> InputArray:
 
 
 def _split_variable(text: str) -> tuple[Path, str]:
-    """Split a text PATH:NAME into the path and the name of a variable. If the text has no such colon, or if a file has
-    the whole text as its name, the name of the variable is ""."""
+    """Split PATH:NAME into the path and the name of a variable. The name is "" if there is no such colon, or if a file
+    has the whole text as its name."""
     match = re.fullmatch(r"(.+?\.\w+):([^:]+)", text)
     if match is None or is_there(text):
         return Path(text), ""
@@ -74,20 +71,17 @@ def _split_variable(text: str) -> tuple[Path, str]:
 
 
 def open_values(values: object, axes: str, cache_bytes: int) -> InputArray:
-    """Return the input array for a file, an array or another object with samples. The axes of the result have the order
-    z, y, x.
+    """Return the input array for a file, an array or another object with samples, with its axes in the order z, y, x.
 
-    `axes` has the letters of the axes of `values`, slowest first, such as "xz" for an array of shape (nx, nz). If
-    `axes` is "", the names of the axes in the file or object are used. If the axes have no names, their order is not
-    changed. Raises InputError for values without samples, and for axes that do not fit.
-    """
+    `axes` has the letters of the axes of `values`, slowest first, such as "xz" for an array of shape (nx, nz). If it is
+    "", the names of the axes in the file or object are used. Axes without names keep their order. Raises InputError for
+    values without samples, and for axes that do not fit."""
     array = open_as_stored(values, cache_bytes)
     return arrange(array, array.axes if isinstance(axes, str) and not axes else axes, cache_bytes)
 
 
 def open_as_stored(values: object, cache_bytes: int) -> InputArray:
-    """Return the input array for `values`. The axes keep their stored order. If the axes have names, they keep the
-    names, too."""
+    """Return the input array for `values`, whose axes keep their stored order and names."""
     if isinstance(values, InputArray):
         return values
     if isinstance(values, (str, os.PathLike)):

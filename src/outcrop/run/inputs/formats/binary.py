@@ -55,7 +55,6 @@ class PlainFile:
         self._path = path
 
     def read(self, offset: int, dtype: np.dtype[Any], count: int) -> Array:
-        """Return `count` numbers from byte `offset` on."""
         what = f"{self._path} cannot be read at offset {offset}"
         with os_errors_as(InputError, what), open_regular(self._path) as file:
             file.seek(offset)
@@ -67,8 +66,7 @@ class PlainFile:
 
 
 class PackedFile:
-    """A compressed file that is unpacked while it is read. To read at an earlier offset, the file is unpacked again
-    from its beginning."""
+    """A compressed file. To read at an earlier offset, it is unpacked again from its beginning."""
 
     def __init__(self, name: str, unpack: Callable[[], BinaryIO]) -> None:
         self.name, self._unpack = name, unpack
@@ -78,13 +76,12 @@ class PackedFile:
         self.close()
 
     def close(self) -> None:
-        """Close the file. The next `read` opens it again."""
         if self._stream is not None:
             self._stream.close()
             self._stream = None
 
     def stream(self) -> BinaryIO:
-        """Return the open stream of unpacked bytes. Raises InputError if the file cannot be read or unpacked."""
+        """Return the open stream of unpacked bytes. Raises InputError."""
         if self._stream is None:
             try:
                 self._stream = self._unpack()
@@ -95,7 +92,6 @@ class PackedFile:
         return self._stream
 
     def read(self, offset: int, dtype: np.dtype[Any], count: int) -> Array:
-        """Return `count` numbers from byte `offset` on."""
         wanted, done = np.empty(count * dtype.itemsize, np.uint8), 0
         try:
             stream = self.stream()
@@ -137,8 +133,8 @@ def array_in_file(
 
 
 class _FortranOrder:
-    """An array in Fortran order. In the file, columns along z are contiguous. The object has the interface of a chunked
-    array with one chunk."""
+    """An array in Fortran order, in which columns along z are contiguous, with the interface of a chunked array with
+    one chunk."""
 
     def __init__(self, file: NumberFile, start: int, shape: Shape, dtype: np.dtype[Any]) -> None:
         self._file, self._start = file, start
@@ -157,7 +153,6 @@ class _FortranOrder:
 
 
 def open_npy(path: Path, variable: str, cache_bytes: int) -> InputArray:
-    """Return the array in a .npy file. The dtype must be real. The order may be C or Fortran."""
     with os_errors_as(InputError, f"{path} cannot be read"), open_regular(path) as file:
         shape, fortran, dtype, start = _read_header(str(path), file)
         size = os.fstat(file.fileno()).st_size
@@ -169,7 +164,6 @@ def open_npy(path: Path, variable: str, cache_bytes: int) -> InputArray:
 
 
 def open_packed_npy(path: Path, variable: str, cache_bytes: int) -> InputArray:
-    """Return the array in a .npy file that is compressed with xz or gzip."""
     open_stream: Any = {".xz": lzma.open, ".gz": gzip.open}[path.suffix.lower()]
 
     def unpack() -> BinaryIO:
@@ -180,7 +174,7 @@ def open_packed_npy(path: Path, variable: str, cache_bytes: int) -> InputArray:
 
 
 def open_npz(path: Path, variable: str, cache_bytes: int) -> InputArray:
-    """Return the array `variable` of an .npz archive. If `variable` is "", return the only array."""
+    """Return the array `variable`, or the only array, of an .npz archive."""
     try:
         with open_regular(path) as file, zipfile.ZipFile(file) as archive:
             names = sorted(name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy"))
@@ -197,8 +191,7 @@ def open_npz(path: Path, variable: str, cache_bytes: int) -> InputArray:
 
 
 def choose_variable(path: Path, variable: str, names: list[str]) -> str:
-    """Return `variable` if it is given, otherwise the only name in `names`. If `names` does not have the name, or has
-    several names to choose from, raise InputError with a list of the names."""
+    """Return `variable`, or the only name in `names`. Otherwise raise InputError with a list of the names."""
     there = f"there are: {', '.join(names) or 'none'}"
     if variable and variable not in names:
         raise InputError(f"{path} has no array {variable!r}; {there}")
@@ -223,8 +216,7 @@ def _packed_array(file: PackedFile, packed_bytes: int, cache_bytes: int) -> Inpu
 
 
 def _read_header(name: str, file: BinaryIO) -> tuple[tuple[int, ...], bool, np.dtype[Any], int]:
-    """Return four values from the header: the shape, True for Fortran order, the dtype, and the offset of the first
-    cell."""
+    """Return the shape, True for Fortran order, the dtype, and the offset of the first cell."""
     headers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
     begin = BytesIO(_header_bytes(file))
     try:
@@ -235,8 +227,8 @@ def _read_header(name: str, file: BinaryIO) -> tuple[tuple[int, ...], bool, np.d
 
 
 def _header_bytes(file: BinaryIO) -> bytes:
-    """Return the bytes of the header. Nothing after the header is read, because a small packed file may contain an
-    endless amount of data."""
+    """Return the bytes of the header. Nothing after it is read, because a small packed file may contain an endless
+    amount of data."""
     begin = file.read(12)
     short = begin[6:7] == b"\1"  # version 1 of the format has two bytes for the length, and version 2 has four
     count = 10 + int.from_bytes(begin[8:10], "little") if short else 12 + int.from_bytes(begin[8:12], "little")
@@ -244,8 +236,7 @@ def _header_bytes(file: BinaryIO) -> bytes:
 
 
 def open_raw(text: str, cache_bytes: int) -> InputArray:
-    """Return the array that `text` describes. Raises InputError if the text is wrong, or if the file is missing or does
-    not have the size that the text says."""
+    """Return the array that `text` describes. Raises InputError if the text is wrong, or does not fit the file."""
     match = _RAW_FORM.fullmatch(text)
     if not match:
         raise InputError(

@@ -48,12 +48,8 @@ need additional bytes."""
 
 
 def open_netcdf(path: Path, variable: str, cache_bytes: int) -> InputArray:
-    """Return one variable of a NetCDF file. The scale in the attributes of the variable is applied. Values that the
-    attributes mark as missing become NaN.
-
-    For a variable in a group, `variable` is GROUP/NAME. Raises InputError if the file is not a NetCDF file, or if the
-    packages are not installed.
-    """
+    """Return a variable, NAME or GROUP/NAME, of a NetCDF file, with the scale in its attributes applied, and with NaN
+    for missing values. Raises InputError if the file is not a NetCDF file, or if packages are not installed."""
     engine = _find_engine(path)
     try:
         import xarray
@@ -77,8 +73,7 @@ def open_netcdf(path: Path, variable: str, cache_bytes: int) -> InputArray:
 
 @contextmanager
 def _deletions_are_silent() -> Iterator[None]:
-    """Suppress tracebacks of errors in destructors. If h5netcdf cannot open a file, such a traceback is printed when
-    Python deletes the object for this file."""
+    """Suppress tracebacks of errors in destructors, which are printed when h5netcdf cannot open a file."""
     hook, sys.unraisablehook = sys.unraisablehook, lambda unraisable: None
     try:
         yield
@@ -87,7 +82,7 @@ def _deletions_are_silent() -> Iterator[None]:
 
 
 def _find_engine(path: Path) -> str:
-    """Return the name of an installed package with which xarray can read the file."""
+    """Return an installed package with which xarray can read the file."""
     with open_regular(path) as file:
         begin = file.read(4)
     for magic, packages in _ENGINES.items():
@@ -102,14 +97,14 @@ def _find_engine(path: Path) -> str:
 
 
 def is_xarray(values: object) -> bool:
-    """Return True if `values` is a DataArray or a Dataset of xarray. This does not import xarray."""
+    """Return True if `values` is an object of xarray. This does not import xarray."""
     package = sys.modules.get("xarray")
     return package is not None and isinstance(values, (package.DataArray, package.Dataset))
 
 
 def from_xarray(name: str, values: xarray.DataArray | xarray.Dataset, cache_bytes: int) -> InputArray:
-    """Return the input array for a DataArray, or for the only variable of a Dataset. Axes with the names z, y and x are
-    recognised."""
+    """Return the input array for a DataArray, or for the only variable of a Dataset, with the letters of axes z, y and
+    x."""
     import xarray
 
     if isinstance(values, xarray.Dataset):
@@ -125,8 +120,8 @@ def from_xarray(name: str, values: xarray.DataArray | xarray.Dataset, cache_byte
 
 
 def choose_data_array(name: str, dataset: xarray.Dataset, wanted: str, remedy: str) -> xarray.DataArray:
-    """Return the variable with the name `wanted`. If `wanted` is "", return the only variable that has axes. If no such
-    variable exists, or if several exist, raise InputError with a list of the variables."""
+    """Return the variable `wanted`, or the only variable that has axes. Otherwise raise InputError with a list of the
+    variables."""
     several = sorted(str(key) for key, variable in dataset.data_vars.items() if variable.ndim > 0)
     there = f"there are: {', '.join(several) or 'none'}"
     if wanted and wanted not in dataset.variables:
@@ -137,8 +132,7 @@ def choose_data_array(name: str, dataset: xarray.Dataset, wanted: str, remedy: s
 
 
 def _without_single_axes(variable: xarray.Variable) -> xarray.Variable:
-    """Return the variable without some of its axes of one sample. Such axes are removed, beginning with the first,
-    until three axes are left."""
+    """Return the variable without its first axes of one sample, until three axes are left."""
     for axis, size in variable.sizes.items():
         if variable.ndim > 3 and size == 1:
             variable = variable.isel({axis: 0})
@@ -146,7 +140,7 @@ def _without_single_axes(variable: xarray.Variable) -> xarray.Variable:
 
 
 class _LazyVariable:
-    """A variable of xarray with the interface of a chunked array. Indexing reads a slice along the first axis."""
+    """A variable of xarray with the interface of a chunked array."""
 
     def __init__(self, variable: xarray.Variable) -> None:
         self._variable = variable
@@ -159,11 +153,9 @@ class _LazyVariable:
 
 
 def open_segy(path: Path, variable: str, cache_bytes: int) -> InputArray:
-    """Return the section or the volume in a SEG-Y file. One plane of the grid has one sample of every trace. Therefore
-    the whole file is read about (file size / `cache_bytes`) times, a few traces at a time.
-
-    Raises InputError if the file is not a SEG-Y file, is cut short, or has traces that are not stacked.
-    """
+    """Return the section or the volume in a SEG-Y file. A plane of the grid has one sample of every trace, so the whole
+    file is read about (file size / `cache_bytes`) times. Raises InputError if the file is not a SEG-Y file, is cut
+    short, or has traces that are not stacked."""
     try:
         import segyio
     except ImportError:
@@ -182,8 +174,8 @@ def open_segy(path: Path, variable: str, cache_bytes: int) -> InputArray:
 
 
 class _Traces:
-    """An open SEG-Y file with the interface of a chunked array with one chunk. Its shape is (samples, traces) or
-    (samples, inlines, crosslines)."""
+    """An open SEG-Y file with the interface of a chunked array with one chunk, of shape (samples, traces) or (samples,
+    inlines, crosslines)."""
 
     def __init__(self, file: Any) -> None:
         import segyio
@@ -216,9 +208,8 @@ class _Traces:
 
 
 def open_zarr(path: Path, variable: str, cache_bytes: int) -> InputArray:
-    """Return the Zarr array at `path`, or the array `variable` of the Zarr group at `path`. If `variable` is "", the
-    group must have only one array, which is returned. The directory of a run is such a group, with the current
-    state."""
+    """Return the Zarr array at `path`, or the array `variable`, or the only array, of the Zarr group at `path`. The
+    directory of a run is such a group, with the current state."""
     try:
         import zarr
     except ImportError:
@@ -243,16 +234,15 @@ def open_zarr(path: Path, variable: str, cache_bytes: int) -> InputArray:
 
 
 def _dimension_names(array: Any) -> tuple[str | None, ...]:
-    """Return the names of the axes of a Zarr array. Version 3 of Zarr stores these names in the metadata. For version
-    2, xarray stores these names in an attribute."""
+    """Return the names of the axes of a Zarr array: from the metadata of version 3, or from the attribute that xarray
+    uses for version 2."""
     names = getattr(array.metadata, "dimension_names", None) or array.attrs.get("_ARRAY_DIMENSIONS", ())
     return tuple(names)
 
 
 def _regular_files(path: Path) -> Any:
-    """Return a Zarr store for a folder. This store reads only regular files, and at most `max_bytes` at once. Zarr's
-    own store waits if a file is a pipe. To read a sparse file of a terabyte, Zarr's own store allocates a terabyte of
-    memory."""
+    """Return a Zarr store for a folder that reads only regular files, and at most `max_bytes` at once. Zarr's own store
+    waits for a pipe, and allocates a terabyte for a sparse file of a terabyte."""
     from zarr.storage import LocalStore
 
     class RegularFiles(LocalStore):
