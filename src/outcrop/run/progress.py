@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TextIO
@@ -147,21 +147,19 @@ class _Optional(Progress):
         self._display: Progress | None = display
 
     def show(self, standing: Standing) -> None:
-        """Show the counters. Do nothing if the display has failed."""
-        self._attempt(lambda display: display.show(standing))
+        self._attempt("show", standing)
 
     def __enter__(self) -> Progress:
-        self._attempt(lambda display: display.__enter__())
+        self._attempt("__enter__")
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._attempt(lambda display: display.__exit__(*error))
+        self._attempt("__exit__", *error)
 
-    def _attempt(self, action: Callable[[Progress], object]) -> None:
-        if self._display is None:
-            return
+    def _attempt(self, method: str, *values: object) -> None:
         try:
-            action(self._display)
+            if self._display is not None:
+                getattr(self._display, method)(*values)
         except (OSError, ValueError, SystemExit):  # Rich raises SystemExit if the pipe or file is closed
             self._display = None
 

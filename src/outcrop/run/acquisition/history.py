@@ -23,6 +23,7 @@ from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
+from itertools import cycle, islice
 from numbers import Integral
 from pathlib import Path
 from typing import Any
@@ -228,20 +229,21 @@ class HistoryView(Mapping[str, SnapshotView]):
         self._require_kept()
         reader = _Reader(self._state, self._entry)
         numbers = reversed(self._entry.numbers(self._state.manifest.step))
+        states = zip(numbers, cycle(range(STATES_IN_MEMORY)), strict=False)
         waiting: deque[tuple[int, Future[dict[str, NDArray[Any]]]]] = deque()
         with ThreadPoolExecutor(STATES_IN_MEMORY - 1) as pool:
+
+            def read_ahead(count: int) -> None:
+                for number, buffer in islice(states, count):
+                    waiting.append((number, pool.submit(reader.read, number, buffer)))
+
             try:
-                for buffer in range(STATES_IN_MEMORY - 1):
-                    if (number := next(numbers, None)) is not None:
-                        waiting.append((number, pool.submit(reader.read, number, buffer)))
-                buffer = STATES_IN_MEMORY - 1
+                read_ahead(STATES_IN_MEMORY - 1)
                 while waiting:
                     number, found = waiting.popleft()
                     fields = found.result()
-                    if (older := next(numbers, None)) is not None:
-                        waiting.append((older, pool.submit(reader.read, older, buffer)))
+                    read_ahead(1)  # into the buffer of the state that was yielded before
                     yield self._entry.step_of(number), fields
-                    buffer = (buffer + 1) % STATES_IN_MEMORY
             finally:
                 pool.shutdown(cancel_futures=True)
 

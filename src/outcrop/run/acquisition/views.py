@@ -22,69 +22,56 @@ class Records(Mapping[str, NDArray[Any]], ABC):
     """A mapping from names to arrays with the values up to the last commit. `view[name]` reads an array, and raises
     KeyError for an unknown name."""
 
+    kind: str
+    """The first part of the names of the files."""
+    dtype: np.dtype[Any]
+
     def __init__(self, state: State | None, manifest: Description) -> None:
-        self._state, self._manifest = state, manifest
-        self._names = self._known(manifest)
+        self._state, self._shapes = state, self._known(manifest)
 
     def __getitem__(self, name: str) -> NDArray[Any]:
-        if not isinstance(name, str) or name not in self._names:
-            raise KeyError(f"there is no {shown(name)}; there are: {', '.join(self._names) or 'none'}")
-        if self._state is None:
-            return self._empty(name)
-        self._state.refresh()
-        return self._read(self._state, name)
+        if not isinstance(name, str) or name not in self._shapes:
+            raise KeyError(f"there is no {shown(name)}; there are: {', '.join(self._shapes) or 'none'}")
+        data = b""
+        if self._state is not None:
+            self._state.refresh()
+            data = read_rows(self._state.records, self._state.manifest, f"{self.kind}-{name}")
+        return np.frombuffer(data, self.dtype).reshape(-1, *self._shapes[name])
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._names)
+        return iter(self._shapes)
 
     def __len__(self) -> int:
-        return len(self._names)
+        return len(self._shapes)
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__.lower()} {', '.join(self._names) or 'none'}>"
+        return f"<{type(self).__name__.lower()} {', '.join(self._shapes) or 'none'}>"
 
     @staticmethod
     @abstractmethod
-    def _known(manifest: Description) -> tuple[str, ...]:
-        """Return the names of the arrays."""
-
-    @abstractmethod
-    def _empty(self, name: str) -> NDArray[Any]:
-        """Return the array for `name` before the first step. This array has no rows."""
-
-    @abstractmethod
-    def _read(self, state: State, name: str) -> NDArray[Any]:
-        """Return the array `name` with the values up to the committed step."""
+    def _known(manifest: Description) -> dict[str, tuple[int, ...]]:
+        """Return the shape of a row of each array, by its name."""
 
 
 class Traces(Records):
     """The traces of receivers by name. Each trace is a float64 array of shape (committed steps, points)."""
 
+    kind, dtype = "trace", np.dtype("<f8")
+
     @staticmethod
-    def _known(manifest: Description) -> tuple[str, ...]:
-        return tuple(manifest.taps.traces)
-
-    def _empty(self, name: str) -> NDArray[Any]:
-        return np.zeros((0, self._manifest.taps.traces[name]))
-
-    def _read(self, state: State, name: str) -> NDArray[Any]:
-        points, steps = state.manifest.taps.traces[name], state.manifest.step
-        return np.frombuffer(read_rows(state.records, state.manifest, f"trace-{name}"), "<f8").reshape(steps, points)
+    def _known(manifest: Description) -> dict[str, tuple[int, ...]]:
+        return {name: (points,) for name, points in manifest.taps.traces.items()}
 
 
 class NormRecords(Records):
     """The norms of fields by name. Each array has a row with `step`, `sum`, `squares`, `min` and `max` for each
     recorded step."""
 
+    kind, dtype = "norms", NORMS
+
     @staticmethod
-    def _known(manifest: Description) -> tuple[str, ...]:
-        return manifest.taps.norms.fields if manifest.taps.norms else ()
-
-    def _empty(self, name: str) -> NDArray[Any]:
-        return np.zeros(0, NORMS)
-
-    def _read(self, state: State, name: str) -> NDArray[Any]:
-        return np.frombuffer(read_rows(state.records, state.manifest, f"norms-{name}"), NORMS)
+    def _known(manifest: Description) -> dict[str, tuple[int, ...]]:
+        return dict.fromkeys(manifest.taps.norms.fields, ()) if manifest.taps.norms else {}
 
 
 class SnapshotView:
