@@ -41,8 +41,7 @@ MAX_TEXT_BYTES = 256 << 20
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _INSIDE = os.O_NOFOLLOW | os.O_CLOEXEC
 _ATTEMPTS, _PAUSE_SECONDS = 20, 0.01
-"""`hold` repeats its attempt for 0.2 s. Another process may hold the directory for a moment, only to check whether it
-is in use."""
+"""`hold` tries for 0.2 s, because another process may hold the directory only to check whether it is in use."""
 
 
 class System:

@@ -66,8 +66,7 @@ SOURCES = "source"
 """The word in `wrt` that means the values of all sources."""
 
 MAX_RESIDUAL_BYTES = 256 << 20
-"""The maximum number of bytes that the residuals of the snapshots of one field may need. A value is stored for each
-cell of the box and each step."""
+"""The maximum size of the residuals of the snapshots of one field: a value for each cell of the box and each step."""
 
 POINT_BYTES = 4 * 8
 """The bytes of a point with one corner: three numbers for the cell, and a weight."""

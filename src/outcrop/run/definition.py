@@ -40,8 +40,7 @@ if TYPE_CHECKING:
     from outcrop.language.devito import Lowered
 
 MAX_PLANES = 1 << 27
-"""The maximum number of planes. The limit is needed because a plan lists actions for each slab. The limit is no problem
-in practice: even with one cell in each plane, this number of planes takes half a terabyte on disk."""
+"""The maximum number of planes, because a plan lists actions for each slab. They take at least 0.5 TB on disk."""
 
 MAX_VALUES_BYTES = 1 << 30
 """The maximum size of a .npy file with points or with values for each step."""

@@ -60,8 +60,7 @@ Signal: TypeAlias = "Sequence[float] | NDArray[np.float64]"
 """A sequence with one value for each step. The first value is for the first step of the simulation."""
 
 WORTH_MEASURING_UPDATES = 5_000_000_000
-"""The minimum work, in cell updates of a heat equation, for which the storage is measured. For a shorter run, measuring
-takes more time than a better plan saves."""
+"""The work, in cell updates of a heat equation, below which measuring takes more time than a better plan saves."""
 TOO_SHORT = "the run is too short to be worth measuring"
 HEAT_OPERATIONS = 8
 """The additions and multiplications of one cell update of the heat equation `heat7`."""

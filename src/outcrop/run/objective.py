@@ -1,23 +1,214 @@
-"""`Objective`: a misfit as a function of the inputs of a run, for optimisers."""
+"""`Original`: a run at step 0 from which copies are made. `Objective`: a misfit as a function of the inputs of a run.
+
+A copy is a new run with other values of some inputs:
+
+    initial values, static fields     name of an array      planes are changed while they are copied
+    sources                           "source"              one array (steps, points) for each source
+    parameters and signals            name                  a number; an array (steps,)
+
+The copies are made in temporary folders beside the original run, and are removed with these folders.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from typing import Any
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from outcrop.axes import GridShape, grid_shape, inside
 from outcrop.errors import InputError, shown
-from outcrop.run.adjoint import SOURCES, derive
-from outcrop.run.copies import Original, PlaneChange, Planes, require_initial, temporary_folder
+from outcrop.language.sparse import Injection
+from outcrop.language.stencil import PREVIOUS
+from outcrop.run.acquisition.definitions import AcquisitionDefinitions, read_definitions
+from outcrop.run.adjoint import SOURCES, derive, settings_beside
+from outcrop.run.definition import Definition, definition_beside
+from outcrop.run.device.use import is_block_device
+from outcrop.run.disk.manifest import Manifest
+from outcrop.run.disk.planes import PlaneSource
+from outcrop.run.forward import Forward
+from outcrop.run.inputs.input_array import plane_groups
 from outcrop.run.misfit import MisfitFunction, check
-from outcrop.run.setup import as_steps
-from outcrop.run.simulation import Simulation
-from outcrop.run.user_values import as_real_array
+from outcrop.run.setup import as_steps, set_up_beside
+from outcrop.run.simulation import Simulation, require_simulation
+from outcrop.run.user_values import as_real_array, decode_signals, encode_signals
 
-Vector = NDArray[np.float64]
+Vector: TypeAlias = NDArray[np.float64]
+Planes: TypeAlias = NDArray[np.float64]
+PlaneChange: TypeAlias = Callable[[int, Planes], Planes]
+"""A function (z0, planes) that returns the new values of planes from z0 on. The planes have the shape (planes, ny, nx)
+of the user's grid on the engine's axes, without padding."""
+
+
+class Original:
+    """A run at step 0, and copies of this run that take `steps` steps with other inputs."""
+
+    def __init__(self, simulation: Simulation, steps: int) -> None:
+        """Write the initial values of the run to its directory, unless they are there. Raises InputError if the run has
+        passed step 0, because its initial values are then gone."""
+        require_initial(simulation)
+        simulation.fill()
+        state = simulation.reader()
+        assert state is not None
+        self.simulation, self.steps = simulation, steps
+        self._forward = Forward(simulation.stencil, state, read_definitions(state.records, state.manifest))
+
+    @property
+    def manifest(self) -> Manifest:
+        return self._forward.state.manifest
+
+    @property
+    def shape(self) -> GridShape:
+        """The shape of the user's grid on the engine's axes."""
+        return grid_shape(self.manifest.own_shape)
+
+    def refresh(self) -> None:
+        """Read values that were assigned to the run in the meantime. Raises InputError if the run has begun."""
+        self._forward.state.refresh()
+        _require_step_0(self.simulation, self.manifest.step)
+
+    def is_array(self, name: str) -> bool:
+        return name in {entry.name for entry in self.manifest.arrays}
+
+    def groups(self) -> Iterator[tuple[int, int]]:
+        """Yield ranges of planes of the user's grid, in ascending order."""
+        return plane_groups(self.shape, 8)
+
+    def planes(self, name: str, z0: int, z1: int) -> Planes:
+        """Return planes of an array at step 0, on the user's grid."""
+        pad = self._pads[0]
+        return self._inside(self._read(name)(z0 + pad, z1 + pad)).astype(np.float64)
+
+    def values(self, name: str) -> list[NDArray[np.float64]]:
+        """Return the values of an input that is not an array: of each source, of a parameter or of a signal."""
+        manifest, signals = self.manifest, decode_signals(self.manifest.signals)
+        if name == SOURCES:
+            found = []
+            for one in self._forward.definitions.injections:
+                values = np.zeros((self.steps, len(one.cells)))
+                count = min(self.steps, one.steps)
+                values[:count] = one.values[:count]
+                found.append(values)
+            return found
+        return [signals[name][: self.steps] if name in signals else np.array(manifest.parameters[name])]
+
+    def updated_cells(self) -> tuple[slice, slice, slice]:
+        """Return the cells of the user's grid that steps update, on the engine's axes."""
+        axes = zip(self._forward.updated_cells, self._pads, self.shape, strict=True)
+        z, y, x = (slice(max(0, one.start - pad), min(n, one.stop - pad)) for one, pad, n in axes)
+        return z, y, x
+
+    def copy(
+        self,
+        directory: str,
+        arrays: Mapping[str, PlaneChange],
+        values: Mapping[str, Sequence[NDArray[np.float64]]],
+        dtype: str | None = None,
+        is_unstable: bool | None = None,
+    ) -> Simulation:
+        """Return a copy of the run at step 0. `arrays` has changes of arrays. `values` has new values of other inputs,
+        in the form of the method `values`. `dtype` and `is_unstable` replace these options of the run."""
+        self.refresh()
+        manifest, forward = self.manifest, self._forward
+        definition = self._definition(values, dtype or manifest.dtype)
+        factor = np.dtype(definition.dtype).itemsize // np.dtype(manifest.dtype).itemsize
+        settings = settings_beside(forward)
+        settings = replace(settings, memory_bytes=settings.memory_bytes * factor)
+        unstable = manifest.unstable if is_unstable is None else is_unstable
+        run = Simulation(set_up_beside(definition, directory, self.steps, settings, unstable))
+        names = [entry.name for entry in manifest.arrays]
+        run.assign_planes({name: self._changed(name, arrays.get(name), definition.dtype) for name in names})
+        return run
+
+    def _definition(self, values: Mapping[str, Sequence[NDArray[np.float64]]], dtype: str) -> Definition:
+        """Return the definition of the run with other sources, parameters and signals, and without a history."""
+        manifest, forward, own = self.manifest, self._forward, self._forward.definitions
+        parameters = {name: float(values[name][0]) if name in values else one
+                      for name, one in manifest.parameters.items()}  # fmt: skip
+        signals: dict[str, Any] = dict(decode_signals(manifest.signals))
+        signals |= {name: values[name][0] for name in signals if name in values}
+        given = values.get(SOURCES, [one.values for one in own.injections])
+        scaled = [_with_parameters(one, parameters) for one in own.injections]
+        injections = [self._injection(one, new) for one, new in zip(scaled, given, strict=True)]
+        snapshots = tuple(one for one in own.snapshots if not one.is_history)
+        acquisition = AcquisitionDefinitions(tuple(injections), own.samplings, snapshots, own.norms)
+        definition = definition_beside(manifest, forward.stencil, acquisition)
+        texts = encode_signals(forward.stencil, signals)
+        return replace(definition, dtype=dtype, parameters=parameters, signals=texts)
+
+    def _injection(self, one: Injection, values: NDArray[np.float64]) -> Injection:
+        """Return a source with other values, and with weights 0 in the rim, where steps change no value."""
+        return replace(one, values=values, weights=np.where(self._forward.inside(one.cells), one.weights, 0.0))
+
+    @property
+    def _pads(self) -> tuple[int, int, int]:
+        return inside(self.manifest.padding, 0)
+
+    def _read(self, name: str) -> PlaneSource:
+        """Return a function that reads planes of an array at step 0, including the padding. A field without values is
+        0, and previous values without values are those of their field."""
+        manifest = self.manifest
+        if name not in manifest.filled and name.endswith(PREVIOUS):
+            name = name.removesuffix(PREVIOUS)
+        if name in manifest.filled:
+            return self._forward.state.source_of(name)
+        return lambda z0, z1: np.zeros((z1 - z0, *manifest.layout.shape[1:]), manifest.dtype)
+
+    def _inside(self, planes: NDArray[Any]) -> NDArray[Any]:
+        """Return a view of planes without the padding along y and x."""
+        (_, ny, nx), (_, pad_y, pad_x) = self.shape, self._pads
+        return planes[:, pad_y : pad_y + ny, pad_x : pad_x + nx]
+
+    def _changed(self, name: str, change: PlaneChange | None, dtype: str) -> PlaneSource:
+        """Return a function that reads planes of an array and changes the cells of the user's grid."""
+        read, pad, nz = self._read(name), self._pads[0], self.shape[0]
+
+        def give(z0: int, z1: int) -> NDArray[Any]:
+            block = read(z0, z1).astype(dtype)
+            first, end = max(z0, pad), min(z1, nz + pad)
+            if change is not None and first < end:
+                own = self._inside(block[first - z0 : end - z0])
+                own[...] = change(first - pad, own.astype(np.float64))
+            return block
+
+        return give
+
+
+def _with_parameters(source: Injection, parameters: Mapping[str, Any]) -> Injection:
+    """Return the source with a scale that has these values of parameters."""
+    if (scale := source.scale) is None or not scale.names:
+        return source
+    pairs = zip(scale.names, scale.scalars, strict=True)
+    scalars = tuple(float(parameters.get(name, value)) for name, value in pairs)
+    return replace(source, scale=replace(scale, scalars=scalars))
+
+
+def require_initial(simulation: Simulation) -> None:
+    """Raise InputError if `simulation` is no simulation at step 0."""
+    require_simulation(simulation)
+    _require_step_0(simulation, simulation.step)
+
+
+def _require_step_0(simulation: Simulation, step: int) -> None:
+    if step:
+        raise InputError(
+            f"{simulation.directory} is at step {step} and has no initial values any more; give a run that has not "
+            "begun"
+        )
+
+
+@contextmanager
+def temporary_folder(simulation: Simulation, purpose: str) -> Iterator[str]:
+    """Make a folder beside a run, and remove it with its contents at the end."""
+    directory = simulation.directory
+    place = None if is_block_device(directory) else directory.parent
+    with tempfile.TemporaryDirectory(prefix=f"{directory.stem}-{purpose}-", dir=place) as folder:
+        yield folder
 
 
 class Objective:
@@ -80,13 +271,12 @@ class Objective:
 
     def _split(self, x: Any) -> dict[str, list[NDArray[np.float64]]]:
         """Divide a vector into the values of each input, in the form that `_values` returns."""
-        vector = _as_vector(x, sum(math.prod(shape) for shapes in self._shapes.values() for shape in shapes))
-        found: dict[str, list[NDArray[np.float64]]] = {}
-        for name, shapes in self._shapes.items():
-            ends = np.cumsum([math.prod(shape) for shape in shapes])
-            *parts, vector = np.split(vector, ends)
-            found[name] = [part.reshape(shape) for part, shape in zip(parts, shapes, strict=True)]
-        return found
+        shapes = [shape for several in self._shapes.values() for shape in several]
+        size, given = sum(map(math.prod, shapes)), as_real_array(x)
+        if given is None or given.shape != (size,) or not np.isfinite(given).all():
+            raise InputError(f"the objective takes a vector of {size} finite numbers, not {shown(x)}")
+        parts = split_vector(given.astype(np.float64), shapes)
+        return {name: [next(parts) for _ in several] for name, several in self._shapes.items()}
 
     def _values(self, name: str) -> list[NDArray[np.float64]]:
         original = self._original
@@ -108,8 +298,10 @@ def _flat(parts: Iterator[Any]) -> Vector:
     return np.concatenate([np.asarray(one, np.float64).reshape(-1) for one in parts])
 
 
-def _as_vector(x: Any, size: int) -> Vector:
-    given = as_real_array(x)
-    if given is None or given.shape != (size,) or not np.isfinite(given).all():
-        raise InputError(f"the objective takes a vector of {size} finite numbers, not {shown(x)}")
-    return given.astype(np.float64)
+def split_vector(vector: Vector, shapes: Iterable[tuple[int, ...]]) -> Iterator[NDArray[np.float64]]:
+    """Divide a vector into arrays of these shapes, one after the other."""
+    begin = 0
+    for shape in shapes:
+        end = begin + math.prod(shape)
+        yield vector[begin:end].reshape(shape)
+        begin = end

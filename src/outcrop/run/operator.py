@@ -22,9 +22,9 @@ from numpy.typing import NDArray
 from outcrop.errors import InputError, shown
 from outcrop.run.acquisition.definitions import AcquisitionDefinitions
 from outcrop.run.adjoint import SOURCES, adjoint_run, settings_beside
-from outcrop.run.copies import temporary_folder
 from outcrop.run.definition import definition_beside
 from outcrop.run.forward import Forward
+from outcrop.run.objective import split_vector, temporary_folder
 from outcrop.run.setup import set_up_beside
 from outcrop.run.simulation import Simulation, require_simulation
 from outcrop.run.user_values import as_real_array
@@ -103,7 +103,6 @@ def _split(values: Any, shapes: Sequence[tuple[int, int]]) -> list[NDArray[np.fl
     if given is None or not np.isfinite(given).all():
         raise InputError(f"the operator takes a vector of finite real numbers, not {shown(values)}")
     vector = given.astype(np.float64).reshape(-1)
-    ends = np.cumsum([math.prod(one) for one in shapes])
-    if len(vector) != ends[-1]:
-        raise InputError(f"the operator takes a vector of {ends[-1]} values; given: {len(vector)}")
-    return [part.reshape(shape) for part, shape in zip(np.split(vector, ends[:-1]), shapes, strict=True)]
+    if len(vector) != (size := sum(map(math.prod, shapes))):
+        raise InputError(f"the operator takes a vector of {size} values; given: {len(vector)}")
+    return list(split_vector(vector, shapes))

@@ -56,8 +56,7 @@ FOR_TESTS = "memory"
 """The storage backend in memory, which has no files. Runs cannot use it."""
 
 MAX_STEPS = 10_000_000
-"""The maximum number of steps of one call of `run`. The limit is needed because a plan lists all passes. Another call
-can continue the run."""
+"""The maximum number of steps of one call of `run`, because a plan lists all passes. Another call can continue."""
 
 MAX_THREADS = 4096
 

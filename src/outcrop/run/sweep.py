@@ -36,8 +36,7 @@ from outcrop.units import counted
 LINE_BYTES = 64
 SPARE_ROWS = 2
 ROWS_PER_CALL = 64
-"""The number of rows that one call of a kernel updates. This number is large enough to hide the cost of a call from
-Python, and small enough to balance the work of the threads."""
+"""The rows that one call of a kernel updates: enough to hide the cost of a call, and few enough to balance threads."""
 
 Arrays: TypeAlias = "Mapping[str, Any]"
 

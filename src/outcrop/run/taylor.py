@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from outcrop.errors import InputError
 from outcrop.run.adjoint import derive
-from outcrop.run.copies import Original, PlaneChange, Planes, require_initial, temporary_folder
 from outcrop.run.misfit import MisfitFunction, check, evaluate
+from outcrop.run.objective import Original, PlaneChange, Planes, require_initial, temporary_folder
 from outcrop.run.setup import as_steps
 from outcrop.run.simulation import Simulation
 from outcrop.run.user_values import as_number, as_whole_number

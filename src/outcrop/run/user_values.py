@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from outcrop.language.stencil import Stencil
 
 MAX_NAME_BYTES = 64
-"""The maximum length of a name. A name becomes a part of a file name, and file systems allow 255 bytes for a file
-name."""
+"""The maximum length of a name, which becomes a part of a file name. File systems allow 255 bytes for a file name."""
 
 _NO_NUMBERS = (str, bytes, bytearray, bool, np.bool_, np.ndarray)
 _STORED = np.dtype("<f8")

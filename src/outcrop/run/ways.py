@@ -48,8 +48,7 @@ from outcrop.tiers.update_rate import UpdateRateMeter
 from outcrop.units import format_bytes
 
 RUNS = 3
-"""The problems of the forward run, the adjoint run, and the steps that may be computed again. Their sizes decide
-whether measurements are worth their time."""
+"""The forward run, the adjoint run, and the steps that may be computed again. Measurements must be worth their time."""
 
 
 def default_wrt(stencil: Stencil) -> tuple[str, ...]:

@@ -37,8 +37,7 @@ Box: TypeAlias = tuple[tuple[int, int], tuple[int, int], tuple[int, int]]
 CORNER_BYTES = 120
 """Bytes for one corner of a point: cell and weight in Python, cell and table entry in the core."""
 TRACE_BYTES = 32
-"""Bytes for one point in each step. The memory is needed while corners are added to rows of a trace, and while these
-rows are written."""
+"""Bytes for one point in each step, while corners are added to rows of a trace, and while these rows are written."""
 
 RawSum: TypeAlias = tuple[bytes, float, bytes, float, float, float]
 

@@ -69,8 +69,7 @@ from outcrop.run.disk.storage import release
 from outcrop.units import format_bytes
 
 SLACK_BYTES = 1 << 16
-"""The number of bytes by which a manifest may grow after creation. The manifest grows when numbers of steps get more
-digits and when arrays get values."""
+"""The bytes by which a manifest may grow when numbers of steps get more digits and when arrays get values."""
 
 _TAIL_BYTES = 1 << 20
 """The size of the part at the end of a device that may hold backups of partition tables and metadata of disk arrays."""

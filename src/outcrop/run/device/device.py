@@ -48,8 +48,7 @@ BLOCK_BYTES = 4096
 """The size of the largest usual sector. The size of each write to the header is a multiple of this size."""
 
 RUN, SHARE = "run", "member"
-"""The kinds of devices. The first device of a run has the kind RUN and holds the manifest. Each further device has the
-kind SHARE."""
+"""The kinds of devices: RUN for the first device of a run, which holds the manifest, and SHARE for further devices."""
 
 VERSION = 1
 _MAGIC = b"OUTCROP DEVICE\0\0"

@@ -51,8 +51,7 @@ SCRATCH = ".scratch-"
 """The beginning of the names of scratch files."""
 
 TIMES_PER_CHUNK = 1024
-"""The number of entries of `time` and `step` in one chunk. The entries depend only on the number of the chunk.
-Therefore each chunk is written only once."""
+"""The number of entries of `time` and `step` in one chunk. They never change, so each chunk is written only once."""
 
 RESERVED = {ndim: ("time", "step", *names) for ndim, names in NAMES.items()}
 """For each number of axes, the names that fields in snapshots cannot have."""

@@ -32,8 +32,7 @@ from outcrop.axes import NAMES, PLACES
 from outcrop.errors import InputError
 
 PITCH_BYTES = 64
-"""Rows start at multiples of this number of bytes. This is the size of a cache line, and also the size of the widest
-vectors that kernels use."""
+"""Rows start at multiples of this number of bytes: a cache line, and the widest vectors that kernels use."""
 
 RECORD_BYTES = 4096
 """Records start at multiples of this number of bytes, because direct I/O requires it."""

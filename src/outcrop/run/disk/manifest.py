@@ -41,8 +41,7 @@ from outcrop.run.disk.layout import PlaneLayout, make_layout
 from outcrop.run.user_values import Coordinates
 
 FORMAT = 3
-"""The version of the format. Other versions are refused. Version 1 supported only one field, and version 2 had no
-seals."""
+"""The version of the format. Others are refused. Version 1 supported only one field, and version 2 had no seals."""
 
 MANIFEST = "manifest.json"
 

@@ -57,8 +57,7 @@ class State:
         self._storage = storage
         self._lock_depth = 0
         self.stamp = new_stamp()
-        """The stamp of the values that this process writes now. These are the values of the next generation, or values
-        of arrays that are written in place."""
+        """The stamp of the values that this process writes now, in the next generation or in place."""
 
     def reader(self) -> State:
         """Return a second `State` of this run for reading, with its own descriptors, because another thread may be

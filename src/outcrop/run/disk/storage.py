@@ -45,8 +45,7 @@ from outcrop.run.disk.manifest import MANIFEST, Manifest, read_manifest, read_me
 from outcrop.run.disk.planes import FileBeneath, ShardFile
 
 ScratchMaker: TypeAlias = Callable[[int], AbstractContextManager[Sequence[ShardFile]]]
-"""A function (bytes) that returns a context manager. The context manager yields temporary space as a list of one file,
-or an empty list. The engine opens the file inside the `with`."""
+"""A function (bytes) that returns a context manager, which yields temporary space: a list of one file or no file."""
 
 
 class RunStorage(ABC):

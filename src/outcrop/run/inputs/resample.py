@@ -39,15 +39,13 @@ Lengths: TypeAlias = float | Sequence[float]
 OUTSIDE = ("refuse", "nearest")
 
 MAX_SAMPLES = 1 << 27
-"""The maximum number of samples along an axis of the result. The limit is needed because a table has an entry for each
-sample."""
+"""The maximum number of samples along an axis of the result, because a table has an entry for each sample."""
 
 BLOCK_BYTES = 1 << 20
 """The approximate size of a block of rows that is interpolated at once. Intermediate results stay in the cache."""
 
 _EXACT = 1 << 53
-"""Whole numbers below this limit are exact in double precision. Therefore NumPy and Python get the same result when
-they divide such numbers."""
+"""Whole numbers below this limit are exact in double precision, so NumPy and Python divide them with equal results."""
 
 
 def resample(

@@ -44,8 +44,8 @@ MAX_PADDING_BYTES = 1 << 20
 
 DAMAGE = (OSError, EOFError, ValueError, KeyError, RuntimeError, struct.error, lzma.LZMAError, zlib.error,
            zipfile.BadZipFile)  # fmt: skip
-"""The errors that Python's modules raise for damaged archives. RuntimeError is raised for archives with a password.
-NotImplementedError is raised for an unknown method of compression."""
+"""The errors of Python's modules for damaged archives, archives with a password (RuntimeError), and an unknown method
+of compression (NotImplementedError, a RuntimeError)."""
 
 
 class PlainFile:
