@@ -1,8 +1,7 @@
 """Durable files in an untrusted directory: they survive a power cut, and no link in the directory is followed.
 
-A `Directory` keeps the directory open by a descriptor. Every name below the directory is opened from this descriptor,
-folder by folder, without following links. Therefore a link that an attacker has prepared cannot lead outside the
-directory, even if the path changes in the meantime.
+A `Directory` keeps a descriptor, from which every name below it is opened, folder by folder, without following links.
+Therefore no link of an attacker can lead outside the directory, even if the path changes in the meantime.
 
     replace     write a temporary file ──► fsync ──► rename ──► fsync folder    a reader sees the old or the new content
     create      O_EXCL, all bytes allocated                                     no existing file is overwritten

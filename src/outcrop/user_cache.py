@@ -2,14 +2,13 @@
 
     $XDG_CACHE_HOME/outcrop/<kind>/<name>     content, then a seal: the SHA-256 of kind, name and content
 
-Outcrop executes compiled code from the cache, so other users must not be able to change this code. The folders belong
-to this user, have mode 0700 and are not links. The folders are opened one by one, and files are opened only through the
-open folder. Therefore no other user can replace a folder or file after the check. A file is valid if four conditions
-are met. The file belongs to this user, no other user can write it, it is not a link, and its seal is right. Any other
-file is treated as missing and is made again.
+Outcrop executes compiled code from the cache, so other users must not be able to change it. The folders belong to this
+user, have mode 0700 and are not links. They are opened one by one, and files are opened only through the open folder,
+so no other user can replace a folder or file after the check. A file is valid if it belongs to this user, no other user
+can write it, it is not a link, and its seal is right. Any other file is treated as missing and is made again.
 
-A file is written under a temporary name, flushed and renamed. Several processes can write the same file at the same
-time, because each process writes a whole file.
+Several processes can write the same file at the same time: each writes a whole file under a temporary name, flushes and
+renames it.
 """
 
 from __future__ import annotations

@@ -237,14 +237,10 @@ def _of_stencil(options: RunOptions, shape: Shape | None) -> Definition:
         raise InputError(f"{stencil.name} needs the shape of its grid: give {size}, or in Python shape={order}")
     own = as_shape(shape if options.shape is None else options.shape, stencil)
     grid = Grid(
-        stencil,
-        own,
-        (0,) * stencil.ndim,
-        as_grid_boundary(options.boundary, stencil),
+        stencil, own, (0,) * stencil.ndim, as_grid_boundary(options.boundary, stencil),
         as_coordinates(options.spacing, options.origin, options.units, stencil.ndim),
-        as_parameters(stencil, options.params, options.dt),
-        as_dtype_name(options.dtype),
-    )
+        as_parameters(stencil, options.params, options.dt), as_dtype_name(options.dtype),
+    )  # fmt: skip
     if is_built_in(stencil) and grid.parameters.get("dt") == 0:
         raise InputError("dt = 0 is not a time step; give another value")
     if options.spacing is not None and grid.coordinates is not None and is_built_in(stencil):
@@ -320,15 +316,9 @@ def _of_equations(options: RunOptions) -> Definition:
     shape, padding = (tuple(sizes[place] for place in places) for sizes in (lowered.shape, lowered.padding))
     spacing, origin = (tuple(lengths[place] for place in places) for lengths in (lowered.spacing, lowered.origin))
     sides = lowered.boundary if options.boundary is None else as_grid_boundary(options.boundary, stencil)
-    grid = Grid(
-        stencil,
-        tuple(n - 2 * pad for n, pad in zip(shape, padding, strict=True)),
-        padding,
-        sides,
-        as_coordinates(spacing, origin, options.units, stencil.ndim),
-        as_parameters(stencil, {}),
-        lowered.dtype,
-    )
+    own = tuple(n - 2 * pad for n, pad in zip(shape, padding, strict=True))
+    coordinates = as_coordinates(spacing, origin, options.units, stencil.ndim)
+    grid = Grid(stencil, own, padding, sides, coordinates, as_parameters(stencil, {}), lowered.dtype)
     acquisition = _acquisition(grid, options, AcquisitionDefinitions(lowered.injections, lowered.samplings))
     texts = encode_signals(stencil, lowered.signals)
     return Definition(

@@ -363,20 +363,12 @@ class Engine:
         with scratch(plan.scratch_bytes) as more:
             self._store = _core.Store([*files, *more], backend=io, direct=True, writable=True, scratch=len(more))
         self._executor = _core.make_executor(
-            prepared.problem,
-            plan.sizes,
-            rings=ring_specs(plan),
-            fields=plan.problem.fields,
-            calls=prepared.kernel.calls,
-            scalars_bytes=prepared.scalars.bytes_per_step,
-            max_levels=max(one.levels for one in plan.passes),
-            threads=prepared.machine.threads,
-            checksum=checksum,
-            store=self._store,
-            lock=lock,
-            bind=prepared.bind,
+            prepared.problem, plan.sizes, rings=ring_specs(plan), fields=plan.problem.fields,
+            calls=prepared.kernel.calls, scalars_bytes=prepared.scalars.bytes_per_step,
+            max_levels=max(one.levels for one in plan.passes), threads=prepared.machine.threads, checksum=checksum,
+            store=self._store, lock=lock, bind=prepared.bind,
             lead_scalars_bytes=lead.scalars_bytes if lead else 0,
-        )
+        )  # fmt: skip
         assert self._executor.memory_bytes == plan.window.bytes, "the model must predict what the window takes"
 
     @property
@@ -420,20 +412,10 @@ class Engine:
             wanted = replace(wanted, lead_injections=injections)
         history = self._open_states(first_step, self._plan.passes[index].levels)
         sums, snapshot_sums = self._executor.run(
-            self._passes[index],
-            self._copies[source],
-            self._copies[1 - source],
-            self._statics,
-            self._scratch_file,
-            self._planes_per_file,
-            self._plan.fringe_rows,
-            self._scalars.of_steps(first_step, steps),
-            wanted,
-            seeds,
-            history,
-            lead_scalars,
-            self._plan.recomputed_rows,
-        )
+            self._passes[index], self._copies[source], self._copies[1 - source], self._statics, self._scratch_file,
+            self._planes_per_file, self._plan.fringe_rows, self._scalars.of_steps(first_step, steps), wanted, seeds,
+            history, lead_scalars, self._plan.recomputed_rows,
+        )  # fmt: skip
         return wanted.results(sums, snapshot_sums)
 
     def _open_states(self, first_step: int, levels: int) -> list[tuple[int, int]]:

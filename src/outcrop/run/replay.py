@@ -5,10 +5,10 @@
     free            states that no later pass needs                            only after this commit
     replay          a sweep of the forward run, which stores missing states    only if the next state is missing
 
-The replay is a copy of the forward run beside it (acquisition/history.py). It has the same inputs, so it computes
-the same bits, but it records nothing except states. Before a sweep, the values of the newest state before the missing
-state are written to the replay. Nothing else is stored about the schedule. After an interruption, the states on the
-disk and the committed step of the adjoint run say what comes next.
+The replay is a copy of the forward run beside it (acquisition/history.py). It has the same inputs, so it computes the
+same bits, but it records only states. Before a sweep, the values of the newest state before the missing state are
+written to it. Nothing else is stored about the schedule: after an interruption, the states on the disk and the step of
+the adjoint run determine the next action.
 """
 
 from __future__ import annotations

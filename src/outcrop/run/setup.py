@@ -116,17 +116,9 @@ def set_up_definition(
         if array.name in AXES[len(description.shape)]:
             raise InputError(f"field {array.name!r} has the name of an axis; leave out spacing, origin and units")
     setup = Setup(
-        definition.stencil,
-        description,
-        tuple(directories),
-        options.steps,
-        initial,
-        bool(options.check_finite),
-        definition.acquisition,
-        definition.lowered,
-        bool(options.force),
-        bool(options.raw_device),
-    )
+        definition.stencil, description, tuple(directories), options.steps, initial, bool(options.check_finite),
+        definition.acquisition, definition.lowered, bool(options.force), bool(options.raw_device),
+    )  # fmt: skip
     require_plan(setup)
     refuse_unstable(setup.stencil, description, {})
     check_state(directories, description, setup.force, setup.raw_device)
@@ -168,27 +160,13 @@ def options_of(manifest: Manifest, stencil: Stencil) -> RunOptions:
     """Return the options of an existing run, without sources and receivers, because their values are in files."""
     settings, where = manifest.settings, manifest.coordinates
     return RunOptions(
-        stencil,
-        manifest.own_shape,
-        manifest.dtype,
-        manifest.directories,
-        settings.memory_bytes,
-        settings.threads,
-        settings.scheme,
-        settings.io,
-        as_boundary(manifest.boundary),
-        manifest.parameters,
-        in_place=manifest.in_place,
-        bind=settings.bind,
-        sizes=settings.sizes,
-        signals=decode_signals(manifest.signals),
-        spacing=where.spacing if where else None,
-        origin=where.origin if where else None,
-        units=where.units if where else None,
-        unstable=manifest.unstable,
-        records=manifest.records,
+        stencil, manifest.own_shape, manifest.dtype, manifest.directories, settings.memory_bytes, settings.threads,
+        settings.scheme, settings.io, as_boundary(manifest.boundary), manifest.parameters, manifest.in_place,
+        bind=settings.bind, sizes=settings.sizes, signals=decode_signals(manifest.signals),
+        spacing=where.spacing if where else None, origin=where.origin if where else None,
+        units=where.units if where else None, unstable=manifest.unstable, records=manifest.records,
         steps=manifest.target_step or None,
-    )
+    )  # fmt: skip
 
 
 def as_steps(value: object) -> int:

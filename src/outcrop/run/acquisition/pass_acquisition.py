@@ -218,29 +218,20 @@ class PassAcquisition:
         problem, seen = plan.problem, _steps_seen(first_step, steps)
         check_injections(acquisition, problem)
         assert plan.acquisition.staging.slots or not acquisition.snapshots, "the plan reserves memory for snapshots"
+        samples = [
+            _Sampled(one.field, cells := np.ascontiguousarray(one.cells, np.int64), one.before,
+                     np.full((steps, len(cells)), np.nan))
+            for one in acquisition.samples
+        ]  # fmt: skip
+        snapshots = (one for one in acquisition.snapshots if one.step in seen)
         return PassAcquisition(
-            acquisition,
-            first_step,
-            steps,
+            acquisition, first_step, steps,
             tuple(_injected(one, problem, first_step, steps) for one in acquisition.injections),
-            tuple(
-                _Sampled(
-                    one.field,
-                    np.ascontiguousarray(one.cells, np.int64),
-                    one.before,
-                    np.full((steps, len(one.cells)), np.nan),
-                )
-                for one in acquisition.samples
-            ),
-            tuple(
-                replace(one, step=one.step - first_step, path=str(one.path))
-                for one in acquisition.snapshots
-                if one.step in seen
-            ),
+            tuple(samples),
+            tuple(replace(one, step=one.step - first_step, path=str(one.path)) for one in snapshots),
             tuple(_Summed(one.field, at - first_step) for one in acquisition.sums for at in seen if at in one.steps),
-            plan.acquisition.staging,
-            SCHEMES[plan.scheme].repeats_updates,
-        )
+            plan.acquisition.staging, SCHEMES[plan.scheme].repeats_updates,
+        )  # fmt: skip
 
     def results(self, sums: Sequence[RawSum], snapshot_sums: Sequence[int]) -> AcquisitionResults:
         """Return the results of the core for this pass, with the sums grouped by request."""

@@ -7,8 +7,8 @@ after(first, results)       add corners of receivers ──► write and flush r
 commit                      makes these rows valid, and the snapshots visible
 
 Snapshot files, with the indices of their planes, are made in full size before the pass that fills them. Readers do not
-see these files, because the metadata only counts snapshots up to the manifest's step. The core fills and flushes the
-files and computes their checksums. A repeated pass fills the files again.
+see them, because the metadata counts snapshots up to the manifest's step. The core fills and flushes them and computes
+their checksums. A repeated pass fills them again.
 """
 
 from __future__ import annotations

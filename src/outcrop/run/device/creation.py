@@ -2,9 +2,9 @@
 
     check and hold ──► slot: the new manifest ──► superblock ──► zeros over signatures ──► indices ──► first values
 
-Writing the superblock of the first device replaces an older run by the new run. The new run has no values yet. After a
-crash, a process that finds a run without values can replace this run. The zeros at both ends of the device remove
-signatures that other programs could recognise. The checks change nothing on the devices.
+Writing the superblock of the first device replaces an older run by the new run, which has no values yet. After a crash,
+another process can replace a run without values. The zeros at both ends of the device remove signatures that other
+programs could recognise. The checks change nothing on the devices.
 
 A run on block devices stores its acquisition (points, traces, norms and snapshots) in a folder of a file system:
 
@@ -13,8 +13,8 @@ A run on block devices stores its acquisition (points, traces, norms and snapsho
       .taps/                 the same as in a run's own directory
       snapshots.zarr/
 
-The manifest on the first device names the folder. The step in this manifest says which rows and snapshots are valid.
-The lock of the devices also protects this folder.
+The manifest on the first device names the folder, and its step says which rows and snapshots are valid. The lock of the
+devices also protects this folder.
 """
 
 from __future__ import annotations

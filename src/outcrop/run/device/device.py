@@ -1,20 +1,19 @@
 """`Device`: a run on raw block devices. Each device has a header of 4 MiB, followed by shards, array by array.
 
-The first copies of the state are stored first. The second copies and then the arrays that are only read follow.
-Successive shards are on successive devices. A shard on a device has the same bytes as the file of a shard in a
-directory. Each shard begins at a multiple of 4096. The header identifies the run and has two copies of its manifest.
-Commits write the two copies alternately.
+The first copies of the state are stored first, then the second copies, then the arrays that are only read. Successive
+shards are on successive devices. A shard has the same bytes as in a directory, and begins at a multiple of 4096. The
+header identifies the run and has two copies of its manifest, which commits write alternately.
 
          0   superblock: magic, version, kind, identity of the run, CRC32C
      1 MiB   slot 0:     magic, identity, sequence number, length, CRC32C, text
      2 MiB   slot 1:     the same
      4 MiB   the shards
 
-On the first device of a run, the text is the manifest. On the other devices, the text names the run. A slot is intact
-if its checksum and identity are right. If both slots are intact, the slot with the higher sequence number is valid. A
-commit writes the other slot, so an interrupted commit leaves the earlier manifest intact. The superblock is in the
-first sector. Nearly every program that formats a disk overwrites this sector, so Outcrop does not find a run on a disk
-that was formatted later. Writing a superblock with another identity replaces a run in one step.
+On the first device of a run, the text is the manifest. On the other devices, it names the run. A slot is intact if its
+checksum and identity are right. Of two intact slots, the one with the higher sequence number is valid. A commit writes
+the other slot, so an interrupted commit leaves the earlier manifest intact. Nearly every program that formats a disk
+overwrites the first sector with the superblock, so Outcrop finds no run on a disk that was formatted later. Writing a
+superblock with another identity replaces a run in one step.
 """
 
 from __future__ import annotations

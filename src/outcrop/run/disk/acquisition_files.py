@@ -1,6 +1,5 @@
-"""The files of acquisition. The folder ACQUISITION contains definitions and records. Definitions (points and values)
-are written once. Records (traces, norms, and checksums of snapshots) grow with the run. The folder SNAPSHOTS contains
-the snapshots.
+"""The files of acquisition. The folder ACQUISITION has definitions (points and values), which are written once, and
+records (traces, norms, and checksums of snapshots), which grow with the run. The folder SNAPSHOTS has the snapshots.
 
     run.oc/.taps/source-0       cells, weights, values
     run.oc/.taps/receivers-0    cells, weights
@@ -11,11 +10,10 @@ the snapshots.
 Points and values are little endian in C order. They are written and flushed before the first commit. The manifest has
 their checksums and shapes.
 
-Row 0 of norms is for the initial values. If the norms of the initial values are not wanted, row 0 is for step `every`.
-The rows of a pass are written and flushed before the pass is committed. Rows after the manifest's step are not valid. A
-repeated pass overwrites these rows, so no row is stored twice. The manifest has the checksum of the valid rows of each
-file. The checksum also covers the identity of the run and the name of the file. Therefore the checksum detects rows
-that are damaged, lost, misplaced or from another run.
+Row 0 of norms is for the initial values. If their norms are not wanted, row 0 is for step `every`. The rows of a pass
+are written and flushed before its commit. Rows after the manifest's step are not valid, and a repeated pass overwrites
+them. The manifest has a checksum of the valid rows of each file, the identity of the run and the name of the file. So
+it detects rows that are damaged, lost, misplaced or from another run.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """The names of the files in the directories of a run, and the content of derived files, which is computed from the
 manifest.
 
-A directory of a run contains the following names. Files with other names are never removed, even if a manifest lists
-them.
+Files in the directory of a run with other names than these are never removed, even if a manifest lists them:
 
     .u.0  .u.1  m              folders of arrays (`array_folder`), each with zarr.json and shards c/S/0/0
     u                          a link to the folder of its current copy
@@ -16,12 +15,12 @@ them.
     snapshots.zarr/time, step, z, y, x  coordinates; time only if the stencil has a parameter dt
     snapshots.zarr/side/...             a group for snapshots with the name "side", with the same content
 
-On a grid of three axes, the file of a snapshot is a shard whose inner chunks are planes. On a grid of one or two axes,
-the file is a plain chunk.
+On a grid of three axes, the file of a snapshot is a shard whose inner chunks are planes. On fewer axes, it is a plain
+chunk.
 
-Derived files are the metadata and coordinates for readers of Zarr. Derived files are created with the run. The derived
-files of snapshots are updated after each commit. Outcrop itself computes nothing from derived files. `outcrop verify`
-compares derived files with their expected content, and `--repair` writes them again.
+Derived files are the metadata and coordinates for readers of Zarr. They are created with the run, and those of
+snapshots are updated after each commit. Outcrop computes nothing from them. `outcrop verify` compares them with their
+expected content, and `--repair` writes them again.
 """
 
 from __future__ import annotations

@@ -7,10 +7,9 @@
     hold      make missing directories, and lock all of them                a process without the lock changes nothing
     clear     remove the files of an older run, by their names (contents)
 
-A directory is locked before any file in the directory is changed. A process that fails to get the lock removes no
-files. The first change is to write a manifest without values. This replaces the manifest of an older run in one step.
-After a crash, a process that finds the new manifest can replace the run, because the run has no values yet. Files are
-created with their full size and are never extended.
+A directory is locked before any file in it is changed. A process that fails to get the lock removes no files. The first
+change is to write a manifest without values, which replaces the manifest of an older run in one step. After a crash,
+another process can replace this run, because it has no values yet. Files are created with their full size.
 """
 
 from __future__ import annotations

@@ -5,13 +5,11 @@ A plane is stored as a record. A slot of the window has the same layout, so a re
     record:  | ny rows of pitch_bytes | CRC32C | seal | zeros to a multiple of 4096 |
     shard:   | record 0 | record 1 | ... | record S-1 | index: S x (offset, length), CRC32C |
 
-The seal (core/outcrop/storage/checksums.hpp) identifies the plane, its array, its run, and the operation that stored
-the plane.
+The seal (core/outcrop/storage/checksums.hpp) identifies the plane, its array, its run, and the operation that wrote it.
 
 Shard s holds planes s*S .. s*S + S-1. The last shard may have fewer planes, but its index also has S entries. For Zarr,
-a shard is a chunk of shape (S, ny, pitch), and a plane is an inner chunk of shape (1, ny, pitch). Because of the
-padding, chunks are wider than the array. On a grid of two axes, each row is stored like a plane. On a grid of one axis,
-the array has a single inner chunk.
+a shard is a chunk of shape (S, ny, pitch), wider than the array, and a plane is an inner chunk of shape (1, ny, pitch).
+On a grid of two axes, each row is stored like a plane. On a grid of one axis, the array has a single inner chunk.
 
     run.oc/zarr.json          group; contains the metadata of its arrays, so readers need not list the folder
     run.oc/u/zarr.json        array: shards, inner chunk = one plane, codecs bytes (little) + crc32c, index at the end

@@ -8,26 +8,23 @@
       m/                 an array that is only read: one copy
 
 The state has one array for each updated field, and a second array for the previous values if steps need them. Each
-array has two copies, 0 and 1. A pass is a transaction. The pass reads generation g from the current copies of all
-arrays, and writes generation g+1 into the other copies:
+array has two copies, 0 and 1. A pass reads generation g from the current copies of all arrays, and writes generation
+g+1 into the other copies:
 
     engine:  read .u.0 ──► update ──► write .u.1 ──► fdatasync .u.1      killed here: still generation g
     commit:  manifest.json.tmp ──► fsync ──► rename ──► fsync folder     the rename commits all arrays at once
              u -> .u.1                                                   killed before this: the next writer repairs it
 
-On a block device, the protocol is the same, but the arrays and the manifest are ranges of bytes of the device
-(`device.py`).
+On a block device, the arrays and the manifest are ranges of bytes of the device (`device.py`).
 
-A run in place has only one copy of each array. Therefore its manifest is marked "in flight" before the first write of a
-pass. If the pass is killed after this mark, the state is lost. Every later attempt to read the state or to continue the
-run raises an error. The message says that the state is lost. A process that changes a run holds the lock of the run.
-Readers do not need the lock and write nothing.
+A run in place has only one copy of each array, so its manifest is marked "in flight" before the first write of a pass.
+If the pass is killed after this mark, the state is lost, and later attempts to use it raise an error. A process that
+changes a run holds the lock of the run. Readers do not need the lock and write nothing.
 
-The manifest lists the arrays that have values (`filled`). For each of these arrays the manifest has a stamp, which is a
-random number. The stamp identifies the operation that stored the values. The seal of each plane on disk is a checksum
-of the plane's checksum, its place, the stamp, the array and the run (`Manifest.seed`). Therefore a lost or misplaced
-write is detected in the same way as a flipped bit. An array without values may be written in place, because it has no
-values to lose.
+The manifest lists the arrays that have values (`filled`), with a stamp: a random number that identifies the operation
+that stored the values. The seal of each plane on disk is a checksum of the plane's checksum, its place, the stamp, the
+array and the run (`Manifest.seed`). Therefore a lost or misplaced write is detected like a flipped bit. An array
+without values may be written in place, because it has no values to lose.
 """
 
 from __future__ import annotations

@@ -6,13 +6,12 @@
     hold            keep other processes from changing the run
 
 In a directory, the manifest is a file that is replaced by renaming. As soon as the field u has values, `u` is a link to
-the folder of the current copy. Before this, readers of Zarr see an array without chunks, and all its values are zeros.
-All files are opened beneath descriptors of the run's directories, and links are not followed. The links exist only for
-readers of Zarr. A further directory is used only if its MEMBER file says that it belongs to this run. The storage on
-block devices is in `run/device`.
+the folder of the current copy, only for readers of Zarr. Before this, they see an array of zeros. All files are opened
+beneath descriptors of the run's directories, and links are not followed. A further directory is used only if its MEMBER
+file says that it belongs to this run. The storage on block devices is in `run/device`.
 
-Scratch files hold the temporary arrays of a pass: rows between blocks, and levels that are not final. The name of a
-scratch file is removed as soon as the file is open. Therefore the system frees the file when the process ends.
+Scratch files hold the temporary arrays of a pass: rows between blocks, and levels that are not final. The name is
+removed as soon as the file is open, so the system frees the file when the process ends.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Bring values from one grid onto another, plane by plane: `resample` interpolates, `extrude` repeats.
 
 Along each axis, the samples of the result are equidistant. A sample between the input's samples a and b is a + w (b -
-a). The formula is applied along one axis after the other. The result is trilinear interpolation. Positions are exact
-fractions. If both grids have a sample at the same place, w is 0 and the result has exactly the bits of the input. Each
-result lies between a and b.
+a), along one axis after the other: trilinear interpolation. Positions are exact fractions. If both grids have a sample
+at the same place, w is 0 and the result has exactly the bits of the input. Each result lies between a and b.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Files that other packages read: NetCDF (xarray), SEG-Y (segyio) and Zarr (zarr). This module also reads objects of
-xarray.
+"""Files that other packages read: NetCDF (xarray), SEG-Y (segyio) and Zarr (zarr), and objects of xarray.
 
-For NetCDF of version 4, which is HDF5, xarray uses h5netcdf. For classic files, xarray uses SciPy. Values of xarray
-objects are read when they are needed: through Dask, from the file, or from memory.
+For NetCDF of version 4, which is HDF5, xarray uses h5netcdf, and SciPy for classic files. Values of xarray objects are
+read when they are needed: through Dask, from the file, or from memory.
 
 In SEG-Y, traces are columns of the grid. The samples of a trace, in depth or time, lie along z. A volume is (samples,
 inlines, crosslines) = (z, y, x). A section is (samples, traces) = (z, x), with traces in the order of the file. Format:
