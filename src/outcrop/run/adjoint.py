@@ -151,16 +151,10 @@ class AdjointRun:
 
 
 def adjoint_run(
-    simulation: Simulation,
-    residuals: Mapping[str, Any],
-    wrt: Sequence[str],
-    directory: str | os.PathLike[str] | None,
-    memory: str | int | None = None,
-    threads: int | None = None,
-    force: object = False,
-    resume: object = False,
+    simulation: Simulation, residuals: Mapping[str, Any], wrt: Sequence[str], directory: str | os.PathLike[str] | None,
+    memory: str | int | None = None, threads: int | None = None, force: object = False, resume: object = False,
     forward: Forward | None = None,
-) -> AdjointRun:
+) -> AdjointRun:  # fmt: skip
     """Return the adjoint of a run, as `Simulation.adjoint` describes. All arguments are checked before any file is
     created."""
     # imported here, because Simulation.adjoint calls this function
@@ -502,12 +496,8 @@ def _edges(forward: Forward, axis: int) -> PlaneSource:
 
 
 def _last_adjoint(
-    forward: Forward,
-    adjoint: Adjoint,
-    name: str,
-    seed: PlaneSource | None,
-    rows: Sequence[Residuals],
-) -> PlaneSource:
+    forward: Forward, adjoint: Adjoint, name: str, seed: PlaneSource | None, rows: Sequence[Residuals],
+) -> PlaneSource:  # fmt: skip
     """Return a function that computes the planes of a field's adjoint after the last step: the sum of the seed and of
     the residuals of the last step. In the rim the adjoint is 0."""
     manifest, (z_updated, *inner) = forward.manifest, forward.updated_cells

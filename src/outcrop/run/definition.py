@@ -151,14 +151,9 @@ def definition_beside(manifest: Description, stencil: Stencil, acquisition: Acqu
 
 
 def as_problem(
-    stencil: Stencil,
-    layout: PlaneLayout,
-    steps: int,
-    boundary: Boundary,
-    in_place: bool,
-    states: StatesEntry | None = None,
-    first_step: int = 0,
-) -> Problem:
+    stencil: Stencil, layout: PlaneLayout, steps: int, boundary: Boundary, in_place: bool,
+    states: StatesEntry | None = None, first_step: int = 0,
+) -> Problem:  # fmt: skip
     """Return the `Problem`, which has all numbers that the planner needs. `first_step` is the step at which the run is,
     and matters only if steps read `states`."""
     read = (

@@ -333,19 +333,11 @@ class Engine:
     cannot be proved legal, and InputError if the window cannot be locked."""
 
     def __init__(
-        self,
-        prepared: Prepared,
-        arrays_a: Sequence[ArrayFiles],
-        arrays_b: Sequence[ArrayFiles],
-        statics: Sequence[ArrayFiles],
-        layout: PlaneLayout,
-        io: str = "auto",
-        checksum: bool = True,
-        scratch: ScratchMaker = no_scratch,
-        lock: bool = False,
-        states: StateFiles | None = None,
+        self, prepared: Prepared, arrays_a: Sequence[ArrayFiles], arrays_b: Sequence[ArrayFiles],
+        statics: Sequence[ArrayFiles], layout: PlaneLayout, io: str = "auto", checksum: bool = True,
+        scratch: ScratchMaker = no_scratch, lock: bool = False, states: StateFiles | None = None,
         lead: Lead | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         prepared.require_legal()
         plan = prepared.plan
         self._plan, self._passes, self._scalars = plan, translated(plan), prepared.scalars
@@ -391,13 +383,9 @@ class Engine:
         return self._executor.memory_bytes
 
     def run_pass(
-        self,
-        index: int,
-        source: int,
-        first_step: int = 0,
-        acquisition: Acquisition = NO_ACQUISITION,
+        self, index: int, source: int, first_step: int = 0, acquisition: Acquisition = NO_ACQUISITION,
         seeds: Seeds = NO_SEEDS,
-    ) -> AcquisitionResults:
+    ) -> AcquisitionResults:  # fmt: skip
         """Run pass `index` of the plan. The pass reads copy `source` (0 or 1), writes the other copy, and flushes it
         and the snapshots to their devices. Other Python threads can run in the meantime.
 

@@ -243,17 +243,10 @@ def evaluate(misfit: MisfitFunction, simulation: Simulation) -> tuple[float, Map
 
 
 def gradient(
-    simulation: Simulation,
-    steps: int,
-    misfit: MisfitFunction,
-    wrt: str | Sequence[str],
-    directory: str | os.PathLike[str] | None,
-    memory: str | int | None,
-    threads: int | None,
-    progress: str,
-    force: bool,
+    simulation: Simulation, steps: int, misfit: MisfitFunction, wrt: str | Sequence[str],
+    directory: str | os.PathLike[str] | None, memory: str | int | None, threads: int | None, progress: str, force: bool,
     resume: bool,
-) -> tuple[float, dict[str, Any]]:
+) -> tuple[float, dict[str, Any]]:  # fmt: skip
     """Return the value of a misfit and its gradients, as `Simulation.gradient` describes."""
     steps, derived = as_steps(steps), derive(simulation.stencil, simulation.setup.description, wrt)
     if simulation.step > steps:

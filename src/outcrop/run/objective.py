@@ -104,13 +104,9 @@ class Original:
         return z, y, x
 
     def copy(
-        self,
-        directory: str,
-        arrays: Mapping[str, PlaneChange],
-        values: Mapping[str, Sequence[NDArray[np.float64]]],
-        dtype: str | None = None,
-        is_unstable: bool | None = None,
-    ) -> Simulation:
+        self, directory: str, arrays: Mapping[str, PlaneChange], values: Mapping[str, Sequence[NDArray[np.float64]]],
+        dtype: str | None = None, is_unstable: bool | None = None,
+    ) -> Simulation:  # fmt: skip
         """Return a copy of the run at step 0. `arrays` has changes of arrays. `values` has new values of other inputs,
         in the form of the method `values`. `dtype` and `is_unstable` replace these options of the run."""
         self.refresh()

@@ -291,15 +291,9 @@ class Simulation:
             self.assign({entry.name: "zeros" for entry in self._description.state if not entry.is_previous})
 
     def adjoint(
-        self,
-        residuals: Mapping[str, Any],
-        wrt: str | Sequence[str],
-        directory: str | os.PathLike[str] | None = None,
-        memory: str | int | None = None,
-        threads: int | None = None,
-        force: bool = False,
-        resume: bool = False,
-    ) -> AdjointRun:
+        self, residuals: Mapping[str, Any], wrt: str | Sequence[str], directory: str | os.PathLike[str] | None = None,
+        memory: str | int | None = None, threads: int | None = None, force: bool = False, resume: bool = False,
+    ) -> AdjointRun:  # fmt: skip
         """Return the adjoint of this run. The method `run` of the result goes back from the last committed step to the
         first step.
 
@@ -328,17 +322,10 @@ class Simulation:
         return adjoint_run(self, residuals, wrt, directory, memory, threads, force, resume)
 
     def gradient(
-        self,
-        steps: int,
-        misfit: MisfitFunction,
-        wrt: str | Sequence[str],
-        directory: str | os.PathLike[str] | None = None,
-        memory: str | int | None = None,
-        threads: int | None = None,
-        progress: str = "auto",
-        force: bool = False,
-        resume: bool = False,
-    ) -> tuple[float, dict[str, Any]]:
+        self, steps: int, misfit: MisfitFunction, wrt: str | Sequence[str],
+        directory: str | os.PathLike[str] | None = None, memory: str | int | None = None, threads: int | None = None,
+        progress: str = "auto", force: bool = False, resume: bool = False,
+    ) -> tuple[float, dict[str, Any]]:  # fmt: skip
         """Return the value of a misfit after `steps` steps, and a mapping from each name in `wrt` to a gradient.
 
         This method runs forward to step `steps`, evaluates the misfit, and runs the adjoint. If the run already is at
@@ -359,12 +346,9 @@ class Simulation:
         return gradient(self, steps, misfit, wrt, directory, memory, threads, progress, force, resume)
 
     def run(
-        self,
-        steps: int | None = None,
-        progress: str = "auto",
-        on_snapshot: OnSnapshot | None = None,
+        self, steps: int | None = None, progress: str = "auto", on_snapshot: OnSnapshot | None = None,
         history: History | str | int | None = None,
-    ) -> Report:
+    ) -> Report:  # fmt: skip
         """Run `steps` steps, with a commit after every pass. Without `steps`, a new run takes the steps of its options,
         and an opened run takes its remaining steps.
 
@@ -458,15 +442,10 @@ def require_simulation(given: object) -> None:
 
 
 def open(
-    path: str | os.PathLike[str],
-    memory: str | int | None = None,
-    threads: int | None = None,
-    scheme: str | None = None,
-    io: str | None = None,
-    bind: str | None = None,
-    sizes: Mapping[str, int] | None = None,
+    path: str | os.PathLike[str], memory: str | int | None = None, threads: int | None = None,
+    scheme: str | None = None, io: str | None = None, bind: str | None = None, sizes: Mapping[str, int] | None = None,
     signals: Mapping[str, Any] | None = None,
-) -> Simulation:
+) -> Simulation:  # fmt: skip
     """Open the run at `path`, which is a directory or a block device. The other arguments replace settings of the run,
     unless they are None.
 

@@ -31,13 +31,9 @@ ROUNDING = 64 * float(np.finfo(np.float64).eps)
 
 
 def taylor_test(
-    simulation: Simulation,
-    steps: int,
-    misfit: MisfitFunction,
-    wrt: str | Sequence[str],
-    seed: int = 0,
+    simulation: Simulation, steps: int, misfit: MisfitFunction, wrt: str | Sequence[str], seed: int = 0,
     change: float = 0.01,
-) -> dict[str, NDArray[np.float64]]:
+) -> dict[str, NDArray[np.float64]]:  # fmt: skip
     """Check the gradients of a misfit against its values. Return four rates for each name in `wrt`. If a gradient is
     correct, each rate is 2.0 +- 0.05. If it is wrong, the rates are near 1.
 

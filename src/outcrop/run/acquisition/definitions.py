@@ -114,13 +114,10 @@ class Grid:
 
 
 def define(
-    grid: Grid,
-    sources: Sequence[Source] = (),
-    receivers: Sequence[Receivers] = (),
-    snapshots: Snapshots | Sequence[Snapshots] | None = None,
-    norms: Norms | None = None,
+    grid: Grid, sources: Sequence[Source] = (), receivers: Sequence[Receivers] = (),
+    snapshots: Snapshots | Sequence[Snapshots] | None = None, norms: Norms | None = None,
     more: AcquisitionDefinitions | None = None,
-) -> AcquisitionDefinitions:
+) -> AcquisitionDefinitions:  # fmt: skip
     """Return the checked acquisition of the options, with the sources and receivers of `more`. Raises InputError."""
     injections = [*(more.injections if more else ()), *(_injection(grid, *one) for one in enumerate(_list(sources)))]
     samplings = list(more.samplings if more else ())

@@ -92,14 +92,9 @@ class Planes:
     """The open files of one array. Only one thread may use a `Planes` object."""
 
     def __init__(
-        self,
-        files: Sequence[ShardFile] | _core.Store,
-        layout: PlaneLayout,
-        writable: bool = False,
-        io: str = "auto",
-        first_file: int = 0,
-        seed: int = 0,
-    ) -> None:
+        self, files: Sequence[ShardFile] | _core.Store, layout: PlaneLayout, writable: bool = False, io: str = "auto",
+        first_file: int = 0, seed: int = 0,
+    ) -> None:  # fmt: skip
         """Open the files of an array. `files` may also be an open store of the files of several arrays, in which
         `first_file` is the number of the array's first file. `seed` is the seed of the seals of the planes."""
         self._layout, self._first_file, self._seed = layout, first_file, seed

@@ -156,12 +156,9 @@ class State:
             self._store(replace(self.manifest, phase=IN_FLIGHT))
 
     def commit(
-        self,
-        step: int,
-        written: Iterable[str] | None = None,
-        lost: Iterable[str] = (),
+        self, step: int, written: Iterable[str] | None = None, lost: Iterable[str] = (),
         sums: Mapping[str, int] | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Commit the written copies as the next generation, after `step` steps. The caller must have flushed them.
 
         `written` has the names of the arrays that were written, by default the whole state. Arrays in `lost` have no
