@@ -241,8 +241,8 @@ class Objective:
         return _flat(one for name in self._names for one in self._values(name))
 
     def unpack(self, x: Any) -> dict[str, Any]:
-        """Return a mapping from names to the inputs in the vector x: an array for a field, a list of arrays for
-        "source". Raises InputError if x is not a vector of finite numbers of the right length."""
+        """Return the inputs in the vector x by name: an array for a field, a list of arrays for "source". Raises
+        InputError if x is not a vector of finite numbers of the right length."""
         found: dict[str, Any] = {}
         for name, parts in self._split(x).items():
             if self._original.is_array(name):
@@ -252,8 +252,7 @@ class Objective:
         return found
 
     def __call__(self, x: Any) -> tuple[float, Vector]:
-        """Return the value of the misfit and its gradient at x. Raises InputError if x is not a vector of finite
-        numbers of the right length."""
+        """Return the value of the misfit and its gradient at x. Raises InputError as `unpack` does."""
         inputs, original = self._split(x), self._original
         arrays = {name: _replaced(parts[0]) for name, parts in inputs.items() if original.is_array(name)}
         values = {name: parts for name, parts in inputs.items() if name not in arrays}

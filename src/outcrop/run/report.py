@@ -37,18 +37,15 @@ class Report:
     `seconds` is the wall-clock time of all passes, from the first read to the last commit. `seconds_setup` is the time
     before the first read: compiling, measuring, planning and allocating memory. All other fields in seconds are times
     of the thread that interprets the plan: waiting for reads, waiting for writes, updating, copying rims, checksums,
-    and commits. `cell_updates_per_second` counts a cell once for each step, even if the stencil has several fields or
-    stages.
+    and commits. `cell_updates_per_second` counts a cell once for each step.
 
-    `memory_peak_bytes` is the maximum resident memory of the whole process. `window_bytes` is the memory for planes.
-    `taps_bytes` is the maximum memory for values of points and for snapshots that wait for the disk. `numa_nodes` is
-    the number of NUMA nodes on which the window is distributed. `thread_layout` describes the threads and these nodes.
+    `memory_peak_bytes` is the maximum resident memory of the whole process. `window_bytes` is the memory for planes,
+    and `taps_bytes` the maximum memory for values of points and for snapshots that wait for the disk. `numa_nodes` is
+    the number of NUMA nodes on which the window is distributed, and `thread_layout` describes them and the threads.
     `step` is the number of steps from the initial values to the committed `generation`. `warning` is a text for users
-    if the parameters let values grow without bound, and "" otherwise. `steps_repeated` is the number of steps of the
-    forward run that an adjoint run has repeated because the limit of the history has no room for all states.
-    `seconds_repeated` is the time for these steps, which `seconds` does not include. The predicted times have the same
-    names.
-    """
+    if the parameters let values grow without bound. `steps_repeated` is the number of steps of the forward run that an
+    adjoint run has repeated because the limit of the history has no room for all states. `seconds_repeated` is the time
+    for these steps, which `seconds` does not include."""
 
     stencil: str
     shape: tuple[int, ...]

@@ -300,23 +300,21 @@ class Simulation:
         `residuals` has the derivatives of a misfit. It maps the names of receivers to the derivatives with respect to
         their traces, which are arrays of shape (steps, points). It may also map the name of snapshots, such as
         "side/u", to the derivatives with respect to `sim.snapshots["side/u"]`, and the name of an updated field to the
-        derivative with respect to the last values of this field. This last derivative has any form that `sim[name] =
-        ...` accepts. `wrt` says which gradients are computed. The name of an updated field, or "u.previous", means the
-        gradient with respect to these initial values. "source" means the gradient with respect to the values of all
-        sources. Values in the fixed rim have no gradient. The name of a static field, a parameter or a signal means the
-        gradient with respect to this input.
+        derivative with respect to its last values, in any form that `sim[name] = ...` accepts. `wrt` says which
+        gradients are computed. The name of an updated field, or "u.previous", means the gradient with respect to these
+        initial values. "source" means the values of all sources. The name of a static field, a parameter or a signal
+        means this input. Values in the fixed rim have no gradient.
 
-        Some adjoints need the states of this run: those of stencils that are not linear, and gradients with respect to
-        static fields, parameters and signals. This run must then keep its states (`run(history=oc.History("all"))`),
-        until the adjoint run is complete. If it keeps every k-th state, a gradient with respect to a static field or a
-        parameter is k times the sum over every k-th step.
+        The adjoints of stencils that are not linear, and gradients with respect to static fields, parameters and
+        signals, need the states of this run. It must then keep its states (`run(history=oc.History("all"))`), until the
+        adjoint run is complete. If it keeps every k-th state, a gradient with respect to a static field or a parameter
+        is k times the sum over every k-th step.
 
-        The adjoint run is kept in `directory`. By default, this directory is beside the run: the adjoint of run.oc is
-        in run-adjoint.oc. The defaults of `memory` and `threads` are the values of this run. With `force`, another run
-        in `directory` is replaced. With `resume`, an adjoint run in `directory` with the same residuals is continued,
-        or only read if it is complete. Raises InputError for wrong arguments, and if this run does not keep
-        the states that the adjoint needs, before any file is created.
-        """
+        The adjoint run is kept in `directory`, by default beside the run: the adjoint of run.oc is in run-adjoint.oc.
+        The defaults of `memory` and `threads` are the values of this run. With `force`, another run in `directory` is
+        replaced. With `resume`, an adjoint run in `directory` with the same residuals is continued, or only read if it
+        is complete. Raises InputError for wrong arguments, and if this run does not keep the states that the adjoint
+        needs, before any file is created."""
         from outcrop.run.adjoint import adjoint_run
 
         return adjoint_run(self, residuals, wrt, directory, memory, threads, force, resume)
@@ -332,15 +330,13 @@ class Simulation:
         this step, it is not repeated. `misfit` is an `oc.Misfit`, a sum of several, or a function misfit(sim) that
         returns a value and residuals for `adjoint`. `progress` has the same meaning as in `run`, and the other
         arguments have the same meaning as in `adjoint`. The gradients are those of `AdjointRun.gradients`. If the
-        adjoint needs the states of the run and the run keeps no history, the run keeps states from step 0 on, and frees
-        them at the end. It keeps all states, or every k-th state from which the adjoint computes the other states
-        again. The choice is the one of `oc.History("auto", wrt=wrt)`: the shortest predicted time of both runs. A
+        adjoint needs states and the run keeps no history, the run keeps states from step 0 on, and frees them at the
+        end. It keeps the states of `oc.History("auto", wrt=wrt)`, with the shortest predicted time of both runs. A
         history that the run had before the call is not freed.
 
-        The gradients are read from the directory of the adjoint run. Outcrop does not delete this directory: delete it
-        when you no longer need the gradients. After an interruption, call this method again with `resume=True` and the
-        same misfit. Raises the errors of `run` and `adjoint`. Wrong arguments are refused before the forward run.
-        """
+        The gradients are read from the directory of the adjoint run: delete it when you no longer need them. After an
+        interruption, call this method again with `resume=True` and the same misfit. Raises the errors of `run` and
+        `adjoint`. Wrong arguments are refused before the forward run."""
         from outcrop.run.misfit import gradient
 
         return gradient(self, steps, misfit, wrt, directory, memory, threads, progress, force, resume)
@@ -354,12 +350,10 @@ class Simulation:
 
         With `progress="auto"`, a bar is shown in a terminal or notebook. With "lines", plain lines are shown if no bar
         can be drawn. With "none", nothing is shown. `on_snapshot(step, fields)` is called for each snapshot, after the
-        pass that wrote the snapshot is committed. `fields` maps the names of fields to arrays, which are memory maps of
-        files. At the end, traces are copied into `.data` of Devito's receivers. With `history`, the run keeps its
-        states from step 0 on. Later calls of `run` continue the history. `history="all"` means `oc.History("all")`, and
-        so do "auto" and a number of steps. Raises InterruptedRun after Ctrl-C, and StorageError when storage fails. In
-        both cases the last committed pass stays intact.
-        """
+        commit of its pass. `fields` maps the names of fields to memory maps of files. At the end, traces are copied
+        into `.data` of Devito's receivers. With `history`, the run keeps its states from step 0 on, also in later
+        calls. `history="all"` means `oc.History("all")`, and so do "auto" and a number of steps. Raises InterruptedRun
+        after Ctrl-C, and StorageError when storage fails. In both cases the last committed pass stays intact."""
         if not isinstance(progress, str) or progress not in KINDS:
             raise InputError(f"progress {shown(progress)} is unknown; there are {', '.join(KINDS)}")
         if on_snapshot is not None and not callable(on_snapshot):

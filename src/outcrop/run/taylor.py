@@ -41,12 +41,11 @@ def taylor_test(
     1 if all values are 0), then by half of it, and so on. Each input in `wrt` is changed by itself, in cells that steps
     update. For a misfit that is not quadratic in the inputs, a large `change` moves the rates away from 2.
 
-    `simulation` must be at step 0 and stays there: the test runs copies in temporary folders beside it. There are six
-    runs, with one adjoint run, for the first name and five runs for each further name. The gradient is computed in the
-    dtype of the run. Its values are computed in float64, with up to twice the memory, because differences of misfits in
-    float32 are mostly rounding errors. Raises the errors of `Simulation.gradient`, and InputError if the remainders are
-    rounding errors.
-    """
+    `simulation` must be at step 0 and stays there: the test runs copies in temporary folders beside it, six runs and an
+    adjoint run for the first name, and five runs for each further name. The gradient is computed in the dtype of the
+    run. The values are computed in float64, with up to twice the memory, because differences of misfits in float32 are
+    mostly rounding errors. Raises the errors of `Simulation.gradient`, and InputError if the remainders are rounding
+    errors."""
     require_initial(simulation)
     steps, names = as_steps(steps), derive(simulation.stencil, simulation.setup.description, wrt).names
     seed, change = as_whole_number(seed, "seed", minimum=0), as_number(change, "change")
