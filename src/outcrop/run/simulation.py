@@ -299,7 +299,7 @@ class Simulation:
 
         `residuals` has the derivatives of a misfit. It maps the names of receivers to the derivatives with respect to
         their traces, which are arrays of shape (steps, points). It may also map the name of snapshots, such as
-        "side/u", to the derivatives with respect to `sim.snapshots["side/u"]`, and the name of an updated field to the
+        "side/u", to the derivatives with respect to `sim.snapshots["side/u"]`. The name of an updated field means the
         derivative with respect to its last values, in any form that `sim[name] = ...` accepts. `wrt` says which
         gradients are computed. The name of an updated field, or "u.previous", means the gradient with respect to these
         initial values. "source" means the values of all sources. The name of a static field, a parameter or a signal

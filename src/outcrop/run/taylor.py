@@ -37,9 +37,10 @@ def taylor_test(
     """Check the gradients of a misfit against its values. Return four rates for each name in `wrt`. If a gradient is
     correct, each rate is 2.0 +- 0.05. If it is wrong, the rates are near 1.
 
-    The inputs are changed in a random direction, first by `change` times the root mean square of their values (or times
-    1 if all values are 0), then by half of it, and so on. Each input in `wrt` is changed by itself, in cells that steps
-    update. For a misfit that is not quadratic in the inputs, a large `change` moves the rates away from 2.
+    The inputs are changed in a random direction, first by `change` times the root mean square of their values, or times
+    1 if all values are 0. Each further change is half of the change before. Each input in `wrt` is changed by itself,
+    in cells that steps update. For a misfit that is not quadratic in the inputs, a large `change` moves the rates away
+    from 2.
 
     `simulation` must be at step 0 and stays there: the test runs copies in temporary folders beside it, six runs and an
     adjoint run for the first name, and five runs for each further name. The gradient is computed in the dtype of the

@@ -420,8 +420,9 @@ def replay_place(state: State) -> Path:
 
 
 def open_replay(state: State) -> State | None:
-    """Return the replay of a run, or None if it does not exist, is damaged, is of another run, or has no values because
-    its creation was interrupted. State 0 of the run is enough to compute all states again."""
+    """Return the replay of a run, or None if it does not exist, is damaged or belongs to another run. A replay whose
+    creation was interrupted has no values, and the result is None, too. State 0 of the run is enough to compute all
+    states again."""
     storage = RunFolder(replay_place(state))
     try:
         replay = State(storage, storage.read())

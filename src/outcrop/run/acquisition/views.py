@@ -76,7 +76,7 @@ class NormRecords(Records):
 
 class SnapshotView:
     """The snapshots of one field up to the committed step. Indexing reads only the selected cells: `view[3]` is the
-    fourth snapshot as a memory map, `view[-1, 20]` is plane 20 of the last one, and `view[::2, :, 5]` has row 5 of each
+    fourth snapshot as a memory map. `view[-1, 20]` is plane 20 of the last one. `view[::2, :, 5]` has row 5 of each
     plane of every second one."""
 
     def __init__(self, state: State, entry: SnapshotsEntry, field: str) -> None:

@@ -181,7 +181,7 @@ class SnapshotsEntry:
     With `initial`, the initial values are kept, too. `name` is the name of the group inside snapshots.zarr, or "" for
     snapshots.zarr itself. With `recompute`, which only a history can have, `fields` has the names of all arrays of the
     state, such as "u" and "u.previous". If `slots` is not 0, at most `slots` snapshots exist at the same time
-    (plan/schedule.py), and `kept` has their numbers and the numbers of snapshots that later steps keep."""
+    (plan/schedule.py). `kept` has their numbers, and the numbers of snapshots that later steps keep."""
 
     every: Positive
     fields: SeveralArrays

@@ -45,7 +45,7 @@ def require_fields(manifest: Description, filled: Collection[str]) -> None:
 
 def assign(state: State, values: Mapping[str, PlaneSource], io: str = "auto") -> None:
     """Write values to these arrays at the current step. Raises InputError for a field that is only read, if steps have
-    already used it, and StorageError if a pass in place has lost the state and `values` do not replace all of it."""
+    already used it. Raises StorageError if a pass in place has lost the state and `values` do not replace all of it."""
     with state.locked():
         manifest = state.manifest
         static = [name for name in values if manifest.entry(name).is_static]
