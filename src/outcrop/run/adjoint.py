@@ -335,9 +335,7 @@ def _require_wrt(stencil: Stencil, has_sources: bool, wrt: object) -> tuple[str,
     return tuple(dict.fromkeys(given))
 
 
-def _split_residuals(
-    forward: Forward, residuals: object
-) -> tuple[dict[str, PlaneSource], list[Residuals]]:
+def _split_residuals(forward: Forward, residuals: object) -> tuple[dict[str, PlaneSource], list[Residuals]]:
     """Divide `residuals` into two parts: a mapping from fields to the planes of the derivative with respect to the last
     state, and the residuals of receivers and snapshots."""
     require_mapping(residuals, "residuals", "line")
@@ -442,9 +440,7 @@ def settings_beside(forward: Forward, memory: str | int | None = None, threads: 
     )
 
 
-def _definition(
-    forward: Forward, derived: Derived, samples: Sequence[Residuals]
-) -> Definition:
+def _definition(forward: Forward, derived: Derived, samples: Sequence[Residuals]) -> Definition:
     """Return the computation of the adjoint run. Its step s goes from step N - s to step N - s - 1."""
     adjoint = derived.adjoint
     manifest, steps, made = forward.manifest, forward.steps, adjoint.stencil

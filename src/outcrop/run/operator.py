@@ -74,9 +74,7 @@ class SourceOperator:
         parts = _split(values, list(self._traces.values()))
         with temporary_folder(self._simulation, "operator") as folder:
             residuals = dict(zip(self._traces, parts, strict=True))
-            run = adjoint_run(
-                self._simulation, residuals, SOURCES, f"{folder}/adjoint.oc", forward=self._forward
-            )
+            run = adjoint_run(self._simulation, residuals, SOURCES, f"{folder}/adjoint.oc", forward=self._forward)
             run.run(progress="none")
             return np.concatenate([one.reshape(-1) for one in run.gradients[SOURCES]])
 

@@ -414,9 +414,7 @@ def set_up_elsewhere(declared: DeclaredMachine, options: RunOptions) -> Elsewher
     layout = make_layout(grid_shape(what.shape), what.dtype)
     problem = as_problem(what.stencil, layout, as_steps(options.steps), what.boundary, bool(options.in_place))
     declared.update_rate(problem, threads)
-    return Elsewhere(
-        declared, what, problem, layout, threads, budget_bytes, options.scheme, as_sizes(options.sizes)
-    )
+    return Elsewhere(declared, what, problem, layout, threads, budget_bytes, options.scheme, as_sizes(options.sizes))
 
 
 class Initial:

@@ -216,9 +216,7 @@ def history_of(choice: WayChoice) -> History | None:
     return History("all") if every else None
 
 
-def choose_history(
-    setup: Setup, state: State | None, given: History, steps: int
-) -> tuple[History | None, str]:
+def choose_history(setup: Setup, state: State | None, given: History, steps: int) -> tuple[History | None, str]:
     """Return the history that a run keeps. If `given` is "auto", this is the history with which a gradient is fastest,
     or None. A run that keeps a history already goes on with this history. Also return a text that says why no gradient
     needs a history, or "". Raises InputError and BudgetError."""

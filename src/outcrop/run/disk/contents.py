@@ -60,9 +60,7 @@ _MAX_DEPTH = 8
 _ARRAY = re.compile(r"(?:zarr\.json|c/\d+(?:/0){0,2})(?:\.tmp)?")
 _PATTERNS = {
     ACQUISITION: re.compile(r"(?:source|receivers|trace|norms|snapshots)-[A-Za-z0-9_-]+(?:\.previous)?(?:\.tmp)?"),
-    SNAPSHOTS: re.compile(
-        r"(?:[A-Za-z_][A-Za-z0-9_]*(?:\.previous)?/){0,2}(?:zarr\.json|c/\d+(?:/0){0,3})(?:\.tmp)?"
-    ),
+    SNAPSHOTS: re.compile(r"(?:[A-Za-z_][A-Za-z0-9_]*(?:\.previous)?/){0,2}(?:zarr\.json|c/\d+(?:/0){0,3})(?:\.tmp)?"),
 }
 """The names of files in each folder of a run."""
 

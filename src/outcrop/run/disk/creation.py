@@ -61,9 +61,7 @@ _ATTEMPTS = 10
 
 
 @contextlib.contextmanager
-def created_in(
-    directories: list[Path], manifest: Manifest, force: bool, definitions: Definitions
-) -> Iterator[State]:
+def created_in(directories: list[Path], manifest: Manifest, force: bool, definitions: Definitions) -> Iterator[State]:
     """Create the directories and files of a run without values. `definitions` has the points and values of its sources
     and receivers. The caller commits the first values inside the `with`, during which this process holds the run.
 

@@ -212,9 +212,7 @@ class State:
         self.manifest = manifest
 
     @contextlib.contextmanager
-    def locked(
-        self, held: Sequence[int] | None = None, shared: bool = False, check: bool = True
-    ) -> Iterator[None]:
+    def locked(self, held: Sequence[int] | None = None, shared: bool = False, check: bool = True) -> Iterator[None]:
         """Lock the run while the body of the `with` runs. With `shared`, other processes can read the run, and no
         process can change it.
 
