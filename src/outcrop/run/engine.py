@@ -166,8 +166,7 @@ class Sample:
 
 
 def work_per_update(stencil: Stencil) -> float:
-    """Return the work of a cell update, relative to `heat7`, but at least 1. It is estimated from the mean number of
-    operations of a stage."""
+    """Return the work of a cell update relative to `heat7`, at least 1, from the operations of a stage."""
     programs = [stage.program for stage in stencil.stages]
     operations = sum(
         isinstance(operation, Apply) and not uniform
@@ -369,8 +368,7 @@ class Engine:
 
     @property
     def store(self) -> _core.Store:
-        """The open files: both copies of the state, then the fields that are only read. Do not use them during a
-        pass."""
+        """The open files: both copies of the state, then the fields that are only read. A pass must not run."""
         return self._store
 
     @property

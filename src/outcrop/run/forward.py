@@ -177,8 +177,8 @@ def computes_again(forward: Forward, before: StatesEntry | None = None) -> bool:
 
 
 def states_of(forward: Forward, derived: Derived, before: StatesEntry | None = None) -> StatesEntry | None:
-    """Return the states of the forward run that the adjoint reads, or None. `before` has the same meaning as in
-    `computes_again`. If passes compute states again, `derived` must be hoisted."""
+    """Return the states of the forward run that the adjoint reads, or None. See `computes_again` for `before`. If
+    passes compute states again, `derived` must be hoisted."""
     if not derived.states:
         return None
     kept, sums = forward.manifest.taps.history, tuple(derived.adjoint.gradients.values())

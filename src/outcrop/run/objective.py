@@ -49,8 +49,7 @@ class Original:
     """A run at step 0, and copies of this run that take `steps` steps with other inputs."""
 
     def __init__(self, simulation: Simulation, steps: int) -> None:
-        """Write the initial values of the run to its directory, unless they are there. Raises InputError if the run has
-        passed step 0, because its initial values are then gone."""
+        """Write missing initial values to the directory of the run. Raises InputError if it has passed step 0."""
         require_initial(simulation)
         simulation.fill()
         state = simulation.reader()

@@ -208,8 +208,7 @@ def parse_memory(memory: str | int, whole_bytes: int) -> int:
 
 
 def settings_of(options: RunOptions) -> Settings:
-    """Return the settings in the options, with defaults. Raises InputError if the scheme, the storage backend or the
-    binding of threads does not exist, or does not work on this machine."""
+    """Return the settings in the options, with defaults. Raises InputError for what does not exist or work here."""
     threads = discover.available_cores() if options.threads is None else as_threads(options.threads)
     scheme, io, bind = options.scheme, options.io, options.bind
     for name, word in (("scheme", scheme), ("io", io), ("bind", bind)):
@@ -469,8 +468,7 @@ def values_by_name(init: object, stencil: Stencil) -> dict[str, object]:
 
 
 def _named(text: str, names: Sequence[str], stencil: Stencil) -> tuple[str, str]:
-    """Split a text of `--init`. The result for "u=gaussian" is ("u", "gaussian"), and also for "gaussian" if u is the
-    only field of the stencil."""
+    """Split a text of `--init`: ("u", "gaussian") for "u=gaussian", or for "gaussian" if u is the only field."""
     name, equals, value = text.partition("=")
     name = name.strip()
     if equals and (name in names or not is_there(text)):

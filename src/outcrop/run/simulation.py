@@ -124,8 +124,7 @@ class Simulation:
         return HistoryView(reader, entry)
 
     def reader(self) -> State | None:
-        """Return a second `State` for reading, or None if the run does not exist yet. It has its own descriptors,
-        because another thread may be executing a pass."""
+        """Return a second `State` for reading, with its own descriptors, or None if there is no run yet."""
         return self._state.reader() if self._state else None
 
     def require_fields(self, given: Iterable[str] = ()) -> None:
@@ -171,8 +170,7 @@ class Simulation:
         return self._state.manifest.target_step - self._state.manifest.step if self._state else 0
 
     def __getitem__(self, name: str) -> FieldView:
-        """Return a view of a field on disk, which is indexed like an array. "u.previous" means the previous values of
-        "u"."""
+        """Return a view of a field, indexed like an array. "u.previous" means the previous values of "u"."""
         self._description.entry(name)
         reader = self.reader()
         if reader is None:
@@ -251,8 +249,7 @@ class Simulation:
         return [self._prepare_part(one) for one in self._parts(steps)][-1]
 
     def _prepare_part(self, steps: int) -> Prepared:
-        """Prepare a part of a run. Use an earlier plan if its number of steps is the same, and if the same steps of its
-        passes read states."""
+        """Prepare a part of a run, with an earlier plan for as many steps that read the same states."""
         phase = self._setup.problem(steps, self.step).phase
         for known in self._prepared:
             if (known.problem.steps, known.problem.phase) == (steps, phase):
@@ -263,8 +260,7 @@ class Simulation:
         return prepared
 
     def check_values(self) -> None:
-        """If the option `check_finite` is set, read the initial values of the options once. Raises InputError for NaN
-        and infinity."""
+        """Raise InputError for NaN and infinity in the options, if `check_finite` is set. Read them once."""
         if not self._has_checked_values:
             for source in self.initial_values.values():
                 scan_finite(source, self._description.dtype)

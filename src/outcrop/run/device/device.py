@@ -184,8 +184,7 @@ class Device(RunStorage):
         return parse_manifest(header.text.encode(), self.path)
 
     def _others(self, manifest: Manifest) -> list[Path]:
-        """Return all devices except the first, found by their headers, because names may change when a machine
-        restarts."""
+        """Return all devices except the first. Names may change when a machine restarts, but headers do not."""
         paths = []
         for index, name in enumerate(manifest.directories[1:], start=1):
             share = (manifest.identity, index)
@@ -263,8 +262,7 @@ def _find_share(share: tuple[str, int], name: Path) -> Path:
 
 
 def header_of(path: Path, handle: int) -> Header | None:
-    """Return the header of an open device, or None if it has no run. Raises InputError when it is damaged or cannot be
-    read."""
+    """Return the header of an open device, or None without a run. Raises InputError when it is damaged."""
     with os_errors_as(InputError, f"{path} cannot be read"):
         return read_header(handle, path)
 

@@ -57,8 +57,7 @@ class State:
         """The stamp of the values that this process writes now, in the next generation or in place."""
 
     def reader(self) -> State:
-        """Return a second `State` of this run for reading, with its own descriptors, because another thread may be
-        executing a pass with the first."""
+        """Return a second `State` for reading, which another thread can use. It has its own descriptors."""
         return State(self._storage.reopened(), self.manifest)
 
     @property
@@ -67,8 +66,7 @@ class State:
 
     @property
     def records(self) -> Directory:
-        """The directory with the files of acquisition: the run's own directory, or the folder of records of a run on
-        block devices. Raises StorageError."""
+        """The directory with the files of acquisition. Raises StorageError."""
         return self._storage.records(self.manifest)
 
     @property

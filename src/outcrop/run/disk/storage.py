@@ -63,8 +63,7 @@ class RunStorage(ABC):
 
     @abstractmethod
     def store(self, manifest: Manifest) -> None:
-        """Commit a manifest. After a crash, a reader finds the complete old or the complete new manifest. Raises
-        StorageError."""
+        """Commit a manifest. After a crash, a reader finds the complete old or new one. Raises StorageError."""
 
     @abstractmethod
     def files(self, manifest: Manifest, entry: ArrayEntry, copy: int) -> Sequence[ShardFile]:
@@ -89,8 +88,7 @@ class RunStorage(ABC):
 
     @abstractmethod
     def scratch(self, manifest: Manifest, count: int) -> AbstractContextManager[Sequence[ShardFile]]:
-        """Return a context manager that yields temporary space of `count` bytes. It raises StorageError when the
-        storage has less free space."""
+        """Return a context manager that yields temporary space, or raises StorageError without room."""
 
     @abstractmethod
     def tidy(self, manifest: Manifest) -> None:
@@ -113,8 +111,7 @@ def release(handles: Sequence[int]) -> None:
 
 
 class RunFolder(RunStorage):
-    """A run in its own directory, which has the manifest, and in further directories, which have only shards and a
-    MEMBER file."""
+    """A run in its own directory, with the manifest, and in further directories with only shards and a MEMBER file."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)

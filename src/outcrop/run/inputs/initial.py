@@ -37,8 +37,7 @@ def is_named(text: str) -> bool:
 
 
 def needs_shape(text: str) -> bool:
-    """Return True if `parse_source` needs the shape of the grid for this text: for values without a shape, and for a
-    file that is interpolated."""
+    """Return True for values without a shape, and for a file that is interpolated."""
     return is_named(text) or _RESAMPLE.fullmatch(text) is not None
 
 
@@ -86,8 +85,7 @@ def make_source(values: object, shape: Shape, cache_bytes: int = CACHE_BYTES) ->
 
 
 def cache_within(memory_bytes: int) -> int:
-    """Return the bytes that the cache of planes may use before the window is allocated: half of the run's budget
-    `memory_bytes`, but at least CACHE_BYTES."""
+    """Return the size of the cache of planes before the window is allocated: half of the budget, if that is more."""
     return max(CACHE_BYTES, memory_bytes // 2)
 
 
