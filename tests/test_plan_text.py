@@ -182,7 +182,7 @@ class Watched(Progress):
 
 def test_stages_are_no_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Checks that a step of two stages counts as one step and updates each cell once. The bar ends at 100 %."""
-    monkeypatch.setattr("outcrop.run.simulation.make_progress", lambda kind, *run: Watched(*run))
+    monkeypatch.setattr("outcrop.run.passes.make_progress", lambda kind, *run: Watched(*run))
     monkeypatch.setattr("outcrop.run.passes.INTERVAL_SECONDS", 1e-4)
     shape, steps = (90, 70), 40
     sim = oc.Simulation("maxwell_2d", shape, directory=tmp_path / "run.oc", memory="600KiB", boundary="periodic")

@@ -219,7 +219,7 @@ class Shown(Progress):
 def test_the_progress_is_that_of_all_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Checks an adjoint run whose first pass is shorter than the others. From the beginning, its progress counts all
     passes and steps."""
-    monkeypatch.setattr("outcrop.run.simulation.make_progress", lambda kind, *run: Shown(*run))
+    monkeypatch.setattr("outcrop.run.passes.make_progress", lambda kind, *run: Shown(*run))
     stencil = STENCILS["gray_scott"]
     sim = run_forward(stencil, tmp_path, "fixed", oc.History(EVERY, recompute=True))
     run = sim.adjoint(seeds_of(stencil, "fixed"), "feed")
