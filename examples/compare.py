@@ -1,8 +1,8 @@
 """Measure variants of a program alternately. Each variant runs in its own process, so that the memory of each variant
 is measured separately.
 
-parent   variant 1, variant 2, ..., variant 1, variant 2, ...      Computes ratios for each repeat, and their medians.
-child    SCRIPT --variant NAME ...                                 Prints its Outcome as JSON.
+    parent   variant 1, variant 2, ..., variant 1, variant 2, ...    Computes ratios for each repeat, and their medians.
+    child    SCRIPT --variant NAME ...                               Prints its Outcome as JSON.
 """
 
 from __future__ import annotations

@@ -65,8 +65,8 @@ class Survey:
 
     @property
     def smooth_metres(self) -> float:
-        """The standard deviation of the Gaussian that smooths the model, at most 150 m. It is 0.4 wavelengths at
-        2500 m/s: wide enough to remove all reflections, and so narrow that the image has the right depths."""
+        """The standard deviation of the Gaussian that smooths the model, at most 150 m. It is 0.4 wavelengths at 2500
+        m/s: wide enough to remove all reflections, and so narrow that the image has the right depths."""
         return min(150.0, 0.4 * 2500.0 / self.frequency)
 
     @property

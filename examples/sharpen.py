@@ -29,8 +29,7 @@ def load_slice() -> np.ndarray:
 
 def summed(image: np.ndarray) -> np.ndarray:
     """Compute the result with NumPy in float64: the image minus its convolution with the filter. Beyond its sides, the
-    image is mirrored.
-    """
+    image is mirrored."""
     ny, nx = image.shape
     around = np.pad(image.astype("float64"), REACH, mode="symmetric")
     steps = np.arange(-REACH, REACH + 1)

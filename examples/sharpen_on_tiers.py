@@ -94,8 +94,7 @@ def sharpen(given: argparse.Namespace, tier: str, threads: int | None = None) ->
 
 def side_by_side(given: argparse.Namespace) -> float:
     """Return the extra time of the calculation with the read-only arrays on the tier, divided by the time with all
-    arrays in DRAM. Both variants are measured alternately in this process, so that everything else is equal.
-    """
+    arrays in DRAM. Both variants are measured alternately in this process, so that everything else is equal."""
     written = {name: oc.array((given.size + 2, given.size), "float32", tier="dram").values for name in WRITTEN}
     with (
         oc.Sweep(sharpening(), {**written, **read_only(given, "dram")}) as in_dram,
@@ -113,8 +112,7 @@ def timed(work: Callable[[], None]) -> float:
 
 def sharpen_cold(given: argparse.Namespace) -> Outcome:
     """Compute with mapped files whose pages are not in memory yet. The pages then count towards the memory limit of
-    this process. The process has more threads than cores, so some threads compute while others wait for pages.
-    """
+    this process. The process has more threads than cores, so some threads compute while others wait for pages."""
     for name in ("image", "padded"):
         with open(given.directory / f"{name}.npy", "rb") as file:
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)

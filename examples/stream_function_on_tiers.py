@@ -49,8 +49,7 @@ def initial(n: int) -> np.ndarray:
 
 def iterate(given: argparse.Namespace, even: Array, odd: Array, needed_bytes: int) -> Outcome:
     """Compute all steps on two arrays, and return the measurements. After each step, add 1 to the steps of the array
-    with the new values, and commit this array if a commit is due.
-    """
+    with the new values, and commit this array if a commit is due."""
     even[...] = odd[...] = initial(given.size)
     arrays, flushes = (odd, even), list[Flush]()
     with oc.Sweep(oc.stencils.stream_function(), {"psi": (even.values, odd.values)}) as sweep:
@@ -118,8 +117,7 @@ def without(given: argparse.Namespace) -> Outcome:
 
 def partial(given: argparse.Namespace) -> Outcome:
     """Compute with partial persistence: one of the two arrays is on the tier. This array has the newest values after
-    even steps, and is committed every `--every` steps.
-    """
+    even steps, and is committed every `--every` steps."""
     even, odd = array(given, "even", given.every // 2), oc.array((given.size + 2, given.size), tier="dram")
     return iterate(given, even, odd, odd.nbytes)
 

@@ -142,8 +142,7 @@ def shortened(lines: list[str], shown: list[str]) -> list[str]:
 
 def form(line: str) -> str:
     """Return a line without the parts that differ between machines. Figures, paths and names of file systems become
-    placeholders, columns are separated by one space, and "cached" becomes "measured".
-    """
+    placeholders, columns are separated by one space, and "cached" becomes "measured"."""
     line = re.sub(rf"(?<![\w/])({'|'.join(map(re.escape, storage_names()))})(?![\w-])", "STORAGE", line)
     line = _PATH.sub("/", _FIGURE.sub("#", line.replace("cached", "measured")))
     return " ".join(line.split())

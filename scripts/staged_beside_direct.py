@@ -85,8 +85,7 @@ def main() -> None:
 
 def limited_machine_text(target: Path, stage: Path, limit: int | None) -> str:
     """Return the text of a machine file. The tiers in this file are memory, the stage, and the target with its limit.
-    Tiers without known figures are measured.
-    """
+    Tiers without known figures are measured."""
     found = find_tiers([target, stage], measure=True)
     tiers = [tier for tier in found if tier.is_memory or os.stat(tier.where).st_dev == os.stat(stage).st_dev]
     head = machine_text(tiers, target).partition("[target]")[0]

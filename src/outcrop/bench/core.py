@@ -109,8 +109,7 @@ def table(figures: dict[str, Any]) -> str:
 
 def fitting(scale: CoreScale, directory: Path) -> CoreScale:
     """Return `scale`, with fewer planes if necessary. The number of planes is halved until both arrays fit on the disk
-    and into memory. Rate (b) needs them in memory.
-    """
+    and into memory. Rate (b) needs them in memory."""
     room = min(0.75 * discover.memory_bytes(), 0.9 * discover.free_disk_bytes(directory))
     nz, ny, nx = scale.shape
     while 2 * nz * ny * nx * 4 > room:
@@ -180,8 +179,7 @@ def share_of(memory: str) -> float:
 
 def budgets_of(problem: Problem, shares: tuple[float, ...]) -> dict[str, int]:
     """Return the memory budgets of the runs in bytes, by name. The first budget is large enough for the whole grid.
-    After it, the dictionary has one budget for each share. No budget is smaller than the minimum for the problem.
-    """
+    After it, the dictionary has one budget for each share. No budget is smaller than the minimum for the problem."""
     both = 2 * problem.cells * problem.item_bytes
     budgets = {"in_memory": largest_useful_bytes(problem)}
     for share in shares:

@@ -46,8 +46,7 @@ def seconds(name: str, shape: Sequence[int], steps: int, threads: int) -> float:
 
 def equations(name: str, shape: tuple[int, ...]) -> tuple[list[Any], dict[str, float]]:
     """Return Devito's equations for a stencil of the library, and the arguments of `apply`. The grid has the given
-    `shape`, and all functions of the equations already have values.
-    """
+    `shape`, and all functions of the equations already have values."""
     match = _NAMES.fullmatch(name)
     assert match is not None, "call has_equivalent first"
     family, order = match[1], int(match[2] or 2)

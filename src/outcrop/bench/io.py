@@ -196,8 +196,8 @@ class _Parts:
         )
 
     def raw(self) -> list[dict[str, Any]]:
-        """Measure the same transfers on the file and on the device. The transfers stay within the size of the
-        smaller of the two."""
+        """Measure the same transfers on the file and on the device. The transfers stay within the size of the smaller
+        of the two."""
         device = self._device
         assert device is not None, "`bench` runs this part only with a device"
         span = min(self._scale.span_bytes, device.size_bytes // RECORD_BYTES * RECORD_BYTES)
@@ -215,8 +215,7 @@ class _Parts:
 
     def beyond(self) -> list[dict[str, Any]]:
         """Measure writes, and reads of data that was read before. Each case is measured twice: first with enough memory
-        for the whole file, then with only `limit_bytes`.
-        """
+        for the whole file, then with only `limit_bytes`."""
         cases = [
             replace(self._case(name, write, random, PAGE_BYTES if random else RECORD_BYTES), warm=True)
             for name in (self._direct[0], *BEYOND_INTERFACES)
@@ -247,8 +246,8 @@ class _Parts:
 
 MIN_DEVICE_BYTES = 1 << 20
 DEVICE_END_BYTES = 4 << 20
-"""The number of bytes that are cleared at each end of a device after writes. If the ends kept random bytes,
-another program might mistake these bytes for content of a known kind."""
+"""The number of bytes that are cleared at each end of a device after writes. If the ends kept random bytes, another
+program might mistake these bytes for content of a known kind."""
 
 
 @contextmanager
@@ -332,8 +331,7 @@ def _access(one: dict[str, Any]) -> str:
 
 def _pivot(part: Figures, head: str, row_of: Callable[[dict[str, Any]], str]) -> Iterator[str]:
     """Yield the lines of a table with a column for each interface. Rows are sorted by access pattern. Rows of the same
-    pattern keep the order of the measurements.
-    """
+    pattern keep the order of the measurements."""
 
     def column_of(one: dict[str, Any]) -> str:
         return f"{one['interface']}, {one['of']}" if "of" in one else str(one["interface"])

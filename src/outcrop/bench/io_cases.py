@@ -24,8 +24,7 @@ from outcrop.bench.memory import drop_from_page_cache, run_limited
 @dataclass(frozen=True)
 class Interface:
     """A way to transfer bytes. `backend` is the name of the store's backend. If the name is "", no store is used, and
-    each thread transfers one request at a time.
-    """
+    each thread transfers one request at a time."""
 
     name: str
     backend: str
@@ -161,8 +160,7 @@ def measure_limited(
     cases: Sequence[IoCase], path: Path, max_seconds: float, limit_bytes: int | None
 ) -> list[dict[str, Any]]:
     """Measure the cases in one child process and return their figures. In each figure, `limit_bytes` is None if no
-    control group could be made.
-    """
+    control group could be made."""
     every = json.dumps([asdict(case) for case in cases])
     output = run_limited(["-m", "outcrop.bench.io_cases", every, str(path), str(max_seconds)], limit_bytes)
     limits = {"wanted_limit_bytes": limit_bytes, "limit_bytes": limit_bytes if output.is_limited else None}

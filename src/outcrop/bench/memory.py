@@ -63,8 +63,7 @@ GROUP_FILES = {
 @dataclass(frozen=True)
 class Output:
     """The output of a child process. `is_limited` is true if a group limited its memory. `peak_bytes` is the peak
-    memory of this group, including the page cache. It is None if the kernel does not count the peak.
-    """
+    memory of this group, including the page cache. It is None if the kernel does not count the peak."""
 
     text: str
     is_limited: bool
@@ -163,8 +162,7 @@ PROC, PAGE_BYTES = Path("/proc/self"), mmap.PAGESIZE
 
 class PeakMemory:
     """The peak memory of this process since this object was made. If several processes share a page, each process
-    counts only its share of the page.
-    """
+    counts only its share of the page."""
 
     def __init__(self) -> None:
         try:
@@ -286,8 +284,7 @@ def _call(command: list[str], path: Path) -> None:
 @contextmanager
 def _no_interrupts() -> Iterator[None]:
     """Ignore signals during the context. `swapoff` needs some time for a large file. If a second Ctrl-C interrupts
-    `swapoff`, the swap file remains.
-    """
+    `swapoff`, the swap file remains."""
     if threading.current_thread() is not threading.main_thread():
         yield  # only the main thread may set handlers of signals
         return

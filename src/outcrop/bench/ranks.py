@@ -84,8 +84,8 @@ class MpiRanks(Ranks):
 
 @contextmanager
 def all_ranks() -> Iterator[Ranks]:
-    """Yield the ranks of this program. If one of several ranks raises an exception, the context ends all ranks,
-    because the other ranks would wait forever.
+    """Yield the ranks of this program. If one of several ranks raises an exception, the context ends all ranks, because
+    the other ranks would wait forever.
 
     Raises InputError if mpirun has started this process, but mpi4py is missing or uses another MPI library.
     """

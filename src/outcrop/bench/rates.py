@@ -108,8 +108,7 @@ def sweep_rate(problem: Problem, calls: Calls, scalars: bytes, threads: int, pla
 
 def in_one_slab(problem: Problem) -> dict[str, int]:
     """Return the sizes of a plan that reads the whole grid before it begins to update. Other plans read and write
-    during the updates, so a run of such a plan does not show the time of the updates alone.
-    """
+    during the updates, so a run of such a plan does not show the time of the updates alone."""
     return {"bt": problem.steps, "slab": problem.planes, **({"by": problem.shape[1]} if problem.ndim == 3 else {})}
 
 

@@ -259,8 +259,7 @@ def measure(
 
 def devito_seconds(name: str, problem: Problem, shape: tuple[int, ...], steps: int, threads: int) -> float:
     """Return the seconds that Devito needs for a grid of `shape` and `steps` steps. If the case is large, Devito
-    computes fewer planes and steps, and the measured time is scaled up.
-    """
+    computes fewer planes and steps, and the measured time is scaled up."""
     planes = min(shape[0], max(32, DEVITO_BYTES // (problem.rings * problem.plane_bytes)))
     fewer = min(steps, DEVITO_STEPS)
     seconds = devito.seconds(name, (planes, *shape[1:]), fewer, threads)

@@ -208,8 +208,7 @@ def head(figures: dict[str, Any]) -> Iterator[str]:
 
 def table(figures: dict[str, Any]) -> Iterator[str]:
     """Yield the lines of a table with a row for each mode and a column for each loop. If the program has several ranks,
-    yield a second table.
-    """
+    yield a second table."""
     for of in ("node", "rank") if figures["ranks"] > 1 else ("node",):
         heads = [f"GB/s of a {of}: median (min to max)", *(loop.name for loop in LOOPS), "triad, of DRAM's"]
         heads += ["slowest node"] if figures["ranks"] > 1 else []

@@ -73,8 +73,7 @@ LOOPS = (
 @dataclass(frozen=True)
 class StreamMode:
     """The place of the input arrays (`source`), the place of the result (`target`), and the way to flush the result.
-    PLACES lists the names of the places.
-    """
+    PLACES lists the names of the places."""
 
     name: str
     source: str
@@ -104,8 +103,7 @@ SHARE_OF_FREE = 2
 
 def find_tier(directory: Path, name: str | None) -> Tier:
     """Return the tier with this name or kind. Without a name, return the tier of `directory`. Raises InputError if this
-    tier does not exist, or if it is DRAM.
-    """
+    tier does not exist, or if it is DRAM."""
     tiers = find_tiers((directory,))
     if name is None:
         found = tiers_holding(nearest_existing(directory), tiers)
@@ -158,8 +156,7 @@ PROBED_PAGES, PROBES = 8, 3
 class StreamScale:
     """The bytes of one array of one rank, and the number of measurements. The measurement has `rounds` rounds, and each
     mode has one turn in each round. A turn has one repeat that does not count, and then `repeats` repeats that count. A
-    turn that has already taken `max_seconds` ends early.
-    """
+    turn that has already taken `max_seconds` ends early."""
 
     array_bytes: int
     rounds: int
@@ -272,8 +269,7 @@ class RankStream:
 
     def _count_of(self, mode: StreamMode) -> int:
         """Return the number of values (float64) of an array for this mode. With individual flushes, the number is
-        limited, so that even the slowest rank finishes its turn in time.
-        """
+        limited, so that even the slowest rank finishes its turn in time."""
         if mode.flush != "individual":
             return self.count
         if self._affordable is None:

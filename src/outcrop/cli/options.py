@@ -62,8 +62,7 @@ _MMAP_THRESHOLD, _THRESHOLD_BYTES = -3, 128 << 10
 def takes_run_options(*names: str, unless: str = "") -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Return a decorator that adds options of a run to a command. These are the options in `names`, or all options if
     `names` is empty. The first argument of the command becomes a dict with the values of the options on the command
-    line. If `unless` is not "", the help shows `unless` as the default of each option.
-    """
+    line. If `unless` is not "", the help shows `unless` as the default of each option."""
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         own = get_type_hints(command, include_extras=True)

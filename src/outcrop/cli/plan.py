@@ -200,8 +200,7 @@ def _resident(plan: Plan) -> str:
 
 def _periodic(plan: Plan) -> str:
     """Return a text about the extra planes that a periodic streaming axis needs in the window, or "" if this axis is
-    not periodic.
-    """
+    not periodic."""
     from outcrop.plan.planner import find_scheme
 
     problem, sizes = plan.problem, plan.sizes

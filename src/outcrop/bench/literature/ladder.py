@@ -299,8 +299,7 @@ def _times_table(figures: dict[str, Any]) -> Iterator[str]:
 
 def _moved(row: dict[str, Any]) -> list[str]:
     """Return three texts: the bytes moved between memory and flash, the swapped bytes, and the sizes. The texts
-    describe the first run, because all other runs move the same number of bytes.
-    """
+    describe the first run, because all other runs move the same number of bytes."""
     if not row["runs"]:
         return ["–", "–", "–"]
     one = row["runs"][0]["measured"]

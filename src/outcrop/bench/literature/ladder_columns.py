@@ -2,8 +2,8 @@
 
 The columns are the eleven columns of Figure 4 of Midorikawa and Tan, and one column of our own.
 
-`layers = 1`   Both arrays are in plain memory or in a mapped file, and are updated in place (one_layer.py).
-`layers = 2`   The engine copies blocks, or a window, between the arrays and a separate memory.
+    `layers = 1`   Both arrays are in plain memory or in a mapped file, and are updated in place (one_layer.py).
+    `layers = 2`   The engine copies blocks, or a window, between the arrays and a separate memory.
 
 Each measurement is a separate process, so that its memory can be measured and limited separately:
 
@@ -85,8 +85,7 @@ class Column:
     @property
     def needs_limit(self) -> bool:
         """True if, in runs out of core, only the operating system can limit the memory of this column. With aio, the
-        plan limits the memory.
-        """
+        plan limits the memory."""
         return self.through != "aio"
 
 
@@ -169,8 +168,7 @@ def scaled(
 ) -> LadderScale:
     """Return `scale` with the user's `steps` and `size` (nx, ny, nz). If no size is given, the number of planes is
     halved until the grid fits on this machine. If `swap` is true, the machine must also have room for a swap file.
-    Raises InputError if the grid does not fit.
-    """
+    Raises InputError if the grid does not fit."""
     if steps is not None and steps < 1:
         raise InputError(f"-t {steps}: the number of steps must be at least 1")
     scale = replace(scale, steps=steps or scale.steps)
@@ -199,8 +197,7 @@ def _missing(scale: LadderScale, directory: Path, swap: bool) -> str:
 
 def budget_of(memory: str | None, scale: LadderScale) -> int:
     """Return the memory in bytes for columns out of core. Raises InputError if the text is not a valid size, or if both
-    arrays fit into this memory.
-    """
+    arrays fit into this memory."""
     budget_bytes = parse_bytes(memory or USUAL_BUDGET, scale.both_bytes)
     if budget_bytes >= scale.both_bytes:
         raise InputError(f"--memory {memory} is not out of core: both arrays have {format_bytes(scale.both_bytes)}")
@@ -210,8 +207,8 @@ def budget_of(memory: str | None, scale: LadderScale) -> int:
 # --- one measurement -------------------------------------------------------------------------------------------------
 
 COMPONENTS = ("update", "read_wait", "write_wait", "copy", "checksum", "commit")
-"""The kinds of work of the thread that executes a plan. With one layer, the time of updates includes the time
-in which the system moves pages."""
+"""The kinds of work of the thread that executes a plan. With one layer, the time of updates includes the time in which
+the system moves pages."""
 CHUNK_PLANES = 16
 """The number of planes that are processed together when arrays are filled or a digest is computed."""
 
@@ -358,8 +355,7 @@ def _one_layer(job: ColumnJob, column: Column) -> ColumnRun:
 
 def _simulation(job: ColumnJob, column: Column, io: str = "auto") -> Simulation:
     """Return a simulation whose run is not on disk yet. The plan assumes direct I/O, even if the run then uses another
-    interface.
-    """
+    interface."""
     return Simulation(
         STENCIL,
         shape=job.shape,
@@ -379,8 +375,7 @@ def _memory_scratch(count: int) -> Iterator[Sequence[ShardFile]]:
 def _moved_bytes() -> dict[str, int]:
     """Return four counters. Their keys are names of fields of ColumnRun. Two counters are for this process: the bytes
     read from devices, and the bytes marked for writing. They are 0 if the system does not count them. The other two
-    counters are the bytes that the whole machine has swapped in and out.
-    """
+    counters are the bytes that the whole machine has swapped in and out."""
     own, machine = _counters("/proc/self/io"), _counters("/proc/vmstat")
     page_bytes = os.sysconf("SC_PAGE_SIZE")
     return {
@@ -413,8 +408,7 @@ def _result(
     final: Callable[[int, int], NDArray[Any]],
 ) -> ColumnRun:
     """Return the result of a run. The keys of `counters` are the names of the executor's counters. `final` returns
-    planes of the final grid.
-    """
+    planes of the final grid."""
     sizes, predicted = plan.sizes, plan.predicted
     nz, ny, nx = job.shape
     digest = 0

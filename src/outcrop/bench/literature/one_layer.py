@@ -168,9 +168,8 @@ class OneLayerRun:
         )
 
     def fill(self, source: InitialPlanes, planes: int) -> None:
-        """Write the initial values to both arrays. The second array needs only the rim of these values. `planes` is
-        the number of planes that are written together.
-        """
+        """Write the initial values to both arrays. The second array needs only the rim of these values. `planes` is the
+        number of planes that are written together."""
         nz = self._plan.problem.planes
         for z0 in range(0, nz, planes):
             z1 = min(nz, z0 + planes)

@@ -260,8 +260,7 @@ def _best_with(problem: Problem, memory_bytes: int, count_x: int) -> BlkTune | N
 def _best_of(problem: Problem, memory_bytes: int, bt: int, count_x: int) -> BlkTune | None:
     """Return the sizes with the fewest blocks in z, because the number of blocks in z determines the cost. If several
     sizes have the same number of blocks in z, return the sizes with the fewest blocks in y. Return None if no sizes
-    fit.
-    """
+    fit."""
     max_blocks = _max_blocks(problem, 1, bt)
     finest = _with_blocks(problem, memory_bytes, bt, count_x, max_blocks)
     if finest is None:
@@ -297,8 +296,7 @@ def _with_blocks(problem: Problem, memory_bytes: int, bt: int, count_x: int, cou
 
 def _largest_bz(nz: int, fringe: int, max_planes: int) -> int | None:
     """Return the number of planes of a block if the grid is cut into the fewest blocks that fit. A block and its fringe
-    together have at most `max_planes` planes in memory.
-    """
+    together have at most `max_planes` planes in memory."""
     if nz <= max_planes:
         return nz
     half = round_up(-(-(nz + fringe) // 2), PLANES_MULTIPLE)
@@ -327,8 +325,7 @@ def _needed(extent: int, size: int, count: int, fringe: int) -> int:
 
 def _max_blocks(problem: Problem, axis: int, bt: int) -> int:
     """Return the maximum number of blocks along an axis. The width of each block must be at least twice the width of
-    its fringe.
-    """
+    its fringe."""
     extent, radius = problem.shape[axis], problem.radii[axis]
     return max(1, (extent + 2 * radius) // max(1, FRINGES_PER_BLOCK * radius * bt))
 
