@@ -51,6 +51,23 @@ def test_bench_of_a_grid_and_share_of_ones_own(tmp_path: Path, capsys: pytest.Ca
         assert "share of both arrays" in capsys.readouterr().err
 
 
+def test_turns_set_the_number_of_repeats(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Checks that `--turns` sets the number of repeats. A benchmark without this option and a number of 0 are refused.
+    """
+    target = tmp_path / "figures.json"
+    arguments = ["--small", "-d", str(tmp_path), "--json", str(target), "--turns", "2"]
+    assert call(["bench", "adjoint", *arguments, "--only", "heat2"]) == 0
+    assert len(json.loads(target.read_text())["stencils"]["heat2"]["forward"]) == 2
+    assert call(["bench", "stencils", *arguments, "--only", "stream_function"]) == 0
+    assert len(json.loads(target.read_text())["stencils"][0]["seconds"]["out_of_core"]) == 2
+    assert call(["bench", "core", *arguments, "-n", "40", "30", "50", "--memory", "10%"]) == 0
+    assert len(json.loads(target.read_text())["float32"]["sweeps"]) == 2
+    capsys.readouterr()
+    for words, message in ((["tuner", "--turns", "2"], "does not take --turns"), (["core", "--turns", "0"], "--turns")):
+        assert call(["bench", *words]) == 2
+        assert message in capsys.readouterr().err
+
+
 def test_small_tuner_bench_compares_plans(tmp_path: Path) -> None:
     """Checks that the benchmark compares the plan of the tuner with other plans, and that it removes its files at the
     end.

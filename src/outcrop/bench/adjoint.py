@@ -13,7 +13,6 @@ gradient, but reads the same state in each step ("sums").
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from outcrop.bench.core import share_of
-from outcrop.bench.figures import figures_of_runs, table_head, table_row
+from outcrop.bench.figures import first_figures, new_folder, table_head, table_row
 from outcrop.errors import InputError
 from outcrop.language.adjoint import adjoint_of
 from outcrop.language.library import find_stencil
@@ -59,28 +58,30 @@ def bench(
     memory: str | None = None,
     steps: int | None = None,
     size: tuple[int, int, int] | None = None,
+    turns: int | None = None,
 ) -> dict[str, Any]:
     """Measure the rates, print the figures, and return them as plain data. `only` has names of stencils, separated by
-    commas, and `memory` is a share such as "25%". `size` is (nx, ny, nz).
+    commas, and `memory` is a share such as "25%". `size` is (nx, ny, nz). `turns` is the number of repeats.
 
     The runs are in a new folder inside `directory`, which is removed at the end. Raises InputError for a stencil whose
     adjoint needs states of the forward run.
     """
     scale = SMALL if small else FULL
-    scale = replace(scale, steps=steps or scale.steps, share=scale.share if memory is None else share_of(memory))
-    scale = replace(scale, shape=(size[2], size[1], size[0])) if size else scale
+    share = scale.share if memory is None else share_of(memory)
+    shape = size[::-1] if size else scale.shape
+    scale = AdjointScale(shape, steps or scale.steps, turns or scale.repeats, share)
     stencils = [find_stencil(name) for name in (only.split(",") if only else DEFAULT)]
     for stencil in stencils:
         if adjoint_of(stencil).history:
             raise InputError(f"bench adjoint: {stencil.name} is not linear, so its adjoint needs states; leave it out")
-    with figures_of_runs("adjoint", small, directory) as figures:
+    with first_figures("adjoint", small, directory) as figures:
         head = ["stencil", "forward Gcell/s", "adjoint Gcell/s", "adjoint / forward", "updates alone"]
         for line in table_head([*head, "sums", "gradient, every 4th", "gradient, all", "gradient, auto"]):
             print(line)
         figures |= {"shape": list(scale.shape), "steps": scale.steps, "share": scale.share, "stencils": {}}
         for stencil in stencils:
-            with tempfile.TemporaryDirectory(prefix="outcrop-bench-", dir=directory) as folder:
-                found = _compare(stencil, scale, Path(folder))
+            with new_folder(directory) as folder:
+                found = _compare(stencil, scale, folder)
             figures["stencils"][stencil.name] = found
             rates = (f"{median(found[way]) / 1e9:.2f}" for way in ("forward", "adjoint"))
             names = "ratio", "ratio_updates", "sums", *(f"gradient_{way}" for way in WAYS)

@@ -15,7 +15,6 @@ process, which continues the stored run at the step where the previous process s
 from __future__ import annotations
 
 import math
-import tempfile
 import time
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -23,7 +22,7 @@ from statistics import median
 from typing import Any
 
 from outcrop.bench import rates
-from outcrop.bench.figures import figures_of_runs, table_head, table_row
+from outcrop.bench.figures import first_figures, new_folder, table_head, table_row
 from outcrop.bench.rates import OVERHEAD_BYTES, smooth_planes
 from outcrop.errors import InputError
 from outcrop.plan.planner import largest_useful_bytes, smallest_budget_bytes
@@ -64,21 +63,20 @@ def bench(
     size: tuple[int, int, int] | None = None,
     memory: str | None = None,
     steps: int | None = None,
+    turns: int | None = None,
 ) -> dict[str, Any]:
     """Run the benchmark, print the figures, and return them as plain data. `size` is (nx, ny, nz). If `memory` is
-    given, only runs with this share of memory are measured.
+    given, only runs with this share of memory are measured. `turns` is the number of repeats.
 
     The two arrays of the run are stored in files in a new folder inside `directory`. The folder is removed at the end.
     Raises InputError if the memory or the disk is too small even for a small grid. Raises StorageError if a run fails.
     """
     scale = SMALL if small else FULL
-    if size is not None:
-        scale = replace(scale, shape=(size[2], size[1], size[0]))
-    if memory is not None:
-        scale = replace(scale, shares=(share_of(memory),))
-    scale = replace(scale, steps=steps or scale.steps)
+    shape, shares = size[::-1] if size else scale.shape, (share_of(memory),) if memory is not None else scale.shares
+    repeats = turns or scale.repeats
+    scale = replace(scale, shape=shape, shares=shares, steps=steps or scale.steps, repeats=repeats)
     scale = scale if small else fitting(scale, directory)
-    with figures_of_runs("core", small, directory) as figures:
+    with first_figures("core", small, directory) as figures:
         figures["shares"] = scale.shares
         for dtype in ("float32", "float64"):
             figures[dtype] = bench_dtype(directory, scale, dtype, discover.available_cores())
@@ -128,8 +126,8 @@ def bench_dtype(directory: Path, scale: CoreScale, dtype: str, threads: int) -> 
     shape = (nz if dtype == "float32" else nz // 2, ny, nx)
     stencil = heat7()
     kernel, scalars = compile_kernel(stencil, dtype), pack_scalars(stencil, {}, dtype)
-    with tempfile.TemporaryDirectory(prefix="outcrop-bench-", dir=directory) as folder:
-        where = Path(folder) / "run.oc"
+    with new_folder(directory) as folder:
+        where = folder / "run.oc"
         simulation = Simulation(stencil, shape=shape, dtype=dtype, directory=where)
         simulation["u"] = lambda z0, z1: smooth_planes(z0, z1, shape)
         problem = simulation.prepare(scale.steps).problem

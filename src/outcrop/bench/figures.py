@@ -1,8 +1,9 @@
-"""The parts that benchmarks share: the description of the machine, Markdown tables, and pictures."""
+"""The parts that benchmarks share: folders for files, the description of the machine, tables, and pictures."""
 
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,19 +18,27 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def figures_of_runs(name: str, small: bool, directory: Path) -> Iterator[dict[str, Any]]:
-    """Yield the first figures of a benchmark: the name of the benchmark and the machine. The benchmark stores its runs
-    in `directory`. The context makes this directory if it is missing.
+def first_figures(name: str, small: bool, directory: Path, has_plans: bool = True) -> Iterator[dict[str, Any]]:
+    """Yield the first figures of a benchmark: the name of the benchmark and the machine. The context makes `directory`
+    if it is missing.
 
-    If `small` is false, the device is measured again, because the speed of a device may change from day to day.
+    If the benchmark has plans and is not `small`, the device is measured again, because the speed of a device may
+    change from day to day.
     """
     with made_directory(directory):
-        if not small:
+        if has_plans and not small:
             measure.measure_afresh(directory)
         machine = describe_machine(directory, discover.available_cores())
         figures = {"benchmark": name, "small": small, "machine": machine}
         print(machine_line(figures))
         yield figures
+
+
+@contextmanager
+def new_folder(directory: Path) -> Iterator[Path]:
+    """Make a new folder in `directory`. The folder is removed at the end of the context."""
+    with tempfile.TemporaryDirectory(prefix="outcrop-bench-", dir=directory) as folder:
+        yield Path(folder)
 
 
 def describe_machine(directory: Path, threads: int) -> dict[str, Any]:

@@ -20,7 +20,6 @@ repeats, divided by their total time.
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -28,7 +27,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from outcrop import _core
-from outcrop.bench.figures import describe_machine, machine_line, new_picture, save_picture, table_head, table_row
+from outcrop.bench.figures import (
+    describe_machine,
+    machine_line,
+    new_folder,
+    new_picture,
+    save_picture,
+    table_head,
+    table_row,
+)
 from outcrop.bench.io_cases import (
     INTERFACES,
     PAGE_BYTES,
@@ -112,9 +119,9 @@ def bench(
         if raw_device is not None:
             device = RawDevice(raw_device, stack.enter_context(open_raw_device(raw_device, write_device)), write_device)
         stack.enter_context(made_directory(directory))
-        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="outcrop-bench-", dir=directory))
+        folder = stack.enter_context(new_folder(directory))
         available = [one.name for one in INTERFACES if one.name not in missing]
-        benchmark = _Parts(Path(folder) / "file", scale, available, device)
+        benchmark = _Parts(folder / "file", scale, available, device)
         figures["direct"] = benchmark.make_file()
         print("\n".join(remarks(figures)))
         for part in parts:

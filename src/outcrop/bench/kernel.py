@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import ctypes
 import subprocess
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,12 +22,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outcrop.bench import rates
-from outcrop.bench.figures import describe_machine, machine_line
+from outcrop.bench.figures import first_figures, new_folder
 from outcrop.errors import InputError
 from outcrop.language.boundary import FIXED
 from outcrop.language.compile import compile_kernel
 from outcrop.language.library import find_stencil
-from outcrop.paths import made_directory
 from outcrop.run.definition import as_problem
 from outcrop.run.disk.layout import make_layout
 from outcrop.run.engine import pack_scalars
@@ -67,16 +65,9 @@ def bench(directory: Path, small: bool = False) -> dict[str, Any]:
     """Run the benchmark, print the figures, and return them as plain data. Raises InputError if no C compiler with
     OpenMP is found."""
     scale, threads = SMALL if small else FULL, discover.available_cores()
-    figures: dict[str, Any] = {"benchmark": "kernel", "small": small}
-    with made_directory(directory), tempfile.TemporaryDirectory(prefix="outcrop-bench-", dir=directory) as folder:
-        figures["machine"] = describe_machine(directory, threads)
-        print(machine_line(figures))
+    with first_figures("kernel", small, directory, has_plans=False) as figures, new_folder(directory) as folder:
         figures["loops"] = [
-            {
-                "stencil": name,
-                **_in_cache(name, scale, Path(folder)),
-                **_sweeps(name, scale, Path(folder), threads),
-            }
+            {"stencil": name, **_in_cache(name, scale, folder), **_sweeps(name, scale, folder, threads)}
             for name in LOOPS
         ]
     for one in figures["loops"]:

@@ -17,10 +17,9 @@ from __future__ import annotations
 
 import importlib.util
 import math
-import tempfile
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import median
 from typing import Any, TypeAlias
@@ -29,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outcrop.bench import devito, rates
-from outcrop.bench.figures import figures_of_runs, table_head, table_row
+from outcrop.bench.figures import first_figures, new_folder, table_head, table_row
 from outcrop.bench.rates import OVERHEAD_BYTES
 from outcrop.errors import InputError
 from outcrop.language.compile import compile_kernel
@@ -153,20 +152,23 @@ def bench(
     size: tuple[int, int, int] | None = None,
     steps: int | None = None,
     only: str | None = None,
+    turns: int | None = None,
 ) -> dict[str, Any]:
     """Run the benchmark, print the figures, and return them as plain data. `size` is (nx, ny, nz). For a stencil of two
-    axes, the grid has ny * nz rows of nx cells. `only` contains names of stencils, separated by commas.
+    axes, the grid has ny * nz rows of nx cells. `only` contains names of stencils, separated by commas. `turns` is the
+    number of repeats.
 
     The files are made in a new folder inside `directory`, and are removed at the end. Raises InputError for an unknown
     stencil, and for a grid that does not fit into memory or on the disk. Raises StorageError if a run fails.
     """
     scale, cases = SMALL if small else FULL, chosen_cases(only)
+    scale = replace(scale, repeats=turns or scale.repeats)
     grids = [(case, shape_of(case, scale, size), steps or min(case.steps, scale.max_steps)) for case in cases]
     for case, shape, _ in grids:
         require_room(case, shape, directory)
     threads = discover.available_cores()
     has_devito = importlib.util.find_spec("devito") is not None
-    with figures_of_runs("stencils", small, directory) as figures:
+    with first_figures("stencils", small, directory) as figures:
         figures |= {"share": SHARE, "has_devito": has_devito}
         if not has_devito:
             print("Devito is not installed, so its column stays empty; pip install 'outcrop[devito]' gives it")
@@ -221,8 +223,8 @@ def measure(
     seconds: dict[str, list[float]] = {name: [] for name in COLUMNS}
     reports: dict[str, list[dict[str, Any]]] = {"in_memory": [], "out_of_core": []}
     sweeps: list[rates.SweepRate] = []
-    with tempfile.TemporaryDirectory(prefix="outcrop-bench-", dir=directory) as folder:
-        where = Path(folder) / "run.oc"
+    with new_folder(directory) as folder:
+        where = folder / "run.oc"
         problem = make_run(where, case, shape, steps)
         budget = max(math.ceil(SHARE * problem.rings * problem.grid_bytes), smallest_budget_bytes(problem))
         print(f"{case.name} on {' x '.join(map(str, reversed(shape)))}, {steps} steps, {problem.rings} arrays of "

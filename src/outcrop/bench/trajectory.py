@@ -9,7 +9,6 @@ file system is slower when it writes blocks for the first time.
 
 from __future__ import annotations
 
-import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,9 +20,7 @@ import numpy as np
 
 from outcrop import _core
 from outcrop.arrays.trajectory import Trajectory
-from outcrop.bench.figures import describe_machine, machine_line, table_head, table_row
-from outcrop.paths import made_directory
-from outcrop.tiers.discover import available_cores
+from outcrop.bench.figures import first_figures, new_folder, table_head, table_row
 from outcrop.tiers.measure import scratch_store
 from outcrop.units import format_bytes
 
@@ -53,11 +50,9 @@ def bench(directory: Path, small: bool = False) -> dict[str, Any]:
     `directory`. The folder is removed at the end. Raises InputError if the tier does not have enough room, and
     StorageError if a transfer fails."""
     scale = SMALL if small else FULL
-    with made_directory(directory), tempfile.TemporaryDirectory(prefix="outcrop-", dir=directory) as folder:
-        figures = {"benchmark": "trajectory", "small": small, "machine": describe_machine(directory, available_cores())}
-        print(machine_line(figures))
+    with first_figures("trajectory", small, directory, has_plans=False) as figures, new_folder(directory) as folder:
         print(f"{scale.states} states of {format_bytes(scale.total_bytes / scale.states)}, {scale.rounds} rounds")
-        rounds = {"storage": _storage_rounds(Path(folder), scale), "memory": _memory_rounds(Path(folder), scale)}
+        rounds = {"storage": _storage_rounds(folder, scale), "memory": _memory_rounds(folder, scale)}
     tiers = {}
     for line in table_head(["tier", "push MB/s", "tier", "share", "pop MB/s", "tier", "share"]):
         print(line)

@@ -8,7 +8,6 @@ alternately with the tuner's plan. All plans use the same files, and all passes 
 
 from __future__ import annotations
 
-import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
@@ -16,7 +15,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from outcrop.bench.figures import figures_of_runs
+from outcrop.bench.figures import first_figures, new_folder
 from outcrop.bench.rates import smooth_planes
 from outcrop.plan.machine import Machine
 from outcrop.plan.plan import Plan, Sizes
@@ -74,7 +73,7 @@ def bench(directory: Path, small: bool = False) -> dict[str, Any]:
     """Run the benchmark, print the figures, and return them as plain data. Files are made inside `directory` and
     removed at the end."""
     scale = SMALL if small else FULL
-    with figures_of_runs("tuner", small, directory) as figures:
+    with first_figures("tuner", small, directory) as figures:
         figures["cases"] = [case for shape in scale.shapes for case in _cases(directory, scale, shape)]
     within = sum(case["to_best"] <= WITHIN_OF_BEST for case in figures["cases"])
     predicted = sum(abs(case["predicted_to_measured"] - 1) <= MAX_PREDICTION_ERROR for case in figures["cases"])
@@ -84,8 +83,8 @@ def bench(directory: Path, small: bool = False) -> dict[str, Any]:
 
 
 def _cases(directory: Path, scale: TunerScale, shape: tuple[int, int, int]) -> Iterator[dict[str, Any]]:
-    with tempfile.TemporaryDirectory(prefix="outcrop-bench-", dir=directory) as folder:
-        where = Path(folder) / "run.oc"
+    with new_folder(directory) as folder:
+        where = folder / "run.oc"
         simulation = Simulation("heat7", shape=shape, dtype="float32", directory=where)
         simulation["u"] = lambda z0, z1: smooth_planes(z0, z1, shape)
         del simulation  # the directory is locked until this object is deleted

@@ -38,6 +38,7 @@ OPTIONS = {
     "write_device": "--write-device",
     "tier": "--tier",
     "threads": "--threads",
+    "turns": "--turns",
 }
 
 
@@ -76,15 +77,13 @@ def bench(
         str | None, typer.Option("--tier", metavar="NAME", help="measure this tier of outcrop tiers, not WHERE")
     ] = None,
     threads: Annotated[int | None, typer.Option("--threads", metavar="N", min=1, help="threads of each rank")] = None,
+    turns: Annotated[int | None, typer.Option("--turns", metavar="N", min=1, help="number of repeats")] = None,
 ) -> None:
     """Run a benchmark, print its figures, and write them as JSON."""
+    chosen = {key: value for key, value in locals().items() if key in OPTIONS and value not in (None, False)}
     if name not in BENCHMARKS:
         raise InputError(f"benchmark {name!r} is unknown; there are {', '.join(BENCHMARKS)}")
     run = import_module(f"outcrop.bench.{BENCHMARKS[name][0]}").bench
-    given = {"size": size, "memory": memory, "steps": steps, "png": png, "swap_file": swap_file or None, "only": only,
-             "raw_device": raw_device, "write_device": write_device or None, "tier": tier,
-             "threads": threads}  # fmt: skip
-    chosen = {option: value for option, value in given.items() if value is not None}
     accepted = signature(run).parameters
     for option in chosen:
         if option not in accepted:
