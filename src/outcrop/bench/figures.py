@@ -73,9 +73,6 @@ def table_head(heads: Iterable[str], numbers: bool = True) -> list[str]:
 
 def new_picture(width: float, height: float) -> Figure:
     """Return an empty picture of this size in inches. The picture can be made without a display."""
-    import matplotlib
-
-    matplotlib.use("Agg")
     from matplotlib.figure import Figure
 
     return Figure(figsize=(width, height), layout="constrained")

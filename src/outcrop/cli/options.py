@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
@@ -20,6 +21,8 @@ from outcrop.paths import make_directory, remove_made, require_output
 from outcrop.run.options import SIZES, RunOptions, default_text, option_table
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from outcrop.axes import Shape
     from outcrop.language.stencil import Stencil
 
@@ -220,6 +223,13 @@ def write_json(path: Path | None, option: str, data: object) -> None:
     written."""
     if path is not None:
         write_file(path, option, (json_format.dumps(data, indent=2) + "\n").encode())
+
+
+def write_picture(path: Path, option: str, picture: Figure, dpi: int) -> None:
+    """Write a picture as PNG to the file of an option. Raises InputError if the file cannot be written."""
+    drawn = BytesIO()
+    picture.savefig(drawn, dpi=dpi, format="png")
+    write_file(path, option, drawn.getvalue())
 
 
 def write_file(path: Path, name: str, content: bytes) -> None:

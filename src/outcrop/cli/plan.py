@@ -15,10 +15,15 @@ from outcrop.errors import InputError
 from outcrop.units import counted, format_bytes, format_rate, format_seconds
 
 if TYPE_CHECKING:
+    from outcrop.plan.gradient import JudgedWay, WayChoice
     from outcrop.plan.machine import DeclaredMachine
     from outcrop.plan.plan import Plan
     from outcrop.plan.planner import Planned
     from outcrop.plan.problem import Problem
+    from outcrop.run.options import RunOptions
+
+THIS_MACHINE = {"directory": "-d", "io": "--io", "raw_device": "--raw-device", "bind": "--bind"}
+"""Options about this machine. A plan for another machine refuses them."""
 
 
 @options.takes_run_options()
@@ -47,22 +52,18 @@ def plan(
     """Show what run with the same arguments would do, and its predicted cost. Changes nothing."""
     options.check_output(json, "--json")
     options.check_output(draw, "--draw")
-    if gradient or wrt:
-        if draw is not None or explain or check:
-            raise InputError("--gradient plans two runs; leave out --draw, --explain and --check")
-        from outcrop.cli.plan_gradient import plan_gradient
-
-        plan_gradient(given, declared_machine(given, machine), wrt or (), json, quiet)
-        return
-    if machine is not None:
-        planned = elsewhere(given, machine)
+    is_gradient = gradient or bool(wrt)
+    if is_gradient and (draw is not None or explain or check):
+        raise InputError("--gradient plans two runs; leave out --draw, --explain and --check")
+    if machine is None:
+        declared, chosen = None, options.run_options(given, or_else=", or another machine with --machine")
+        chosen = replace(chosen, force=True, unstable=True)
     else:
-        from outcrop.run.simulation import Simulation
-
-        chosen = replace(
-            options.run_options(given, or_else=", or another machine with --machine"), force=True, unstable=True
-        )
-        planned = Simulation(chosen).plan()
+        declared, chosen = declared_machine(given, machine), options.run_options(given, needs_directory=False)
+    if is_gradient:
+        plan_gradient(chosen, declared, tuple(wrt) if wrt else None, json, quiet)
+        return
+    planned = make_plan(chosen, declared)
     start = time.perf_counter()
     if check:
         planned.require_legal()
@@ -85,7 +86,7 @@ def plan(
     if draw is not None:
         from outcrop.cli.plan_picture import draw as draw_plan
 
-        options.write_file(draw, "--draw", draw_plan(planned))
+        options.write_picture(draw, "--draw", draw_plan(planned), dpi=120)
     if not quiet:
         print(describe(planned))
         if check:
@@ -96,31 +97,64 @@ def plan(
         show_candidates(planned)
 
 
-THIS_MACHINE = {"directory": "-d", "io": "--io", "raw_device": "--raw-device", "bind": "--bind"}
-"""Options about this machine. A plan for another machine refuses them."""
-
-
-def elsewhere(given: Mapping[str, Any], name: str) -> Planned:
-    """Return the plan for the machine that the file `name` declares. Raises InputError for options about this
-    machine."""
-    from outcrop.run.setup import plan_elsewhere
-
-    declared = declared_machine(given, name)
-    assert declared is not None
-    return plan_elsewhere(declared, options.run_options(given, needs_directory=False))
-
-
-def declared_machine(given: Mapping[str, Any], name: str | None) -> DeclaredMachine | None:
-    """Return the machine that the file `name` declares, or None if `name` is None. Raises InputError for options about
-    this machine."""
+def declared_machine(given: Mapping[str, Any], name: str) -> DeclaredMachine:
+    """Return the machine that the file `name` declares. Raises InputError for options about this machine."""
     from outcrop.tiers.declarations import load_machine
 
-    if name is None:
-        return None
     for option, flag in THIS_MACHINE.items():
         if given.get(option) not in (None, False, "auto"):
             raise InputError(f"{flag} is about this machine, --machine {name} about another; leave one of them out")
     return load_machine(name)
+
+
+def make_plan(chosen: RunOptions, declared: DeclaredMachine | None) -> Planned:
+    """Return the plan of a run on the declared machine. If `declared` is None, the run is on this machine."""
+    from outcrop.run.setup import plan_elsewhere
+    from outcrop.run.simulation import Simulation
+
+    return Simulation(chosen).plan() if declared is None else plan_elsewhere(declared, chosen)
+
+
+def plan_gradient(
+    chosen: RunOptions, declared: DeclaredMachine | None, wrt: tuple[str, ...] | None, json: Path | None, quiet: bool
+) -> None:
+    """Compare the ways in which an adjoint run can get the states of the forward run. Print a table, and write it as
+    JSON if `json` is given. Raises InputError for a stencil without such an adjoint, and if no way is possible."""
+    from outcrop.plan.gradient import described
+    from outcrop.run.setup import set_up, set_up_elsewhere
+    from outcrop.run.ways import choose_elsewhere, choose_here, history_of, task_elsewhere, task_of
+
+    if declared is None:
+        setup = set_up(chosen)
+        assert setup.steps is not None
+        task = task_of(setup, setup.steps, wrt)
+        choice = choose_here(task, setup, is_plan=True)
+    else:
+        elsewhere = set_up_elsewhere(declared, chosen)
+        task = task_elsewhere(elsewhere, wrt)
+        choice = choose_elsewhere(task, elsewhere)
+    problem, names = task.problem, task.derived.names
+    ways = [_way_as_json(one, choice) for one in choice.ways]
+    options.write_json(json, "--json", {"wrt": names, "steps": problem.steps, "ways": ways})
+    if not quiet:
+        size = " x ".join(map(str, problem.own_shape[::-1]))
+        head = f"gradient of {problem.stencil} {size} {problem.dtype}, {counted(problem.steps, 'step')}"
+        print("\n".join([f"{head}, with respect to {', '.join(names)}", *described(choice)]))
+    history_of(choice)
+
+
+def _way_as_json(one: JudgedWay, choice: WayChoice) -> dict[str, Any]:
+    return {
+        "way": one.way.name,
+        "every": one.way.every,
+        "chosen": one is choice.chosen,
+        "why": one.why,
+        "states": one.way.states,
+        "bytes_history": one.way.history_bytes,
+        "bytes_memory_needed": one.smallest_bytes,
+        "forward": asdict(one.forward) if one.forward else None,
+        "adjoint": asdict(one.adjoint) if one.adjoint else None,
+    }
 
 
 def describe(planned: Planned) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from io import BytesIO
 from typing import TYPE_CHECKING
 
 from outcrop.plan.cost import Span
@@ -11,6 +10,7 @@ from outcrop.units import counted, format_seconds
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
     from outcrop.plan.plan import Sizes
     from outcrop.plan.planner import Planned
@@ -23,11 +23,8 @@ TILES_SHOWN = 6
 same."""
 
 
-def draw(planned: Planned) -> bytes:
-    """Return the picture of the plan's first pass as PNG."""
-    import matplotlib
-
-    matplotlib.use("Agg")
+def draw(planned: Planned) -> Figure:
+    """Return the picture of the plan's first pass."""
     from matplotlib.figure import Figure
 
     problem, plan, one = planned.problem, planned.plan, planned.plan.passes[0]
@@ -56,9 +53,7 @@ def draw(planned: Planned) -> bytes:
     line.set(xlabel="seconds", title=f"one pass; the whole run takes about {format_seconds(plan.predicted.seconds)}")
     head = f"{problem.stencil} {' x '.join(map(str, problem.own_shape[::-1]))} {problem.dtype}, {problem.steps} steps"
     figure.suptitle(head)
-    drawn = BytesIO()
-    figure.savefig(drawn, dpi=120, format="png")
-    return drawn.getvalue()
+    return figure
 
 
 def _label_rows(axes: Axes, problem: Problem, sizes: Sizes, _: int) -> None:

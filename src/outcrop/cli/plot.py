@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from outcrop.cli.options import check_output, write_file
+from outcrop.cli.options import check_output, write_picture
 from outcrop.errors import InputError, shown
 from outcrop.paths import is_there
 
@@ -44,9 +43,6 @@ def plot(
     names, index, place = _cut(slice_at, values.shape)
     picture = values[index]
 
-    import matplotlib
-
-    matplotlib.use("Agg")
     from matplotlib import colormaps
     from matplotlib.figure import Figure
 
@@ -62,9 +58,7 @@ def plot(
     ]
     draw = _draw_line if len(axes) == 1 else _draw_image
     draw(figure, picture, axes, colors, title, label)
-    drawn = BytesIO()
-    figure.savefig(drawn, dpi=150, format="png")
-    write_file(output, "-o", drawn.getvalue())
+    write_picture(output, "-o", figure, dpi=150)
     print(f"{output}: {title}")
 
 

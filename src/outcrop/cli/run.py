@@ -1,8 +1,11 @@
-"""`outcrop run`: run a simulation and report its figures. `RunOutput` prints the output of `run` and `resume`."""
+"""`outcrop run` and `outcrop resume`: run a simulation, or continue a run, and report its figures."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from outcrop.cli import options
 from outcrop.cli.main import discard_output
@@ -10,17 +13,12 @@ from outcrop.cli.plan import describe
 from outcrop.errors import StorageError
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from outcrop.run.report import Report
 
 
 @options.takes_run_options()
 def run(
-    given: dict[str, Any],
-    json: options.Json = None,
-    quiet: options.Quiet = False,
-    save: options.Save = None,
+    given: dict[str, Any], json: options.Json = None, quiet: options.Quiet = False, save: options.Save = None
 ) -> None:
     """Run a simulation and leave its result in WHERE, in a directory as a Zarr array."""
     from outcrop.run.options_file import write_options
@@ -47,6 +45,37 @@ def run(
     with stage(f"writing initial values ({names})", progress):
         simulation.fill()
     output.finish(simulation.run(progress=progress), json)
+
+
+@options.takes_run_options("memory", "threads", "io", "bind", unless="as before")
+def resume(
+    given: dict[str, Any],
+    where: Annotated[Path, typer.Argument(metavar="WHERE", help="directory or device of a run")],
+    steps: Annotated[
+        int | None,
+        typer.Option("-t", "--steps", metavar="STEPS", help="number of further steps [default: those still missing]"),
+    ] = None,
+    json: options.Json = None,
+    quiet: options.Quiet = False,
+) -> None:
+    """Finish an interrupted run, or continue a finished one with -t. An interruption does not change the result."""
+    from outcrop.run.progress import stage
+    from outcrop.run.setup import as_steps
+    from outcrop.run.simulation import open as open_simulation
+
+    options.check_output(json, "--json")
+    output = RunOutput(quiet)
+    steps = None if steps is None else as_steps(steps)
+    simulation = open_simulation(where, **given)
+    left = simulation.remaining_steps if steps is None else steps
+    if left == 0:
+        output.print(f"{where} is finished at step {simulation.step}; continue it with -t STEPS")
+        return
+    simulation.require_fields()
+    progress = "none" if quiet else "lines"
+    with stage("compiling the kernel and measuring this machine", progress):
+        simulation.prepare(left)
+    output.finish(simulation.run(left, progress), json)
 
 
 class RunOutput:
