@@ -7,6 +7,7 @@ steps. Every difference from the start is therefore an error of the scheme. `adv
 results, and the values along the diagonal.
 """
 
+import argparse
 from collections.abc import Sequence
 
 import matplotlib.pyplot as plt
@@ -23,7 +24,7 @@ def start(size: int) -> np.ndarray:
     return np.where((abs(y - 0.7) < 0.15) & (abs(x - 0.7) < 0.15), 1.0, cone)
 
 
-def carried(order: int, first: np.ndarray, given: options.Options) -> np.ndarray:
+def carried(order: int, first: np.ndarray, given: argparse.Namespace) -> np.ndarray:
     """Carry the initial values `first` once around the box and return the final values. Print the mean error and the
     change of the sum of all values."""
     dt = 0.25
@@ -61,8 +62,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         panels[3].plot(diagonal, field[diagonal, diagonal], label=title)
     panels[3].set(title="along the diagonal", xlabel="x = y", ylabel="u")
     panels[3].legend(fontsize="small")
-    figure.savefig(given.directory / "advection.png", dpi=110)
-    plt.close(figure)
+    options.save(figure, given.directory / "advection.png")
 
 
 if __name__ == "__main__":

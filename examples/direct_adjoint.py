@@ -4,12 +4,16 @@
 
 Eddies carry algae through a lake. The algae grow until the water is full of them, so the equation is not linear. The
 measured quantity is the mean of the algae in the bay at the end. The *sensitivity* is the derivative of this quantity
-with respect to the algae in each cell at the start. One run forward and one adjoint run give all these derivatives. The
-adjoint run needs the states of the forward run, from the last state to the first.
+with respect to the algae in each cell at the start. One run forward and one adjoint run give all these derivatives.
+
+The equation is u_t + div(flow u) = mixing lap u + growth u (1 - u). Here u is the amount of algae: 0 is clear water,
+and 1 is the maximum. Lengths are in cells, and times are in steps. u is 0 in the outermost cells, the shore. The
+derivative of growth u (1 - u) depends on u. Each step of the adjoint run therefore needs the state of the same step of
+the forward run.
 
 `direct_adjoint.png` shows the state at the end, the measured quantity, and the sensitivity at the start. To check the
 sensitivity, the program adds the same few algae at two places and runs forward again. It also prints a finite
-difference, and compares the sensitivity with the adjoint of a solver in NumPy (`lake.py`).
+difference, and compares the sensitivity with the adjoint of a solver in NumPy.
 
 The NumPy solver is an example of your own program. It keeps its states in `oc.Trajectory`. The printed table has the
 times of its forward run and of its adjoint run. The rows are the places of the states:
@@ -31,16 +35,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import matplotlib
 import matplotlib.pyplot as plt
 import numpy as np
 import options
 import sympy
-from lake import MIXING, Lake, Solver, make_lake
 from matplotlib.axes import Axes
 
 import outcrop as oc
-from outcrop.paths import make_directory
 from outcrop.units import format_bytes, parse_bytes
 
 STEPS_PER_CELL = 4.5
@@ -49,12 +50,92 @@ FRAMES = 60
 BUFFERS = 3
 """The number of states that a trajectory may write or read in advance."""
 
+SPEED = 0.4
+"""The largest speed of the water, in cells for each step."""
+MIXING = 0.02
+"""In cells² for each step. The upwind differences mix more strongly than this coefficient."""
+GROWTH = 4.0
+"""A few algae in clear water grow by the factor exp(GROWTH) from the start to the end."""
+BLOOMS = ((0.22, 0.30), (0.50, 0.80), (0.62, 0.22))
+"""The centres (y, x) of the algae at the start, as parts of the lake's length."""
+BAY = (0.62, 0.55)
+"""The lower left corner (y, x) of the bay. The bay is a square."""
+BAY_LENGTH = 0.1
+PATCH_RADIUS, PATCH_HEIGHT = 0.03, 0.03
+"""The radius is a part of the lake's length."""
+EDDIES = 5
+"""The seed of the random numbers that make the eddies."""
+
+
+# The problem: a lake with eddies and algae.
+
+
+@dataclass(frozen=True)
+class Lake:
+    """A lake of size x size cells that is observed for `steps` steps.
+
+    `flow_y[y, x]` is the speed of the water at the face between the cells (y, x) and (y + 1, x). `flow_x[y, x]` is the
+    speed at the face between (y, x) and (y, x + 1). `algae` has the algae at the start. All shapes are (size, size).
+    """
+
+    size: int
+    steps: int
+    flow_y: np.ndarray
+    flow_x: np.ndarray
+    algae: np.ndarray
+
+    @property
+    def growth(self) -> float:
+        """The growth rate for each step."""
+        return GROWTH / self.steps
+
+    @property
+    def bay(self) -> tuple[slice, slice]:
+        """The cells (y, x) of the bay."""
+        y, x = (slice(round(low * self.size), round((low + BAY_LENGTH) * self.size)) for low in BAY)
+        return y, x
+
+    @property
+    def weights(self) -> np.ndarray:
+        """The derivative of the mean of the bay with respect to the algae in each cell. The shape is (size, size)."""
+        weights = np.zeros((self.size, self.size))
+        weights[self.bay] = 1 / weights[self.bay].size
+        return weights
+
+    def patch(self, y: int, x: int) -> np.ndarray:
+        """Return a few algae around the cell (y, x). The shape is (size, size)."""
+        rows, columns = np.mgrid[: self.size, : self.size]
+        distance = np.hypot(rows - y, columns - x) / self.size / PATCH_RADIUS
+        return on_water(np.where(distance < 3, PATCH_HEIGHT * np.exp(-(distance**2)), 0.0))
+
+
+def make_lake(size: int, steps: int) -> Lake:
+    """Return a lake with eddies. The flow is the curl of a stream function that is 0 on the shore. As much water leaves
+    a cell as enters it."""
+    corners = np.arange(size + 1) / size
+    generator, stream = np.random.default_rng(EDDIES), np.zeros((size + 1, size + 1))
+    for ky in range(1, 5):
+        for kx in range(1, 5):
+            weight = generator.standard_normal() / (ky**2 + kx**2)
+            stream += weight * np.outer(np.sin(np.pi * ky * corners), np.sin(np.pi * kx * corners))
+    flow_y, flow_x = -np.diff(stream, axis=1)[1:], np.diff(stream, axis=0)[:, 1:]
+    scale = SPEED / max(abs(flow_y).max(), abs(flow_x).max())
+    y, x = np.mgrid[:size, :size] / size
+    algae = sum(0.5 * np.exp(-((y - low) ** 2 + (x - left) ** 2) / 0.06**2) for low, left in BLOOMS)
+    return Lake(size, steps, scale * flow_y, scale * flow_x, on_water(np.asarray(algae)))
+
+
+def on_water(values: np.ndarray) -> np.ndarray:
+    """Set the values on the shore to 0, and return the array."""
+    values[[0, -1]] = values[:, [0, -1]] = 0.0
+    return values
+
 
 # Outcrop: write the equation, run forward, run backward.
 
 
 def equation() -> oc.Stencil:
-    """Return the equation of `lake.py` with upwind differences."""
+    """Return the equation with upwind differences."""
     u, flow_y, flow_x = oc.Field("u"), oc.Field("flow_y"), oc.Field("flow_x")
     mixing, growth = oc.Parameter("mixing", MIXING), oc.Parameter("growth", 0.001)
 
@@ -128,6 +209,40 @@ def places(lake: Lake, sensitivity: np.ndarray) -> tuple[tuple[int, int], tuple[
 
 
 # Your own program: a solver in NumPy that keeps its states in a trajectory.
+
+
+class Solver:
+    """A solver in NumPy: `forward` computes a step, and `backward` computes the adjoint of a step."""
+
+    def __init__(self, lake: Lake) -> None:
+        up, right = lake.flow_y[:-1], lake.flow_x[:, :-1]
+        self.growth = lake.growth
+        # The flux through a face is near * (algae in the lower or left cell) + far * (algae in the other cell).
+        self.near_y, self.far_y = np.maximum(up, 0) + MIXING, np.minimum(up, 0) - MIXING
+        self.near_x, self.far_x = np.maximum(right, 0) + MIXING, np.minimum(right, 0) - MIXING
+
+    def forward(self, u: np.ndarray) -> np.ndarray:
+        """Return the state after the state `u`."""
+        new = u + self.growth * u * (1 - u)
+        flux = self.near_y * u[:-1] + self.far_y * u[1:]
+        new[:-1] -= flux
+        new[1:] += flux
+        flux = self.near_x * u[:, :-1] + self.far_x * u[:, 1:]
+        new[:, :-1] -= flux
+        new[:, 1:] += flux
+        return on_water(new)
+
+    def backward(self, after: np.ndarray, u: np.ndarray) -> np.ndarray:
+        """Return the derivative of the measured quantity with respect to the state `u`. `after` is the derivative with
+        respect to the next state, and must be 0 on the shore."""
+        before = after * (1 + self.growth * (1 - 2 * u))
+        of_flux = after[1:] - after[:-1]
+        before[:-1] += self.near_y * of_flux
+        before[1:] += self.far_y * of_flux
+        of_flux = after[:, 1:] - after[:, :-1]
+        before[:, :-1] += self.near_x * of_flux
+        before[:, 1:] += self.far_x * of_flux
+        return on_water(before)
 
 
 class SlowTier:
@@ -245,22 +360,15 @@ def draw(
     panels[2].set_xlabel(
         "Algae here at the start become gain times as\nmany algae in the bay. Dashed: algae at the start."
     )
-    figure.savefig(path, dpi=110)
-    plt.close(figure)
+    options.save(figure, path)
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="direct_adjoint.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = options.new_parser(__doc__, "direct_adjoint", "4MiB")
     parser.add_argument("--small", action="store_true", help="128 cells along each axis")
     parser.add_argument("--size", type=options.at_least(32), metavar="N", help="cells along each axis [384]")
     parser.add_argument("--slow", default="50MB", metavar="BYTES", help="bytes per second of the slow tier [50MB]")
-    parser.add_argument("--memory", default="4MiB", help="hard cap for the window [4MiB]")
-    parser.add_argument(
-        "-d", "--directory", type=options.folder, default=Path("direct_adjoint"), help="folder [direct_adjoint]"
-    )
-    given = parser.parse_args(argv)
+    given = options.begin(parser, argv)
     given.size = given.size or (128 if given.small else 384)
     given.slow = parse_bytes(given.slow)
     return given
@@ -268,8 +376,6 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
 
 def main(argv: Sequence[str] | None = None) -> None:
     given = parse(argv)
-    make_directory(given.directory)
-    matplotlib.use("Agg")  # this backend draws without a display
     lake = make_lake(given.size, round(STEPS_PER_CELL * given.size))
 
     sim = run_forward(lake, lake.algae, given, oc.History("all"))

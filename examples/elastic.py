@@ -87,8 +87,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             down[down > interface] = np.nan
             panel.plot(across * H / 1000, down * H / 1000, style, color="black", lw=0.8)
         panel.set(title=f"{title}, {given.steps * DT:.2f} s", xlabel="x (km)", ylabel="depth y (km)")
-    figure.savefig(given.directory / "elastic.png", dpi=120)
-    plt.close(figure)
+    options.save(figure, given.directory / "elastic.png", dpi=120)
 
 
 if __name__ == "__main__":

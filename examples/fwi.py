@@ -19,7 +19,6 @@ Each evaluation takes about one second for each shot on two cores. With 8 shots 
 about two minutes, and 14 MB on disk. With `--small`, it has 4 shots and 6 iterations, and takes less than a minute.
 """
 
-import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,7 +30,6 @@ from marmousi import ricker
 from scipy.optimize import minimize
 
 import outcrop as oc
-from outcrop.paths import make_directory
 
 VELOCITY = 2000.0
 """The velocity outside the bodies, in m/s."""
@@ -95,6 +93,7 @@ def true_anomaly(survey: Survey) -> np.ndarray:
 def run_shot(survey: Survey, shot: int, velocity: np.ndarray, history: oc.History | None = None) -> oc.Simulation:
     """Run a shot and return the simulation. A shot is a source; all receivers record each shot."""
     h, dt = survey.spacing, survey.dt
+    pulse = (dt * VELOCITY) ** 2 * ricker(FREQUENCY, dt, survey.steps * dt)
     sim = oc.Simulation(
         oc.stencils.acoustic(order=8, ndim=2, sponge=True),
         survey.shape,
@@ -103,11 +102,7 @@ def run_shot(survey: Survey, shot: int, velocity: np.ndarray, history: oc.Histor
         params={"h": h},
         dt=dt,
         spacing=h,
-        sources=[
-            oc.Source(
-                "u", survey.circle(survey.shots)[shot], (dt * VELOCITY) ** 2 * ricker(FREQUENCY, dt, survey.steps * dt)
-            )
-        ],
+        sources=[oc.Source("u", survey.circle(survey.shots)[shot], pulse)],
         receivers=[oc.Receivers("ring", "u", survey.circle(RECEIVERS))],
         force=True,
     )
@@ -152,16 +147,8 @@ def invert(survey: Survey, data: Sequence[np.ndarray], iterations: int) -> tuple
         print(f"iteration {len(found) - 1}: misfit {found[-1]:.4f} of the first misfit", flush=True)
 
     bounds = [(-400.0, 400.0)] * int(inside.sum())
-    limits = {"maxiter": iterations, "ftol": 0.0, "gtol": 0.0}
-    result = minimize(
-        goal,
-        np.zeros(len(bounds)),
-        jac=True,
-        method="L-BFGS-B",
-        bounds=bounds,
-        options=limits,
-        callback=after_iteration,
-    )
+    search = {"bounds": bounds, "options": {"maxiter": iterations, "ftol": 0.0, "gtol": 0.0}}
+    result = minimize(goal, np.zeros(len(bounds)), jac=True, method="L-BFGS-B", callback=after_iteration, **search)
     recovered = np.zeros(survey.shape)
     recovered[inside] = result.x
     return recovered, found
@@ -183,25 +170,17 @@ def draw(survey: Survey, true: np.ndarray, recovered: np.ndarray, misfits: Seque
     panels[2].semilogy(misfits, "o-", color="tab:blue")
     panels[2].set(title="misfit, as a part of the first misfit", xlabel="iteration")
     panels[2].grid(which="both", alpha=0.3)
-    figure.savefig(path, dpi=120)
-    plt.close(figure)
+    options.save(figure, path, dpi=120)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    about = __doc__.splitlines()[0] if __doc__ else ""
-    parser = argparse.ArgumentParser(prog="fwi.py", description=about)
+    parser = options.new_parser(__doc__, "fwi", "4MiB")
     parser.add_argument("--small", action="store_true", help="64 cells, 4 shots, 6 iterations")
     parser.add_argument("--size", type=options.at_least(48), metavar="N", help="cells along the width [96]")
     parser.add_argument("--shots", type=options.at_least(1), metavar="N", help="sources on the circle [8]")
     parser.add_argument("--steps", type=options.at_least(1), metavar="N", help="iterations of L-BFGS [12]")
-    parser.add_argument("--memory", default="4MiB", help="hard cap for the window of each run [4MiB]")
-    parser.add_argument(
-        "-d", "--directory", type=options.folder, default=Path("fwi"), help="folder of runs and picture [fwi]"
-    )
-    given = parser.parse_args(argv)
+    given = options.begin(parser, argv)
     size, shots, steps = (64, 4, 6) if given.small else (96, 8, 12)
-    make_directory(given.directory)
-    plt.switch_backend("Agg")  # this backend draws without a display
     survey = Survey(given.size or size, given.shots or shots, given.memory, given.directory)
     true = true_anomaly(survey)
     data = [run_shot(survey, shot, VELOCITY + true).traces["ring"] for shot in range(survey.shots)]

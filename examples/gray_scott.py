@@ -43,8 +43,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         image = panel.imshow(sim["v"][:], cmap="magma", vmin=0, vmax=0.35, origin="lower")
         panel.set(title=f"step {sim.step}", xticks=[], yticks=[])
     figure.colorbar(image, ax=panels, label="v")
-    figure.savefig(given.directory / "gray_scott.png", dpi=110)
-    plt.close(figure)
+    options.save(figure, given.directory / "gray_scott.png")
     values = sim["u"][:]
     print(report)
     low, high = values.min(), values.max()

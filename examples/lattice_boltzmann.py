@@ -88,8 +88,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         image = panel.imshow(curl, cmap="RdBu_r", vmin=-40, vmax=40, origin="lower")
         panel.set(title=f"step {sim.step}", xticks=[], yticks=[])
     figure.colorbar(image, ax=panels, label="vorticity (speed / width)")
-    figure.savefig(given.directory / "lattice_boltzmann.png", dpi=110)
-    plt.close(figure)
+    options.save(figure, given.directory / "lattice_boltzmann.png")
     print(report)
     print(f"mass changed by {density.sum() / mass - 1:.0e} of itself")
 

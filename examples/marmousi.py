@@ -13,7 +13,6 @@ if the longest axis is the streaming axis. With `--small`, the grid has two mill
 minute. To continue an interrupted run, repeat the same command.
 """
 
-import argparse
 import lzma
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,7 +24,6 @@ import options
 
 import outcrop as oc
 from outcrop.errors import InputError
-from outcrop.paths import make_directory
 
 MODEL = Path(__file__).parent / "data" / "marmousi_vp.npy.xz"
 LENGTH, DEPTH = 12000.0, 3000.0  # length and depth of the model, in metres
@@ -91,7 +89,7 @@ def simulate(survey: Survey, directory: Path) -> oc.Simulation:
             raise InputError(f"{directory} holds a run of {sim.shape} cells, not {shape}; choose another place with -d")
     else:
         _, middle, depth = survey.shot
-        row = round(middle / h)
+        section = (slice(None), slice(round(middle / h), round(middle / h) + 1), slice(None))
         points = [(place, middle, depth) for place in survey.line]
         wavelet = ricker(survey.frequency, dt, survey.seconds)
         sim = oc.Simulation(
@@ -105,12 +103,7 @@ def simulate(survey: Survey, directory: Path) -> oc.Simulation:
             units="m",
             sources=[oc.Source("u", survey.shot, wavelet, scale=step**2 * v[0, 0, 0] ** 2)],
             receivers=[oc.Receivers("line", "u", points)],
-            snapshots=oc.Snapshots(
-                steps // PANELS,
-                box=(slice(None), slice(row, row + 1), slice(None)),
-                time_units="s",
-                initial=False,  # no sound yet
-            ),
+            snapshots=oc.Snapshots(steps // PANELS, box=section, time_units="s", initial=False),  # silence at first
         )
         sides = ("z0", "z1", "y0", "y1", "x1")  # all sides except the surface
         damp = oc.stencils.sponge(shape, survey.sponge, velocity=fastest, spacing=h, sides=sides)
@@ -131,8 +124,7 @@ def draw_seismogram(sim: oc.Simulation, survey: Survey, path: Path) -> None:
     axes.imshow(loud, cmap="gray", vmin=-largest, vmax=largest, aspect="auto", extent=extent)
     axes.plot(survey.shot[0] / 1000, 0, "*", color="tab:red", markersize=12, clip_on=False)
     axes.set(xlabel="distance (km)", ylabel="time (s)", title=f"Receivers {survey.shot[2]:g} m deep; shot at the star")
-    figure.savefig(path, dpi=150)
-    plt.close(figure)
+    options.save(figure, path, dpi=150)
 
 
 def draw_snapshots(sim: oc.Simulation, survey: Survey, path: Path) -> None:
@@ -148,36 +140,26 @@ def draw_snapshots(sim: oc.Simulation, survey: Survey, path: Path) -> None:
         loud = np.clip(plane / largest, -1, 1)
         back = axes.imshow(velocity, cmap="gray", extent=extent, aspect="equal")
         axes.imshow(loud, cmap="seismic", vmin=-1, vmax=1, alpha=np.sqrt(np.abs(loud)), extent=extent, aspect="equal")
-        axes.plot(
-            survey.shot[0] / 1000, survey.shot[2] / 1000, "*", color="gold", markeredgecolor="black", markersize=11
-        )
+        across, _, down = survey.shot
+        axes.plot(across / 1000, down / 1000, "*", color="gold", markeredgecolor="black", markersize=11)
         axes.set_title(f"{step * survey.seconds / sim.step:.2f} s", fontsize=10)
     for axes in panels[-1]:
         axes.set_xlabel("distance (km)")
     for axes in panels[:, 0]:
         axes.set_ylabel("depth (km)")
     figure.colorbar(back, ax=panels, label="velocity (km/s)", shrink=0.8)
-    figure.savefig(path, dpi=150)
-    plt.close(figure)
+    options.save(figure, path, dpi=150)
 
 
 def parse(argv: Sequence[str] | None) -> tuple[Path, Survey]:
-    about = __doc__.splitlines()[0] if __doc__ else ""
-    parser = argparse.ArgumentParser(prog="marmousi.py", description=about)
-    parser.add_argument(
-        "-d",
-        "--directory",
-        type=options.folder,
-        default=Path("marmousi"),
-        help="folder of run and pictures [marmousi]",
-    )
+    parser = options.new_parser(__doc__, "marmousi", "512MiB")
+    parser.set_defaults(memory=None)  # the default depends on --small
     parser.add_argument("--small", action="store_true", help="25 m, a width of 1 km, 12 cells of sponge, 16 MiB")
     parser.add_argument("--spacing", type=float, help="metres between cells [5]")
     parser.add_argument("--width", type=float, help="metres along the axis on which the model does not depend [7440]")
     parser.add_argument("--seconds", type=float, default=2.4, help="simulated time [2.4]")
     parser.add_argument("--sponge", type=int, help="cells of the absorbing layers [40]")
-    parser.add_argument("--memory", help="hard cap for the window [512MiB]")
-    given = parser.parse_args(argv)
+    given = options.begin(parser, argv)
     spacing, width, sponge, memory = (25.0, 1000.0, 12, "16MiB") if given.small else (5.0, 7440.0, 40, "512MiB")
     survey = Survey(
         given.spacing or spacing, given.width or width, given.seconds, given.sponge or sponge, given.memory or memory
@@ -187,8 +169,6 @@ def parse(argv: Sequence[str] | None) -> tuple[Path, Survey]:
 
 def main(argv: Sequence[str] | None = None) -> None:
     directory, survey = parse(argv)
-    make_directory(directory)
-    plt.switch_backend("Agg")  # this backend draws without a display
     sim = simulate(survey, directory / "run.oc")
     draw_seismogram(sim, survey, directory / "seismogram.png")
     draw_snapshots(sim, survey, directory / "snapshots.png")

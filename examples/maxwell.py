@@ -70,8 +70,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         panel.add_patch(plt.Circle((centre[1] * H, centre[0] * H), radius * H, fill=False, color="black"))
         panel.set(title=f"{sim.step * DT * 1e9:.1f} ns", xlabel="x (m)", ylabel="y (m)")
     figure.colorbar(image, ax=panels, label="Ez (V/m)")
-    figure.savefig(given.directory / "maxwell.png", dpi=110)
-    plt.close(figure)
+    options.save(figure, given.directory / "maxwell.png")
     print(report)
     print(f"energy changed by {energy(sim) / before - 1:.0e} of itself in {sim.step} steps")
 

@@ -1,51 +1,58 @@
-"""Parse the options that examples share, and run an example."""
+"""The parts that examples share: options, pictures, and errors."""
 
 from __future__ import annotations
 
 import argparse
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from outcrop.errors import InputError, OutcropError
 from outcrop.paths import make_directory, require_directory
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 Value = TypeVar("Value")
 
 
-@dataclass(frozen=True)
-class Options:
-    """The number of cells along the longest axis, the number of time steps, the memory of the window, and the directory
-    of runs and pictures."""
-
-    size: int
-    steps: int
-    memory: str
-    directory: Path
+def new_parser(about: str | None, name: str, memory: str) -> argparse.ArgumentParser:
+    """Return a parser with the options that all examples have. `memory` is the default of `--memory`."""
+    style = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(prog=f"{name}.py", description=about, formatter_class=style)
+    parser.add_argument("--memory", default=memory, help=f"hard cap for the window of each run [{memory}]")
+    parser.add_argument("-d", "--directory", type=folder, default=Path(name), help=f"folder of all files [{name}]")
+    return parser
 
 
-def parse(about: str | None, argv: Sequence[str] | None, *, name: str, size: int, steps: int, memory: str) -> Options:
-    """Parse the options of the example `name`, and make the directory for its files. `size`, `steps` and `memory` are
-    the defaults of these options."""
-    parser = argparse.ArgumentParser(
-        prog=f"{name}.py", description=about, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument(
-        "--size", type=at_least(16), default=size, metavar="N", help=f"cells along the longest axis [{size}]"
-    )
-    parser.add_argument("--steps", type=at_least(1), default=steps, metavar="N", help=f"time steps [{steps}]")
-    parser.add_argument("--memory", default=memory, help=f"hard cap for the window [{memory}]")
-    parser.add_argument(
-        "-d", "--directory", type=folder, default=Path(name), help=f"folder of run and picture [{name}]"
-    )
+def begin(parser: argparse.ArgumentParser, argv: Sequence[str] | None) -> argparse.Namespace:
+    """Parse the options of an example, and make the directory for its files."""
     given = parser.parse_args(argv)
     import matplotlib  # not imported at the top, because programs without pictures use this module too
 
     matplotlib.use("Agg")  # this backend draws without a display
     make_directory(given.directory)
-    return Options(given.size, given.steps, given.memory, given.directory)
+    return given
+
+
+def parse(
+    about: str | None, argv: Sequence[str] | None, *, name: str, size: int, steps: int, memory: str
+) -> argparse.Namespace:
+    """Begin an example that has `--size` and `--steps`. `size`, `steps` and `memory` are the defaults."""
+    parser = new_parser(about, name, memory)
+    size_help = f"cells along the longest axis [{size}]"
+    parser.add_argument("--size", type=at_least(16), default=size, metavar="N", help=size_help)
+    parser.add_argument("--steps", type=at_least(1), default=steps, metavar="N", help=f"time steps [{steps}]")
+    return begin(parser, argv)
+
+
+def save(figure: Figure, path: Path, dpi: int = 110) -> None:
+    """Write a figure of pyplot as PNG, and close the figure."""
+    import matplotlib.pyplot as plt
+
+    figure.savefig(path, dpi=dpi)
+    plt.close(figure)
 
 
 def call(main: Callable[[], None]) -> None:

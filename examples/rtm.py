@@ -18,7 +18,6 @@ The grid has 1761 x 561 cells of 7.5 m, and each run has 3766 steps. A shot take
 about an hour. With `--small`, the cells are three times as wide, and 8 shots take 45 seconds and 130 MB.
 """
 
-import argparse
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -31,7 +30,6 @@ from marmousi import load_model, ricker
 
 import outcrop as oc
 from outcrop.errors import InputError
-from outcrop.paths import make_directory
 
 SAMPLE = 7.5
 """The distance between the samples of the model, in metres."""
@@ -218,12 +216,8 @@ def draw(survey: Survey, models: Models, image: np.ndarray, reflectors: np.ndarr
     figure, panels = plt.subplots(2, 2, figsize=(16, 6.6), layout="constrained", sharex=True, sharey=True)
     length, depth = (n * survey.spacing / 1000 for n in image.shape)
     extent = (0, length, depth, 0)
-    for panel, title, model in zip(
-        panels[0],
-        ("true model", "smoothed model: all that the migration knows"),
-        (models.true, models.smooth),
-        strict=True,
-    ):
+    titles = ("true model", "smoothed model: all that the migration knows")
+    for panel, title, model in zip(panels[0], titles, (models.true, models.smooth), strict=True):
         back = panel.imshow(model.T / 1000, cmap="viridis", vmin=1.5, vmax=4.7, extent=extent, aspect="auto")
         panel.set_title(title)
     titles = (f"image from {survey.shots} shots", "reflectors of the true model, for comparison")
@@ -235,24 +229,16 @@ def draw(survey: Survey, models: Models, image: np.ndarray, reflectors: np.ndarr
     for panel in panels[:, 0]:
         panel.set_ylabel("depth (km)")
     figure.colorbar(back, ax=panels[0], label="velocity (km/s)")
-    figure.savefig(path, dpi=120)
-    plt.close(figure)
+    options.save(figure, path, dpi=120)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    about = __doc__.splitlines()[0] if __doc__ else ""
-    parser = argparse.ArgumentParser(prog="rtm.py", description=about)
+    parser = options.new_parser(__doc__, "rtm", "64MiB")
     parser.add_argument("--small", action="store_true", help="every 3rd sample of the model, 8 shots")
     parser.add_argument("--every", type=options.at_least(1), metavar="N", help="use each Nth sample of the model [1]")
     parser.add_argument("--shots", type=options.at_least(1), metavar="N", help="shots along the surface [40]")
-    parser.add_argument("--memory", default="64MiB", help="hard cap for the window of each run [64MiB]")
-    parser.add_argument(
-        "-d", "--directory", type=options.folder, default=Path("rtm"), help="folder of runs and picture [rtm]"
-    )
-    given = parser.parse_args(argv)
+    given = options.begin(parser, argv)
     every, shots = (3, 8) if given.small else (1, 40)
-    make_directory(given.directory)
-    plt.switch_backend("Agg")  # this backend draws without a display
     survey = Survey(given.every or every, given.shots or shots)
     models = Models.of(survey)
     image = image_of(survey, *kept(survey, models, given.directory, given.memory))

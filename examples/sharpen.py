@@ -63,8 +63,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     for panel, title, values in zip(panels, ("measured", "sharpened"), (image, sharp), strict=True):
         panel.imshow(values, cmap="gray", origin="lower", vmin=0, vmax=np.quantile(values, 0.998))
         panel.set(title=title, xticks=[], yticks=[])
-    figure.savefig(given.directory / "sharpen.png", dpi=130)
-    plt.close(figure)
+    options.save(figure, given.directory / "sharpen.png", dpi=130)
 
 
 if __name__ == "__main__":

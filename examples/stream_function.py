@@ -56,8 +56,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     panel.contour(psi, levels=np.linspace(0, 1, 21)[1:-1], colors="black", linewidths=0.8)
     panel.set(title=f"{n} x {n} cells after {given.steps} steps", xlabel="x", ylabel="y")
     figure.colorbar(image, label="speed (flux of 1 in all)")
-    figure.savefig(given.directory / "stream_function.png", dpi=130)
-    plt.close(figure)
+    options.save(figure, given.directory / "stream_function.png", dpi=130)
 
 
 if __name__ == "__main__":

@@ -33,7 +33,7 @@ from outcrop.tiers.tier import Tier
 from outcrop.units import format_bytes
 
 PARTS = ("flat", "imag", "real")
-"""Attributes of NumPy arrays that are views of the values. Setting such an attribute changes the values."""
+"""Attributes of NumPy arrays that are views of the values. An assignment to such an attribute changes the values."""
 
 
 def _forwarded(name: str) -> Callable[..., Any]:
@@ -64,7 +64,7 @@ class NumpyLike(np.lib.mixins.NDArrayOperatorsMixin):
         return self._result(function(*_plain(inputs), **_plain(options)), (options.get("out"),))
 
     def _result(self, result: Any, out: Any) -> Any:
-        """If `result` is the plain array of an object in `out`, return this object. Otherwise return `result`."""
+        """Return the object in `out` whose plain array is `result`, or `result` if no such object exists."""
         given = next((one for one in out if isinstance(one, NumpyLike) and one.values is result), None)
         return result if given is None else given
 
@@ -103,8 +103,7 @@ class NumpyLike(np.lib.mixins.NDArrayOperatorsMixin):
 
 
 def _plain(value: Any) -> Any:
-    """Return `value` after replacing each NumpyLike by its plain array. NumpyLikes inside tuples, lists and mappings
-    are also replaced."""
+    """Replace each NumpyLike in `value` by its plain array, also inside tuples, lists and mappings."""
     if isinstance(value, NumpyLike):
         return value.values
     if type(value) in (tuple, list):
@@ -167,8 +166,8 @@ class Array(NumpyLike):
 
     @property
     def primitive(self) -> str:
-        """The method that makes values durable on this tier: "MAP_SYNC + cache-line write-back", "msync", "direct
-        writes + fdatasync", "buffered writes + fdatasync", or "none" if values are not durable."""
+        """The method that makes values durable: "MAP_SYNC + cache-line write-back", "msync", "direct writes +
+        fdatasync", "buffered writes + fdatasync", or "none"."""
         return self._storage.primitive
 
     @property
@@ -182,8 +181,7 @@ class Array(NumpyLike):
         return self._steps
 
     def step(self) -> Flush | None:
-        """Count a step, and commit the values if the interval of commits has passed. Call this after each step. Raises
-        StorageError."""
+        """Count a step. Commit the values if a commit is due. Call this after each step. Raises StorageError."""
         self._steps += 1
         every = self._spec.commit_every
         if every and self._steps % every == 0:
@@ -254,8 +252,8 @@ class Array(NumpyLike):
 
 
 def make_storage(spec: ArraySpec, tier: Tier, working: Tier) -> ArrayStorage:
-    """Make or open the storage of `spec` on `tier`. If the array has commits, its working copy is on the tier
-    `working`. Raises InputError, StorageError, CorruptionError."""
+    """Make or open the storage of `spec` on `tier`. The working copy of an array with commits is on the tier `working`.
+    Raises InputError, StorageError, CorruptionError."""
     if spec.path is None:
         return Volatile(take_memory(tier, spec.nbytes))
     exists = check_path(spec.path, spec)
@@ -267,8 +265,8 @@ def make_storage(spec: ArraySpec, tier: Tier, working: Tier) -> ArrayStorage:
 
 
 def check_name(path: Path) -> None:
-    """Raise InputError if the system cannot follow a path. The possible causes are a name that is too long, a link
-    without a target, a circle of links, or a folder that this process has no permission to search."""
+    """Raise InputError if the system cannot follow a path. The cause may be a name that is too long, a link without a
+    target, a circle of links, or a folder that this process may not search."""
     try:
         names = [os.fsencode(part) for part in path.parts]
         existing = nearest_existing(path)
@@ -326,8 +324,7 @@ def _check_file(path: Path, spec: ArraySpec) -> bool:
 
 
 def stored_bytes(path: Path | None) -> int:
-    """Return the number of bytes that the file `tiles` occupies in the folder `path`, or 0 if the file does not
-    exist."""
+    """Return the number of bytes on disk of the file `tiles` in the folder `path`, or 0 if the file does not exist."""
     try:
         return os.lstat(path / TILES).st_blocks * 512 if path is not None else 0
     except OSError:

@@ -20,11 +20,10 @@ Outcrop made the file `tiles`. Therefore Outcrop may replace `tiles` if no commi
 
 A process that changes the array locks the folder exclusively. Readers share the lock and map the tiles into memory. The
 folder is locked before any file in the folder is read or made. All files are opened relative to the descriptor of the
-folder, and links are not followed. Every file must pass these checks before it is used. Each file must be a regular
-file. Each record must have a valid checksum, and its generation must be even in commit.0.json and odd in commit.1.json.
-If both records exist, they must belong to the same array. The file `tiles` must be large enough. `parse_record` checks
-the type and the range of each field, and that the tables have one entry for each tile. Therefore later code may rely on
-the sizes in a record.
+folder, and links are not followed. Each file must be a regular file. Each record must have a valid checksum, and its
+generation must be even in commit.0.json and odd in commit.1.json. If both records exist, they must belong to the same
+array. The file `tiles` must be large enough. `parse_record` checks the type and the range of each field, and that the
+tables have one entry for each tile. Therefore later code may rely on the sizes in a record.
 """
 
 from __future__ import annotations
@@ -64,16 +63,14 @@ TILE_BYTES = 1 << 20
 MAX_RECORD_BYTES = 1 << 30
 """The maximum size of a record: the record of an array of 100 TiB."""
 BYTES_PER_TILE, OTHER_BYTES = 10, 1 << 14
-"""The characters that a record needs for each tile (slot and checksum in hexadecimal), and the maximum for all other
-fields."""
+"""The characters of a record for each tile (slot and checksum in hexadecimal), and at most for all other fields."""
 
 _Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_NUMBER)]
 _Cells = Annotated[int, msgspec.Meta(ge=1, le=MAX_NUMBER)]
 
 
 class Committed(ArrayStorage):
-    """An open array in a locked folder. The array has the values of its last commit, or zeros before the first
-    commit."""
+    """An open array in a locked folder, with the values of its last commit, or zeros before the first commit."""
 
     def __init__(
         self, path: Path, spec: ArraySpec, tier: Tier, take_memory: Callable[[int], NDArray[np.uint8]]
@@ -165,8 +162,8 @@ class Committed(ArrayStorage):
         self._folder.close()
 
     def _hold(self, access: str) -> bool:
-        """Lock the folder, and return True if the lock is shared. The lock is shared if the array is only read and has
-        a commit. Otherwise the lock is exclusive."""
+        """Lock the folder, and return True if the lock is shared. It is shared if the array is only read and has a
+        commit."""
         if access == "read":
             self._held = _held(self._folder, shared=True)
             if has_commits(self._folder):
@@ -220,8 +217,7 @@ class Committed(ArrayStorage):
             raise _gone(self.path)
 
     def _show(self) -> None:
-        """Map the tiles of the last commit into memory. The mapped tiles are the values, which are read-only and are
-        not copied."""
+        """Map the tiles of the last commit into memory. They are the values, which are now read-only."""
         with named(self._opened, self.path / TILES):
             self._content = self._file.map().bytes
         self.read_only = True
@@ -392,9 +388,8 @@ def holds_array(path: Path) -> bool:
 
 
 def has_commits(folder: Directory) -> bool:
-    """Return True if the folder holds an array with a commit. If the result is False, a new array can begin in the
-    folder. Raises InputError if the folder holds other files, and StorageError if a file of the array is not a regular
-    file."""
+    """Return True if the folder holds an array with a commit, and False if a new array can begin in the folder. Raises
+    InputError if the folder holds other files, and StorageError if a file of the array is not a regular file."""
     names = folder.names()
     for name in names:
         if name not in NAMES:
@@ -474,8 +469,8 @@ def _read_record(folder: Directory, name: str, number: int, tiles_bytes: int) ->
 
 
 def last_record(path: Path) -> Record | None:
-    """Return the newest intact record in a folder, or None if the array has no commit yet. This function takes no lock
-    and changes no file. Raises the errors of `has_commits` and `commits`."""
+    """Return the newest intact record in a folder, or None if the array has no commit yet. Takes no lock and changes no
+    file. Raises the errors of `has_commits` and `commits`."""
     with storage_errors(path, "opened"), Directory.open(path) as folder:
         return commits(folder)[0][0] if has_commits(folder) else None
 

@@ -1,8 +1,7 @@
 """`oc.array`, `oc.open_array` and `oc.place`: plan and show the places of arrays on the tiers of a machine, and make
 the arrays.
 
-For each array and each possible tier, the plan needs the bytes that the array takes and the time of its transfers in
-one step.
+The plan depends on the bytes that each array takes on each possible tier, and on the time of its transfers in one step.
 """
 
 from __future__ import annotations
@@ -129,18 +128,18 @@ class Placement:
     is_best: bool
 
     def bytes_on(self, tier: str) -> int:
-        """Return the number of bytes that the arrays take on the tier `name`."""
+        """Return the number of bytes that the arrays take on the tier with the name `tier`."""
         return sum(count for placed in self.arrays for name, count in placed.takes if name == tier)
 
     @property
     def dram_bytes(self) -> int:
-        """The bytes of DRAM that the arrays always hold. Files on tmpfs are included. Cached pages of other files are
-        not included."""
+        """The bytes of DRAM that the arrays always hold, including files on tmpfs, without cached pages of other
+        files."""
         return sum(self.bytes_on(tier.name) for tier in self.tiers if tier.kind in MAIN_MEMORY)
 
     def make(self) -> dict[str, Array]:
-        """Make the arrays, and return a mapping from their names to the arrays. If an array already exists at a path,
-        this array is opened with the values of its last commit. Raises InputError, StorageError, CorruptionError."""
+        """Make the arrays, and return them by name. If an array already exists at a path, it is opened with the values
+        of its last commit. Raises InputError, StorageError, CorruptionError."""
         made: dict[str, Array] = {}
         try:
             for one in self.arrays:
@@ -155,8 +154,8 @@ class Placement:
         return self.explain()
 
     def explain(self) -> str:
-        """Return a table with the tier, bytes, transfer time and reason of each array. A line below the table gives the
-        time of a step."""
+        """Return a table with the tier, bytes, transfer time and reason of each array, and the time of a step below
+        it."""
         rows = [
             PlacementRow(one.name, one.spec.nbytes, one.tier.name, one.takes, one.transfer_seconds, one.why)
             for one in self.arrays
@@ -218,9 +217,8 @@ def place(
 
 
 def _with_shared(demand: Demand, shared: Sequence[SharedRoom]) -> Demand:
-    """Return a copy of `demand` with additional entries in `takes` of each choice. Several tiers can share the same
-    free space. For each shared space that a choice uses, a new entry gives the number of bytes that the choice takes
-    there."""
+    """Return a copy of `demand`. In this copy, `takes` of each choice also has the bytes that the choice takes of each
+    space that several tiers share."""
 
     def takes(one: Choice) -> tuple[tuple[str, int], ...]:
         sums = ((room.name, sum(count for place, count in one.takes if place in room.tiers)) for room in shared)
@@ -230,8 +228,8 @@ def _with_shared(demand: Demand, shared: Sequence[SharedRoom]) -> Demand:
 
 
 def _tiers_for(arrays: Mapping[str, ArraySpec]) -> list[Tier]:
-    """Return the memory tiers of this machine, and the tiers to which the paths belong. If an array has several
-    possible tiers and one of them was never measured, measure all tiers first."""
+    """Return the tiers of this machine, with the folders of the paths. If an array has several possible tiers and one
+    of them was never measured, measure all tiers first."""
     parents = [nearest_existing(spec.path.absolute().parent) for spec in arrays.values() if spec.path is not None]
     folders = [folder for folder in parents if folder.is_dir()]
     tiers = find_tiers(folders)
@@ -296,7 +294,7 @@ def _check_paths(arrays: Mapping[str, ArraySpec]) -> None:
 
 
 def demand_of(name: str, spec: ArraySpec, tiers: Sequence[Tier]) -> Demand:
-    """Return the possible places of one array, without a check of the free room. Raises InputError if no tier is
+    """Return the possible places of one array, whether they have room or not. Raises InputError if no tier is
     possible."""
     if spec.path is not None:
         check_path(spec.path, spec)
@@ -311,8 +309,8 @@ def demand_of(name: str, spec: ArraySpec, tiers: Sequence[Tier]) -> Demand:
 
 
 def spec_on(tier: Tier, name: str, spec: ArraySpec) -> ArraySpec:
-    """Return `spec`. If the array has commits but no path, return a copy of `spec` with a path. This path is a folder
-    with the array's name in the directory of the tier."""
+    """Return `spec`, with a path if the array has commits but no path: a folder with the array's name in the directory
+    of the tier."""
     if not spec.is_committed or spec.path is not None:
         return spec
     assert tier.directory is not None, "memory keeps nothing"
@@ -325,8 +323,7 @@ def measured(tier: Tier) -> bool:
 
 
 def _choice(spec: ArraySpec, tier: Tier, working: Tier) -> Choice:
-    """Return the bytes and the transfer time of an array whose commits are on `tier` and whose working copy is on the
-    tier `working`."""
+    """Return the bytes and the transfer time of an array with commits on `tier` and its working copy on `working`."""
     exists = spec.path is not None and check_path(spec.path, spec)
     takes = {tier.name: 0, working.name: 0}
     if spec.is_committed:
@@ -343,8 +340,8 @@ def _choice(spec: ArraySpec, tier: Tier, working: Tier) -> Choice:
 
 
 def _seconds(count: float, per_second: float | None) -> float:
-    """Return the time of a transfer. For an unmeasured tier, the result is 0. No other tier was possible in this case,
-    so the time has no effect."""
+    """Return the time of a transfer. For an unmeasured tier, it is 0. This has no effect, because no other tier was
+    possible."""
     return count / per_second if per_second else 0.0
 
 
@@ -356,8 +353,8 @@ def why(
     free_bytes: Mapping[str, int],
     computing_seconds: float,
 ) -> str:
-    """Return a text for users that says why demand `number` got its place. `free_bytes` has the free bytes of each
-    place, the fastest place first."""
+    """Return the reason for the place of demand `number`. `free_bytes` has the free bytes of each place, the fastest
+    first."""
     demand, chosen = demands[number], found.chosen[number]
     if spec.path is not None:
         return "its path is there"
@@ -384,8 +381,7 @@ def _objections(
     free_bytes: Mapping[str, int],
     computing_seconds: float,
 ) -> Iterator[str]:
-    """For each choice in `passed`, yield the reason why demand `number` did not get this choice. In this comparison all
-    other demands keep their places."""
+    """Yield the reason against each choice in `passed` for demand `number`. All other demands keep their places."""
     places = tuple(free_bytes)
     now = cost(demands, found.chosen, places, computing_seconds)[0]
     for one in passed:
@@ -398,8 +394,8 @@ def _objections(
 
 
 def no_room(demands: Sequence[Demand], free_bytes: Mapping[str, int]) -> str:
-    """Return the text of an error message. The text says that one array fits on no tier, or that the arrays do not fit
-    together. It also says how many bytes are free."""
+    """Return an error message: one array fits on no tier, or the arrays do not fit together. It also says how many
+    bytes are free."""
     for demand in demands:
         if not any(fits([one], free_bytes) for one in demand.choices):
             needs = "; ".join(_lacks(one, free_bytes) for one in demand.choices)

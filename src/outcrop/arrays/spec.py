@@ -1,5 +1,4 @@
-"""The description of an array on a tier: shape, dtype, tier, use in a step, and commits. This module also finds the
-tiers on which the array can be placed."""
+"""The description of an array on a tier (shape, dtype, tier, use in a step, commits), and the tiers that it allows."""
 
 from __future__ import annotations
 
@@ -25,7 +24,7 @@ from outcrop.units import ADDRESSABLE_BYTES
 MAX_AXES = 32
 """The maximum number of axes in all versions of NumPy."""
 MAX_NUMBER = 1 << 62
-"""The maximum for the bytes, steps and generations of an array. Sums of such numbers do not overflow 64 bits."""
+"""The maximum for the bytes, steps and generations of an array. Sums of such numbers fit into 64 bits."""
 MAX_CELL_BYTES = 32
 """Bytes of the largest dtype of plain numbers."""
 
@@ -41,7 +40,7 @@ class ArraySpec:
     Later the array refuses writes. An array with access "update" changes at each step. `persist` says when values are
     committed: "never", "end" (when the array is closed), "step", or an interval in steps. A later process finds
     committed values at `path`, even after a crash. The program works on a copy of an array with commits. By default the
-    copy is in a file on the same tier. This needs little memory. With `working="dram"` the copy is in DRAM. This is
+    copy is in a file on the same tier, which needs little memory. With `working="dram"` the copy is in DRAM, which is
     faster.
 
     `bytes_read_per_step` and `bytes_written_per_step` are the numbers of bytes of the array that one step of the
@@ -160,7 +159,7 @@ def parse_dtype(dtype: Any) -> np.dtype[Any]:
 
 
 def parse_persist(persist: object) -> Persist:
-    """Return `persist`. Raises InputError if `persist` is not "never", "end", "step" or a positive number."""
+    """Return `persist` if it is "never", "end", "step" or a positive number. Otherwise raise InputError."""
     if isinstance(persist, str) and persist in ("never", "end", "step"):
         return persist
     if isinstance(persist, int | np.integer) and not isinstance(persist, bool) and 1 <= persist < ADDRESSABLE_BYTES:
@@ -190,8 +189,7 @@ def _amount(name: str, value: float | None, default: float) -> float:
 
 
 def possible_tiers(name: str, spec: ArraySpec, tiers: Sequence[Tier]) -> list[Tier]:
-    """Return the tiers on which the array can be placed. `name` is the name of the array in messages. Raises InputError
-    if no tier is possible."""
+    """Return the tiers on which the array `name` can be placed. Raises InputError if no tier is possible."""
     if not tiers:
         raise InputError(f"{name}: there are no tiers to choose from")
     found = _named(name, spec, tiers)
@@ -221,8 +219,8 @@ def _named(name: str, spec: ArraySpec, tiers: Sequence[Tier]) -> list[Tier]:
 
 
 def _holding(name: str, spec: ArraySpec, path: Path, found: Sequence[Tier], tiers: Sequence[Tier]) -> list[Tier]:
-    """Return a list with one tier: the tier whose file system contains the path. If several tiers are on this file
-    system, return the tier that was declared for a folder above the path."""
+    """Return the one tier whose file system contains the path. If several tiers are on it, return the tier that was
+    declared for a folder above the path."""
     existing = nearest_existing(path)
     try:
         existing.stat()
@@ -241,8 +239,8 @@ def _holding(name: str, spec: ArraySpec, path: Path, found: Sequence[Tier], tier
 
 
 def _lasting(name: str, spec: ArraySpec, found: Sequence[Tier], tiers: Sequence[Tier]) -> list[Tier]:
-    """Return the tiers that keep values after the process has ended. If the user has named neither tier nor path,
-    return the tiers that keep values after a reboot."""
+    """Return the tiers that keep values after the process has ended, or after a reboot if the user has named neither
+    tier nor path."""
     needed = Persistence.JOB if spec.tier == "auto" and spec.path is None else Persistence.REBOOT
     lasting = [tier for tier in found if tier.persistence >= needed]
     if not lasting:

@@ -1,5 +1,4 @@
-"""The storage of an array: the interface and two implementations. The first implementation is memory that exists until
-the process ends. The second implementation is a mapped .npy file.
+"""The storage of an array: the interface, memory that exists until the process ends, and a mapped .npy file.
 
 The system may write the changed pages of a mapped file at any time. A flush writes all pages that are not written yet.
 The header fills one page, so that the values begin at the start of a page. If a flush does not finish, the file
@@ -41,7 +40,7 @@ from outcrop.tiers.survey import MAIN_MEMORY
 from outcrop.tiers.tier import Tier
 
 MIN_TRANSFERS = 16
-"""The minimum number of concurrent transfers, to keep the queue of a device full."""
+"""The minimum number of concurrent transfers. It keeps the queue of a device full."""
 
 HEADER_BYTES = 4096
 MAX_HEADER_BYTES = 1 << 16
@@ -57,7 +56,7 @@ table, two arrays could reserve the same memory."""
 
 
 def path_of(handle: int) -> str:
-    """Return a path by which this process can open the file of `handle` again, even if the file was renamed."""
+    """Return a path by which this process can open the file of `handle` again, even if it was renamed."""
     return f"/proc/self/fd/{handle}"
 
 
@@ -72,8 +71,7 @@ def named(opened: str, path: Path) -> Iterator[None]:
 
 @contextmanager
 def storage_errors(path: Path, what: str) -> Iterator[None]:
-    """Convert an OSError to a StorageError with the text "`path` cannot be `what`". `what` is a verb such as
-    "opened"."""
+    """Convert an OSError to a StorageError with the text "`path` cannot be `what`", for example "opened"."""
     try:
         yield
     except OSError as error:
@@ -86,8 +84,7 @@ def transfer_threads() -> int:
 
 
 class ArrayStorage(ABC):
-    """The interface to the storage of an array: the bytes of the values, and the method that makes the values
-    durable."""
+    """The interface to the storage of an array: the bytes of its values, and the method that makes them durable."""
 
     primitive: str
     """The method that makes values durable, or "none" if values are not durable."""
@@ -101,9 +98,8 @@ class ArrayStorage(ABC):
 
     @abstractmethod
     def flush(self, steps: int) -> int:
-        """Make the values durable, if this storage can keep values. `steps` is the number of steps that the values
-        include. Return the number of bytes written, or the size of the array if this number is unknown. Raises
-        StorageError."""
+        """Make the values after `steps` steps durable, if this storage can keep values. Return the number of bytes
+        written, or the size of the array if this number is unknown. Raises StorageError."""
 
     @property
     def generation(self) -> int:
@@ -159,15 +155,14 @@ def _memory_of(tier: Tier) -> str:
 
 
 def subtract_reserved(tiers: Sequence[Tier]) -> list[Tier]:
-    """Return the tiers with corrected free bytes. Memory that arrays of this process have reserved but not yet touched
-    is not counted as free."""
+    """Return the tiers without the free bytes that arrays of this process have reserved but not yet touched."""
     reserved = {memory: sum(map(untouched_bytes, list(arrays.values()))) for memory, arrays in _IN_USE.items()}
     return [replace(tier, free_bytes=max(0, tier.free_bytes - reserved.get(_memory_of(tier), 0))) for tier in tiers]
 
 
 def untouched_bytes(content: NDArray[Any]) -> int:
-    """Return the number of bytes in pages of `content` that were never touched, or 0 if the system does not give this
-    number. `content` begins at the start of a page."""
+    """Return the number of bytes in pages of `content` that were never touched, or 0 if it is unknown. `content` begins
+    at the start of a page."""
     pages = np.zeros(-(-content.nbytes // mmap.PAGESIZE), np.uint8)
     answer = ctypes.CDLL(None).mincore(
         ctypes.c_void_p(content.ctypes.data), ctypes.c_size_t(content.nbytes), ctypes.c_void_p(pages.ctypes.data)
@@ -199,7 +194,7 @@ class NpyFile(ArrayStorage):
         return self._mapping.bytes[self._begin :]
 
     def flush(self, steps: int) -> int:
-        """Write all changed pages. The number of changed bytes is unknown, so the result is the size of the array."""
+        """Write all changed pages. Their number is unknown, so the result is the size of the array."""
         if self.read_only:
             return 0
         with named(self._opened, self.path):
@@ -247,8 +242,8 @@ def read_npy_header(path: Path) -> Header:
 
 @contextmanager
 def _opened(path: Path, flags: int) -> Iterator[tuple[Directory, int]]:
-    """Open a file and its folder. Both are closed when the `with` ends. Raises InputError if `path` is not a regular
-    file or cannot be opened."""
+    """Open a file and its folder for the context. Raises InputError if `path` is not a regular file or cannot be
+    opened."""
     if not os.path.isfile(path):
         raise InputError(f"{path} is neither a file nor a folder; give another path")
     place = Path(os.path.realpath(path))
@@ -276,8 +271,8 @@ def _header_of(path: Path, folder: Directory, handle: int) -> Header:
 
 
 def _parsed(path: Path, data: bytes) -> tuple[tuple[int, ...], bool, np.dtype[Any], int]:
-    """Return four values: the shape, True for Fortran order, the dtype, and the offset of the first value in the file.
-    Raises InputError for headers longer than MAX_HEADER_BYTES."""
+    """Return the shape, True for Fortran order, the dtype, and the offset of the first value. Raises InputError for
+    headers longer than MAX_HEADER_BYTES."""
     readers = {(1, 0): (np.lib.format.read_array_header_1_0, 2), (2, 0): (np.lib.format.read_array_header_2_0, 4)}
     file = BytesIO(data)
     try:

@@ -135,8 +135,7 @@ class Trajectory:
 
     @property
     def can_commit(self) -> bool:
-        """True if the directories have room for all states, including the states in memory. If this is False, `commit`
-        raises InputError."""
+        """True if the directories also have room for the states in memory. Otherwise, `commit` raises InputError."""
         return self._stack.is_durable
 
     def __len__(self) -> int:
@@ -155,8 +154,8 @@ class Trajectory:
         return self._stack.push([np.ascontiguousarray(one) for one in self._checked(state)])
 
     def pop(self, into: Mapping[str, NDArray[Any]] | None = None) -> tuple[int, State]:
-        """Remove the newest state. Return its number and its fields. The next older states are read in the background,
-        before they are needed.
+        """Remove the newest state, and return its number and its fields. Older states are read in the background in
+        advance.
 
         The arrays are valid until the next pop. If `into` is given, it maps each field to an array. The values are
         copied into these arrays, and these arrays are returned. Raises InputError if no state is left, and
@@ -196,8 +195,8 @@ class Trajectory:
         self._stack.commit()
 
     def close(self) -> None:
-        """Close the files without a commit. Arrays that were popped stay valid. The states since the last commit are
-        lost."""
+        """Close the files without a commit. The states since the last commit are lost. Arrays that were popped stay
+        valid."""
         self._stack.close()
 
     def remove(self) -> None:
@@ -217,7 +216,7 @@ class Trajectory:
         return f"<outcrop Trajectory {what} {self._dtype}: {len(self)} of {self.max_states} states>"
 
     def _checked(self, state: Mapping[str, Any]) -> list[NDArray[Any]]:
-        """Return the arrays of a state in the order of the fields. Raises InputError if an array does not fit its
+        """Return the arrays of a state, in the order of the fields. Raises InputError if an array does not fit its
         field."""
         if not isinstance(state, Mapping) or set(state) != set(self._shapes):
             names = f"fields {shown(list(state))}" if isinstance(state, Mapping) else shown(state)

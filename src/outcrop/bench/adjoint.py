@@ -91,7 +91,7 @@ def bench(
 
 
 def _compare(stencil: Stencil, scale: AdjointScale, folder: Path) -> dict[str, Any]:
-    """Return the rates of all repeats in cells per second, and the medians of the ratios of adjoint to forward."""
+    """Return the rates of all repeats in cells per second, and the medians of the ratios."""
     shape = scale.shape[: stencil.ndim]
     pairs = list(zip(stencil.fields, stencil.storage, strict=True))
     values = sum(0 if one.is_static else one.history for _, one in pairs)

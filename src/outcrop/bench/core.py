@@ -39,8 +39,8 @@ MAX_PREDICTION_ERROR = 0.15
 
 @dataclass(frozen=True)
 class CoreScale:
-    """The grid (nz, ny, nx) in float32, and the numbers of repeats. In float64, the grid has half the number of planes,
-    so its arrays have the same number of bytes."""
+    """The grid (nz, ny, nx) in float32, and the numbers of repeats. In float64, the grid has half as many planes, so
+    that arrays have the same size."""
 
     shape: tuple[int, int, int]
     steps: int
@@ -48,8 +48,8 @@ class CoreScale:
     kernel_repeats: int
     sweep_planes: int
     settle_seconds: float
-    """The pause after a run that held the whole grid. A virtual machine needs some time to give the memory of such a
-    run back to its host."""
+    """The pause after a run with the whole grid in memory. A virtual machine needs time to give this memory back to its
+    host."""
     shares: tuple[float, ...] = SHARES
 
 
@@ -85,8 +85,7 @@ def bench(
 
 
 def table(figures: dict[str, Any]) -> str:
-    """Return the Markdown table for the README. The table has medians in Gcell/s. For (c), it also has the ratio of (c)
-    to (b)."""
+    """Return the Markdown table for the README: medians in Gcell/s, and the ratios of (c) to (b)."""
     dtypes = ("float32", "float64")
     heads = [f"{dtype} {figures[dtype]['shape']}" for dtype in dtypes]
     lines = table_head(["Gcell updates/s", *heads], numbers=False)
@@ -106,8 +105,8 @@ def table(figures: dict[str, Any]) -> str:
 
 
 def fitting(scale: CoreScale, directory: Path) -> CoreScale:
-    """Return `scale`, with fewer planes if necessary. The number of planes is halved until both arrays fit on the disk
-    and into memory. Rate (b) needs them in memory."""
+    """Return `scale`. The number of planes is halved until both arrays fit on the disk and, for rate (b), into
+    memory."""
     room = min(0.75 * discover.memory_bytes(), 0.9 * discover.free_disk_bytes(directory))
     nz, ny, nx = scale.shape
     while 2 * nz * ny * nx * 4 > room:
@@ -176,8 +175,8 @@ def share_of(memory: str) -> float:
 
 
 def budgets_of(problem: Problem, shares: tuple[float, ...]) -> dict[str, int]:
-    """Return the memory budgets of the runs in bytes, by name. The first budget is large enough for the whole grid.
-    After it, the dictionary has one budget for each share. No budget is smaller than the minimum for the problem."""
+    """Return the memory budgets of the runs in bytes, by name: first for the whole grid, then for each share. No budget
+    is smaller than the minimum for the problem."""
     both = 2 * problem.cells * problem.item_bytes
     budgets = {"in_memory": largest_useful_bytes(problem)}
     for share in shares:
@@ -238,7 +237,7 @@ def summary(
 
 
 def checks(every: list[dict[str, Any]]) -> dict[str, bool | float]:
-    """Return the checks that the runs of one budget must pass. Each check contains the measured value."""
+    """Return the measured values that the runs of one budget must keep within limits, and whether they do."""
     prediction = median(report["predicted"]["seconds"] / report["seconds"] for report in every)
     above = max(report["memory_peak_bytes"] - report["memory_budget_bytes"] for report in every)
     return {

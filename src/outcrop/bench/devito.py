@@ -34,7 +34,7 @@ def has_equivalent(name: str) -> bool:
 def seconds(name: str, shape: Sequence[int], steps: int, threads: int) -> float:
     """Let Devito run `steps` steps of the library's stencil `name` in a separate process. Return the time in seconds.
 
-    If the process fails, raises StorageError with the last line that the process printed.
+    Raises StorageError with the last line that the process printed if the process fails.
     """
     os.environ["OMP_NUM_THREADS"] = str(threads)
     try:
@@ -45,8 +45,8 @@ def seconds(name: str, shape: Sequence[int], steps: int, threads: int) -> float:
 
 
 def equations(name: str, shape: tuple[int, ...]) -> tuple[list[Any], dict[str, float]]:
-    """Return Devito's equations for a stencil of the library, and the arguments of `apply`. The grid has the given
-    `shape`, and all functions of the equations already have values."""
+    """Return Devito's equations for a stencil of the library on a grid of `shape`, and the arguments of `apply`. All
+    functions in the equations already have values."""
     match = _NAMES.fullmatch(name)
     assert match is not None, "call has_equivalent first"
     family, order = match[1], int(match[2] or 2)
@@ -144,8 +144,7 @@ def _maxwell(shape: tuple[int, ...], order: int, _: bool) -> tuple[list[Any], di
 
 
 def tuned(state: Mapping[str, Any]) -> dict[str, int]:
-    """Return the block sizes that Devito's tuner chose last. The result is empty if the tuner chose none. `state` is
-    the operator's state."""
+    """Return the block sizes that Devito's tuner chose last, or no sizes. `state` is the state of the operator."""
     found = [one["tuned"] for one in state.get("autotuning", ()) if one.get("tuned")]
     return {str(name): int(size) for name, size in found[-1].items()} if found else {}
 

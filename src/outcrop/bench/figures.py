@@ -65,20 +65,20 @@ def table_row(cells: Iterable[str]) -> str:
 
 
 def table_head(heads: Iterable[str], numbers: bool = True) -> list[str]:
-    """Return the first two lines of a Markdown table. If `numbers` is true, all columns except the first are
+    """Return the first two lines of a Markdown table. If `numbers` is true, the columns after the first are
     right-aligned."""
     every = list(heads)
     return [table_row(every), "|---|" + ("--:|" if numbers else "---|") * (len(every) - 1)]
 
 
 def new_picture(width: float, height: float) -> Figure:
-    """Return an empty picture of this size in inches. The picture can be made without a display."""
+    """Return an empty picture of this size in inches."""
     from matplotlib.figure import Figure
 
     return Figure(figsize=(width, height), layout="constrained")
 
 
 def save_picture(picture: Figure, output: Path, dpi: int = 120) -> None:
-    """Write a picture to `output` as PNG. Make the directory of `output` if it is missing."""
+    """Write a picture to `output` as PNG, and make the directory of `output` if it is missing."""
     make_directory(output.absolute().parent)
     picture.savefig(output, dpi=dpi, format="png")

@@ -161,8 +161,8 @@ class _Parts:
         self._direct = [name for name in interfaces if find_interface(name).is_direct]
 
     def make_file(self) -> bool:
-        """Allocate the file and write all of it, because reads of unwritten blocks do not reach the device. Return True
-        if transfers bypass the page cache."""
+        """Make and write the whole file, because reads of unwritten blocks do not reach the device. Return True if
+        transfers bypass the page cache."""
         _core.create_file(str(self._path), self._scale.span_bytes)
         self._fill(self._path, self._scale.span_bytes)
         store = _core.Store([str(self._path)], direct=True)
@@ -193,8 +193,7 @@ class _Parts:
         )
 
     def cached(self) -> list[dict[str, Any]]:
-        """Measure requests on a file in the page cache. One interface uses system calls. Another interface uses loads
-        and stores."""
+        """Measure requests on a file in the page cache, by system calls, and by loads and stores."""
         return self._measured(
             IoCase(name, write, random, size, 1, self._scale.cached_bytes, warm=True, flush=False)
             for size in self._scale.sizes
@@ -203,8 +202,7 @@ class _Parts:
         )
 
     def raw(self) -> list[dict[str, Any]]:
-        """Measure the same transfers on the file and on the device. The transfers stay within the size of the smaller
-        of the two."""
+        """Measure the same transfers on the file and on the device, within the size of the smaller of the two."""
         device = self._device
         assert device is not None, "`bench` runs this part only with a device"
         span = min(self._scale.span_bytes, device.size_bytes // RECORD_BYTES * RECORD_BYTES)
@@ -221,8 +219,8 @@ class _Parts:
         return [{"of": "file", **one} for one in on_file] + [{"of": "device", **one} for one in on_device]
 
     def beyond(self) -> list[dict[str, Any]]:
-        """Measure writes, and reads of data that was read before. Each case is measured twice: first with enough memory
-        for the whole file, then with only `limit_bytes`."""
+        """Measure writes, and reads of data that was read before, with enough memory for the whole file, and then with
+        only `limit_bytes`."""
         cases = [
             replace(self._case(name, write, random, PAGE_BYTES if random else RECORD_BYTES), warm=True)
             for name in (self._direct[0], *BEYOND_INTERFACES)
@@ -240,8 +238,8 @@ class _Parts:
         return IoCase(name, write, random, size, max(1, min(in_flight, span // size)), span)
 
     def _measured(self, cases: Iterable[IoCase], path: Path | None = None) -> list[dict[str, Any]]:
-        """Return the rates of the cases on `path`, or on the benchmark's file if `path` is None. Each round measures
-        all cases once."""
+        """Return the rates of the cases on `path`, by default the benchmark's file. Each round measures all cases
+        once."""
         rates: dict[IoCase, list[IoRate]] = {case: [] for case in cases}
         for _ in range(self._scale.turns):
             for case, measured in rates.items():
@@ -253,14 +251,14 @@ class _Parts:
 
 MIN_DEVICE_BYTES = 1 << 20
 DEVICE_END_BYTES = 4 << 20
-"""The number of bytes that are cleared at each end of a device after writes. If the ends kept random bytes, another
-program might mistake these bytes for content of a known kind."""
+"""The number of bytes that are cleared at each end of a device after writes. Other programs might mistake random bytes
+for content of a known kind."""
 
 
 @contextmanager
 def open_raw_device(device: Path, write: bool) -> Iterator[int]:
     """Yield the size of a block device in bytes. If `write` is true, no other process can use the device during the
-    context. Both ends of the device are cleared afterwards.
+    context, and both ends of the device are cleared afterwards.
 
     Raises InputError if the path is not a block device, or if the device is too small or cannot be opened. If `write`
     is true, also raises InputError if the device is in use or holds content of a known kind.
@@ -324,7 +322,7 @@ def table(part: str, figures: Figures) -> Iterator[str]:
 
 
 def memory_of(one: dict[str, Any]) -> str:
-    """Return a text that says how much memory was available when a figure of the part `beyond` was measured."""
+    """Return a text about the memory that was available for a figure of the part `beyond`."""
     if one["wanted_limit_bytes"] is None:
         return "memory for all"
     if one["limit_bytes"] is None:
@@ -337,8 +335,7 @@ def _access(one: dict[str, Any]) -> str:
 
 
 def _pivot(part: Figures, head: str, row_of: Callable[[dict[str, Any]], str]) -> Iterator[str]:
-    """Yield the lines of a table with a column for each interface. Rows are sorted by access pattern. Rows of the same
-    pattern keep the order of the measurements."""
+    """Yield the lines of a table with a column for each interface. Rows are sorted by access pattern."""
 
     def column_of(one: dict[str, Any]) -> str:
         return f"{one['interface']}, {one['of']}" if "of" in one else str(one["interface"])
@@ -402,8 +399,7 @@ def _lines(axes: Axes, chosen: Figures, key: str) -> None:
 
 
 def _bars(axes: Axes, chosen: Figures) -> None:
-    """Draw two bars for each interface. The first bar is for a measurement with memory for the whole file. The second
-    bar (hatched) is for a measurement with less memory."""
+    """Draw two bars for each interface: with memory for the whole file, and (hatched) with less memory."""
     names = list(dict.fromkeys(one["interface"] for one in chosen))
     for one in chosen:
         is_limited = one["wanted_limit_bytes"] is not None

@@ -1,5 +1,4 @@
-"""The cases of `outcrop bench io`. A case describes requests and the number of requests in flight. Its measurement
-gives a rate.
+"""The cases of `outcrop bench io`. A case describes requests. Its measurement gives a rate.
 
 The following command measures cases in a separate process, whose memory can be limited:
 
@@ -23,8 +22,8 @@ from outcrop.bench.memory import drop_from_page_cache, run_limited
 
 @dataclass(frozen=True)
 class Interface:
-    """A way to transfer bytes. `backend` is the name of the store's backend. If the name is "", no store is used, and
-    each thread transfers one request at a time."""
+    """A way to transfer bytes: by the backend of a store, or by one thread for each request in flight if `backend` is
+    ""."""
 
     name: str
     backend: str
@@ -44,8 +43,8 @@ pwrite, and `load/store` uses a mapped file. Both use one thread for each reques
 threads, as runs with --io mmap do."""
 PAGE_BYTES = 4096
 REQUESTS_UNTIL_FLUSH = 16384
-"""The maximum number of random writes through the page cache. The number is limited, because the flush of these writes
-takes much longer than the writes."""
+"""The maximum number of random writes through the page cache. The flush of these writes takes much longer than the
+writes."""
 
 
 def find_interface(name: str) -> Interface:
@@ -53,7 +52,7 @@ def find_interface(name: str) -> Interface:
 
 
 def unavailable() -> dict[str, str]:
-    """Return a dictionary of the interfaces that do not work on this machine. The values are the reasons."""
+    """Return the interfaces that do not work on this machine, with the reasons."""
     reasons = _core.probe()
     return {one.name: reasons[one.backend] for one in INTERFACES if reasons.get(one.backend)}
 
@@ -159,8 +158,8 @@ def _fill_cache(path: Path, span_bytes: int) -> None:
 def measure_limited(
     cases: Sequence[IoCase], path: Path, max_seconds: float, limit_bytes: int | None
 ) -> list[dict[str, Any]]:
-    """Measure the cases in one child process and return their figures. In each figure, `limit_bytes` is None if no
-    control group could be made."""
+    """Measure the cases in one child process. In the figures, `limit_bytes` is None if no control group could be
+    made."""
     every = json.dumps([asdict(case) for case in cases])
     output = run_limited(["-m", "outcrop.bench.io_cases", every, str(path), str(max_seconds)], limit_bytes)
     limits = {"wanted_limit_bytes": limit_bytes, "limit_bytes": limit_bytes if output.is_limited else None}

@@ -79,8 +79,8 @@ def bench(directory: Path, small: bool = False) -> dict[str, Any]:
 
 
 def _in_cache(name: str, scale: KernelScale, folder: Path) -> dict[str, Any]:
-    """Return the rates on a grid whose arrays fit into the second-level cache. Each row has 256 cells, and each plane
-    has the same number of rows as the grid has planes."""
+    """Return the rates on a grid whose arrays fit into the second-level cache. The grid has equally many planes and
+    rows, of 256 cells."""
     cells = SHARE_OF_CACHE * discover.caches().second_bytes / (4 * len(LOOPS[name]) * 256)
     side = max(2 * find_stencil(name).radii[0] + 2, int(cells**0.5))
     shape = (side, side, 256)
@@ -168,8 +168,8 @@ class LoopTimer:
         return float(function(kernel, sources, count, written, self._scalars, *sizes))
 
     def largest_difference(self) -> float:
-        """Run one step of both kernels. Return the largest difference between the results of the two kernels, relative
-        to the largest result."""
+        """Return the largest difference between the results of one step of both kernels, relative to the largest
+        result."""
         inside = (slice(self._radius, -self._radius),) * 3
         before, found = self._arrays[0].copy(), []
         for step in (self.handwritten, self.generated):
@@ -185,8 +185,8 @@ def set_threads(threads: int) -> None:
 
 
 def _aligned(shape: tuple[int, int, int], value: float, number: int) -> Array32:
-    """Return an array of waves around a value. Each row begins at an address that is a multiple of 64 bytes. The memory
-    block of the array also has unused bytes before and after the array."""
+    """Return an array of waves around a value. Each row begins at a multiple of 64 bytes. The memory has unused bytes
+    before and after the array."""
     room, cells = 1024, int(np.prod(shape))
     memory = np.empty(cells + 2 * room + 16, np.float32)
     first = room + (-memory.ctypes.data // 4) % 16

@@ -38,14 +38,14 @@ from outcrop.errors import InputError, StorageError
 from outcrop.units import format_bytes
 
 MAX_REMOVALS, SECONDS_BETWEEN = 50, 0.1
-"""The number and the length of waits when a group is removed. A process that has ended may stay in its group for a
-moment."""
+"""The number and the length of waits when a group is removed. A process may stay in its group for a moment after its
+end."""
 
 
 @dataclass(frozen=True)
 class GroupFiles:
-    """The names of the files of a control group. These files hold the limit of memory, the limit of swap (or of memory
-    and swap together), and the peak memory."""
+    """The names of the files with the limit of memory, the limit of swap (or of memory and swap together), and the peak
+    memory."""
 
     limit: str
     swap_limit: str
@@ -63,7 +63,7 @@ GROUP_FILES = {
 @dataclass(frozen=True)
 class Output:
     """The output of a child process. `is_limited` is true if a group limited its memory. `peak_bytes` is the peak
-    memory of this group, including the page cache. It is None if the kernel does not count the peak."""
+    memory of this group, including the page cache, or None if the kernel does not count it."""
 
     text: str
     is_limited: bool
@@ -108,15 +108,14 @@ class Group:
     files: GroupFiles
 
     def peak_bytes(self) -> int | None:
-        """Return the peak memory of the group. Return None if the kernel does not count the peak."""
+        """Return the peak memory of the group, or None if the kernel does not count it."""
         try:
             return int((self.path / self.files.peak).read_text())
         except (OSError, ValueError):
             return None
 
     def limit(self, limit_bytes: int, may_swap: bool) -> None:
-        """Set the limits. Raises OSError if this process may not use the memory controller, or if the files are
-        missing."""
+        """Set the limits. Raises OSError if this process may not use the memory controller."""
         with (self.path / self.files.limit).open("r+") as file:
             file.write(str(limit_bytes))
         swap_limit = self.path / self.files.swap_limit
@@ -134,7 +133,7 @@ class Group:
 
 
 def _make_group(limit_bytes: int, may_swap: bool) -> Group | None:
-    """Make a control group inside the control group of this process, and return it. Return None if this fails."""
+    """Return a new control group inside the control group of this process, or None if it cannot be made."""
     for line in Path("/proc/self/cgroup").read_text().splitlines():
         _, controllers, own = line.split(":", 2)
         if controllers == "":
@@ -161,8 +160,8 @@ PROC, PAGE_BYTES = Path("/proc/self"), mmap.PAGESIZE
 
 
 class PeakMemory:
-    """The peak memory of this process since this object was made. If several processes share a page, each process
-    counts only its share of the page."""
+    """The peak memory of this process since this object was made. Of a page that several processes share, each counts
+    its share."""
 
     def __init__(self) -> None:
         try:
@@ -173,8 +172,7 @@ class PeakMemory:
 
     @property
     def bytes_more(self) -> int | None:
-        """The difference between the peak and the memory at the start, in bytes. None if the system does not report the
-        peak."""
+        """The bytes of the peak beyond the memory at the start, or None if the system does not report the peak."""
         return None if self._before is None else max(0, _peak_bytes() - self._before)
 
 
@@ -189,8 +187,8 @@ def _value(text: str, name: str) -> int:
 
 
 def drop_from_page_cache(path: Path, length: int = 0) -> None:
-    """Ask the system to drop the first `length` bytes of a file from the page cache. If `length` is 0, the whole file
-    is dropped. The file is flushed first, because only clean pages can be dropped."""
+    """Drop the first `length` bytes of a file, or the whole file if `length` is 0, from the page cache. The file is
+    flushed first, because the system drops only clean pages."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -200,8 +198,7 @@ def drop_from_page_cache(path: Path, length: int = 0) -> None:
 
 
 def cached_share(path: Path) -> float | None:
-    """Return the share of a file's pages that are in the page cache, from 0 to 1. Return None if the system does not
-    report this."""
+    """Return the share of a file's pages that are in the page cache, from 0 to 1, or None if it is unknown."""
     with path.open("r+b") as file:  # mincore reports only pages of files that may be written
         if os.fstat(file.fileno()).st_size == 0:
             return 0.0
@@ -283,8 +280,7 @@ def _call(command: list[str], path: Path) -> None:
 
 @contextmanager
 def _no_interrupts() -> Iterator[None]:
-    """Ignore signals during the context. `swapoff` needs some time for a large file. If a second Ctrl-C interrupts
-    `swapoff`, the swap file remains."""
+    """Ignore signals during the context. If a second Ctrl-C interrupted `swapoff`, the swap file would remain."""
     if threading.current_thread() is not threading.main_thread():
         yield  # only the main thread may set handlers of signals
         return

@@ -1,5 +1,4 @@
-"""The processes that measure together: only this process, or all processes that mpirun has started. These processes
-communicate by mpi4py."""
+"""The processes that measure together: this process alone, or all processes of mpirun, which communicate by mpi4py."""
 
 from __future__ import annotations
 
@@ -18,8 +17,7 @@ COUNTS = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MPI_LOCALNRANKS")
 LAUNCHERS = (*COUNTS, "PMIX_RANK")
 FAILED = 2
 SECONDS_TO_BE_HEARD = 1.0
-"""The pause before an abort. Without the pause, output of this rank that the launcher has not printed yet may be
-lost."""
+"""The pause before an abort, in which the launcher prints the last output of this rank."""
 
 
 class Ranks:
@@ -84,8 +82,8 @@ class MpiRanks(Ranks):
 
 @contextmanager
 def all_ranks() -> Iterator[Ranks]:
-    """Yield the ranks of this program. If one of several ranks raises an exception, the context ends all ranks, because
-    the other ranks would wait forever.
+    """Yield the ranks of this program. If one of several ranks raises an exception, all ranks end, because they would
+    wait forever.
 
     Raises InputError if mpirun has started this process, but mpi4py is missing or uses another MPI library.
     """

@@ -36,8 +36,7 @@ from outcrop.run.simulation import open as open_simulation
 
 ROW_BYTES = 4096
 SHARE_OF_CACHE = 0.7
-"""The share of the second-level cache that the data may use. The rest of the cache is for the stack and the code of the
-kernel."""
+"""The share of the second-level cache for the data. The rest is for the stack and the code of the kernel."""
 OVERHEAD_BYTES = 150 << 20
 """The resident memory that a process may have in addition to the budget of its run."""
 SWEEP_ROWS = (4, 8, 16, 32, 64, 128)
@@ -46,8 +45,7 @@ CALL_PLANES = (1, 2)
 
 @dataclass(frozen=True)
 class SweepRate:
-    """The cell updates per second of plain sweeps, and the number of rows of the blocks with which this rate was
-    measured."""
+    """The cell updates per second of plain sweeps, and the sizes with which they were measured."""
 
     cells_per_second: float
     sweep_rows: int
@@ -58,8 +56,7 @@ def kernel_rate(problem: Problem, calls: Calls, scalars: bytes, threads: int, ca
     """Return how many cells per second all threads together update. Each thread updates its own planes in its
     second-level cache.
 
-    For each thread, the fastest of `repeats` short measurements counts. The result is the sum of these rates over all
-    threads.
+    The result is the sum over all threads. For each thread, the fastest of `repeats` short measurements counts.
     """
     levels, slab = 2, 4
     planes = problem.rings * (slab + problem.skew_z * (levels + 1) + 2 * problem.radius_z)
@@ -107,8 +104,8 @@ def sweep_rate(problem: Problem, calls: Calls, scalars: bytes, threads: int, pla
 
 
 def in_one_slab(problem: Problem) -> dict[str, int]:
-    """Return the sizes of a plan that reads the whole grid before it begins to update. Other plans read and write
-    during the updates, so a run of such a plan does not show the time of the updates alone."""
+    """Return the sizes of a plan that reads the whole grid before it begins to update. Only a run of such a plan shows
+    the time of the updates alone."""
     return {"bt": problem.steps, "slab": problem.planes, **({"by": problem.shape[1]} if problem.ndim == 3 else {})}
 
 
@@ -123,8 +120,8 @@ def advance(
     has the given `sizes`.
 
     `limit_bytes` limits all memory of the child process, including its page cache. The report contains
-    `cgroup_limit_bytes`, which is None if this process may not make a control group. If the child fails, raises
-    StorageError with the last line that the child printed.
+    `cgroup_limit_bytes`, which is None if this process may not make a control group. Raises StorageError with the last
+    line that the child printed if the child fails.
     """
     words = str(directory), str(steps), str(budget_bytes), json.dumps(dict(sizes or {}))
     try:
@@ -138,8 +135,8 @@ def advance(
 
 def checksum_cost(directory: Path, steps: int, budget_bytes: int, pairs: int) -> float:
     """Return the relative time that checksums add to the first pass of a run of `steps` steps within `budget_bytes`.
-    The pass is measured `pairs` times with checksums and `pairs` times without. The result is a median. No counter
-    shows the time of checksums, because the updates compute them.
+    The result is the median of `pairs` ratios of passes with and without checksums. No counter shows the time of
+    checksums, because the updates compute them.
 
     Each measured pass reads the current copy of the run in `directory` and writes the other copy. The written copy is
     never committed.
@@ -158,8 +155,7 @@ def checksum_cost(directory: Path, steps: int, budget_bytes: int, pairs: int) ->
 
 
 def smooth_planes(z0: int, z1: int, shape: tuple[int, int, int]) -> NDArray[np.float32]:
-    """Return the planes z0 to z1 - 1 of a smooth field that can be computed quickly. Benchmarks use this field as
-    initial values of heat7."""
+    """Return the planes z0 <= z < z1 of a smooth field that is quick to compute: the initial values of heat7."""
     _, ny, nx = shape
     z, y, x = np.ogrid[z0:z1, 0:ny, 0:nx]
     waves = np.sin(0.01 * z), np.cos(0.02 * y), np.sin(0.03 * x)

@@ -46,8 +46,8 @@ SHARE = 0.0625
 SWEEP_BYTES = 400 << 20
 """The memory for plain sweeps. It is much larger than the caches."""
 DEVITO_STEPS, DEVITO_BYTES = 32, 1 << 30
-"""The maximum size of a run of Devito. The measured time is scaled up to the whole case, because all steps and all
-planes take the same time."""
+"""The maximum size of a run of Devito. Its time is scaled up to the whole case, because all steps and planes take equal
+times."""
 COLUMNS = ("sweeps", "in_memory", "out_of_core", "devito")
 
 # --- what is measured -------------------------------------------------------------------------------------------------
@@ -59,9 +59,8 @@ Planes: TypeAlias = Callable[[int, int], NDArray[np.float32]]
 class StencilCase:
     """One stencil of the library. `plane` is (ny, nx) for a grid of three axes, and (nx,) for a grid of two axes.
 
-    Fields are smooth waves around 0. If `means` has a value for a field, the field is a wave around this value with an
-    amplitude of 10 %. With such values, the simulation does not grow without bound. The values also do not become
-    denormal, because denormal values make the processor slower.
+    Fields are smooth waves around 0, or around their value in `means`. With such values, the simulation does not grow
+    without bound. The values also do not become denormal, because denormal values make the processor slower.
     """
 
     name: str
@@ -79,8 +78,8 @@ class StencilCase:
 
 
 def smooth(shape: tuple[int, ...], mean: float) -> Planes:
-    """Return a function that computes the planes of a field. The values of the field vary as waves along every axis.
-    The waves have an amplitude of 10 % around `mean`, or of 0.01 if `mean` is 0."""
+    """Return a function that computes the planes of a field. Its values are waves along every axis, with an amplitude
+    of 10 % around `mean`, or of 0.01 around 0."""
     size = 0.1 * abs(mean) if mean else 0.01
 
     def planes(z0: int, z1: int) -> NDArray[np.float32]:
@@ -131,13 +130,11 @@ class StencilScale:
     grid_bytes: int
     repeats: int
     settle_seconds: float
-    """The pause after each repeat. A virtual machine needs some time to give the memory of a whole grid back to its
-    host."""
+    """The pause after each repeat. A virtual machine needs time to give the memory of a grid back to its host."""
     plane_divisor: int = 1
     max_steps: int = 1 << 30
     devito_for: tuple[str, ...] | None = None
-    """The stencils that Devito also computes. None means all stencils. Devito needs some seconds to compile each
-    stencil."""
+    """The stencils that Devito also computes, or None for all. Devito needs seconds to compile each stencil."""
 
 
 FULL = StencilScale(grid_bytes=1 << 32, repeats=3, settle_seconds=10)
@@ -188,13 +185,13 @@ def chosen_cases(only: str | None) -> list[StencilCase]:
 
 
 def copies_of(case: StencilCase) -> int:
-    """Return the number of arrays that a run in memory needs. Each field needs one array or two."""
+    """Return the number of arrays that a run in memory needs: one or two for each field."""
     return sum(2 if storage.is_double else 1 for storage in case.stencil.storage)
 
 
 def shape_of(case: StencilCase, scale: StencilScale, size: tuple[int, int, int] | None) -> tuple[int, ...]:
-    """Return the grid of a case. If `size` is given, the grid has this size. Otherwise, all arrays of the grid together
-    have `grid_bytes` of the scale."""
+    """Return the shape of the grid of a case: the given `size`, or such a size that all arrays together have
+    `grid_bytes`."""
     if size is not None:
         nx, ny, nz = size
         return (nz, ny, nx) if len(case.plane) == 2 else (nz * ny, nx)
@@ -203,8 +200,7 @@ def shape_of(case: StencilCase, scale: StencilScale, size: tuple[int, int, int] 
 
 
 def require_room(case: StencilCase, shape: tuple[int, ...], directory: Path) -> None:
-    """Raise InputError if memory is too small for all arrays, or if the disk is too small for both copies of the
-    fields."""
+    """Raise InputError if memory is too small for all arrays, or the disk for both copies of the fields."""
     in_memory = copies_of(case) * math.prod(shape) * 4
     on_disk = 2 * sum(storage.history for storage in case.stencil.storage) * math.prod(shape) * 4
     if in_memory > 0.75 * discover.memory_bytes() or on_disk > 0.9 * discover.free_disk_bytes(directory):
@@ -217,7 +213,6 @@ def require_room(case: StencilCase, shape: tuple[int, ...], directory: Path) -> 
 def measure(
     directory: Path, scale: StencilScale, case: StencilCase, shape: tuple[int, ...], steps: int, threads: int
 ) -> dict[str, Any]:
-    """Measure one stencil and return its figures."""
     stencil, updates = case.stencil, math.prod(shape) * steps
     kernel, scalars = compile_kernel(stencil, "float32"), pack_scalars(stencil, {}, "float32")
     seconds: dict[str, list[float]] = {name: [] for name in COLUMNS}
@@ -260,8 +255,8 @@ def measure(
 
 
 def devito_seconds(name: str, problem: Problem, shape: tuple[int, ...], steps: int, threads: int) -> float:
-    """Return the seconds that Devito needs for a grid of `shape` and `steps` steps. If the case is large, Devito
-    computes fewer planes and steps, and the measured time is scaled up."""
+    """Return the seconds that Devito needs. For a large case, Devito computes fewer planes and steps, and the time is
+    scaled up."""
     planes = min(shape[0], max(32, DEVITO_BYTES // (problem.rings * problem.plane_bytes)))
     fewer = min(steps, DEVITO_STEPS)
     seconds = devito.seconds(name, (planes, *shape[1:]), fewer, threads)

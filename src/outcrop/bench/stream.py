@@ -95,7 +95,7 @@ def bench(
 
 @contextmanager
 def _made_on_each_node(directory: Path, ranks: Ranks) -> Iterator[None]:
-    """On the first rank of each node, make a directory. Remove this directory when all ranks have finished."""
+    """Make a directory on the first rank of each node, and remove it when all ranks have finished."""
     is_first = ranks.rank == ranks.of_node(ranks.rank)[0]
     with made_directory(directory) if is_first else nullcontext():
         ranks.wait_for_node()
@@ -104,8 +104,7 @@ def _made_on_each_node(directory: Path, ranks: Ranks) -> Iterator[None]:
 
 
 def full(ranks: Ranks) -> StreamScale:
-    """Return the scale of a full measurement. The arrays of a node have four times the size of its last-level caches.
-    The arrays of each rank have whole pages."""
+    """Return the scale of a full measurement. The arrays of each rank have whole pages."""
     share = -(-CACHES * last_level_bytes() // ranks.on_node)
     return StreamScale(-(-share // PAGE_BYTES) * PAGE_BYTES, ROUNDS, REPEATS, MAX_SECONDS)
 
@@ -187,7 +186,7 @@ def _spread(values: Sequence[float]) -> dict[str, float]:
 
 
 def _overall(spreads: Sequence[dict[str, Any]]) -> dict[str, float]:
-    """Return one spread for all `spreads`: the minimum of all, the median of the medians, and the maximum of all."""
+    """Return the minimum, the median of the medians, and the maximum of all `spreads`."""
     return {
         "min": min(one["min"] for one in spreads),
         "median": median(one["median"] for one in spreads),
@@ -207,8 +206,8 @@ def head(figures: dict[str, Any]) -> Iterator[str]:
 
 
 def table(figures: dict[str, Any]) -> Iterator[str]:
-    """Yield the lines of a table with a row for each mode and a column for each loop. If the program has several ranks,
-    yield a second table."""
+    """Yield the lines of a table with a row for each mode and a column for each loop, for nodes and, of several ranks,
+    for ranks."""
     for of in ("node", "rank") if figures["ranks"] > 1 else ("node",):
         heads = [f"GB/s of a {of}: median (min to max)", *(loop.name for loop in LOOPS), "triad, of DRAM's"]
         heads += ["slowest node"] if figures["ranks"] > 1 else []
@@ -223,8 +222,7 @@ def table(figures: dict[str, Any]) -> Iterator[str]:
 
 
 def remarks(figures: dict[str, Any]) -> Iterator[str]:
-    """Yield lines of text about the differences between modes, the modes that were not measured, and the check of the
-    results."""
+    """Yield lines about special modes, modes that were not measured, and the check of the results."""
     for mode in figures["modes"]:
         repeats = min(loop["repeats"] for loop in mode["loops"].values())
         notes = [] if repeats == figures["repeats"] else [counted(repeats, "repeat")]
@@ -257,8 +255,8 @@ BAR = 0.2
 
 
 def draw(figures: dict[str, Any], output: Path) -> None:
-    """Write a picture of the figures to `output` as PNG, with a group of bars for each mode. Error bars show the range
-    over all nodes."""
+    """Write a picture to `output` as PNG: a group of bars for each mode, with error bars for the range over all
+    nodes."""
     picture = new_picture(10, 5)
     axes = picture.subplots()
     modes = figures["modes"]

@@ -55,8 +55,7 @@ class StreamLoop:
         return 3 if self.second else 2
 
     def value(self, first: float, second: float) -> float:
-        """Return the value that each element of the result must have. The arguments are the values of all elements of
-        the input arrays."""
+        """Return the value of each element of the result, for the values of all elements of the input arrays."""
         if not self.second:
             return SCALAR * first if self.name == "scale" else first
         return first + (SCALAR * second if self.name == "triad" else second)
@@ -72,8 +71,7 @@ LOOPS = (
 
 @dataclass(frozen=True)
 class StreamMode:
-    """The place of the input arrays (`source`), the place of the result (`target`), and the way to flush the result.
-    PLACES lists the names of the places."""
+    """The place of the input arrays (`source`), the place of the result (`target`), and the way to flush the result."""
 
     name: str
     source: str
@@ -102,8 +100,8 @@ SHARE_OF_FREE = 2
 
 
 def find_tier(directory: Path, name: str | None) -> Tier:
-    """Return the tier with this name or kind. Without a name, return the tier of `directory`. Raises InputError if this
-    tier does not exist, or if it is DRAM."""
+    """Return the tier with this name or kind, or by default the tier of `directory`. Raises InputError if it does not
+    exist or is DRAM."""
     tiers = find_tiers((directory,))
     if name is None:
         found = tiers_holding(nearest_existing(directory), tiers)
@@ -122,7 +120,7 @@ def find_tier(directory: Path, name: str | None) -> Tier:
 
 
 def why_not_flushed(tier: Tier) -> str:
-    """Return the reason why flushes are not measured on a tier. Return "" if flushes are measured on the tier."""
+    """Return the reason why flushes are not measured on a tier, or "" if they are measured."""
     if tier.is_memory:
         return f"{tier.kind} is memory: nothing there lasts longer than the process"
     if tier.persistence == Persistence.REBOOT:
@@ -166,8 +164,8 @@ class StreamScale:
 
 @dataclass(frozen=True)
 class LoopTime:
-    """The time at which a loop began, the seconds of the loop, and the seconds of the flush after the loop. The time
-    comes from the clock that all ranks of a node share."""
+    """The time at which a loop began, by the clock of the node, and the seconds of the loop and of the flush after
+    it."""
 
     begin: float
     loop: float
@@ -180,8 +178,8 @@ class LoopTime:
 
 @dataclass(frozen=True)
 class ModeTimes:
-    """The measurement of a mode on one rank. `count` is the number of values (float64) of an array. `times` has the
-    times of all repeats of each loop. `is_right` is true if all results were right."""
+    """The measurement of a mode on one rank: the number of values (float64) of an array, the times of all repeats of
+    each loop, and whether all results were right."""
 
     count: int
     times: dict[str, list[LoopTime]]
@@ -194,19 +192,18 @@ class ModeTimes:
 
 
 def threads_of_rank(ranks: Ranks) -> int:
-    """Return the number of threads of a rank. This number is the rank's share of the processors of its node. It is
-    limited to the number of processors that the rank may use."""
+    """Return the number of threads of a rank. It is the rank's share of the processors of its node, and at most the
+    number that the rank may use."""
     own = os.sched_getaffinity(0)
     together: set[int] = set().union(*ranks.of_node(own))
     return max(1, min(len(own), len(together) // ranks.on_node))
 
 
 class RankStream:
-    """STREAM on one rank, with three arrays in DRAM and three arrays on `tier`. All memory is allocated and written at
-    the start."""
+    """STREAM on one rank, with three arrays in DRAM and three arrays on `tier`."""
 
     def __init__(self, tier: Tier, scale: StreamScale, threads: int, ranks: Ranks) -> None:
-        """Allocate the arrays and write their initial values. Raises InputError or StorageError if they do not fit."""
+        """Allocate all memory and write it. Raises InputError or StorageError if the arrays do not fit."""
         self._scale, self._ranks, self._threads = scale, ranks, threads
         # Ranks that bind their own threads all choose the same cores. So if a node has several ranks, only mpirun may
         # bind these ranks.
@@ -268,8 +265,8 @@ class RankStream:
         return LoopTime(begin, *self._stream.run(loop.name, first, second, result, mode.flush, mapping))
 
     def _count_of(self, mode: StreamMode) -> int:
-        """Return the number of values (float64) of an array for this mode. With individual flushes, the number is
-        limited, so that even the slowest rank finishes its turn in time."""
+        """Return the number of values (float64) of an array. It is limited for individual flushes, so that even the
+        slowest rank ends its turn in time."""
         if mode.flush != "individual":
             return self.count
         if self._affordable is None:

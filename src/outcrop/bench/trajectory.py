@@ -68,8 +68,7 @@ def bench(directory: Path, small: bool = False) -> dict[str, Any]:
 
 
 def _storage_rounds(folder: Path, scale: TrajectoryScale) -> list[dict[str, float]]:
-    """Return a list with the rates of each round in bytes per second: the rates of push and pop, and the rates of the
-    tier just before each of them."""
+    """Return the rates of each round in bytes per second: of push and pop, and of the tier just before each of them."""
     state = _state(scale)
     total = scale.total_bytes
     found = []
@@ -89,8 +88,8 @@ def _storage_rounds(folder: Path, scale: TrajectoryScale) -> list[dict[str, floa
 
 
 def _memory_rounds(folder: Path, scale: TrajectoryScale) -> list[dict[str, float]]:
-    """Return a list with the rates of each round for states in memory. In this case, the rates of the tier are the
-    rates at which NumPy copies the states."""
+    """Return the rates of each round for states in memory. The rates of the tier are the rates at which NumPy copies
+    the states."""
     state = _state(scale)
     total = scale.total_bytes
     copies = [{name: np.zeros_like(values) for name, values in state.items()} for _ in range(scale.states)]

@@ -94,8 +94,7 @@ def _cases(directory: Path, scale: TunerScale, shape: tuple[int, int, int]) -> I
 
 
 def _case(where: Path, scale: TunerScale, share: float, budget_bytes: int) -> dict[str, Any]:
-    """Measure the tuner's plan and the plans of the sweep within one budget. Print one line with the result, and return
-    the figures."""
+    """Measure the tuner's plan and the plans of the sweep within one budget, and print the result."""
     prepared = open_simulation(where, memory=budget_bytes).prepare(scale.steps)
     state = open_state(where)
     own = prepared.plan
@@ -176,8 +175,7 @@ def _overlapped(problem: Problem, scale: TunerScale, budget_bytes: int) -> Itera
 
 
 def _seconds(prepared: Prepared, state: State, plan: Plan) -> float:
-    """Run all passes of `plan` without a commit, and return the wall-clock seconds. Each pass reads one copy of the run
-    on disk and writes the other copy."""
+    """Run all passes of `plan` between both copies on disk, without a commit, and return the wall-clock seconds."""
     trial = replace(prepared, plan=plan)
     arrays = state.files(0), state.files(1), state.static_files()
     # all passes write the seals of the committed state, so that later passes accept the written planes

@@ -24,9 +24,8 @@ BENCHMARKS = {
     "trajectory": ("trajectory", "push and pop of states beside the bandwidth of the tier"),
     "tuner": ("tuner", "the plan of the tuner beside a sweep over plans"),
 }
-"""For each benchmark: its module in `outcrop.bench`, and its help. The module has a function `bench(directory, small,
-...) -> dict`, which prints its figures. A benchmark accepts an option in OPTIONS if this function has a parameter with
-the option's name."""
+"""The module of each benchmark in `outcrop.bench`, and its help. The function `bench(directory, small, ...)` of the
+module prints the figures and returns them. It has a parameter for each option that the benchmark accepts."""
 OPTIONS = {
     "size": "-n",
     "memory": "--memory",

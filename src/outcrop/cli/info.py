@@ -86,7 +86,6 @@ def _rim(run: Manifest) -> str:
 
 
 def _acquisition(run: Manifest) -> list[tuple[str, str]]:
-    """Return the rows for the sources, receivers, snapshots and norms of the run."""
     acquisition, rows = run.taps, []
     if acquisition.sources:
         texts = [f"{one.field} ({_points(one.points)}, {one.steps} steps)" for one in acquisition.sources]
@@ -113,7 +112,6 @@ def _points(count: int) -> str:
 
 
 def _cells(coordinates: Coordinates) -> str:
-    """Return a text with the spacing of the cells and the position of the first cell along each axis, x first."""
     apart, first = (
         " x ".join(f"{number:g}" for number in reversed(numbers))
         for numbers in (coordinates.spacing, coordinates.origin)

@@ -23,7 +23,7 @@ INTERRUPTED = 130
 BROKEN_PIPE = 128 + signal.SIGPIPE
 
 MAX_WORD = 300
-"""The maximum number of characters of a word in a message. A longer word, such as a number of 5000 digits, is
+"""The maximum number of characters of a word in a message. Longer words, such as numbers of 5000 digits, are
 shortened."""
 
 
@@ -124,13 +124,13 @@ def _print_error(text: str, code: int) -> int:
 
 
 def _printable(word: str) -> str:
-    """Return `word` for a message. Control characters are escaped, and the middle of a very long word is omitted."""
+    """Escape the control characters of a word, and omit the middle of a very long word."""
     plain = "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in word)
     return plain if len(plain) <= MAX_WORD else f"{plain[: MAX_WORD // 2]} ... {plain[-20:]}"
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
-    """Handle SIGTERM in the same way as Ctrl-C, even if the process ignores Ctrl-C. Batch systems send SIGTERM."""
+    """Handle SIGTERM, which batch systems send, in the same way as Ctrl-C, even if the process ignores Ctrl-C."""
     raise KeyboardInterrupt
 
 

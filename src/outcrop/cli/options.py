@@ -63,9 +63,9 @@ _MMAP_THRESHOLD, _THRESHOLD_BYTES = -3, 128 << 10
 
 
 def takes_run_options(*names: str, unless: str = "") -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Return a decorator that adds options of a run to a command. These are the options in `names`, or all options if
-    `names` is empty. The first argument of the command becomes a dict with the values of the options on the command
-    line. If `unless` is not "", the help shows `unless` as the default of each option."""
+    """Return a decorator that adds options of a run to a command: the options in `names`, or all options if `names` is
+    empty. The first argument of the command is then a dictionary with the values on the command line. If `unless` is
+    not "", the help shows `unless` as the default of each option."""
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         own = get_type_hints(command, include_extras=True)
@@ -146,9 +146,8 @@ def run_options(given: Mapping[str, Any], needs_directory: bool = True, or_else:
 
 
 def return_freed_memory() -> None:
-    """Make the C library return each large block to the system when the block is freed. The library does this at first,
-    but later it keeps larger and larger freed blocks. Because of the blocks that are kept, the process needs more
-    memory than the window."""
+    """Make the C library always return large blocks to the system when they are freed. Otherwise the library keeps
+    larger and larger freed blocks, and the process needs more memory than the window."""
     with contextlib.suppress(OSError, AttributeError):  # a C library without mallopt
         ctypes.CDLL(None).mallopt(_MMAP_THRESHOLD, _THRESHOLD_BYTES)
 
@@ -174,8 +173,8 @@ def join_sizes(words: list[str]) -> list[str]:
 
 
 def parse_size(text: str, stencil: Stencil) -> Shape:
-    """Convert a text such as "20 12 10" to a shape such as (10, 12, 20). Raises InputError if the text is not the size
-    of a grid for the stencil."""
+    """Convert "20 12 10" to the shape (10, 12, 20). Raises InputError if the text is not the size of a grid for the
+    stencil."""
     from outcrop.axes import axes_text, option_text
 
     words = text.split()
@@ -212,29 +211,27 @@ def parse_parameters(texts: Sequence[str]) -> dict[str, float]:
 
 
 def check_output(path: Path | None, option: str) -> None:
-    """Raise InputError if the file of an option cannot be written at the end of the command. This check changes no
-    file."""
+    """Raise InputError if the file of an option cannot be written later. This check changes no file."""
     if path is not None:
         require_output(path, option)
 
 
 def write_json(path: Path | None, option: str, data: object) -> None:
-    """Write `data` as JSON to the file of an option, if the option is given. Raises InputError if the file cannot be
-    written."""
+    """Write `data` as JSON to the file of an option, if the option is given. Raises InputError as `write_file` does."""
     if path is not None:
         write_file(path, option, (json_format.dumps(data, indent=2) + "\n").encode())
 
 
 def write_picture(path: Path, option: str, picture: Figure, dpi: int) -> None:
-    """Write a picture as PNG to the file of an option. Raises InputError if the file cannot be written."""
+    """Write a picture as PNG to the file of an option. Raises InputError as `write_file` does."""
     drawn = BytesIO()
     picture.savefig(drawn, dpi=dpi, format="png")
     write_file(path, option, drawn.getvalue())
 
 
 def write_file(path: Path, name: str, content: bytes) -> None:
-    """Write a file of the user, and make the file's directory if this directory is missing. Raises InputError if the
-    file cannot be written."""
+    """Write a file of the user, and make its directory if necessary. Raises InputError if the file cannot be
+    written."""
     made = make_directory(path.absolute().parent)
     try:
         path.write_bytes(content)

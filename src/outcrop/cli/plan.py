@@ -158,7 +158,7 @@ def _way_as_json(one: JudgedWay, choice: WayChoice) -> dict[str, Any]:
 
 
 def describe(planned: Planned) -> str:
-    """Return the plan in a few lines of text. If `advice` has a text, this text is the last line."""
+    """Return the plan in a few lines of text."""
     from outcrop.cli.plan_explain import advice
 
     plan, problem, machine = planned.plan, planned.problem, planned.machine
@@ -208,12 +208,10 @@ def describe(planned: Planned) -> str:
 
 
 def _because(planned: Planned, figure: str) -> str:
-    """Return the reason why a figure is assumed, or "" if the figure is not assumed."""
     return f" ({planned.assumed[figure]})" if figure in planned.assumed else ""
 
 
 def _fields(problem: Problem) -> str:
-    """Return a text with the numbers of fields and stages, or "" for one field in one stage."""
     if len(problem.fields) == 1 and problem.stages == 1 and problem.state_arrays == 1:
         return ""
     updated = len(problem.fields) - problem.statics
@@ -257,7 +255,6 @@ def _disk(plan: Plan) -> str:
 
 
 def _blocks(plan: Plan) -> str:
-    """Return a text about the blocks of a pass, or "" if the grid is one block."""
     count, sizes = plan.blocks_per_pass, plan.sizes
     if count == 1:
         return ""

@@ -2,10 +2,9 @@
 
 The tables show the best candidates of the tuner, and the place of each field that is only read. Each row has a reason.
 
-The advice predicts the time of the same run with the longest axis of the grid as the streaming axis. The advice is
-shown only if this order of axes saves much time. If the streaming axis is longer, the planes are smaller. Each level
-keeps a fixed number of planes in memory. If these planes are smaller, more levels fit, and fewer passes read and write
-the grid. A new plan is computed to predict how much time this saves.
+The advice is a plan of the same run with the longest axis of the grid as the streaming axis. It is shown only if it
+saves much time. If the streaming axis is longer, the planes are smaller. More levels then fit into memory, because each
+level keeps a fixed number of planes. So fewer passes read and write the grid.
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ def show_candidates(planned: Planned) -> None:
 
 
 def only_read(planned: Planned) -> list[PlacementRow]:
-    """Return a row for each field that is only read. The row says where the field is, and why."""
+    """Return the place of each field that is only read, with a reason."""
     considered = planned.considered
     may_stay = any(SCHEMES[one.scheme].keeps_statics for one in considered)
     return explained(planned.plan, considered, planned.machine, may_stay)
@@ -89,8 +88,7 @@ def _why_not_chosen(one: Candidate, chosen: Candidate) -> str:
 
 
 def advice(planned: Planned) -> str:
-    """Return one line about an order of the axes that is much faster, or "" if no order is much faster. This function
-    measures nothing."""
+    """Return one line about an order of the axes that is much faster, or "" if no order is much faster."""
     problem, plan, guess = planned.problem, planned.plan, planned.plan.predicted
     is_waiting = guess.seconds > WAITING * guess.seconds_update > 0
     if planned.given or not is_waiting or problem.ndim == 1 or max(problem.shape) == problem.planes:

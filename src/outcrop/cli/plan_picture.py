@@ -19,8 +19,7 @@ if TYPE_CHECKING:
 WAVE_COLORS = ("#b7c9d9", "#7f9db9")
 LANES = {"read": "#4c8c6b", "update": "#e07b39", "write": "#6c757d", "flush": "#333333"}
 TILES_SHOWN = 6
-"""The maximum number of tiles that the picture shows in each direction. More are not needed, because the tiles look the
-same."""
+"""The maximum number of tiles that the picture shows in each direction. All tiles look the same."""
 
 
 def draw(planned: Planned) -> Figure:

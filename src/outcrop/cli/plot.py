@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from outcrop.run.user_values import Coordinates
 
 MAX_PIXELS = 2048
-"""The maximum number of cells along a side of the picture. If a side is longer, only every second, third, ... cell is
+"""The maximum number of cells along a side of the picture. On a longer side, only every second, third, ... cell is
 drawn."""
 
 
@@ -96,8 +96,8 @@ def _draw_line(figure: Figure, picture: Any, axes: list[_Axis], colors: str, tit
 
 
 def _open(where: Path, field: str | None) -> tuple[FieldView | InputView, str, str, Coordinates | None]:
-    """Open the file or run `where`. Return four values: a view of the values in the file or run, a title, the name of
-    the values, and the coordinates of the cells. The view can be indexed."""
+    """Open the file or run `where`. Return a view of its values that can be indexed, a title, the name of the values,
+    and the coordinates of the cells."""
     from outcrop.run.inputs.initial import InputView, parse_source
     from outcrop.run.places import may_hold_run
     from outcrop.run.simulation import open as open_simulation
@@ -112,8 +112,8 @@ def _open(where: Path, field: str | None) -> tuple[FieldView | InputView, str, s
 
 
 def _cut(slice_at: str | None, shape: tuple[int, ...]) -> tuple[str, tuple[int | slice, ...], str]:
-    """Return three values about the picture: the letters of its axes (the vertical axis first), the index that selects
-    the slice, and a text with the place of the slice."""
+    """Return the letters of the picture's axes (the vertical axis first), the index that selects the slice, and a text
+    with the place of the slice."""
     thinned: list[int | slice] = [slice(None, None, -(-size // MAX_PIXELS)) for size in shape]
     if len(shape) < 3:
         if slice_at is not None:

@@ -90,7 +90,7 @@ class RunOutput:
         self._problem: OSError | None = None
 
     def print(self, text: str) -> None:
-        """Print `text`. Do nothing if the user wants no output, or if an earlier text could not be printed."""
+        """Print `text`, unless the user wants no output or an earlier text could not be printed."""
         if self._quiet or self._problem is not None:
             return
         try:
@@ -100,8 +100,8 @@ class RunOutput:
             discard_output()
 
     def finish(self, report: Report, json: Path | None) -> None:
-        """Print the report and write it to `json`. Raises InputError if `json` cannot be written, and StorageError if
-        something could not be printed. The messages say that the run is complete."""
+        """Print the report and write it to `json`. Raises InputError if `json` cannot be written, and StorageError if a
+        text could not be printed. The messages say that the run is complete."""
         self.print(str(report))
         if json is not None:
             report.save(json)

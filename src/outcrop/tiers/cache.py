@@ -23,12 +23,11 @@ if TYPE_CHECKING:
 
 MAX_BYTES = 1 << 20
 MAX_ENTRIES = 500
-"""The maximum number of entries. Each entry has about 500 bytes. If the file has too many entries, the oldest are
-removed."""
+"""The maximum number of entries, of about 500 bytes each. If a file has more entries, the oldest are removed."""
 
 
 def load(name: str, figures: type[FiguresT]) -> dict[str, FiguresT]:
-    """Return a mapping from keys to the figures in a file. Return an empty mapping if the file cannot be used."""
+    """Return the figures in a file by their keys. Return no figures if the file cannot be used."""
     try:
         with open_folder(make=False) as folder:
             content = json.loads(folder.read(name, MAX_BYTES) or b"{}")
@@ -49,8 +48,8 @@ def keep(name: str, key: str, value: DataclassInstance) -> None:
 
 
 def _are(figures: type[DataclassInstance], values: object) -> bool:
-    """Return True if an object of the type `figures` can be made from the values of a file. Valid values are texts,
-    finite numbers, and None for an unknown figure."""
+    """Return True if an object of the type `figures` can be made from the values: texts, finite numbers, and None for
+    an unknown figure."""
     if not isinstance(values, Mapping):
         return False
     known = {field.name: field for field in fields(figures)}

@@ -48,8 +48,7 @@ else:
 
 MAX_TEXT_BYTES = 256 << 10
 MAX_LINE = 1000
-"""The maximum number of characters in a line. The time to parse a line grows with the square of its length. For
-example, a line of 32 KB with "a.a.a." takes ten seconds."""
+"""The maximum number of characters in a line. The time to parse a line grows with the square of its length."""
 MAX_COUNT = 10**6
 MAX_SIZE = 1 << 60
 MAX_PER_SECOND = 1e18
@@ -71,15 +70,14 @@ DTYPES = ("float32", "float64")
 
 
 def declared_tiers(named: Path | None = None) -> list[Tier]:
-    """Return the tiers that the file `named` declares. If `named` is None, use the user's own file. Raises InputError
-    for a file that cannot be used."""
+    """Return the tiers that the file `named`, or by default the user's own file, declares. Raises InputError for a file
+    that cannot be used."""
     path = named or _own_file()
     return [] if path is None else parse_tiers(read_text(path, f"tiers {path}"), str(path))
 
 
 def parse_tiers(text: str, file: str) -> list[Tier]:
-    """Return the tiers that `text` declares. Messages call the text by the name `file`. Raises InputError for an
-    invalid value."""
+    """Return the tiers that the text of `file` declares. Raises InputError for an invalid value."""
     top = parse_table(text, file)
     return [_tier(top, name, file) for name in top.values]
 
@@ -134,8 +132,8 @@ def _directory(table: Table) -> Path:
 
 
 def _mounted(name: str, folder: Path) -> Tier:
-    """Return the tier of a declared directory, without its declared values. The directory may be missing on this
-    machine, because several machines may share the file."""
+    """Return the tier of a declared directory, without its declared values. Several machines may share the file, so the
+    directory may be missing here."""
     if is_folder(folder):
         tier = mounted_tier(mount_of(folder), [folder], name)
         if tier.directory == folder.resolve():
@@ -181,8 +179,7 @@ def shipped_machines() -> list[str]:
 
 
 def load_machine(name: str) -> DeclaredMachine:
-    """Return the machine that the file `name` declares. `name` may also be the name of a machine whose file is a part
-    of Outcrop.
+    """Return the machine that the file `name` declares. `name` can also be one of `shipped_machines`.
 
     Raises InputError for a file that is missing, is not TOML, or has an invalid value.
     """
@@ -198,8 +195,7 @@ def load_machine(name: str) -> DeclaredMachine:
 
 
 def parse_machine(text: str, name: str) -> DeclaredMachine:
-    """Return the machine that `text` declares. `name` is the name of the file that contains the text. Raises InputError
-    for an invalid value."""
+    """Return the machine that the text of the file `name` declares. Raises InputError for an invalid value."""
     top = parse_table(text, name)
     cores = top.count("cores")
     memory, caches, storage, updates = (top.table(key) for key in ("memory", "caches", "storage", "updates"))
@@ -233,9 +229,8 @@ def _device(storage: Table, name: str) -> StorageRates:
 
 
 def read_text(path: Path, what: str, max_bytes: int = MAX_TEXT_BYTES) -> str:
-    """Return the text of a file. Messages call the file by the name `what`. Raises InputError if the file cannot be
-    read or is not a regular file. Other kinds of files are refused, because a read of a device or FIFO may never
-    end."""
+    """Return the text of a file. Messages call the file `what`. Raises InputError if the file cannot be read. Also
+    raises InputError if it is not a regular file, because a read of a device or FIFO may never end."""
     try:
         # check the kind before the file is opened, because some devices react when they are opened
         if not stat.S_ISREG(os.stat(path).st_mode):
@@ -255,8 +250,7 @@ def read_text(path: Path, what: str, max_bytes: int = MAX_TEXT_BYTES) -> str:
 
 
 def parse_table(text: str, name: str) -> Table:
-    """Return the outermost table of a text. `name` is the name of the file that contains the text. Raises InputError if
-    the text is not TOML."""
+    """Return the outermost table of the text of the file `name`. Raises InputError if the text is not TOML."""
     for number, line in enumerate(text.split("\n"), 1):
         if len(line) > MAX_LINE:
             raise InputError(f"{name}: line {number} has {len(line)} characters; write at most {MAX_LINE}")
@@ -269,8 +263,8 @@ def parse_table(text: str, name: str) -> Table:
 
 
 class Table:
-    """A table of a TOML file. The methods check the values. If a value is wrong, the InputError names the file, the
-    key, the value and a valid form."""
+    """A table of a TOML file. Its methods check the values, and raise an InputError with the file, the key, the value
+    and a valid form."""
 
     def __init__(self, file: str, place: str, values: Mapping[str, Any]) -> None:
         self._file, self._place, self.values = file, place, values
@@ -282,8 +276,7 @@ class Table:
         return key in self.values
 
     def text(self, key: str, right: str) -> str:
-        """Return the value of a key, which must be a text that is not empty. `right` describes a valid text in
-        messages."""
+        """Return a text that is not empty. Messages describe a valid text as `right`."""
         if not isinstance(value := self._get(key, right), str) or not value:
             raise self.wrong(key, right)
         return value
@@ -295,7 +288,7 @@ class Table:
         return Table(self._file, f"{self._place}{_key(key)}.", values)
 
     def count(self, key: str) -> int:
-        """Return the value of a key, which must be a whole number of at least 1."""
+        """Return a whole number of at least 1."""
         right = "a whole number of at least 1"
         value = self._get(key, right)
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
@@ -305,8 +298,7 @@ class Table:
         return value
 
     def size(self, key: str, at_most: int | None = None) -> int:
-        """Return the value of a key, which must be a number of bytes. If `at_most` is given, the value may be a
-        percentage of `at_most`."""
+        """Return a number of bytes. If `at_most` is given, the value may be a percentage of `at_most`."""
         right = 'a size such as "128GiB"'
         value = self._get(key, right)
         if isinstance(value, bool) or not isinstance(value, (str, int)):
@@ -322,7 +314,7 @@ class Table:
         return count
 
     def bandwidth(self, key: str) -> float:
-        """Return the value of a key in bytes per second."""
+        """Return a number of bytes per second."""
         right = 'a bandwidth such as "2.4GB/s", or bytes per second'
         value = self._get(key, right)
         if not isinstance(value, str):
@@ -337,12 +329,12 @@ class Table:
         return self._positive(key, count, right)
 
     def rate(self, key: str) -> float:
-        """Return the value of a key, which must be a positive number per second."""
+        """Return a positive number per second."""
         right = "a positive number of cell updates per second, such as 5e9"
         return self._positive(key, self._get(key, right), right)
 
     def seconds(self, key: str) -> float:
-        """Return the value of a key, which must be a time in seconds. The time may be 0."""
+        """Return a time in seconds, which may be 0."""
         right = "a number of seconds of at least 0"
         value = self._get(key, right)
         if type(value) in (int, float) and value == 0:
@@ -377,12 +369,12 @@ class Table:
 
 
 def _key(key: str) -> str:
-    """Return a key in the form in which messages show it, with quotes if TOML needs quotes."""
+    """Return a key as messages show it, with quotes if TOML needs quotes."""
     return key if re.fullmatch(r"[A-Za-z0-9_-]{1,60}", key) else _shown(key)
 
 
 def _shown(value: object) -> str:
-    """Return a value in the form in which messages show it: one short line."""
+    """Return a value as messages show it: one short line."""
     try:
         text = repr(value)
     except (ValueError, RecursionError):  # Python refuses to convert numbers with too many digits to text

@@ -28,13 +28,12 @@ UNLIMITED = 1 << 60
 CGROUP_FILE, CGROUP_ROOT = PROC / "self" / "cgroup", SYS / "fs" / "cgroup"
 
 BINDS = ("auto", "cores", "none")
-"""The choices of the option for binding threads to cores. "auto" binds them only on machines with several NUMA nodes,
-"cores" always binds them, and "none" never binds them."""
+"""The ways to bind threads to cores: "auto" binds them only on machines with several NUMA nodes, "cores" always, "none"
+never."""
 
 
 def read(path: Path) -> str:
-    """Return the text of a file, or "" if the file cannot be read. The text is decoded in the same way as file
-    names."""
+    """Return the text of a file, decoded like file names, or "" if the file cannot be read."""
     try:
         return os.fsdecode(path.read_bytes()).strip()
     except OSError:
@@ -48,8 +47,8 @@ def number(text: str) -> int | None:
 
 
 def numbered(text: str) -> dict[str, int]:
-    """Return a dictionary from names to numbers of bytes. It is made from lines like "MemTotal: 24684092 kB" or
-    "inactive_file 4096". All other lines are skipped."""
+    """Return the numbers of bytes by name, from lines like "MemTotal: 24684092 kB" or "inactive_file 4096". Other lines
+    are skipped."""
     found = {}
     for line in text.splitlines():
         name, *rest = line.replace(":", " ").split() or [""]
@@ -59,8 +58,7 @@ def numbered(text: str) -> dict[str, int]:
 
 
 def listed(text: str) -> int:
-    """Return how many numbers a list contains. For example, the list "0-1,4" contains 3 numbers. Return 0 if the text
-    is not a list."""
+    """Return how many numbers a list contains: 3 for the list "0-1,4". Return 0 if the text is not a list."""
     count = 0
     for part in text.split(","):
         first, _, last = part.partition("-")
@@ -85,8 +83,8 @@ def available_cores() -> int:
 
 
 def memory_bytes() -> int:
-    """Return the memory that this process may use: the memory of the machine, or the limit of the control group if this
-    limit is lower."""
+    """Return the memory that this process may use: the memory of the machine, or the control group's limit if it is
+    lower."""
     return min(machine_bytes(), cgroup_limit_bytes())
 
 
@@ -95,8 +93,8 @@ def machine_bytes() -> int:
 
 
 def memory_nodes_of_machine() -> int:
-    """Return the number of NUMA nodes with memory. Return 0 if this number is unknown. The number includes nodes that
-    this process cannot use."""
+    """Return the number of NUMA nodes with memory, or 0 if it is unknown. Nodes that this process cannot use count,
+    too."""
     return listed(read(_NODES / "has_memory"))
 
 
@@ -124,8 +122,7 @@ def last_level_bytes() -> int:
 
 
 def free_memory_bytes() -> int:
-    """Return the memory that this process can still allocate. It is the free memory of the machine or of the control
-    group, whichever is less."""
+    """Return the memory that is free both on the machine and in the control groups of this process."""
     available = _meminfo().get("MemAvailable")
     if available is None:
         available = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
@@ -137,7 +134,7 @@ def _meminfo() -> dict[str, int]:
 
 
 def free_node_bytes(node: int) -> int | None:
-    """Return the memory of a NUMA node that is free or holds cached files. Return None if it is unknown."""
+    """Return the memory of a NUMA node that is free or holds cached files, or None if it is unknown."""
     known = numbered(read(_NODES / f"node{node}" / "meminfo").replace(f"Node {node} ", ""))
     if "MemFree" not in known:
         return None
@@ -145,8 +142,7 @@ def free_node_bytes(node: int) -> int | None:
 
 
 def free_disk_bytes(folder: Path) -> int:
-    """Return the bytes that this user may still write in a folder. If the folder does not exist, its nearest existing
-    parent is used."""
+    """Return the bytes that this user may still write in a folder, or in its nearest existing parent."""
     space = os.statvfs(nearest_existing(folder))
     return space.f_bavail * space.f_frsize
 
@@ -172,8 +168,7 @@ class _ControlGroup:
         return min(UNLIMITED, number(read(self.folder / self.limit)) or UNLIMITED)
 
     def used_bytes(self) -> int:
-        """Return the bytes that programs use. Cached files do not count, because the kernel drops them when programs
-        need memory."""
+        """Return the bytes in use without cached files, which the kernel drops when programs need memory."""
         counts = numbered(read(self.folder / "memory.stat"))
         used = number(read(self.folder / self.usage)) or 0
         return max(0, used - sum(counts.get(key, 0) for key in self.file_cache))
@@ -219,8 +214,8 @@ class NumaNode:
 
 @dataclass(frozen=True)
 class ThreadLayout:
-    """The numbers of threads on the nodes that have threads. If threads are on one node although the machine has
-    several, `note` gives the reason."""
+    """The number of threads on each node that has threads. If only one of several nodes has threads, `note` gives the
+    reason."""
 
     threads_on_nodes: tuple[int, ...]
     note: str = ""
@@ -238,8 +233,7 @@ class ThreadLayout:
 
 
 def numa_nodes() -> tuple[NumaNode, ...]:
-    """Return the nodes that have processors that this process may use. Without hwloc, return one node for all
-    processors."""
+    """Return the nodes with processors that this process may use. Without hwloc, all processors are in one node."""
     return tuple(NumaNode(cores, processors) for cores, processors in _core.numa_nodes())
 
 
@@ -253,14 +247,13 @@ def lay_out(threads: int, bind: str) -> ThreadLayout:
 
 
 def layout_of(threads_on_nodes: tuple[int, ...], bind: str, nodes: int, obstacle: str) -> ThreadLayout:
-    """Return the layout on a machine with `nodes` nodes. If the threads are on one node although the machine has
-    several, the note of the layout contains the text `obstacle`, which gives the reason."""
+    """Return the layout on a machine with `nodes` nodes. `obstacle` is the reason if only one of several nodes has
+    threads."""
     if bind == "none" or sum(threads_on_nodes) == 1 or nodes == 1 or len(threads_on_nodes) > 1:
         return ThreadLayout(threads_on_nodes)
     return ThreadLayout(threads_on_nodes, f"not placed on the {nodes} NUMA nodes: {obstacle}")
 
 
 def nodes_with_processors(path: Path = _NODES / "has_cpu") -> int:
-    """Return the number of nodes in the list of the kernel. The list has a form such as "0-1,4". Return 1 if the list
-    is missing."""
+    """Return the number of nodes in the kernel's list, or 1 if the list is missing."""
     return listed(read(path)) or 1

@@ -14,10 +14,9 @@ A storage tier is measured with the store that runs use, without the page cache 
     `latency`      One request of 4 KiB is in flight.
     `flush`        A page of 4 KiB is written and made durable.
 
-The storage of a run is measured with the executor. The executor makes the transfers of a run, without updates. First it
-writes a scratch file, then it reads this file, then it reads and writes at the same time. The first write to the new
-file is timed separately, because snapshots are also written to new files. The measured rates are cached for each device
-and backend.
+The storage of a run is measured with the executor, which makes the transfers of a run without updates. It writes a
+scratch file, reads this file, and then reads and writes at the same time. The first write to the new file is timed
+separately, because snapshots are also written to new files. The measured rates are cached for each device and backend.
 """
 
 from __future__ import annotations
@@ -62,12 +61,11 @@ STORAGE_REPEATS, FLUSHES = 2, 5
 CACHE = "devices.json"
 SCRATCH_RECORDS, RING_RECORDS = 512, 16
 MIN_GRID_BYTES = SCRATCH_RECORDS * RECORD_BYTES // 4
-"""If the arrays are smaller than this, the device is not measured, because the measurement takes longer than the
-run."""
+"""For smaller arrays the device is not measured, because the measurement takes longer than the run."""
 WHOLE = Rectangle(0, 1, 0, RECORD_BYTES // 4 - 1024)
 """The cells of a record, without its tail."""
 ASSUMED = StorageRates(1e9, 1e9, 1e9, 0.01, "assumed")
-"""The rates of a device that has not been measured, if a measurement is not allowed or not worth the time."""
+"""The rates of a device that may not be measured, or for which a measurement is not worth the time."""
 
 
 def measure_memory(nodes: tuple[int, ...], free_bytes: int) -> Figures:
@@ -163,8 +161,8 @@ class _Meter:
 
 @contextmanager
 def scratch_store(folder: Path, size_bytes: int, io: str) -> Iterator[_core.Store]:
-    """Open a store with one new file. All blocks of the file are allocated. The file has no name, so it disappears when
-    the process ends. Raises StorageError or OSError if the folder cannot be used."""
+    """Open a store with one new file, whose blocks are all allocated. The file has no name, so it disappears when the
+    process ends. Raises StorageError or OSError if the folder cannot be used."""
     handle, name = tempfile.mkstemp(prefix=SCRATCH_PREFIX, dir=folder)
     os.close(handle)
     try:
@@ -201,8 +199,8 @@ class _Transfer:
 
 
 def device(directories: Sequence[Path], io: str, may_write: bool, problem: Problem) -> StorageRates:
-    """Return the bandwidths of all `directories` together. If cached bandwidths exist, they are used. Otherwise, the
-    bandwidths are measured if `may_write` is true and the problem is large. In all other cases, they are assumed."""
+    """Return the bandwidths of all `directories` together: the cached bandwidths if they exist. Otherwise, they are
+    measured if `may_write` is true and the problem is large, and assumed in all other cases."""
     may_measure = may_write and problem.grid_bytes >= MIN_GRID_BYTES
     every = [_one_device(folder, io, may_measure) for folder in directories]
     # Folders whose mounts have the same source share the bandwidth of this source. A raw device has no mount, so the
@@ -220,7 +218,7 @@ def device(directories: Sequence[Path], io: str, may_write: bool, problem: Probl
 
 
 def why_assumed(directories: Sequence[Path], may_write: bool, problem: Problem) -> str:
-    """Return a text that says why the function `device` has returned assumed rates."""
+    """Return the reason why `device` has returned assumed rates."""
     if not all(folder.is_dir() for folder in directories):
         return "a raw device is not measured"
     if problem.grid_bytes < MIN_GRID_BYTES:
@@ -251,8 +249,7 @@ def _key(folder: Path, io: str) -> str:
 
 
 def measure_device(folder: Path, io: str) -> StorageRates:
-    """Measure reads, writes, and both at the same time. The measurement takes a few seconds and up to 1 GiB of scratch
-    space."""
+    """Measure reads, writes, and both at the same time, in a few seconds and up to 1 GiB of scratch space."""
     records = min(SCRATCH_RECORDS, shutil.disk_usage(folder).free // 4 // RECORD_BYTES)
     if records < 2 * RING_RECORDS:
         return ASSUMED
@@ -301,8 +298,7 @@ def measure_device(folder: Path, io: str) -> StorageRates:
 
 @contextmanager
 def _busy_processor() -> Iterator[None]:
-    """Keep all cores and the memory busy during the context, as updates do. Transfers take longer when cores and memory
-    are busy."""
+    """Keep all cores and the memory busy during the context, as updates do, because transfers then take longer."""
     stop = threading.Event()
 
     def work() -> None:

@@ -24,16 +24,16 @@ slower than DRAM."""
 FAR = 1.25
 """The sizes of nodes are used if their sum is within this factor of the memory of the machine."""
 KINDS_BY_WORD = {"HBM": "hbm", "MCDRAM": "hbm", "SPM": "hbm", "DRAM": "dram", "NVM": "nvm", "CXL-DRAM": "cxl"}
-"""The kind of memory for each word of hwloc and of the DAX driver. SPM is special purpose memory. The firmware reports
-it as fast."""
+"""The kind of memory for each word of hwloc and of the DAX driver. SPM is special purpose memory, which the firmware
+reports as fast."""
 SOURCES = {"hbm": "high-bandwidth memory", "dram": "main memory", "cxl": "memory without processors of its own",
            "nvm": "non-volatile memory as plain memory"}  # fmt: skip
 
 
 @dataclass(frozen=True)
 class MemoryNode:
-    """The memory of a NUMA node, and the number of processors that are local to it. The figures come from the firmware.
-    0 means that a figure is unknown."""
+    """The memory of a NUMA node, and the number of processors that are local to it. The firmware gives the figures. An
+    unknown figure is 0."""
 
     number: int
     size_bytes: int
@@ -45,8 +45,8 @@ class MemoryNode:
 
 
 def memory_nodes(topology: str = "") -> list[MemoryNode]:
-    """Return the nodes of this machine. If a `topology` is given in hwloc's notation or as XML, return the nodes of the
-    machine that it describes. Raises InputError for any other text."""
+    """Return the nodes of this machine, or of the machine that `topology` describes in hwloc's notation or as XML.
+    Raises InputError for any other text."""
     return [MemoryNode(*node) for node in _core.memory_nodes(topology)]
 
 
@@ -66,8 +66,8 @@ def believable_nodes(nodes: Sequence[MemoryNode], machine_bytes: int, nodes_of_m
 
     A single node gets all memory, because its reported size may be wrong in virtual machines. Several nodes keep their
     sizes if the sum is near the memory of the machine. Otherwise the memory of the machine is divided in proportion to
-    the sizes, or equally if all sizes are unknown. `nodes_of_machine` also counts nodes that this process cannot use
-    and that are not in `nodes`. `nodes_of_machine` is 0 if the number is unknown.
+    the sizes, or equally if all sizes are unknown. `nodes_of_machine` also counts nodes that this process cannot use.
+    It is 0 if the number is unknown.
     """
     reported = sum(max(0, node.size_bytes) for node in nodes)
     is_all = len(nodes) >= nodes_of_machine
@@ -88,8 +88,8 @@ def bytes_on(tier: Tier, nbytes: int) -> NDArray[np.uint8]:
 
 
 def with_measured_kind(tier: Tier, tiers: Iterable[Tier]) -> Tier:
-    """Return the tier. If its kind is unknown and its measured rate is much higher than the rate of local memory, the
-    kind of the returned tier is HBM."""
+    """Return the tier, as HBM if its kind is unknown and its measured rate is much higher than the rate of local
+    memory."""
     local = [one.read_bytes_per_second or 0.0 for one in tiers if one.kind == "dram"]
     is_faster = any(0 < FASTER * rate < (tier.read_bytes_per_second or 0.0) for rate in local)
     if tier.name.startswith("node") and is_faster:

@@ -1,5 +1,4 @@
-"""Find tiers that are file systems. For each mounted file system, find its kind, a writable directory, and how long its
-files last.
+"""Find tiers that are file systems: their kind, a writable directory, and how long their files last.
 
 /proc/self/mountinfo (man 5 proc):   36 35 98:0 /part /point rw,noatime shared:1 - ext4 /dev/root rw,errors=continue
                                            device root point options              type source    file system's options
@@ -35,8 +34,7 @@ PSEUDO_FOLDERS = ("/dev", "/proc", "/run", "/snap", "/sys")
 USERS_FOLDERS = ("/dev/shm", "/run/user")
 """Folders inside PSEUDO_FOLDERS in which users keep files."""
 VIRTUAL = re.compile(r"(vd|xvd|loop|nbd|rbd|zram)")
-"""Names of virtual disks. Their real kind is unknown, because they are stored in a file or on a disk of another
-machine."""
+"""Names of virtual disks. Their kind is unknown, because they are in a file or on a disk of another machine."""
 MAP_SHARED_VALIDATE, MAP_SYNC = 0x03, 0x80000
 """Flags of mmap. Linux reports that it does not support MAP_SYNC only if both flags are given (man 2 mmap)."""
 SCRATCH_PREFIX = ".outcrop-measure-"
@@ -45,8 +43,8 @@ BY_WRITE_BACK, BY_FLUSH, BY_NOTHING = "MAP_SYNC + cache-line write-back", "msync
 
 
 def storage_tiers(directories: Sequence[Path] = ()) -> list[Tier]:
-    """Return one tier for each file system on which this user may write. If one of `directories` is on a file system,
-    the tier of this file system uses the directory."""
+    """Return one tier for each file system on which this user may write. A tier uses one of `directories` if
+    possible."""
     every = all_mounts()
     mounts = storage_mounts(every)
     known = {mount.device for mount in mounts}
@@ -56,8 +54,7 @@ def storage_tiers(directories: Sequence[Path] = ()) -> list[Tier]:
 
 
 def mounted_tier(mount: Mount, directories: Sequence[Path] = (), name: str = "") -> Tier:
-    """Return the tier of a mount. The directory of the tier is the first of `directories` that is on this mount, or a
-    usual place."""
+    """Return the tier of a mount, in the first of `directories` that is on this mount, or in a usual place."""
     folder = writable_directory(mount, directories)
     kind = kind_of(mount) or ("tmpfs" if mount.type in {*IN_MEMORY, "devtmpfs"} else "disk")
     where = folder or mount.point
@@ -86,8 +83,8 @@ def _primitive(kind: str, folder: Path | None) -> str:
 
 
 def can_map_sync(folder: Path) -> bool:
-    """Return True if files in `folder` can be mapped so that written values are durable as soon as their cache lines
-    are written back."""
+    """Return True if a file in `folder` can be mapped so that values are durable when their cache lines are written
+    back."""
     try:
         with tempfile.TemporaryFile(prefix=SCRATCH_PREFIX, dir=folder) as file:
             file.truncate(mmap.PAGESIZE)
@@ -138,14 +135,12 @@ def all_mounts() -> list[Mount]:
 
 @lru_cache(maxsize=1)
 def _parse_all(text: str) -> tuple[Mount, ...]:
-    """Parse a text, and cache the result for later calls with the same text. Callers ask for the mounts often, but
-    mounts seldom change."""
+    """Parse a text. The result is cached, because callers ask for the mounts often, but mounts seldom change."""
     found = filter(None, map(_parse, text.split("\n")))
     return tuple({mount.point: mount for mount in found}.values())
 
 
 def _parse(line: str) -> Mount | None:
-    """Return the mount that a line describes, or None if the line has another format."""
     words = line.split(" ")  # the line is split at single spaces, because a source may be an empty word
     end = words.index("-") if "-" in words[6:] else len(words)
     if len(words) < end + 4:
@@ -156,8 +151,7 @@ def _parse(line: str) -> Mount | None:
 
 
 def storage_mounts(mounts: Iterable[Mount]) -> list[Mount]:
-    """Return the mounts whose files can be written. For each device, return only the mount that is nearest to the
-    device's root."""
+    """Return the mounts whose files can be written: for each device, the mount nearest to the device's root."""
     found: dict[str, Mount] = {}
     for mount in sorted(mounts, key=lambda mount: (len(mount.root), len(str(mount.point)))):
         if kind_of(mount) and not mount.read_only and is_folder(mount.point) and not _is_seen_through(mount):
@@ -166,15 +160,14 @@ def storage_mounts(mounts: Iterable[Mount]) -> list[Mount]:
 
 
 def _is_seen_through(mount: Mount) -> bool:
-    """Return True if the mount is an overlay whose upper folder is visible. In this case, the device of that folder is
-    also mounted."""
+    """Return True if the mount is an overlay whose upper folder is visible, so that the device of this folder is also
+    mounted."""
     uppers = [option.removeprefix("upperdir=") for option in mount.options if option.startswith("upperdir=")]
     return mount.type == "overlay" and any(is_folder(Path(upper)) for upper in uppers)
 
 
 def is_folder(path: Path) -> bool:
-    """Return True if the path is a folder that this user can access. The user cannot access folders of other containers
-    or of servers that do not answer."""
+    """Return True if the path is a folder that this user can access, unlike folders of servers that do not answer."""
     try:
         return path.is_dir()
     except OSError:
@@ -182,8 +175,7 @@ def is_folder(path: Path) -> bool:
 
 
 def mount_of(path: Path) -> Mount:
-    """Return the mount of an existing path. If the kernel lists no mount for this path, return a mount of the type
-    "unknown"."""
+    """Return the mount of an existing path, or a mount of the type "unknown" if the kernel lists none."""
     resolved = path.resolve()
     holding = [mount for mount in all_mounts() if resolved.is_relative_to(mount.point)]
     device = f"device {resolved.stat().st_dev}"
@@ -204,7 +196,7 @@ def device_of(path: Path) -> str | None:
 
 
 def cache_key(path: Path) -> str:
-    """Return the key under which the cache stores the figures of the file system of an existing path."""
+    """Return the key of the file system of an existing path in the cache."""
     mount = mount_of(path)
     return f"{mount.source} {mount.point} {mount.type}"
 
@@ -232,8 +224,7 @@ def _is_below(place: Path, folders: Sequence[str]) -> bool:
 
 
 def _block_device(mount: Mount) -> str:
-    """Return the number of the mount's block device. If the mount's device number does not belong to a block device,
-    return the number of the mount's source."""
+    """Return the number of the mount's block device, or of its source if the device of the mount is no block device."""
     if (SYS / "dev" / "block" / mount.device).exists():
         return mount.device
     try:
@@ -261,8 +252,8 @@ def _kind_of_disk(number: str) -> str:
 
 
 def name_of(mount: Mount) -> str:
-    """Return the stable name of the mount's tier. The name is the device, as in "nvme0n1p2", or the type and the place,
-    as in "tmpfs-dev-shm"."""
+    """Return the stable name of a tier: the device, as in "nvme0n1p2", or the type and the place, as in
+    "tmpfs-dev-shm"."""
     if mount.source.startswith("/dev/") and mount.type != "overlay":
         return Path(mount.source).name
     place = str(mount.point).strip("/").replace("/", "-").replace(" ", "-") or "root"
@@ -270,8 +261,7 @@ def name_of(mount: Mount) -> str:
 
 
 def writable_directory(mount: Mount, wanted: Sequence[Path] = ()) -> Path | None:
-    """Return a folder on the mount in which this user may create files: one of `wanted`, or a usual place. Return None
-    if the mount has no such folder."""
+    """Return a folder on the mount in which this user may create files: one of `wanted`, a usual place, or None."""
     for folder in (*wanted, *_usual_places(mount)):
         if device_of(folder) == mount.device and is_folder(folder) and os.access(folder, os.W_OK | os.X_OK):
             return folder.resolve()

@@ -26,7 +26,7 @@ from outcrop.tiers.tier import Figures, Tier, with_figures
 
 CACHE = "tiers.json"
 MAIN_MEMORY = ("dram", "tmpfs")
-"""Kinds of tiers that use main memory. Files of tmpfs also use main memory."""
+"""Kinds of tiers that use main memory, as files of tmpfs do."""
 
 
 def find_tiers(
@@ -63,8 +63,7 @@ def find_tiers(
 
 
 def memory_of_this_machine() -> list[Tier]:
-    """Return the tiers of this machine's memory. If hwloc's environment variables describe another machine, return the
-    tiers of all memory of that machine."""
+    """Return the tiers of this machine's memory, or of all memory of the machine that hwloc's variables describe."""
     nodes = memory_nodes()
     if not _core.is_this_system():
         return memory_tiers(nodes, sum(node.size_bytes for node in nodes), lambda node: node.size_bytes)
@@ -81,8 +80,7 @@ def memory_of_this_machine() -> list[Tier]:
 
 
 def _with_known(tier: Tier, known: Mapping[str, Figures]) -> Tier:
-    """Return the tier with the figures that an earlier process has measured on this machine. If the cache has no
-    figures of the tier, return the tier unchanged."""
+    """Return the tier with the figures in the cache, or unchanged if the cache has no figures of the tier."""
     if tier.is_memory and not _core.is_this_system():
         return tier
     try:
@@ -116,16 +114,15 @@ def _is_known(tier: Tier) -> bool:
 
 
 def _key(tier: Tier) -> str:
-    """Return the key under which the cache stores the tier's figures. All tiers on one file system have the same
-    key."""
+    """Return the key of the tier in the cache. All tiers on one file system have the same key."""
     if tier.is_memory:
         return f"{discover.processor_name()} {discover.available_cores()} {tier.where}"
     return cache_key(Path(tier.where))
 
 
 def tiers_holding(path: Path, tiers: Sequence[Tier]) -> list[Tier]:
-    """Return the tiers on the file system of an existing path. Tiers that are declared for a parent folder of the path
-    come first. Tiers for inner folders come before tiers for outer folders."""
+    """Return the tiers on the file system of an existing path. Tiers declared for a folder above the path come first,
+    the innermost folder before outer folders."""
     device = device_of(path)
     if device is None:
         return []
@@ -140,7 +137,7 @@ def _rank(tier: Tier, path: Path) -> tuple[bool, int]:
 
 @dataclass(frozen=True)
 class SharedRoom:
-    """Free bytes that several tiers share. Each of these tiers reports all shared bytes as its own free bytes."""
+    """Free bytes that several tiers share. Each of these tiers reports all of them as its own."""
 
     name: str
     tiers: frozenset[str]
@@ -148,8 +145,8 @@ class SharedRoom:
 
 
 def shared_rooms(tiers: Sequence[Tier]) -> list[SharedRoom]:
-    """Return a list of the free spaces that several tiers share. The main memory is shared if the machine has a tmpfs.
-    A file system is shared if several tiers are on it."""
+    """Return the free spaces that several tiers share: main memory if the machine has a tmpfs, and file systems with
+    several tiers."""
     groups: dict[str, list[Tier]] = {}
     for tier in tiers:
         if tier.kind in MAIN_MEMORY:

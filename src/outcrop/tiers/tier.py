@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Any
 
 MEMORY_KINDS = ("hbm", "dram", "cxl", "nvm")
-"""Kinds of memory in NUMA nodes, which processors can address. `nvm` is non-volatile memory that is used like volatile
-memory."""
+"""Kinds of memory in NUMA nodes. `nvm` is non-volatile memory that is used like volatile memory."""
 STORAGE_KINDS = ("dax", "nvme", "ssd", "hdd", "disk", "tmpfs", "pfs")
 """Kinds of file systems, in this order: on persistent memory, on NVMe, on other flash, on a rotating disk, on an
 unknown disk, in memory, on a network."""
@@ -35,7 +34,7 @@ class Persistence(IntEnum):
 
 @dataclass(frozen=True)
 class Figures:
-    """The measured figures of a tier. Outcrop keeps them between runs. None means that a figure is not measured.
+    """The measured figures of a tier, which Outcrop keeps between runs. None means that a figure is not measured.
 
     Sequential figures are for requests as large as the requests of a run. In memory, all threads make requests at once.
     In files, several requests are in flight. Random figures are for many accesses at once, of 4 KiB in files, and of a
@@ -63,15 +62,13 @@ class Tier(Figures):
     """A memory or a file system, with its figures. `note` says why some figures are not measured."""
 
     name: str
-    """A unique, stable name that is easy to type, such as "dram", "cxl0", "nvme0" or "tmpfs-dev-shm", or the declared
-    name."""
+    """A unique, stable name, such as "dram", "cxl0", "nvme0" or "tmpfs-dev-shm", or the declared name."""
     kind: str
     """One of KINDS."""
     where: str
     """The directory of the tier. For memory, the NUMA nodes of the tier: "node 2" or "nodes 0,1"."""
     capacity_bytes: int
-    """The size of the tier. For memory, it is at most the limit of the control group. If the user declared a quota, the
-    size is at most this quota."""
+    """The size of the tier: at most the limit of the control group for memory, and at most a declared quota."""
     free_bytes: int
     """The bytes that are free now."""
     persistence: Persistence
@@ -103,8 +100,7 @@ class Tier(Figures):
 
 
 def with_figures(tier: Tier, figures: Figures) -> Tier:
-    """Return a copy of the tier with new figures. All `figures` that are not None replace the figures of the tier.
-    Figures that the user has declared are kept."""
+    """Return a copy of the tier with all `figures` that are not None. Figures that the user has declared are kept."""
     known = {name: value for name, value in asdict(figures).items() if value is not None}
     if tier.origin == "declared":
         known = {name: value for name, value in known.items() if getattr(tier, name) is None}

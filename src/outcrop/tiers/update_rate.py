@@ -1,5 +1,4 @@
-"""Measure the update rate of this machine for given kernels and tilings. All measurements together take a few
-seconds."""
+"""Measure the update rate of this machine for given kernels and tilings, in a few seconds altogether."""
 
 from __future__ import annotations
 
@@ -20,14 +19,13 @@ LEVELS_MEASURED = 48
 WINDOW_BYTES = 1 << 30
 """The size of the window for measurements. It is much larger than the caches, and can be allocated quickly."""
 UPDATES_PER_MEASUREMENT = 1_200_000_000
-"""The number of cell updates in a measurement of a heat equation. Stencils with slower updates are measured with fewer
-updates."""
+"""The number of cell updates in a measurement of a heat equation. Slower stencils are measured with fewer updates."""
 MIN_SECONDS, MAX_SECONDS = 2.0, 6.0
 SHARE_OF_RUN = 0.05
 SHORTEST_SECONDS = 1e-6
 """A time that one measurement uses up."""
 MIN_REPEATS, MAX_REPEATS = 2, 40
-"""The minimum and the maximum number of slabs in a measurement, after one slab that is not counted."""
+"""The limits of the number of slabs in a measurement, after one slab that is not counted."""
 MAX_SETTLE_SECONDS = 3.0
 SETTLED = 1.03
 """Measurements are repeated until a measurement is faster than the previous one by at most this factor."""
@@ -36,8 +34,8 @@ EXPECTED_CELLS_PER_SECOND = 5e9
 
 
 class UpdateRateMeter:
-    """A callable that takes sizes, and returns the cell updates per second of all threads together. The rate is
-    measured on slabs of a block of these sizes.
+    """A function of sizes that returns the cell updates per second of all threads together, measured on slabs of a
+    block.
 
     The meter uses at most `budget_bytes` of memory. Its measurements take a twentieth of the expected time of the run,
     but at least 2 s and at most 6 s. Before these measurements, the meter may need up to 3 s until the speed of the
@@ -103,8 +101,8 @@ class UpdateRateMeter:
         return self._known[reduced] * factors
 
     def _reduce(self, sizes: Sizes) -> Sizes:
-        """Return sizes with the same rate but fewer levels and planes, so that a measurement is short and fits the
-        memory."""
+        """Return sizes with the same rate, but with fewer levels and planes, so that a measurement is short and fits
+        the memory."""
         problem = self._problem
         frame, _ = _block(problem, sizes)
         planes = self._ring_planes * problem.record_bytes // slot_bytes(problem, frame)
@@ -119,8 +117,8 @@ class UpdateRateMeter:
         return with_tiles(problem, reduced, sizes.diamond, self._threads) if sizes.chunk else reduced
 
     def _settle(self, meter: _core.UpdateMeter, sizes: Sizes) -> None:
-        """Repeat measurements until the rate no longer grows. Newly allocated memory is slow for a while, on virtual
-        machines for seconds. For this reason, the first measured rate can be too low."""
+        """Repeat measurements until the rate no longer grows. The first rate can be too low, because newly allocated
+        memory is slow for a while, on virtual machines for seconds."""
         end = time.perf_counter() + MAX_SETTLE_SECONDS
         before, now = 0.0, self._measure(meter, sizes)
         while now > SETTLED * before and time.perf_counter() < end:
@@ -135,7 +133,7 @@ class UpdateRateMeter:
         return sorted(rates, reverse=True)[(len(rates) - 1) // 2]
 
     def _guess(self, sizes: Sizes) -> float:
-        """Return an estimate of the rate. It is computed from the rate of the most similar measured sizes."""
+        """Return an estimate of the rate from the rate of the most similar measured sizes."""
 
         def distance(known: Sizes) -> float:
             slabs = abs(known.slab - sizes.slab) / max(known.slab, sizes.slab)

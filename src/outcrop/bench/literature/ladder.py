@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 SHARE_COLUMNS = (11, 12)
-"""The columns in the figure that shows the speed for several shares of memory."""
+"""The columns in Figure 10."""
 
 
 def bench(
@@ -113,8 +113,7 @@ class Bar:
 
     @property
     def typical(self) -> LimitedRun | None:
-        """The run with the median duration. For an even number of runs, it is the faster of the two runs in the middle.
-        None if there are no runs."""
+        """The run with the median duration, or the faster of the two runs in the middle. None if there are no runs."""
         if not self.runs:
             return None
         middle = median_low(run.measured.seconds for run in self.runs)
@@ -137,8 +136,7 @@ class Bar:
 
     @property
     def comparable(self) -> bool:
-        """True if the run used no more memory than its budget. Either a control group limited the process, or the
-        program itself keeps to the budget."""
+        """True if a control group limited the memory to the budget, or if the program keeps to the budget by itself."""
         one = self.typical
         return one is not None and (self.is_in_core or not self.column.needs_limit or one.limit_bytes is not None)
 
@@ -180,8 +178,7 @@ class Bar:
 
 
 class _Ladder:
-    """All bars of the ladder. If two figures show the same column with the same budget, they share one bar. This bar is
-    measured once."""
+    """All bars of the ladder. Figures that show the same column with the same budget share one bar."""
 
     def __init__(self, directory: Path, scale: LadderScale, budget_bytes: int) -> None:
         self._directory, self._scale = directory, scale
@@ -199,7 +196,7 @@ class _Ladder:
         return self._bars.setdefault((column.number, is_in_core, budget_bytes), bar)
 
     def measure_all(self) -> None:
-        """Measure all bars once. Then repeat the short measurements until the time for the benchmark is used up."""
+        """Measure all bars once. Then repeat the short measurements until the time is used up."""
         begin, scale = time.perf_counter(), self._scale
         for bar in self._bars.values():
             self._measure(bar)
@@ -244,7 +241,7 @@ class _Ladder:
 
 
 def same_bits(bars: list[Bar]) -> bool:
-    """Return True if all unscaled runs have the same final grid. A run is unscaled if it computed all steps."""
+    """Return True if all runs of all steps have the same final grid."""
     digests = {run.measured.digest for bar in bars for run in bar.runs if run.measured.steps == bar.steps}
     return len(digests) <= 1
 
@@ -285,7 +282,7 @@ def tables(figures: dict[str, Any]) -> Iterator[str]:
 
 
 def _times_table(figures: dict[str, Any]) -> Iterator[str]:
-    """Yield the table of the data in Figure 4."""
+    """Yield the table of Figure 4."""
     heads = "in core | out of core | grows | moved, GiB (predicted) | swapped, GiB | bx by bz, bt | notes"
     yield f"| # | column | layers | {heads} |"
     yield "|--:|---|--:|--:|--:|--:|--:|--:|---|---|"
@@ -298,8 +295,8 @@ def _times_table(figures: dict[str, Any]) -> Iterator[str]:
 
 
 def _moved(row: dict[str, Any]) -> list[str]:
-    """Return three texts: the bytes moved between memory and flash, the swapped bytes, and the sizes. The texts
-    describe the first run, because all other runs move the same number of bytes."""
+    """Return three texts: the bytes moved between memory and flash, the swapped bytes, and the sizes. All runs move
+    equally many bytes."""
     if not row["runs"]:
         return ["–", "–", "–"]
     one = row["runs"][0]["measured"]
@@ -315,7 +312,7 @@ def _moved(row: dict[str, Any]) -> list[str]:
 
 
 def _components_table(rows: list[dict[str, Any]], title: str) -> Iterator[str]:
-    """Yield a table of the data in Figures 8 and 9: the components of the times of `rows`."""
+    """Yield the table of Figures 8 and 9: the components of the times."""
     yield from table_head([f"seconds {title}", "all", *(HEADS[name] for name in COMPONENTS)])
     for row in rows:
         if row["seconds"] is not None:
@@ -324,8 +321,7 @@ def _components_table(rows: list[dict[str, Any]], title: str) -> Iterator[str]:
 
 
 def _shares_table(figures: dict[str, Any]) -> Iterator[str]:
-    """Yield the table of the data in Figure 10: the speed relative to the fastest column in core, for each share of
-    memory."""
+    """Yield the table of Figure 10: the speed relative to the fastest column in core, for each share of memory."""
     rows = figures["over_shares"]
     budgets = sorted({row["memory_budget_bytes"] for row in rows}, reverse=True)
     shares = [f"{100 * one / figures['both_arrays_bytes']:.3g} %" for one in budgets]
@@ -346,8 +342,7 @@ BAR = 0.38
 
 
 def draw(figures: dict[str, Any], output: Path) -> None:
-    """Write the picture to `output` as PNG. It shows the times of all columns, the components of these times, and the
-    speed for each share of memory."""
+    """Write the picture to `output` as PNG: all times, their components, and the speed for each share of memory."""
     picture = new_picture(11, 13)
     times, components, speed = picture.subplots(3, 1, height_ratios=(3, 3, 2))
     _draw_times(times, figures)
@@ -366,8 +361,7 @@ def draw(figures: dict[str, Any], output: Path) -> None:
 
 
 def _draw_times(axes: Axes, figures: dict[str, Any]) -> None:
-    """Draw Figure 4: two bars for each column, with times relative to the fastest column in core. Scaled bars are
-    hatched."""
+    """Draw Figure 4: two times for each column, relative to the fastest column in core. Scaled bars are hatched."""
     for offset, key, color in ((-BAR / 2, "in_core", IN_CORE), (BAR / 2, "out_of_core", OUT_OF_CORE)):
         for place, row in enumerate(figures[key]):
             if row["seconds"] is None:

@@ -52,8 +52,8 @@ from outcrop.units import format_bytes, parse_bytes
 
 STENCIL, DTYPE, FIELD = "heat7", "float32", "u"
 NAIVE_STEPS = 2
-"""The number of steps of plain sweeps out of core. Each step moves both arrays through swap, so more steps only take
-longer and show nothing new."""
+"""The number of steps of plain sweeps out of core. Each step moves both arrays through swap, so more steps show nothing
+new."""
 PAGED_SHARE = 0.5
 """The share of the budget for blocks if the system moves pages. The rest of the budget is for pages in transfer. In
 measurements, larger blocks were slower, in one layer by a factor of three, because the system moved pages out before
@@ -78,14 +78,14 @@ class Column:
 
     @property
     def locks_memory(self) -> bool:
-        """True if blocks are locked in memory. Even then, the system may swap out the arrays from which blocks are
+        """True if blocks are locked in memory. The system may still swap out the arrays from which blocks are
         copied."""
         return self.through == "swap" and self.layers == 2
 
     @property
     def needs_limit(self) -> bool:
-        """True if, in runs out of core, only the operating system can limit the memory of this column. With aio, the
-        plan limits the memory."""
+        """True if only the operating system can limit the memory of this column. With aio, the plan limits the
+        memory."""
         return self.through != "aio"
 
 
@@ -112,8 +112,7 @@ def find_column(number: int) -> Column:
 # --- scale -----------------------------------------------------------------------------------------------------------
 
 IN_CORE_SHARE = 2.0
-"""The memory for columns in core, as a multiple of the size of both arrays. In the paper, two arrays of 64 GiB in total
-get 128 GiB of memory."""
+"""The memory for columns in core, as a multiple of the size of both arrays, as in the paper (64 GiB in 128 GiB)."""
 USUAL_BUDGET = "50%"
 SHARES = (1.0, 0.5, 0.25, 0.125, 0.0625, 0.03125, 0.015)
 """The memory for the figure of relative speed, as shares of the size of both arrays."""
@@ -184,8 +183,7 @@ def scaled(
 
 
 def _missing(scale: LadderScale, directory: Path, swap: bool) -> str:
-    """Return a text with the memory or disk space that the benchmark needs, if this machine has less. Otherwise, return
-    ""."""
+    """Return a text about the memory or disk space that this machine lacks, or ""."""
     needed = scale.in_core_bytes + OVERHEAD_BYTES
     if needed > discover.memory_bytes():
         return f"needs {format_bytes(needed)} of memory for what it measures in core"
@@ -196,8 +194,8 @@ def _missing(scale: LadderScale, directory: Path, swap: bool) -> str:
 
 
 def budget_of(memory: str | None, scale: LadderScale) -> int:
-    """Return the memory in bytes for columns out of core. Raises InputError if the text is not a valid size, or if both
-    arrays fit into this memory."""
+    """Return the memory for columns out of core. Raises InputError for a wrong size, and if both arrays fit into this
+    memory."""
     budget_bytes = parse_bytes(memory or USUAL_BUDGET, scale.both_bytes)
     if budget_bytes >= scale.both_bytes:
         raise InputError(f"--memory {memory} is not out of core: both arrays have {format_bytes(scale.both_bytes)}")
@@ -207,10 +205,9 @@ def budget_of(memory: str | None, scale: LadderScale) -> int:
 # --- one measurement -------------------------------------------------------------------------------------------------
 
 COMPONENTS = ("update", "read_wait", "write_wait", "copy", "checksum", "commit")
-"""The kinds of work of the thread that executes a plan. With one layer, the time of updates includes the time in which
-the system moves pages."""
+"""The kinds of work of the thread that executes a plan. With one layer, updates include the waits for pages."""
 CHUNK_PLANES = 16
-"""The number of planes that are processed together when arrays are filled or a digest is computed."""
+"""The number of planes that are filled or added to the digest together."""
 
 
 @dataclass(frozen=True)
@@ -232,12 +229,10 @@ class ColumnRun:
     """The result of a job: the wall-clock `seconds` of `steps` steps, and the seconds of each component that COMPONENTS
     lists.
 
-    `block` is (bx, by, bz) in cells, `levels` is bt, and `passes` is the number of passes over all blocks. The run
-    transferred `bytes_read` and `bytes_written`. Both are 0 for columns of one layer. `predicted_bytes_*` are the
-    values that the plan predicted for these two. Counters of the operating system give two more pairs of numbers:
-    `device_bytes_*` are the bytes that this process read and wrote, and `swapped_*_bytes` are the bytes that the whole
-    machine swapped during the run. `memory_peak_bytes` is the peak memory of this process, including mapped pages.
-    `digest` is a checksum of the final grid.
+    `block` is (bx, by, bz) in cells, `levels` is bt, and `passes` is the number of passes over all blocks. `bytes_read`
+    and `bytes_written` are 0 for columns of one layer. `predicted_*` are the values of the plan. The operating system
+    counts `device_bytes_*` of this process and `swapped_*_bytes` of the whole machine. `memory_peak_bytes` is the peak
+    memory of this process, including mapped pages. `digest` is a checksum of the final grid.
     """
 
     steps: int
@@ -264,9 +259,8 @@ class ColumnRun:
 
 @dataclass(frozen=True)
 class LimitedRun:
-    """A measurement, and the memory limit under which it ran. `limit_bytes` is None if no control group could be made.
-    `group_peak_bytes` is the peak memory of the group, including its page cache. It is None if the system does not
-    count this peak."""
+    """A measurement, and its memory limit, or None if no control group could be made. `group_peak_bytes` is the peak
+    memory of the group, including its page cache, or None if the system does not count it."""
 
     measured: ColumnRun
     limit_bytes: int | None
@@ -274,8 +268,7 @@ class LimitedRun:
 
 
 def run_job(job: ColumnJob, directory: Path, limit_bytes: int, may_swap: bool, max_seconds: float) -> LimitedRun:
-    """Run `job` in a separate process, with a new folder in `directory`. Raises StorageError if the process fails, is
-    killed or takes longer than `max_seconds`."""
+    """Run `job` in a separate process, with a new folder in `directory`. Raises StorageError as `run_limited` does."""
     with tempfile.TemporaryDirectory(prefix="outcrop-ladder-", dir=directory) as folder:
         text = json.dumps(asdict(replace(job, directory=folder)))
         arguments = ["-m", "outcrop.bench.literature.ladder_columns", text]
@@ -314,8 +307,7 @@ def _stored(job: ColumnJob, column: Column) -> ColumnRun:
 
 
 def _swapped(job: ColumnJob, column: Column) -> ColumnRun:
-    """Run a program with two layers. The arrays are in plain memory, which the system may swap out. The blocks are
-    locked in memory."""
+    """Run a program with two layers. The system may swap out the arrays, but the blocks are locked in memory."""
     prepared = _simulation(job, column).plan(job.steps)
     layout = make_layout(job.shape, DTYPE)
     array = [DeviceRange("array in memory", 0, layout.array_bytes)]
@@ -331,7 +323,7 @@ def _swapped(job: ColumnJob, column: Column) -> ColumnRun:
 
 
 def _one_layer(job: ColumnJob, column: Column) -> ColumnRun:
-    """Run a program with one layer. The arrays are in plain memory or in a mapped file, and are updated in place."""
+    """Run a program with one layer. The arrays are in plain memory or in a mapped file."""
     prepared = _simulation(job, column).plan(job.steps)
     sizes = prepared.plan.sizes  # a program with two layers gets the same sizes from this budget
     if column.scheme == "naive":
@@ -354,8 +346,7 @@ def _one_layer(job: ColumnJob, column: Column) -> ColumnRun:
 
 
 def _simulation(job: ColumnJob, column: Column, io: str = "auto") -> Simulation:
-    """Return a simulation whose run is not on disk yet. The plan assumes direct I/O, even if the run then uses another
-    interface."""
+    """Return a simulation whose run is not on disk yet."""
     return Simulation(
         STENCIL,
         shape=job.shape,
@@ -373,9 +364,8 @@ def _memory_scratch(count: int) -> Iterator[Sequence[ShardFile]]:
 
 
 def _moved_bytes() -> dict[str, int]:
-    """Return four counters. Their keys are names of fields of ColumnRun. Two counters are for this process: the bytes
-    read from devices, and the bytes marked for writing. They are 0 if the system does not count them. The other two
-    counters are the bytes that the whole machine has swapped in and out."""
+    """Return counters by the names of fields of ColumnRun: the bytes that this process has read from devices and marked
+    for writing (0 if the system does not count them), and the bytes that the machine has swapped in and out."""
     own, machine = _counters("/proc/self/io"), _counters("/proc/vmstat")
     page_bytes = os.sysconf("SC_PAGE_SIZE")
     return {
@@ -407,8 +397,8 @@ def _result(
     moved: dict[str, int],
     final: Callable[[int, int], NDArray[Any]],
 ) -> ColumnRun:
-    """Return the result of a run. The keys of `counters` are the names of the executor's counters. `final` returns
-    planes of the final grid."""
+    """Return the result of a run. `counters` are the counters of the executor. `final` returns planes of the final
+    grid."""
     sizes, predicted = plan.sizes, plan.predicted
     nz, ny, nx = job.shape
     digest = 0

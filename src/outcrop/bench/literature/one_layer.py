@@ -45,12 +45,11 @@ from outcrop.run.engine import ring_specs, translated
 
 NAME = "one-layer"
 PLANE_LINES = 5
-"""The number of cache lines that a padded plane has beyond whole pages. The number is odd, so that neighbouring planes
-use different cache sets."""
+"""The cache lines of a padded plane beyond whole pages. Their number is odd, so that neighbouring planes use different
+cache sets."""
 
 InitialPlanes: TypeAlias = Callable[[int, int], NDArray[Any]]
-"""A function of a and b that returns the planes a <= z < b of the initial values, as an array of shape (b - a, ny,
-nx)."""
+"""A function of a and b that returns the planes a <= z < b of the initial values."""
 
 
 def in_memory(problem: Problem, padded: bool) -> Problem:
@@ -79,7 +78,7 @@ def window(problem: Problem) -> Window:
 
 
 def make_pass(problem: Problem, levels: int, sizes: Sizes) -> Pass:
-    """Return one pass over all blocks. The pass consists of updates only."""
+    """Return one pass over all blocks, which has only updates."""
     cut = skewed.cuts(problem, levels, sizes)
     end_zeta = problem.end_plane + problem.skew_z * (levels - 1)
     actions: list[Action] = []
@@ -138,12 +137,10 @@ class ArrayMemory:
 
 
 class OneLayerRun:
-    """Executes a plan that `make_plan` has returned, in the given memory. `seconds_flush` is the time that was spent in
-    waits for the file."""
+    """Executes a plan of `make_plan` in the given memory. `seconds_flush` is the time of the waits for the file."""
 
     def __init__(self, plan: Plan, calls: Calls, scalars: bytes, threads: int, memory: ArrayMemory) -> None:
-        """Check the plan and make an executor for it. `calls` are the calls of a compiled kernel. `scalars` are the
-        kernel's parameters in binary form.
+        """Check the plan and make an executor for it. `scalars` are the kernel's parameters in binary form.
 
         Raises IllegalPlan if the plan is wrong.
         """
@@ -168,8 +165,7 @@ class OneLayerRun:
         )
 
     def fill(self, source: InitialPlanes, planes: int) -> None:
-        """Write the initial values to both arrays. The second array needs only the rim of these values. `planes` is the
-        number of planes that are written together."""
+        """Write the initial values to both arrays, `planes` planes at a time. The second array needs only their rim."""
         nz = self._plan.problem.planes
         for z0 in range(0, nz, planes):
             z1 = min(nz, z0 + planes)

@@ -120,8 +120,8 @@ class Traffic:
 
 
 def bench(directory: Path, small: bool) -> dict[str, Any]:
-    """Print both tables, and return their figures as plain data. If `small` is true, the tables show only the first
-    problem. `directory` is not used."""
+    """Print both tables, and return their figures as plain data. If `small` is true, they show only the first
+    problem."""
     machine = load_machine("crest10")
     problems = [(one, table2_problem(one)) for one in TABLE[: 1 if small else None]]
     found = [(one, problem, blk_tune(problem, machine.usable_bytes)) for one, problem in problems]
@@ -167,14 +167,13 @@ def traffic(problem: Problem, tuned: BlkTune, one: Published, machine: DeclaredM
 
 
 def formula_bytes(problem: Problem, scheme: str, sizes: Sizes) -> float:
-    """Return the bytes that all passes together move, as the scheme's formula for its volume gives them."""
+    """Return the bytes that all passes together move, by the scheme's formula for its volume."""
     volume = SCHEMES[scheme].volume(problem, sizes)
     return -(-problem.steps // sizes.levels) * (volume.bytes_read + volume.bytes_written)
 
 
 def wavefront_sizes(problem: Problem, blocks: int, memory_bytes: int) -> Sizes:
-    """Return the sizes of a wavefront with `blocks` blocks in y. This wavefront has the fewest passes of all such
-    wavefronts that fit into `memory_bytes`."""
+    """Return the sizes of the wavefront with `blocks` blocks in y that has the fewest passes within `memory_bytes`."""
     _, ny, nx = problem.shape
     cells = int(WAVEFRONT_SHARE * memory_bytes) // problem.item_bytes
     max_levels = min(problem.steps, blocks * cells // (2 * problem.skew_z * nx * ny))
@@ -185,8 +184,7 @@ def wavefront_sizes(problem: Problem, blocks: int, memory_bytes: int) -> Sizes:
 
 
 def block_table(rows: Sequence[tuple[Published, BlkTune]]) -> str:
-    """Return a table with two rows for each problem. The first row has our sizes, and the second row has the sizes of
-    the paper."""
+    """Return a table with two rows for each problem: our sizes, and the sizes of the paper."""
     line = "{:<8}  {:<6}  {:>16}  {:>4}  {:>8}  {:>6}  {:>6}  {:>9}"
     lines = [line.format("problem", "", "bx, by, bz", "bt", "x.y.z", "passes", "blocks", "largest")]
     for one, tuned in rows:
@@ -245,7 +243,6 @@ def blk_tune(problem: Problem, memory_bytes: int) -> BlkTune:
 
 
 def _best_with(problem: Problem, memory_bytes: int, count_x: int) -> BlkTune | None:
-    """Return the best sizes with `count_x` blocks in x. Return None if no sizes fit."""
     best: BlkTune | None = None
     for bt in dict.fromkeys(-(-problem.steps // passes) for passes in range(1, problem.steps + 1)):
         if best is not None and 2 * -(-problem.steps // bt) > best.words:
@@ -258,9 +255,7 @@ def _best_with(problem: Problem, memory_bytes: int, count_x: int) -> BlkTune | N
 
 
 def _best_of(problem: Problem, memory_bytes: int, bt: int, count_x: int) -> BlkTune | None:
-    """Return the sizes with the fewest blocks in z, because the number of blocks in z determines the cost. If several
-    sizes have the same number of blocks in z, return the sizes with the fewest blocks in y. Return None if no sizes
-    fit."""
+    """Return the sizes with the fewest blocks in z, which determine the cost, and then with the fewest blocks in y."""
     max_blocks = _max_blocks(problem, 1, bt)
     finest = _with_blocks(problem, memory_bytes, bt, count_x, max_blocks)
     if finest is None:
@@ -270,8 +265,7 @@ def _best_of(problem: Problem, memory_bytes: int, bt: int, count_x: int) -> BlkT
 
 
 def _with_blocks(problem: Problem, memory_bytes: int, bt: int, count_x: int, count_y: int) -> BlkTune | None:
-    """Return the sizes with the largest bz that fits, for given numbers of blocks in x and y. Return None if no bz
-    fits."""
+    """Return the sizes with the largest bz that fits, for given numbers of blocks in x and y."""
     nz, ny, nx = problem.shape
     bx, by = _share(nx, problem.radii[2], count_x), _share(ny, problem.radius_y, count_y)
     columns = _needed(nx, bx, count_x, problem.radii[2] * bt)
@@ -295,8 +289,8 @@ def _with_blocks(problem: Problem, memory_bytes: int, bt: int, count_x: int, cou
 
 
 def _largest_bz(nz: int, fringe: int, max_planes: int) -> int | None:
-    """Return the number of planes of a block if the grid is cut into the fewest blocks that fit. A block and its fringe
-    together have at most `max_planes` planes in memory."""
+    """Return the number of planes of a block if the grid is cut into the fewest blocks that fit. A block with its
+    fringe has at most `max_planes` planes."""
     if nz <= max_planes:
         return nz
     half = round_up(-(-(nz + fringe) // 2), PLANES_MULTIPLE)
@@ -318,21 +312,18 @@ def _share(extent: int, radius: int, count: int) -> int:
 
 
 def _needed(extent: int, size: int, count: int, fringe: int) -> int:
-    """Return the number of cells that the largest block needs in memory along an axis that is cut into `count`
-    blocks."""
+    """Return the number of cells that the largest of `count` blocks along an axis needs in memory."""
     return min(extent, size + (fringe if count > 2 else 0))
 
 
 def _max_blocks(problem: Problem, axis: int, bt: int) -> int:
-    """Return the maximum number of blocks along an axis. The width of each block must be at least twice the width of
-    its fringe."""
+    """Return the maximum number of blocks along an axis. A block is at least twice as wide as its fringe."""
     extent, radius = problem.shape[axis], problem.radii[axis]
     return max(1, (extent + 2 * radius) // max(1, FRINGES_PER_BLOCK * radius * bt))
 
 
 def _words(problem: Problem, bt: int, bx: int, bz: int) -> float:
-    """Return how many words are moved for each cell of the grid. If the x axis is not cut, `bx` is 0. If the z axis is
-    not cut, `bz` is 0."""
+    """Return how many words are moved for each cell of the grid. `bx` or `bz` is 0 if this axis is not cut."""
     beside_z = 4 * problem.radius_z * bt / bz if bz else 0.0
     beside_x = 4 * problem.radii[2] * bt / bx if bx else 0.0
     return -(-problem.steps // bt) * (2 + beside_z + beside_x)
