@@ -1,19 +1,18 @@
-"""Measure the same speeds with Outcrop and with other programs alternately. The figures should agree. The machine must
-have no other work.
+"""Measure the same speeds with Outcrop and with other programs alternately, on a machine without other work.
 
     .venv/bin/python scripts/beside_others.py io DIRECTORY [REPEATS]        Compare `outcrop bench io` with fio.
     .venv/bin/python scripts/beside_others.py tiers DIRECTORY [REPEATS]     Compare storage in `outcrop tiers` with fio.
     .venv/bin/python scripts/beside_others.py triad ./stream [REPEATS]      Compare DRAM in `outcrop tiers` with STREAM.
 
-`io` uses one file. `tiers` uses a new file for each repeat and program. The reason is that the speed of small writes
-can differ by half from file to file. On disks of virtual machines, this speed also differs from minute to minute.
+`io` uses one file. `tiers` uses a new file for each repeat and program, because the speed of small writes can differ by
+half from file to file, and on virtual disks also from minute to minute.
 
 STREAM is the program of J. McCalpin. Compile it with this command:
 
     cc -O3 -march=native -fopenmp -DSTREAM_ARRAY_SIZE=16777216 stream.c -o stream
 
-Outcrop and STREAM both report the fastest of a few sweeps over three arrays of 128 MiB. Other virtual machines on the
-same computer may halve the bandwidth from one second to the next. Therefore the median of the ratios is the result.
+Both programs report the fastest of a few sweeps over three arrays of 128 MiB. The result is the median of the ratios,
+because other virtual machines on the same computer may halve the bandwidth from one second to the next.
 
 fio and STREAM use huge pages, as Outcrop does. On some disks, these programs are three times faster with huge pages.
 """
@@ -111,8 +110,8 @@ def tiers_of_outcrop(directory: Path) -> dict[str, float]:
 
 
 def tiers_of_fio(directory: Path) -> dict[str, float]:
-    """Measure each of TIER_FIGURES with fio, and return the bytes per second by name. The result is the best of several
-    repeats. Outcrop makes the same number of repeats."""
+    """Measure each of TIER_FIGURES with fio, and return the bytes per second by name: the best of as many repeats as
+    Outcrop makes."""
     with tempfile.TemporaryDirectory(prefix="outcrop-fio-", dir=directory) as folder:
         path, found = Path(folder) / "file", {}
         _core.create_file(str(path), own.SCRATCH_BYTES)

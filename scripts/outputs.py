@@ -9,10 +9,10 @@ An example is a line with a prompt in a fenced block, followed by its output:
     output                             output (all Python blocks above it on the page run first)
     ```                                ```
 
-A line `...` stands for omitted lines. Commands without output on the page are not run. Commands of other programs are
-not run either. A command that ends with `# on one machine` has an output with figures and names of one machine. The
-script does not change such an example. tests/test_docs.py compares all examples with the output of the commands. If an
-example has the output of one machine, the function `form` first removes the parts that differ between machines.
+A line `...` stands for omitted lines. Commands without output on the page and commands of other programs are not run.
+The output of a command that ends with `# on one machine` has figures and names of one machine. The script does not
+change such an output. tests/test_docs.py compares all examples with the output of the commands. For outputs of one
+machine, `form` first removes the parts that differ between machines.
 """
 
 from __future__ import annotations
@@ -156,12 +156,11 @@ def storage_names() -> tuple[str, ...]:
 
 
 def differences(example: Example) -> list[str]:
-    """Compare an example with the output of its command. Return an empty list if all lines are right, otherwise a
-    description of the difference.
+    """Return the differences between an example and the output of its command, or no lines if they are equal.
 
-    If the output differs between machines, the comparison uses `form`. The first lines of both must agree. Each further
-    line on the page must agree with at least one line of the output. The first word of a line may name a tier that this
-    machine does not have. Therefore a line is not compared if no line of the output begins with the same word.
+    If the output differs between machines, the comparison uses `form`. The first lines must agree. Each further line on
+    the page must agree with a line of the output. It is not compared if no line of the output begins with the same
+    word, which may name a tier that this machine does not have.
     """
     lines = printed(example)
     if not example.of_one_machine:

@@ -2,12 +2,11 @@
 
     python scripts/staged_beside_direct.py --target DIR --stage DIR [--limit 500MB/s]
 
-The script prints the prediction and the decision of the model. Then the script measures steps with staging and steps
-without staging, alternately, in one process without MPI. Writes to the target are durable and bypass the page cache, as
-for files larger than memory. The cost of a step is the time that the program waits. To compute this cost, the time of
-the computation alone is subtracted from the whole time, which includes the drain at the end. With `--limit`, the target
-is as slow as a busy shared file system. A control group limits the bandwidth of this process on the target. Only root
-can set this limit.
+The script prints the prediction and the decision of the model. Then it measures steps with and without staging
+alternately, in one process without MPI. Writes to the target are durable and bypass the page cache, as for files larger
+than memory. The cost of a step is the whole time, including the drain at the end, minus the time of the computation
+alone. With `--limit`, the target is as slow as a busy shared file system: a control group limits the bandwidth of this
+process. Only root can set this limit.
 """
 
 from __future__ import annotations
@@ -84,8 +83,7 @@ def main() -> None:
 
 
 def limited_machine_text(target: Path, stage: Path, limit: int | None) -> str:
-    """Return the text of a machine file. The tiers in this file are memory, the stage, and the target with its limit.
-    Tiers without known figures are measured."""
+    """Return the text of a machine file with the tiers of memory, the stage, and the target with its limit."""
     found = find_tiers([target, stage], measure=True)
     tiers = [tier for tier in found if tier.is_memory or os.stat(tier.where).st_dev == os.stat(stage).st_dev]
     head = machine_text(tiers, target).partition("[target]")[0]
@@ -168,7 +166,7 @@ def repeats_a_second() -> float:
 
 @contextmanager
 def limited(folder: Path, bytes_per_second: int | None) -> Iterator[None]:
-    """Limit the bandwidth of this process on the device of the folder. The limit is set by a control group."""
+    """Limit the bandwidth of this process on the device of the folder by a control group."""
     if bytes_per_second is None:
         yield
         return

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import outcrop as oc
-from outcrop.bench.stream_rank import check_room, find_tier
+from outcrop.bench.stream import check_room, find_tier
 from outcrop.errors import InputError
 from outcrop.tiers.declarations import declared_tiers, parse_tiers
 from outcrop.tiers.tier import Persistence

@@ -12,8 +12,16 @@ import pytest
 
 from mpi_programs import mpirun
 from outcrop.bench.ranks import LAUNCHERS
-from outcrop.bench.stream import RankFigures, mode_figures
-from outcrop.bench.stream_rank import LOOPS, MODES, LoopTime, ModeTimes, find_tier, why_not_flushed
+from outcrop.bench.stream import (
+    LOOPS,
+    MODES,
+    LoopTime,
+    ModeTimes,
+    RankFigures,
+    find_tier,
+    mode_figures,
+    why_not_flushed,
+)
 from outcrop.cli.main import call
 from outcrop.errors import InputError
 from outcrop.tiers.survey import find_tiers

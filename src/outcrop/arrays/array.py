@@ -1,8 +1,8 @@
 """`Array`, the class that users work with. An `Array` behaves like a NumPy array and commits its values.
 
-NumPy functions work on the plain array inside an `Array`. Therefore results of operators and functions are plain
-arrays, and `a += 1`, `np.add(b, 1, out=a)` and `np.copyto(a, b)` change the values in place. Views (`a[2:5]`, `a.T`)
-are plain arrays that share the same bytes.
+NumPy functions work on the plain array inside an `Array`. So results of operators and functions are plain arrays, and
+`a += 1`, `np.add(b, 1, out=a)` and `np.copyto(a, b)` change the values in place. Views (`a[2:5]`, `a.T`) are plain
+arrays that share the same bytes.
 
 The path and the folders above it may be links, because the user has named them. A link whose target does not exist is
 refused, and no file is made at the target. The files in the folder of an array must not be links (committed.py).

@@ -107,14 +107,10 @@ class Committed(ArrayStorage):
                 self._load(records, problems, lambda record: self._file.verify(record.checksums, record.slots))
                 self._show()
             else:
-                memory = self._content = take_memory(spec.nbytes)
+                memory = self.bytes = take_memory(spec.nbytes)
                 self._load(records, problems, lambda record: self._file.load(record.checksums, record.slots, memory))
             undo.pop_all()
         self._record = replace(self._record, access=spec.access, persist=spec.persist)
-
-    @property
-    def bytes(self) -> NDArray[np.uint8]:
-        return self._content
 
     @property
     def generation(self) -> int:
@@ -133,7 +129,7 @@ class Committed(ArrayStorage):
         with storage_errors(self.path, "used"):
             self._check_here()
         with named(self._opened, self.path / TILES):
-            written = self._file.write_changed(self._content)
+            written = self._file.write_changed(self.bytes)
         if written == 0 and last.generation > 0 and last.steps == steps:
             return 0
         record = replace(
@@ -219,7 +215,7 @@ class Committed(ArrayStorage):
     def _show(self) -> None:
         """Map the tiles of the last commit into memory. They are the values, which are now read-only."""
         with named(self._opened, self.path / TILES):
-            self._content = self._file.map().bytes
+            self.bytes = self._file.map().bytes
         self.read_only = True
         self._folder.share(self._held)
 

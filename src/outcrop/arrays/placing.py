@@ -20,24 +20,8 @@ from outcrop.arrays.spec import ArraySpec, Persist, amount, possible_tiers
 from outcrop.arrays.storage import HEADER_BYTES, read_npy_header, subtract_reserved
 from outcrop.errors import InputError, shown
 from outcrop.paths import as_path, nearest_existing
-from outcrop.plan.placement import (
-    FASTEST,
-    FASTEST_WITH_ROOM,
-    HIDDEN,
-    SLOWEST,
-    SLOWEST_FOR_NOTHING,
-    Assignment,
-    Choice,
-    Demand,
-    PlacementRow,
-    assign,
-    because,
-    cost,
-    fits,
-    has_no_room,
-    table,
-    takes_longer,
-)
+from outcrop.plan import placement
+from outcrop.plan.placement import Assignment, Choice, Demand, PlacementRow
 from outcrop.tiers.survey import MAIN_MEMORY, SharedRoom, find_tiers, shared_rooms
 from outcrop.tiers.tier import Tier
 from outcrop.units import format_bytes, format_seconds, parse_bytes
@@ -160,7 +144,7 @@ class Placement:
             PlacementRow(one.name, one.spec.nbytes, one.tier.name, one.takes, one.transfer_seconds, one.why)
             for one in self.arrays
         ]
-        lines = table("array", rows)
+        lines = placement.table("array", rows)
         transfers = sum(one.transfer_seconds for one in self.arrays)
         step = f"a step: {format_seconds(self.seconds_per_step)}, of {format_seconds(self.computing_seconds)} computing"
         step += f" and {format_seconds(transfers)} transfers beside it"
@@ -200,7 +184,7 @@ def place(
     demands = [demand_of(name, spec, here) for name, spec in arrays.items()]
     free = {tier.name: tier.free_bytes for tier in here} | {room.name: room.free_bytes for room in shared}
     with_shared = [_with_shared(demand, shared) for demand in demands]
-    found = assign(with_shared, free, seconds_per_step)
+    found = placement.assign(with_shared, free, seconds_per_step)
     if found is None:
         raise InputError(no_room(demands, free))
     named = {tier.name: tier for tier in here}
@@ -367,10 +351,13 @@ def why(
     others = [one for one in demand.choices if one is not chosen]
     passed = [one for one in others if (places.index(one.place) < rank) == demand.updated]
     if not passed:
+        if demand.updated:
+            return placement.FASTEST
         hidden = chosen.transfer_seconds <= computing_seconds
-        return FASTEST if demand.updated else f"{SLOWEST}, {HIDDEN}" if hidden else SLOWEST
+        return f"{placement.SLOWEST}, {placement.HIDDEN}" if hidden else placement.SLOWEST
     objections = _objections(passed, number, demands, found, free_bytes, computing_seconds)
-    return because(FASTEST_WITH_ROOM if demand.updated else SLOWEST_FOR_NOTHING, objections)
+    kind = placement.FASTEST_WITH_ROOM if demand.updated else placement.SLOWEST_FOR_NOTHING
+    return placement.because(kind, objections)
 
 
 def _objections(
@@ -383,21 +370,21 @@ def _objections(
 ) -> Iterator[str]:
     """Yield the reason against each choice in `passed` for demand `number`. All other demands keep their places."""
     places = tuple(free_bytes)
-    now = cost(demands, found.chosen, places, computing_seconds)[0]
+    now = placement.cost(demands, found.chosen, places, computing_seconds)[0]
     for one in passed:
         instead = [*found.chosen[:number], one, *found.chosen[number + 1 :]]
-        longer = cost(demands, instead, places, computing_seconds)[0] - now
-        if not fits(instead, free_bytes):
-            yield has_no_room(one.place)
+        longer = placement.cost(demands, instead, places, computing_seconds)[0] - now
+        if not placement.fits(instead, free_bytes):
+            yield placement.has_no_room(one.place)
         elif longer > 0:
-            yield takes_longer(one.place, "a step", longer / 1e9)
+            yield placement.takes_longer(one.place, "a step", longer / 1e9)
 
 
 def no_room(demands: Sequence[Demand], free_bytes: Mapping[str, int]) -> str:
     """Return an error message: one array fits on no tier, or the arrays do not fit together. It also says how many
     bytes are free."""
     for demand in demands:
-        if not any(fits([one], free_bytes) for one in demand.choices):
+        if not any(placement.fits([one], free_bytes) for one in demand.choices):
             needs = "; ".join(_lacks(one, free_bytes) for one in demand.choices)
             return f"{demand.name}: no room: {needs}; use another tier or a smaller array"
     free = ", ".join(f"{format_bytes(count)} of {place}" for place, count in free_bytes.items())

@@ -83,8 +83,8 @@ class ArraySpec:
             "persist": parse_persist(persist),
             "path": None if path is None else as_path(path, "path"),
             "working": _one_of("working", working, ("tier", "dram")),
-            "bytes_read_per_step": _amount("bytes_read_per_step", bytes_read_per_step, float(size)),
-            "bytes_written_per_step": _amount("bytes_written_per_step", bytes_written_per_step, written),
+            "bytes_read_per_step": amount("bytes_read_per_step", bytes_read_per_step, float(size)),
+            "bytes_written_per_step": amount("bytes_written_per_step", bytes_written_per_step, written),
         }
         if not isinstance(tier, str) or not tier:
             needed = "'auto', or a name or kind of a tier as outcrop tiers shows them"
@@ -167,8 +167,11 @@ def parse_persist(persist: object) -> Persist:
     raise InputError(f"persist={shown(persist)} must be 'never', 'end', 'step' or a number of steps, at least 1")
 
 
-def amount(name: str, value: object) -> float:
-    """Return `value` as a float. Raises InputError if `value` is not a finite number of at least 0."""
+def amount(name: str, value: object, default: float | None = None) -> float:
+    """Return `value` as a float, or `default` if `value` is None. Raises InputError if `value` is not a finite number
+    of at least 0."""
+    if value is None and default is not None:
+        return default
     try:
         number = float(value) if isinstance(value, Real) and not isinstance(value, bool) else math.nan
     except OverflowError:
@@ -182,10 +185,6 @@ def _one_of(name: str, value: str, known: tuple[str, ...]) -> str:
     if not isinstance(value, str) or value not in known:
         raise InputError(f"{name}={shown(value)} must be one of {', '.join(map(repr, known))}")
     return value
-
-
-def _amount(name: str, value: float | None, default: float) -> float:
-    return default if value is None else amount(name, value)
 
 
 def possible_tiers(name: str, spec: ArraySpec, tiers: Sequence[Tier]) -> list[Tier]:

@@ -1,11 +1,11 @@
 """The storage of an array: the interface, memory that exists until the process ends, and a mapped .npy file.
 
-The system may write the changed pages of a mapped file at any time. A flush writes all pages that are not written yet.
-The header fills one page, so that the values begin at the start of a page. If a flush does not finish, the file
-contains a mixture of old and new values. Arrays with commits (committed.py) do not have this problem. The path of a
-.npy file may be a link, because the user has named it. The link is followed once, when the file is opened.
+The system may write the changed pages of a mapped file at any time. A flush writes the remaining pages. If a flush does
+not finish, the file contains a mixture of old and new values. Arrays with commits (committed.py) do not have this
+problem. The header fills one page, so that the values begin at the start of a page. The path of a .npy file may be a
+link, because the user has named it. The link is followed once, when the file is opened.
 
-Python passes open files to C++ by their descriptors. Therefore no name is looked up twice.
+Python passes open files to C++ by their descriptors, so that no name is looked up twice.
 """
 
 from __future__ import annotations
@@ -86,15 +86,12 @@ def transfer_threads() -> int:
 class ArrayStorage(ABC):
     """The interface to the storage of an array: the bytes of its values, and the method that makes them durable."""
 
+    bytes: NDArray[np.uint8]
+    """The bytes of the values that users read and write."""
     primitive: str
     """The method that makes values durable, or "none" if values are not durable."""
     read_only = False
     """True if the values can be read but not written."""
-
-    @property
-    @abstractmethod
-    def bytes(self) -> NDArray[np.uint8]:
-        """The bytes of the values that users read and write."""
 
     @abstractmethod
     def flush(self, steps: int) -> int:
@@ -125,11 +122,7 @@ class Volatile(ArrayStorage):
     primitive = "none"
 
     def __init__(self, content: NDArray[np.uint8]) -> None:
-        self._content = content
-
-    @property
-    def bytes(self) -> NDArray[np.uint8]:
-        return self._content
+        self.bytes = content
 
     def flush(self, steps: int) -> int:
         return 0
@@ -178,20 +171,17 @@ class NpyFile(ArrayStorage):
         self.path = path
         self._place = Path(os.path.realpath(path))
         with _opened(path, os.O_RDWR if writable else os.O_RDONLY) as (folder, handle):
-            shape, dtype, self._begin = _header_of(path, folder, handle)
+            shape, dtype, begin = _header_of(path, folder, handle)
             spec.check_same(path, shape, dtype)
             status, self._opened = os.fstat(handle), path_of(handle)
             with named(self._opened, path):
                 self._mapping = _core.MappedFile.file(self._opened, writable)
+        self.bytes = self._mapping.bytes[begin:]
         self._identity = status.st_dev, status.st_ino
         self.read_only = not writable
         self.primitive = BY_WRITE_BACK if self._mapping.is_synchronous else "msync"
         if tier.kind == "tmpfs":
             self.primitive = BY_NOTHING
-
-    @property
-    def bytes(self) -> NDArray[np.uint8]:
-        return self._mapping.bytes[self._begin :]
 
     def flush(self, steps: int) -> int:
         """Write all changed pages. Their number is unknown, so the result is the size of the array."""

@@ -81,10 +81,14 @@ class Trajectory:
         memory_bytes = 0 if memory is None else parse_bytes(memory, discover.memory_bytes())
         directories = [(str(as_path(path, "path")), _limit("limit", limit)), *_overflow(overflow)]
         state_bytes = sum(math.prod(shape) for _, shape in shapes) * cells.itemsize
-        _require_memory(min(memory_bytes, count * state_bytes) + in_flight * state_bytes)
-        self._show(
-            _core.StateStack.create(shapes, cells.name, count, memory_bytes, directories, in_flight, _text("io", io))
-        )
+        needed, free = min(memory_bytes, count * state_bytes) + in_flight * state_bytes, discover.free_memory_bytes()
+        if needed > free:
+            raise BudgetError(
+                f"the states in memory and the buffers need {format_bytes(needed)}, but {format_bytes(free)} of memory "
+                "are free; give less memory or fewer buffers"
+            )
+        create, method = _core.StateStack.create, _text("io", io)
+        self._show(create(shapes, cells.name, count, memory_bytes, directories, in_flight, method))
 
     @classmethod
     def open(cls, path: Path, *, buffers: int = 3, io: str = "auto") -> Trajectory:
@@ -282,12 +286,3 @@ def _overflow(given: object) -> list[tuple[str, int]]:
     if isinstance(given, (str, bytes, os.PathLike)) or not isinstance(given, Sequence):
         raise InputError(f"overflow must be a list of directories, or map directories to limits, not {shown(given)}")
     return [(str(as_path(path, "overflow")), 0) for path in given]
-
-
-def _require_memory(needed: int) -> None:
-    free = discover.free_memory_bytes()
-    if needed > free:
-        raise BudgetError(
-            f"the states in memory and the buffers need {format_bytes(needed)}, but {format_bytes(free)} of memory are "
-            "free; give less memory or fewer buffers"
-        )

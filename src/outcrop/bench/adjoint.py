@@ -1,14 +1,13 @@
 """`outcrop bench adjoint`: compare adjoint runs with the forward runs that they belong to.
 
-Each repeat has a forward run and an adjoint run of the same number of steps on the same grid, one after the other. Both
-runs stream the grid from the disk, with the same memory. The first repeat does not count, because it compiles kernels.
+Each repeat has a forward run and an adjoint run with the same grid, steps and memory, which stream the grid from the
+disk. The first repeat does not count, because it compiles kernels.
 
-For stencils of one field, each repeat also computes gradients with respect to an input, which needs states of the
-forward run. There are three ways: every fourth state, all states, and the exact way that the planner chooses. The time
-of a gradient is the time of the forward run, which writes states, and of the adjoint run, which reads them. The table
-has this time divided by the time of both runs without states. An adjoint run without states has fewer updates, because
-it computes no gradient with respect to an input. So the table also has the time of a run that has all updates of the
-gradient, but reads the same state in each step ("sums").
+For stencils of one field, each repeat also computes gradients with respect to an input, with every fourth state, with
+all states, and in the exact way that the planner chooses. The forward run writes these states, and the adjoint run
+reads them. The table has the time of both runs divided by the time of both runs without states. An adjoint run without
+states has fewer updates, because it computes no gradient with respect to an input. So the table also has the time of a
+run that has all updates of the gradient, but reads the same state in each step ("sums").
 """
 
 from __future__ import annotations
@@ -97,8 +96,6 @@ def _compare(stencil: Stencil, scale: AdjointScale, folder: Path) -> dict[str, A
     values = sum(0 if one.is_static else one.history for _, one in pairs)
     budget_bytes = int(scale.share * 2 * values * 4 * np.prod(shape, dtype=np.int64))
     options = RunOptions(stencil, shape, "float32", str(folder / "run.oc"), max(budget_bytes, 4 << 20), unstable=True)
-    forward: list[Report] = []
-    backward: list[Report] = []
 
     def halves(z0: int, z1: int) -> np.ndarray[Any, Any]:
         return np.full((z1 - z0, *shape[1:]), 0.5, np.float32)
@@ -125,28 +122,22 @@ def _compare(stencil: Stencil, scale: AdjointScale, folder: Path) -> dict[str, A
         run.assign({one.name: halves for one, storage in fields if storage.is_static})
         return run.run(scale.steps, progress="none")
 
+    pairs_of_runs: list[tuple[Report, Report]] = []
     for _ in range(scale.repeats + 1):
         there, back = both(None, [name])
-        forward.append(there)
-        backward.append(back)
+        pairs_of_runs.append((there, back))
         if gradients:
             sums.append((there.seconds + without_history().seconds) / (there.seconds + back.seconds))
         for way, ratios_of_way in zip(WAYS.values(), gradients.values(), strict=False):
             seconds = sum(one.seconds for one in both(History(way), wrt))
             ratios_of_way.append(seconds / (there.seconds + back.seconds))
-    found = {
-        "forward": [one.cell_updates_per_second for one in forward[1:]],
-        "adjoint": [one.cell_updates_per_second for one in backward[1:]],
-        "forward_updates": [_update_rate(one) for one in forward[1:]],
-        "adjoint_updates": [_update_rate(one) for one in backward[1:]],
-    }
-    of_rates = {
-        name: median(a / f for a, f in zip(found[f"adjoint{suffix}"], found[f"forward{suffix}"], strict=True))
-        for name, suffix in (("ratio", ""), ("ratio_updates", "_updates"))
-    }
-    if sums:
-        of_rates["sums"] = median(sums[1:])
-    return found | of_rates | {way: median(every[1:]) for way, every in gradients.items()}
+    figures: dict[str, Any] = {}
+    for suffix, rate_of in (("", lambda one: one.cell_updates_per_second), ("_updates", _update_rate)):
+        forward, adjoint = ([rate_of(one) for one in runs[1:]] for runs in zip(*pairs_of_runs, strict=True))
+        figures |= {f"forward{suffix}": forward, f"adjoint{suffix}": adjoint}
+        figures[f"ratio{suffix}"] = median(a / f for a, f in zip(adjoint, forward, strict=True))
+    figures |= {"sums": median(sums[1:])} if sums else {}
+    return figures | {way: median(every[1:]) for way, every in gradients.items()}
 
 
 def _update_rate(report: Report) -> float:

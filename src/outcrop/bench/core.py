@@ -9,7 +9,7 @@ The benchmark measures four rates for float32 and for float64, on one grid, with
                budgets are shares of the size of both arrays.
 
 The speed of a machine varies, so (a), (b) and (c) are measured alternately, and medians are compared. Each run is a new
-process, which continues the stored run at the step where the previous process stopped.
+process, which continues the stored run.
 """
 
 from __future__ import annotations

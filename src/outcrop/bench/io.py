@@ -12,9 +12,9 @@ benchmark IOR, and Figure 7 of the papers about out-of-core stencils, show such 
 
 Each part measures sequential and random reads and writes.
 
-Requests without the page cache transfer whole pages. The time of writes through the page cache includes the flush of
-these writes, except in `cached`. All cases (`io_cases`) are measured alternately. A figure is the total of bytes of all
-repeats, divided by their total time.
+Requests without the page cache transfer whole pages. The time of writes through the page cache includes their flush,
+except in `cached`. All cases (`io_cases`) are measured alternately. A figure is the bytes of all repeats divided by
+their total time.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from outcrop import _core
+from outcrop.bench import io_cases
 from outcrop.bench.figures import (
     describe_machine,
     machine_line,
@@ -36,18 +37,7 @@ from outcrop.bench.figures import (
     table_head,
     table_row,
 )
-from outcrop.bench.io_cases import (
-    INTERFACES,
-    PAGE_BYTES,
-    PATTERNS,
-    IoCase,
-    IoRate,
-    find_interface,
-    measure_limited,
-    pattern_of,
-    pooled,
-    unavailable,
-)
+from outcrop.bench.io_cases import INTERFACES, PAGE_BYTES, PATTERNS, IoCase, IoRate, find_interface, pattern_of
 from outcrop.errors import InputError
 from outcrop.paths import made_directory
 from outcrop.run.device import use as device_use
@@ -106,7 +96,7 @@ def bench(
     needed, free = int(SPACE_FACTOR * scale.span_bytes), discover.free_disk_bytes(directory)
     if free < needed:
         raise InputError(f"-d {directory} has {format_bytes(free)} free; {format_bytes(needed)} are needed")
-    missing = unavailable()
+    missing = io_cases.unavailable()
     figures: dict[str, Any] = {
         "benchmark": "io",
         "small": small,
@@ -229,7 +219,7 @@ class _Parts:
         return [
             one
             for limit in (None, self._scale.limit_bytes)
-            for one in measure_limited(cases, self._path, 2 * self._scale.seconds, limit)
+            for one in io_cases.measure_limited(cases, self._path, 2 * self._scale.seconds, limit)
         ]
 
     def _case(self, name: str, write: bool, random: bool, size: int, span_bytes: int = 0) -> IoCase:
@@ -244,7 +234,7 @@ class _Parts:
         for _ in range(self._scale.turns):
             for case, measured in rates.items():
                 measured.append(case.measure(path or self._path, self._scale.seconds))
-        return [pooled(every).to_json() for every in rates.values()]
+        return [io_cases.pooled(every).to_json() for every in rates.values()]
 
 
 # --- the raw device --------------------------------------------------------------------------------------------------

@@ -8,9 +8,9 @@ the same equations, the benchmark also measures Devito in memory.
     `Devito`        The same equations in memory, if the module `devito` has them. Devito tunes itself. The planes have
                     the same size, but the grid has fewer planes.
 
-All rates are the number of cells of the grid times the number of steps, divided by the seconds. The rates do not count
-fields or stages. The speed of a machine varies, so the four rates are measured alternately, and medians are compared.
-Each run is a new process, which continues the stored run at the step where the previous process stopped.
+All rates are the number of cells of the grid times the number of steps, divided by the seconds, for any number of
+fields and stages. The speed of a machine varies, so the four rates are measured alternately, and medians are compared.
+Each run is a new process, which continues the stored run.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
-"""`outcrop bench trajectory`: measure how fast `oc.Trajectory` pushes and pops states, in comparison with the bandwidth
-of the tier.
+"""`outcrop bench trajectory`: compare the pushes and pops of `oc.Trajectory` with the bandwidth of the tier.
 
-Each round has four measurements, one after another. The first writes a file on the tier in direct transfers of 2 MiB.
-The second pushes all states and commits them. The third reads the file in direct transfers. The fourth pops all states.
-The speed of states in memory is compared with the speed of copies by NumPy. The first round does not count, because a
-file system is slower when it writes blocks for the first time.
+Each round writes a file on the tier in direct transfers of 2 MiB, pushes all states and commits them, reads the file in
+direct transfers, and pops all states. The speed of states in memory is compared with the speed of copies by NumPy. The
+first round does not count, because a file system is slower when it writes blocks for the first time.
 """
 
 from __future__ import annotations

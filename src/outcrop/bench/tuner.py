@@ -1,9 +1,8 @@
-"""`outcrop bench tuner`: compare the tuner's plan with other plans, and the predicted time of this plan with its
-measured time.
+"""`outcrop bench tuner`: compare the tuner's plan with other plans, and its predicted time with its measured time.
 
-For three grids and three budgets, the tuner makes the same plan that a user gets. The other plans come from a sweep
-over several levels, blocks, slabs and cache tiles. Each plan is run once. The fastest plans are then measured
-alternately with the tuner's plan. All plans use the same files, and all passes of a plan are run.
+For three grids and three budgets, the tuner makes the plan that a user gets. The other plans come from a sweep over
+levels, blocks, slabs and cache tiles. Each plan is run once, with all passes and on the same files. The fastest plans
+are then measured alternately with the tuner's plan.
 """
 
 from __future__ import annotations

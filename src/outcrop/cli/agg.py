@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Argument, Option, Typer
 
 from outcrop.cli import options
 from outcrop.cli.tiers import Declared, Refresh, show_progress
@@ -15,48 +15,40 @@ from outcrop.units import parse_bytes
 MAX_CARDS = 10**6
 MAX_LATENCY_SECONDS = 86400.0
 
-agg = typer.Typer(help="Aggregation: many ranks, one file.", rich_markup_mode=None)
+agg = Typer(help="Aggregation: many ranks, one file.", rich_markup_mode=None)
 
 
 @agg.command()
 def simulate(
     topology: Annotated[
-        str,
-        typer.Option("--topology", metavar="NAME", help="torus, dragonfly, fat-tree, also torus:4x4x8, or a file of "
-                     "lines `rank: group switch port`"),
+        str, Option(metavar="NAME", help="torus, dragonfly, fat-tree, also torus:4x4x8, or a file of lines "
+                    "`rank: group switch port`")
     ],
-    nodes: Annotated[int, typer.Option("--nodes", metavar="N", help="number of nodes")],
-    ranks_per_node: Annotated[int, typer.Option("--ranks-per-node", metavar="R", help="number of ranks on each node")],
-    workload: Annotated[str, typer.Option("--workload", help="s3d, hacc (both layouts), hacc-aos or hacc-soa")],
+    nodes: Annotated[int, Option(metavar="N", help="number of nodes")],
+    ranks_per_node: Annotated[int, Option(metavar="R", help="number of ranks on each node")],
+    workload: Annotated[str, Option(help="s3d, hacc (both layouts), hacc-aos or hacc-soa")],
     tiers: Declared = None,
     aggregators: Annotated[
-        int | None,
-        typer.Option("--aggregators", metavar="N", help="number of aggregators [default: the fastest number]"),
+        int | None, Option(metavar="N", help="number of aggregators [default: the fastest number]")
     ] = None,
     bytes_per_rank: Annotated[
-        str | None,
-        typer.Option("--bytes-per-rank", metavar="SIZE", help="what each rank writes [default: the workload's]"),
+        str | None, Option(metavar="SIZE", help="what each rank writes [default: the workload's]")
     ] = None,
     tier: Annotated[
-        str | None,
-        typer.Option("--tier", metavar="NAME", help="tier of the buffers [default: the one that costs least]"),
+        str | None, Option(metavar="NAME", help="tier of the buffers [default: the one that costs least]")
     ] = None,
     persistence: Annotated[
-        str | None,
-        typer.Option("--persistence", metavar="HOW",
-                     help="minimum persistence of the buffers: process, reboot, job or permanent"),
+        str | None, Option(metavar="HOW", help="minimum persistence of the buffers: process, reboot, job or permanent")
     ] = None,
     buffer: Annotated[
-        str | None,
-        typer.Option("--buffer", metavar="SIZE", help="size of each of an aggregator's two buffers [default: 16MiB]"),
+        str | None, Option(metavar="SIZE", help="size of each of an aggregator's two buffers [default: 16MiB]")
     ] = None,
-    bandwidth: Annotated[str, typer.Option(metavar="RATE", help="bandwidth of a network card")] = "12.5GB/s",
-    cards: Annotated[int, typer.Option(metavar="N", help="number of network cards of a node")] = 1,
-    latency: Annotated[float, typer.Option(metavar="SECONDS", help="latency of a message on each link")] = 1e-6,
+    bandwidth: Annotated[str, Option(metavar="RATE", help="bandwidth of a network card")] = "12.5GB/s",
+    cards: Annotated[int, Option(metavar="N", help="number of network cards of a node")] = 1,
+    latency: Annotated[float, Option(metavar="SECONDS", help="latency of a message on each link")] = 1e-6,
     target: Annotated[
-        str | None,
-        typer.Option("--target", metavar="RATE",
-                     help="bandwidth of the shared file system for all ranks together [default: not limited]"),
+        str | None, Option(metavar="RATE", help="bandwidth of the shared file system for all ranks together "
+                           "[default: not limited]")
     ] = None,
     json: options.Json = None,
 ) -> None:  # fmt: skip
@@ -107,15 +99,14 @@ def simulate(
 def bench(
     directory: options.BenchDirectory = Path("."),
     ranks: Annotated[
-        str | None,
-        typer.Option("--ranks", metavar="N,...", help="numbers of ranks to start by mpirun [default: 4,8,16; under "
-                     "mpirun its own ranks]"),
+        str | None, Option(metavar="N,...", help="numbers of ranks to start by mpirun [default: 4,8,16; under mpirun "
+                           "its own ranks]")
     ] = None,
-    workload: Annotated[str, typer.Option("--workload", help="s3d, hacc-aos, hacc-soa, hacc (both) or all")] = "all",
-    size: Annotated[str, typer.Option("--size", metavar="SIZE", help="bytes of each rank")] = "16MiB",
-    turns: Annotated[int, typer.Option("--turns", metavar="N", help="number of repeats")] = 5,
-    ways: Annotated[str, typer.Option("--ways", metavar="NAME,...", help="what to measure")] = "outcrop,mpi-io,posix",
-    durable: Annotated[str, typer.Option("--durable", help="flush the files: yes, no, or both")] = "both",
+    workload: Annotated[str, Option(help="s3d, hacc-aos, hacc-soa, hacc (both) or all")] = "all",
+    size: Annotated[str, Option(metavar="SIZE", help="bytes of each rank")] = "16MiB",
+    turns: Annotated[int, Option(metavar="N", help="number of repeats")] = 5,
+    ways: Annotated[str, Option(metavar="NAME,...", help="what to measure")] = "outcrop,mpi-io,posix",
+    durable: Annotated[str, Option(help="flush the files: yes, no, or both")] = "both",
     json: options.Json = None,
     png: options.Png = None,
 ) -> None:  # fmt: skip
@@ -135,8 +126,8 @@ def bench(
 
 @agg.command()
 def machine(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="the file to write; an existing file is replaced")],
-    target: Annotated[Path, typer.Option("--target", metavar="DIR", help="the directory of the shared files")] = Path(),
+    file: Annotated[Path, Argument(metavar="FILE", help="the file to write; an existing file is replaced")],
+    target: Annotated[Path, Option(metavar="DIR", help="the directory of the shared files")] = Path(),
     tiers: Declared = None,
     refresh: Refresh = False,
 ) -> None:
@@ -156,8 +147,8 @@ def machine(
 
 @agg.command()
 def merge(
-    index: Annotated[Path, typer.Argument(metavar="INDEX", help="the index of the files of all nodes: NAME.index")],
-    target: Annotated[Path, typer.Argument(metavar="FILE", help="the file to write; an existing file is replaced")],
+    index: Annotated[Path, Argument(metavar="INDEX", help="the index of the files of all nodes: NAME.index")],
+    target: Annotated[Path, Argument(metavar="FILE", help="the file to write; an existing file is replaced")],
 ) -> None:
     """Join the files that nodes have written separately into one file. The separate files are kept."""
     from outcrop.aggregate.file import merge as run

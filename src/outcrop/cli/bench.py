@@ -7,7 +7,7 @@ from inspect import signature
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Argument, Option
 
 from outcrop.cli import options
 from outcrop.errors import InputError
@@ -43,40 +43,30 @@ OPTIONS = {
 
 def bench(
     name: Annotated[
-        str,
-        typer.Argument(metavar="NAME", help="; ".join(f"{name}: {text}" for name, (_, text) in BENCHMARKS.items())),
+        str, Argument(metavar="NAME", help="; ".join(f"{name}: {text}" for name, (_, text) in BENCHMARKS.items()))
     ],
     directory: options.BenchDirectory = Path("."),
     json: options.Json = None,
-    small: Annotated[
-        bool, typer.Option("--small", help="try the benchmark in a few seconds; ignore the figures")
-    ] = False,
+    small: Annotated[bool, Option("--small", help="try the benchmark in a few seconds; ignore the figures")] = False,
     size: Annotated[
-        tuple[int, int, int] | None, typer.Option("-n", metavar="NX NY NZ", help="cells along x (fastest), y, z")
+        tuple[int, int, int] | None, Option("-n", metavar="NX NY NZ", help="cells along x (fastest), y, z")
     ] = None,
-    memory: Annotated[
-        str | None, typer.Option("--memory", help="memory out of core: 512MiB, or 50% of both arrays")
-    ] = None,
-    steps: Annotated[int | None, typer.Option("-t", "--steps", metavar="STEPS", help="time steps")] = None,
+    memory: Annotated[str | None, Option(help="memory out of core: 512MiB, or 50% of both arrays")] = None,
+    steps: Annotated[int | None, Option("-t", "--steps", metavar="STEPS", help="time steps")] = None,
     png: options.Png = None,
     swap_file: Annotated[
-        bool, typer.Option("--swap-file", help="root only: use a swap file in WHERE during the benchmark")
+        bool, Option("--swap-file", help="root only: use a swap file in WHERE during the benchmark")
     ] = False,
-    only: Annotated[
-        str | None, typer.Option("--only", metavar="NAME,...", help="measure these stencils, or parts of io, only")
-    ] = None,
+    only: Annotated[str | None, Option(metavar="NAME,...", help="measure these stencils, or parts of io, only")] = None,
     raw_device: Annotated[
-        Path | None,
-        typer.Option("--raw-device", metavar="DEVICE", help="measure this block device, too; it is only read"),
+        Path | None, Option(metavar="DEVICE", help="measure this block device, too; it is only read")
     ] = None,
     write_device: Annotated[
-        bool, typer.Option("--write-device", help="write to --raw-device, too; it must hold nothing")
+        bool, Option("--write-device", help="write to --raw-device, too; it must hold nothing")
     ] = False,
-    tier: Annotated[
-        str | None, typer.Option("--tier", metavar="NAME", help="measure this tier of outcrop tiers, not WHERE")
-    ] = None,
-    threads: Annotated[int | None, typer.Option("--threads", metavar="N", min=1, help="threads of each rank")] = None,
-    turns: Annotated[int | None, typer.Option("--turns", metavar="N", min=1, help="number of repeats")] = None,
+    tier: Annotated[str | None, Option(metavar="NAME", help="measure this tier of outcrop tiers, not WHERE")] = None,
+    threads: Annotated[int | None, Option(metavar="N", min=1, help="threads of each rank")] = None,
+    turns: Annotated[int | None, Option(metavar="N", min=1, help="number of repeats")] = None,
 ) -> None:
     """Run a benchmark, print its figures, and write them as JSON."""
     chosen = {key: value for key, value in locals().items() if key in OPTIONS and value not in (None, False)}

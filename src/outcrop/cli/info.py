@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Argument
 
 from outcrop.units import format_bytes
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from outcrop.run.user_values import Coordinates
 
 
-def info(where: Annotated[Path, typer.Argument(metavar="WHERE", help="directory or device of a run")]) -> None:
+def info(where: Annotated[Path, Argument(metavar="WHERE", help="directory or device of a run")]) -> None:
     """Describe the run in WHERE: grid, stencil, parameters, fields, step."""
     from outcrop.axes import NAMES
     from outcrop.language.boundary import as_boundary, boundary_text

@@ -14,7 +14,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
-import typer
+from typer import Argument, Option
 
 from outcrop.errors import InputError, shown
 from outcrop.paths import make_directory, remove_made, require_output
@@ -28,18 +28,15 @@ if TYPE_CHECKING:
 
 Machine = Annotated[
     str | None,
-    typer.Option("--machine", metavar="FILE", help="plan for the machine a TOML file declares, or crest6 or crest10"),
+    Option("--machine", metavar="FILE", help="plan for the machine a TOML file declares, or crest6 or crest10"),
 ]
-Json = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="write the report as JSON")]
+Json = Annotated[Path | None, Option("--json", metavar="FILE", help="write the report as JSON")]
 Save = Annotated[
-    Path | None,
-    typer.Option("--save", metavar="FILE", help="write these options to a new TOML file, to run them again"),
+    Path | None, Option("--save", metavar="FILE", help="write these options to a new TOML file, to run them again")
 ]
-Png = Annotated[Path | None, typer.Option("--png", metavar="FILE", help="draw the figures")]
-BenchDirectory = Annotated[
-    Path, typer.Option("-d", "--directory", metavar="WHERE", help="for its files; made if missing")
-]
-Quiet = Annotated[bool, typer.Option("--quiet", help="print errors only: no progress and no report")]
+Png = Annotated[Path | None, Option("--png", metavar="FILE", help="draw the figures")]
+BenchDirectory = Annotated[Path, Option("-d", "--directory", metavar="WHERE", help="for its files; made if missing")]
+Quiet = Annotated[bool, Option("--quiet", help="print errors only: no progress and no report")]
 
 STENCIL = "a TOML file with the options, or a stencil: "
 _TYPES: dict[str, Any] = {
@@ -93,16 +90,16 @@ def _run_parameters(names: Sequence[str], unless: str) -> list[inspect.Parameter
         if names and name not in names:
             continue
         if name == "stencil":
-            stencil = Annotated[str, typer.Argument(metavar="STENCIL", help=STENCIL + option.help)]
+            stencil = Annotated[str, Argument(metavar="STENCIL", help=STENCIL + option.help)]
             found.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=stencil))
         elif option.flags:
             kind = _TYPES.get(name, bool if RunOptions.__dataclass_fields__[name].default is False else str)
             default = unless or ("" if name == "directory" else default_text(name))  # `run` needs a directory
             text = f"{option.help} [default: {default}]" if default else option.help
-            flags = typer.Option(*option.flags, metavar=option.metavar, help=text, show_default=False)
+            flags = Option(*option.flags, metavar=option.metavar, help=text, show_default=False)
             found.append(_optional(name, kind, flags))
     for name, text in SIZES.items() if not names else ():
-        found.append(_optional(name, int, typer.Option(f"--{name}", metavar="N", help=text)))
+        found.append(_optional(name, int, Option(f"--{name}", metavar="N", help=text)))
     return found
 
 

@@ -8,7 +8,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Option
 
 from outcrop.cli import options
 from outcrop.errors import InputError
@@ -32,21 +32,16 @@ def plan(
     json: options.Json = None,
     quiet: options.Quiet = False,
     machine: options.Machine = None,
-    draw: Annotated[
-        Path | None, typer.Option("--draw", metavar="PNG", help="draw slabs, cache tiles and a time line")
-    ] = None,
-    explain: Annotated[
-        bool, typer.Option("--explain", help="list the best candidates and why each was not chosen")
-    ] = False,
+    draw: Annotated[Path | None, Option(metavar="PNG", help="draw slabs, cache tiles and a time line")] = None,
+    explain: Annotated[bool, Option("--explain", help="list the best candidates and why each was not chosen")] = False,
     check: Annotated[
-        bool, typer.Option("--check", help="prove the plan legal, as run does, and measure how long that takes")
+        bool, Option("--check", help="prove the plan legal, as run does, and measure how long that takes")
     ] = False,
     gradient: Annotated[
-        bool, typer.Option("--gradient", help="compare the ways of keeping the states for a gradient")
+        bool, Option("--gradient", help="compare the ways of keeping the states for a gradient")
     ] = False,
     wrt: Annotated[
-        list[str] | None,
-        typer.Option("--wrt", metavar="NAME", help="an input or field of --gradient; repeat for several"),
+        list[str] | None, Option("--wrt", metavar="NAME", help="an input or field of --gradient; repeat for several")
     ] = None,
 ) -> None:
     """Show what run with the same arguments would do, and its predicted cost. Changes nothing."""

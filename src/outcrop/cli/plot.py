@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Argument, Option
 
 from outcrop.cli.options import check_output, write_picture
 from outcrop.errors import InputError, shown
@@ -25,17 +25,15 @@ drawn."""
 
 
 def plot(
-    where: Annotated[Path, typer.Argument(metavar="WHERE", help="directory or device of a run, or a file of values")],
-    output: Annotated[Path, typer.Option("-o", "--output", metavar="PNG", help="the picture to write")],
+    where: Annotated[Path, Argument(metavar="WHERE", help="directory or device of a run, or a file of values")],
+    output: Annotated[Path, Option("-o", "--output", metavar="PNG", help="the picture to write")],
     slice_at: Annotated[
-        str | None,
-        typer.Option("--slice", metavar="AXIS=K", help="z=K, y=K or x=K of three axes [default: the middle of z]"),
+        str | None, Option("--slice", metavar="AXIS=K", help="z=K, y=K or x=K of three axes [default: the middle of z]")
     ] = None,
     field: Annotated[
-        str | None,
-        typer.Option("--field", metavar="NAME", help="a field of the run [default: the first that is updated]"),
+        str | None, Option(metavar="NAME", help="a field of the run [default: the first that is updated]")
     ] = None,
-    colors: Annotated[str, typer.Option(help="a colour map of matplotlib")] = "gray",
+    colors: Annotated[str, Option(help="a colour map of matplotlib")] = "gray",
 ) -> None:
     """Draw one slice of a run's committed state, or of a file that could be its initial values, as a PNG."""
     check_output(output, "-o")

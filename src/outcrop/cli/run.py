@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Argument, Option
 
 from outcrop.cli import options
 from outcrop.cli.main import discard_output
@@ -50,10 +50,10 @@ def run(
 @options.takes_run_options("memory", "threads", "io", "bind", unless="as before")
 def resume(
     given: dict[str, Any],
-    where: Annotated[Path, typer.Argument(metavar="WHERE", help="directory or device of a run")],
+    where: Annotated[Path, Argument(metavar="WHERE", help="directory or device of a run")],
     steps: Annotated[
         int | None,
-        typer.Option("-t", "--steps", metavar="STEPS", help="number of further steps [default: those still missing]"),
+        Option("-t", "--steps", metavar="STEPS", help="number of further steps [default: those still missing]"),
     ] = None,
     json: options.Json = None,
     quiet: options.Quiet = False,

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Option
 
 from outcrop.cli import options
 from outcrop.paths import require_directory
@@ -23,16 +23,16 @@ LASTS = ("process ends", "reboot", "job ends", "removed")
 
 Declared = Annotated[
     Path | None,
-    typer.Option("--tiers", metavar="FILE",
+    Option("--tiers", metavar="FILE",
                  help="a TOML file of tiers [default: $OUTCROP_TIERS, or ~/.config/outcrop/tiers.toml]"),
 ]  # fmt: skip
-Refresh = Annotated[bool, typer.Option("--refresh", help="measure tiers again that were measured before")]
+Refresh = Annotated[bool, Option("--refresh", help="measure tiers again that were measured before")]
 
 
 def tiers(
     directory: Annotated[
         list[Path] | None,
-        typer.Option("-d", "--directory", metavar="DIR", help="measure the file system of DIR; repeat for several"),
+        Option("-d", "--directory", metavar="DIR", help="measure the file system of DIR; repeat for several"),
     ] = None,
     refresh: Refresh = False,
     declared: Declared = None,

@@ -5,18 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Argument, Option
 
 from outcrop.errors import CorruptionError
 
 
 def verify(
-    where: Annotated[Path, typer.Argument(metavar="WHERE", help="directory or device of a run")],
+    where: Annotated[Path, Argument(metavar="WHERE", help="directory or device of a run")],
     mend: Annotated[
-        bool,
-        typer.Option("--repair", help="write links and metadata again, and accept damaged traces and norms"),
+        bool, Option("--repair", help="write links and metadata again, and accept damaged traces and norms")
     ] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="print errors only")] = False,
+    quiet: Annotated[bool, Option("--quiet", help="print errors only")] = False,
 ) -> None:
     """Compare all checksums of the committed state in WHERE: planes, indices, traces, norms, points, snapshots.
 

@@ -1,11 +1,10 @@
 """Get facts about this machine from the operating system: memory and its limits, cores, caches, NUMA nodes, free space.
 
-Most facts come from short files in /proc and /sys. In containers and virtual machines, some files may be missing or
-have impossible contents. In such a case, the fact counts as unknown.
+Most facts come from short files in /proc and /sys. In containers and virtual machines, files may be missing or have
+impossible contents. Such facts count as unknown.
 
-The control groups of this process, of version 1 or 2, limit its memory. hwloc finds the NUMA nodes. If the environment
-variable HWLOC_SYNTHETIC or HWLOC_XMLFILE is set, hwloc simulates the layout of another machine, and threads are not
-bound.
+Control groups of version 1 or 2 limit the memory of this process. hwloc finds the NUMA nodes. If HWLOC_SYNTHETIC or
+HWLOC_XMLFILE is set, hwloc simulates the layout of another machine, and threads are not bound.
 """
 
 from __future__ import annotations

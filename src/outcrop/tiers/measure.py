@@ -1,8 +1,8 @@
 """Measure memory and storage: the figures of tiers, and the bandwidths of the storage of a run.
 
 In memory, all threads perform plain reads, plain writes, STREAM's triad, and random accesses to cache lines. The
-latency is also measured. Each of three arrays has four times the bytes of all last-level caches, as STREAM requires. If
-too little memory is free for such arrays, the three arrays together take a quarter of the free memory.
+latency is also measured. Each of three arrays has four times the bytes of all last-level caches, as STREAM requires.
+All arrays together have at most a quarter of the free memory.
 
 A storage tier is measured with the store that runs use, without the page cache if possible. The measurement uses up to
 1 GiB of scratch space and takes about ten seconds:
@@ -176,28 +176,6 @@ def scratch_store(folder: Path, size_bytes: int, io: str) -> Iterator[_core.Stor
         store.close()
 
 
-@dataclass(frozen=True)
-class _Transfer:
-    """A problem for an executor that only transfers records and never updates cells."""
-
-    shape: tuple[int, int, int]
-    radius_z: int = 0
-    radius_y: int = 0
-    rim_z: tuple[int, int] = (0, 0)
-    rim_y: tuple[int, int] = (0, 0)
-    periodic: tuple[bool, bool, bool] = (False, False, False)
-    skew_z: int = 1
-    skew_y: int = 1
-    statics_z: int = 0
-    stages: int = 1
-    lead: int = 0
-    lead_stages: int = 1
-    item_bytes: int = 4
-    pitch_bytes: int = RECORD_BYTES - 4096
-    plane_bytes: int = RECORD_BYTES - 4096
-    record_bytes: int = RECORD_BYTES
-
-
 def device(directories: Sequence[Path], io: str, may_write: bool, problem: Problem) -> StorageRates:
     """Return the bandwidths of all `directories` together: the cached bandwidths if they exist. Otherwise, they are
     measured if `may_write` is true and the problem is large, and assumed in all other cases."""
@@ -254,7 +232,8 @@ def measure_device(folder: Path, io: str) -> StorageRates:
     if records < 2 * RING_RECORDS:
         return ASSUMED
     with scratch_store(folder, records * RECORD_BYTES, io) as store:
-        grid = _Transfer((records, 1, RECORD_BYTES // 4 - 1024))
+        row_bytes, shape = 4 * WHOLE.x1, (records, 1, WHOLE.x1)  # each plane is one row, and fills a record
+        grid = Problem("transfer", (0, 0, 0), shape, "float32", 1, row_bytes, row_bytes, RECORD_BYTES)
         executor = _core.make_executor(
             grid,
             Sizes(1, 1, 1),

@@ -26,22 +26,8 @@ from typing import TYPE_CHECKING, Any
 
 from outcrop.bench import memory as process_memory
 from outcrop.bench.figures import describe_machine, new_picture, save_picture, table_head, table_row
-from outcrop.bench.literature.ladder_columns import (
-    COLUMNS,
-    COMPONENTS,
-    FULL,
-    NAIVE_STEPS,
-    PAGED_SHARE,
-    SMALL,
-    Column,
-    ColumnJob,
-    LadderScale,
-    LimitedRun,
-    budget_of,
-    find_column,
-    run_job,
-    scaled,
-)
+from outcrop.bench.literature import ladder_columns as columns
+from outcrop.bench.literature.ladder_columns import COLUMNS, COMPONENTS, Column, LadderScale, LimitedRun
 from outcrop.bench.rates import OVERHEAD_BYTES
 from outcrop.errors import StorageError
 from outcrop.paths import made_directory
@@ -70,8 +56,8 @@ def bench(
     is true, the benchmark makes a swap file in `directory`. Only root can do this. Raises InputError for wrong options,
     and if the memory or the disk is too small.
     """
-    scale = scaled(SMALL if small else FULL, size, steps, directory, swap_file)
-    budget_bytes = budget_of(memory, scale)
+    scale = columns.scaled(columns.SMALL if small else columns.FULL, size, steps, directory, swap_file)
+    budget_bytes = columns.budget_of(memory, scale)
     with made_directory(directory):
         if not small:
             measure.measure_afresh(directory)  # the rates of the device that are in the cache may be out of date
@@ -158,12 +144,7 @@ class Bar:
         seconds, one = self.seconds, self.typical
         components = {} if one is None else one.measured.seconds_components
         return {
-            "number": self.column.number,
-            "name": self.column.name,
-            "scheme": self.column.scheme,
-            "through": self.column.through,
-            "layers": self.column.layers,
-            "padded": self.column.padded,
+            **asdict(self.column),
             "is_in_core": self.is_in_core,
             "memory_budget_bytes": self.budget_bytes,
             "seconds": seconds,
@@ -186,7 +167,7 @@ class _Ladder:
         self._in_core = [self._bar(column, True, scale.in_core_bytes) for column in COLUMNS]
         self._out_of_core = [self._bar(column, False, budget_bytes) for column in COLUMNS]
         self._over_shares = [
-            self._bar(find_column(number), False, int(share * scale.both_bytes))
+            self._bar(columns.find_column(number), False, int(share * scale.both_bytes))
             for share in scale.shares
             for number in SHARE_COLUMNS
         ]
@@ -212,13 +193,13 @@ class _Ladder:
             bar.problem = "no swap here for that much; root may use --swap-file"
         else:
             is_slow = column.scheme == "naive" and not bar.is_in_core
-            steps = min(scale.steps, NAIVE_STEPS) if is_slow else scale.steps
-            share = 1.0 if column.through == "aio" else PAGED_SHARE
+            steps = min(scale.steps, columns.NAIVE_STEPS) if is_slow else scale.steps
+            share = 1.0 if column.through == "aio" else columns.PAGED_SHARE
             window = scale.window_bytes if bar.is_in_core else int(bar.budget_bytes * share)
-            job = ColumnJob(column.number, scale.shape, steps, window)
-            limit, start = bar.budget_bytes + OVERHEAD_BYTES, time.perf_counter()
+            job = columns.ColumnJob(column.number, scale.shape, steps, window)
+            limit, may_swap, start = bar.budget_bytes + OVERHEAD_BYTES, column.through == "swap", time.perf_counter()
             try:
-                bar.runs.append(run_job(job, self._directory, limit, column.through == "swap", scale.max_seconds))
+                bar.runs.append(columns.run_job(job, self._directory, limit, may_swap, scale.max_seconds))
                 bar.wall_seconds = time.perf_counter() - start
             except StorageError as error:
                 bar.problem = f"failed: {error}"

@@ -3,19 +3,18 @@ does not read, write or copy planes.
 
 The window consists of the two arrays. Each ring has a slot for each plane. The even ring is the array with the even
 levels, and the odd ring is the array with the odd levels. The operating system moves pages between memory and a disk.
-Temporal blocking makes this program faster, too. The program uses the blocks of AL-NR, which the module `skewed`
-defines. Each level of a block covers cells that lie a little lower than the cells of the level before. Without temporal
-blocking, each step sweeps over all planes.
+Temporal blocking makes this program faster, too. It uses the blocks of AL-NR (module `skewed`): each level of a block
+covers cells a little lower than the cells of the level before. Without temporal blocking, each step sweeps over all
+planes.
 
     array of even levels   | plane 0 | plane 1 | ...            level 0, 2, ...
     array of odd levels    | plane 0 | plane 1 | ...            level 1, 3, ...; both arrays have the same rim
 
     memory:  | guard | array of even levels | guard | array of odd levels | guard |     (core/outcrop/exec/window.hpp)
 
-Blocks need no copies of their fringe, because the two arrays keep the cells at lower levels. A pass with an odd number
-of levels ends in the second array, so the two arrays are swapped after this pass. The program has no transactions, no
-checksums and no budget. The operating system decides which pages are in memory. The caller limits the number of these
-pages.
+Blocks need no copies of their fringe, because the two arrays keep the cells at lower levels. After a pass with an odd
+number of levels, the two arrays are swapped. The program has no transactions, no checksums and no budget. The operating
+system decides which pages are in memory, and the caller limits their number.
 """
 
 from __future__ import annotations

@@ -1,24 +1,22 @@
 """`outcrop bench table2`: compute Table II of Midorikawa and Tan with our version of Blk-Tune, and compute the bytes
 that each scheme moves.
 
-No simulation is run, because the problems have up to 2 TiB. The machine is crest10, as its machine file declares it.
-Each scheme gets as much memory as the largest block of Blk-Tune needs. The table has three columns of bytes. `by
-formula` comes from the scheme's formula for its volume (plan/schemes). `of our plan` is the sum over all actions of a
-plan with these sizes. `estimate` is an older figure that was computed without plans. For AL-NR, the estimate assumes
-that all blocks have the size of the largest block. So it is up to 12 % larger than the figure `of our plan`.
+No simulation is run, because the problems have up to 2 TiB. The machine file of crest10 declares the machine. Each
+scheme gets as much memory as the largest block of Blk-Tune needs. The table has three columns of bytes: `by formula`
+(the formula of plan/schemes for the volume), `of our plan` (the sum over all actions of a plan), and `estimate`, an
+older figure without plans. For AL-NR, the estimate assumes that all blocks are as large as the largest block. So it is
+up to 12 % too large.
 
     `AL-NR`        The rows aio, aio3y and aio5y are the schemes skewed-full, skewed-3y and skewed-5y with the sizes of
                    Blk-Tune.
-    `wavefront`    The scheme has k blocks in y. One row has k = 1. Another row has the number k that moves the fewest
-                   bytes. The number of levels is the maximum that fits into 90 % of the memory. The remaining 10 % are
-                   for slabs that are read or written.
+    `wavefront`    The scheme has k blocks in y: k = 1, or the k that moves the fewest bytes. It has the maximum number
+                   of levels that fits into 90 % of the memory. The rest is for slabs that are read or written.
     `overlapped`   The candidate that moves the fewest bytes.
     `floor`        The grid is read once and written once.
 
-Blk-Tune chooses block sizes for the out-of-core stencils of Midorikawa and Tan (AL-NR, aio5y) on a machine. It chooses
-the sizes that move the fewest bytes between flash and memory. The blocks must fit into a given memory. The authors have
-not published their search. The following rules are published, or follow from their Table II (7-point, fp64, 1000 steps,
-128 GiB):
+Blk-Tune chooses block sizes for the out-of-core stencils of Midorikawa and Tan (AL-NR, aio5y): the sizes that fit into
+a given memory and move the fewest bytes between flash and memory. The authors have not published their search. The
+following rules are published, or follow from their Table II (7-point, fp64, 1000 steps, 128 GiB):
 
     `passes`   A run has p passes over the grid. Each pass has bt = ceil(steps / p) steps.
     `blocks`   Rows are whole (bx = nx) if any block with whole rows fits. The ky blocks in y have by = ceil((ny + 2r) /
@@ -26,18 +24,16 @@ not published their search. The following rules are published, or follow from th
                rounded up to 96 planes.
     `memory`   Both arrays of the largest block together have 2 X Y (Z + 2r) cells. X, Y and Z are the numbers of cells
                that a block needs along the axes: its own cells, and r bt more cells below them. The first block needs
-               no cells below. If an axis has only two blocks, the second block needs at most the number of cells of the
-               first block.
+               no cells below. The second of two blocks needs at most the cells of the first block.
     `moved`    For each cell, p (2 + 4 r bt/bz + 4 r bt/bx) words are moved. In y, the fringe stays in memory, so y has
                no term. An axis with one block has no term either.
-    `fringe`   Along an axis that is cut, the width of a block is at least twice the width r bt of its fringe.
+    `fringe`   Along an axis that is cut, a block is at least twice as wide as its fringe of r bt cells.
 
-Three rules are our assumptions, and they fit Table II. The first assumption is the rounding to 96 planes, because
-sockets and threads can share 96 planes evenly. Without the rounding, the numbers of blocks are the same. The second
-assumption is the factor 2 in the rule `fringe`. All factors from 1.8 to 2.04 give the same table. The third assumption
-is the usable share of the memory. All shares from 91 to 97 % give the same table, and crest10.toml declares 120 of 128
-GiB as usable. If several choices move the same number of bytes, the choice with the fewest blocks is taken. The
-authors' poster shows an example with other sizes, on a machine whose name it does not give.
+Three of our assumptions fit Table II. Sizes are rounded to 96 planes, because sockets and threads can share 96 planes
+evenly. Without the rounding, the numbers of blocks are the same. The factor in the rule `fringe` is 2, but all factors
+from 1.8 to 2.04 give the same table. crest10.toml declares 120 of 128 GiB as usable, but all shares from 91 to 97 %
+give the same table. If several choices move the same number of bytes, the choice with the fewest blocks is used. The
+authors' poster shows an example with other sizes, on a machine without a name.
 """
 
 from __future__ import annotations
@@ -234,7 +230,7 @@ class BlkTune:
 def blk_tune(problem: Problem, memory_bytes: int) -> BlkTune:
     """Return the sizes that move the fewest bytes. The largest block must fit into `memory_bytes`.
 
-    Raises BudgetError if no sizes fit. In this case, even the smallest blocks with one step do not fit.
+    Raises BudgetError if no sizes fit, even the smallest blocks with one step.
     """
     for count_x in range(1, _max_blocks(problem, 2, 1) + 1):
         if best := _best_with(problem, memory_bytes, count_x):
