@@ -18,7 +18,6 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -234,13 +233,8 @@ class Array(NumpyLike):
     def __enter__(self) -> Array:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if error is None:
-            self.close()
-        else:
-            self.abandon()
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self.close() if kind is None else self.abandon()
 
     def __repr__(self) -> str:
         what = f"{'x'.join(map(str, self._spec.shape)) or '()'} {self._spec.dtype}, {format_bytes(self._spec.nbytes)}"

@@ -10,7 +10,6 @@ import math
 import operator
 import os
 from collections.abc import Mapping, Sequence
-from types import TracebackType
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -210,9 +209,7 @@ class Trajectory:
     def __enter__(self) -> Trajectory:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __repr__(self) -> str:

@@ -110,11 +110,7 @@ def in_one_slab(problem: Problem) -> dict[str, int]:
 
 
 def advance(
-    directory: Path,
-    steps: int,
-    budget_bytes: int,
-    limit_bytes: int | None,
-    sizes: Mapping[str, int] | None = None,
+    directory: Path, steps: int, budget_bytes: int, limit_bytes: int | None, sizes: Mapping[str, int] | None = None
 ) -> dict[str, Any]:
     """Advance the run in `directory` by `steps` steps within `budget_bytes`, and return the report of the run. The plan
     has the given `sizes`.

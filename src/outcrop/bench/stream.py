@@ -303,11 +303,7 @@ class RankStream:
 
 
 def bench(
-    directory: Path,
-    small: bool = False,
-    png: Path | None = None,
-    tier: str | None = None,
-    threads: int | None = None,
+    directory: Path, small: bool = False, png: Path | None = None, tier: str | None = None, threads: int | None = None
 ) -> dict[str, Any]:
     """Run the benchmark on all ranks. The first rank prints the figures and returns them as plain data. All other ranks
     print and return nothing.

@@ -69,7 +69,8 @@ def bench(
     turns: Annotated[int | None, Option(metavar="N", min=1, help="number of repeats")] = None,
 ) -> None:
     """Run a benchmark, print its figures, and write them as JSON."""
-    chosen = {key: value for key, value in locals().items() if key in OPTIONS and value not in (None, False)}
+    given = locals()
+    chosen = {key: given[key] for key in OPTIONS if given[key] is not None and given[key] is not False}
     if name not in BENCHMARKS:
         raise InputError(f"benchmark {name!r} is unknown; there are {', '.join(BENCHMARKS)}")
     run = import_module(f"outcrop.bench.{BENCHMARKS[name][0]}").bench

@@ -114,9 +114,7 @@ def _tier(top: Table, name: str, file: str) -> Tier:
     if quota is not None:
         used = _bytes_in(folder)
         tier = replace(
-            tier,
-            capacity_bytes=min(quota, tier.capacity_bytes),
-            free_bytes=max(0, min(quota - used, tier.free_bytes)),
+            tier, capacity_bytes=min(quota, tier.capacity_bytes), free_bytes=max(0, min(quota - used, tier.free_bytes))
         )
     return replace(tier, origin="declared", **figures) if figures else tier  # type: ignore[arg-type]
 

@@ -292,10 +292,7 @@ def _stored(job: ColumnJob, column: Column) -> ColumnRun:
     simulation[FIELD] = lambda z0, z1: smooth_planes(z0, z1, job.shape)
     state = open_state(simulation.directory)
     arrays = state.files(0), state.files(1), state.static_files()
-    with (
-        state.locked(),
-        Engine(prepared, *arrays, state.layout, io, scratch=state.scratch) as engine,
-    ):
+    with state.locked(), Engine(prepared, *arrays, state.layout, io, scratch=state.scratch) as engine:
         recorder = Recorder(state, [FIELD])
         runner, before = PassRunner(engine, state, prepared.plan, recorder), _moved_bytes()
         runner.run(make_progress("none", len(prepared.plan.passes), 0, job.steps, 1))

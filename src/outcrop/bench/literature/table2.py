@@ -297,8 +297,7 @@ def _largest_bz(nz: int, fringe: int, max_planes: int) -> int | None:
         return None
     count = -(-(nz + fringe) // largest)
     return max(
-        round_up(-(-(nz + fringe) // count), PLANES_MULTIPLE),
-        round_up(FRINGES_PER_BLOCK * fringe, PLANES_MULTIPLE),
+        round_up(-(-(nz + fringe) // count), PLANES_MULTIPLE), round_up(FRINGES_PER_BLOCK * fringe, PLANES_MULTIPLE)
     )
 
 
