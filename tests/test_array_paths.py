@@ -42,7 +42,7 @@ def test_a_file_that_another_process_makes_meanwhile_stays(
 
     monkeypatch.setattr(durable, "SYSTEM", Raced())
     races = True
-    assert "was made by another process meanwhile" in refusal(lambda: oc.array(3, path=path), InputError)
+    assert "was just made by another process" in refusal(lambda: oc.array(3, path=path), InputError)
     assert path.read_text() == "of the other" and os.listdir(tmp_path) == ["x.npy"]
     path.unlink()
     races = False

@@ -175,7 +175,7 @@ def test_records_of_other_arrays_and_under_other_names_are_found(tmp_path: Path)
     for foreign in (other / ODD, small / ODD):
         shutil.copy(foreign, one / ODD)
         for way in ways(one):
-            assert "are of different arrays; remove" in refusal(way, CorruptionError)
+            assert "belong to different arrays; remove" in refusal(way, CorruptionError)
     (one / EVEN).write_bytes(kept[ODD])
     (one / ODD).write_bytes(kept[EVEN])
     assert "generation 1 does not belong in this file" in refusal(ways(one)[0], CorruptionError)
@@ -242,7 +242,7 @@ def test_a_file_of_the_user_that_is_called_tiles_is_left_alone(tmp_path: Path) -
     assert "holds something else" in refusal(lambda: oc.array(3, persist="step", path=path), InputError)
     (path / "with\nlines").unlink()
     refused = refusal(lambda: oc.array(SHAPE, "float32", persist="step", path=path), InputError)
-    assert "is of no array that was begun here" in refused and (path / TILES).read_text() == "of a floor"
+    assert "does not belong to an array that was begun here" in refused and (path / TILES).read_text() == "of a floor"
     path = made(tmp_path / "b")
     os.link(path / TILES, tmp_path / "copy")
     assert "has another name, too" in refusal(ways(path)[3], StorageError)

@@ -164,10 +164,10 @@ def test_when_nothing_is_whole_it_says_so(tmp_path: Path) -> None:
     stride = 5 * MIB // 2
     flip(path / "tiles", 5)
     flip(path / "tiles", stride + 2 * MIB)
-    with pytest.raises(CorruptionError, match=r"no commit left that is whole: generation 3 .* generation 2 is damaged"):
+    with pytest.raises(CorruptionError, match=r"no intact commit: generation 3 .* generation 2 is damaged"):
         oc.open_array(path)
     os.truncate(path / "tiles", 100)
-    with pytest.raises(CorruptionError, match=r"no commit left that is whole: .*tiles has 100 bytes; .* needs"):
+    with pytest.raises(CorruptionError, match=r"no intact commit: .*tiles has 100 bytes; .* needs"):
         oc.open_array(path, access="read")
 
 
@@ -205,7 +205,7 @@ def test_an_array_that_is_let_go_unclosed_says_what_is_lost(tmp_path: Path) -> N
     array[...] = 1
     with pytest.raises(InputError, match=r"or by an array of this one that is not closed; .*close it"):
         oc.array(SHAPE, persist="end", path=path)
-    with pytest.warns(RuntimeWarning, match=r"a was not closed: what changed after its commit 0 is lost; use `with`"):
+    with pytest.warns(RuntimeWarning, match=r"a was not closed: the changes after commit 0 is lost; use `with`"):
         del array
     array = oc.array(SHAPE, persist=np.int64(2), path=path)
     array.step()

@@ -61,7 +61,7 @@ BAD = {
     "syntax": ("[scratch", "not TOML"),
     "no table": ("scratch = 3", "scratch = 3 must be a table"),
     "name": (changed("[scratch]", '["my scratch"]'), "my scratch.*letter"),
-    "name of memory": (changed("[scratch]", "[dram]"), "'dram' means something else; take none of auto, hbm, dram"),
+    "name of memory": (changed("[scratch]", "[dram]"), "'dram' has another meaning; do not use auto, hbm, dram"),
     "no directory": (changed('directory = "FOLDER"\n', ""), "scratch.directory is missing"),
     "relative": (changed("FOLDER", "somewhere"), "scratch.directory = 'somewhere'.*absolute"),
     "persistence": (changed("job", "weekly"), "scratch.persistence = 'weekly'.*process, reboot, job, permanent"),

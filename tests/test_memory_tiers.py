@@ -132,7 +132,7 @@ def test_memory_of_another_machine_is_only_planned_for(tmp_path: Path, monkeypat
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment, check=True)
     origins, planned, refused = done.stdout.splitlines()
     assert origins == "['not measured', 'not measured']" and planned == "24"
-    assert refused == "hbm is memory of another machine, by hwloc's variables: it is there for plans only"
+    assert refused == "hbm is memory of the machine that hwloc's variables describe: use it only in plans"
 
 
 KIB = 1 << 10

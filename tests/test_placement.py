@@ -165,7 +165,7 @@ def test_what_cannot_be_is_one_line(machine: list[Tier], arrays: dict[str, oc.Ar
         ({"arrays": [oc.ArraySpec(3)]}, "oc.place takes arrays by name"),
         ({"arrays": {"a": (3, 3)}}, r"a: \(3, 3\) is no oc.ArraySpec"),
         ({"arrays": {1: oc.ArraySpec(3)}}, "the name 1 of an array must be text"),
-        ({"arrays": {"../a": oc.ArraySpec(3, persist="end")}}, "'../a' is no name of a folder, .*give it a path"),
+        ({"arrays": {"../a": oc.ArraySpec(3, persist="end")}}, "'../a' is not a valid name .*give it a path"),
         ({"capacities": {"dram": 1.5}}, "capacities: 1.5 of dram must be a size"),
         ({"capacities": {"dram": "much"}}, "capacities: of dram size 'much' is not understood"),
         ({"tiers": []}, "a: there are no tiers to choose from"),

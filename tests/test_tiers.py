@@ -110,10 +110,10 @@ def test_what_cannot_be_measured_says_why(folder: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(measure, "MIN_SCRATCH_BYTES", 1 << 60)
     found = find_tiers([folder], measure=True)
     (storage,) = (tier for tier in found if not tier.is_memory)
-    assert storage.read_bytes_per_second is None and "no room for" in storage.note
+    assert storage.read_bytes_per_second is None and "may use a quarter of the free space" in storage.note
     monkeypatch.setattr(os, "access", lambda path, mode: False)
     tier = mounted_tier(mount_of(folder), [folder])
-    assert (tier.free_bytes, tier.note) == (0, "no directory there that this user may write in")
+    assert (tier.free_bytes, tier.note) == (0, "this user may write to no directory there")
     assert os.listdir(folder) == []
 
 

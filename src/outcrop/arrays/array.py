@@ -227,7 +227,7 @@ class Array(NumpyLike):
         behind = (self.persist == "end" and self.generation == self._opened) or self._steps != self._storage.steps
         self.abandon()
         if self._spec.is_committed and behind and not self._storage.read_only:
-            text = f"{self.path} was not closed: what changed after its commit {self.generation} is lost; use `with`"
+            text = f"{self.path} was not closed: the changes after commit {self.generation} are lost; use `with`"
             warnings.warn(text, RuntimeWarning, stacklevel=2)
 
     def __enter__(self) -> Array:
@@ -265,12 +265,12 @@ def check_name(path: Path) -> None:
         names = [os.fsencode(part) for part in path.parts]
         existing = nearest_existing(path)
         if os.path.islink(existing) and not os.path.exists(existing):
-            raise InputError(f"{path} cannot be used: the link {existing} leads nowhere; give another path")
+            raise InputError(f"{path} cannot be used: the link {existing} has no target; give another path")
         longest = os.pathconf(existing, "PC_NAME_MAX")
         with suppress(FileNotFoundError, NotADirectoryError):
             os.lstat(path)
     except UnicodeEncodeError:
-        raise InputError(f"path={str(path)!r} is no name that a file can have; give another path") from None
+        raise InputError(f"path={str(path)!r} is not a valid name of a file; give another path") from None
     except OSError as error:
         raise InputError(f"{path} cannot be used: {error.strerror}; give another path") from None
     if max(map(len, names), default=0) > longest:
@@ -290,7 +290,7 @@ def check_path(path: Path, spec: ArraySpec) -> bool:
 def _check_new(path: Path, spec: ArraySpec) -> None:
     parent = nearest_existing(path)
     if path.name in ("", ".."):
-        raise InputError(f"{path} cannot be made: its last part is no name of a file or folder")
+        raise InputError(f"{path} cannot be made: its last part is not the name of a file or folder")
     if not os.path.isdir(parent):
         raise InputError(f"{path} cannot be made: {parent} is a file")
     if holds_array(parent):

@@ -390,16 +390,17 @@ def has_commits(folder: Directory) -> bool:
     for name in names:
         if name not in NAMES:
             shown = name if name.isprintable() else ascii(name)
-            raise InputError(f"{folder.path} holds something else ({shown}); give a new or empty one")
+            raise InputError(f"{folder.path} holds something else ({shown}); give a new or empty folder")
         status = folder.status(name)
         if status is not None and not stat.S_ISREG(status.st_mode):
-            raise StorageError(f"{folder.path / name} is not a regular file; remove it, or put back what was there")
+            raise StorageError(f"{folder.path / name} is not a regular file; remove it, or restore the original file")
     if any(name in names for name in RECORDS):
         if TILES not in names:
             raise CorruptionError(f"{folder.path} has commits, but its file {TILES} is missing; put it back")
         return True
     if TILES in names and not _is_begun(folder):
-        raise InputError(f"{folder.path / TILES} is of no array that was begun here; move it, or give another path")
+        tiles = folder.path / TILES
+        raise InputError(f"{tiles} does not belong to an array that was begun here; move it, or give another path")
     return False
 
 
@@ -427,15 +428,15 @@ def commits(folder: Directory) -> tuple[list[Record], list[str]]:
     if not records:
         raise no_commit_left(folder.path, problems or ["its records have just been removed"])
     if len(records) == 2 and records[0].is_of_other_array(records[1]):
-        raise CorruptionError(
-            f"{' and '.join(RECORDS)} in {folder.path} are of different arrays; remove the one that is not of this one"
-        )
+        names = " and ".join(RECORDS)
+        wrong = f"{names} in {folder.path} belong to different arrays"
+        raise CorruptionError(f"{wrong}; remove the file that is not of this array")
     return sorted(records, key=lambda record: -record.generation), problems
 
 
 def no_commit_left(path: Path, problems: list[str]) -> CorruptionError:
     """Return the error for an array whose commits are all damaged."""
-    return CorruptionError(f"{path} has no commit left that is whole: {'; '.join(problems)}")
+    return CorruptionError(f"{path} has no intact commit: {'; '.join(problems)}")
 
 
 def _read_record(folder: Directory, name: str, number: int, tiles_bytes: int) -> Record | None:
@@ -449,7 +450,7 @@ def _read_record(folder: Directory, name: str, number: int, tiles_bytes: int) ->
         if status is None:
             return None
         if status.st_size > max_bytes:
-            raise CorruptionError(f"{path} is damaged: {status.st_size} bytes are too many for the {TILES} beside it")
+            raise CorruptionError(f"{path} is damaged: {status.st_size} bytes are too many for the file {TILES}")
         record = parse_record(folder.read(name, max_bytes), path)
     except FileNotFoundError:
         return None

@@ -150,7 +150,7 @@ class Placement:
         step += f" and {format_seconds(transfers)} transfers beside it"
         lines += ["", f"{step}; {format_bytes(self.dram_bytes)} of DRAM"]
         if not self.is_best:
-            lines.append("there are too many possibilities to try all: this is the best one found")
+            lines.append("not all possibilities were tried, because there are too many")
         return "\n".join(lines)
 
 
@@ -253,7 +253,7 @@ def _check_arrays(arrays: object) -> None:
         if not isinstance(spec, ArraySpec):
             raise InputError(f"{name}: {shown(spec)} is no oc.ArraySpec; write for example oc.ArraySpec((1000, 2000))")
         if spec.is_committed and spec.path is None and (name in (".", "..") or "/" in name or "\0" in name):
-            raise InputError(f"{name!r} is no name of a folder, where a committed array goes; give it a path")
+            raise InputError(f"{name!r} is not a valid name for the folder of a committed array; give it a path")
         if spec.path is not None:
             check_name(spec.path)
 
@@ -345,7 +345,7 @@ def why(
     if spec.tier not in ("auto", chosen.place) and len(demand.choices) > 1:
         return f"the best {spec.tier}"
     if len(demand.choices) == 1:
-        return "as asked" if spec.tier != "auto" else "no other tier could"
+        return "as asked" if spec.tier != "auto" else "the only possible tier"
     places = list(free_bytes)
     rank = places.index(chosen.place)
     others = [one for one in demand.choices if one is not chosen]

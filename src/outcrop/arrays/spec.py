@@ -120,7 +120,7 @@ class ArraySpec:
         if (shape, dtype) != (self.shape, self.dtype):
             raise InputError(
                 f"{path} holds an array of shape {shape} and dtype {dtype}, not {self.shape} and {self.dtype}; "
-                "give another path, or what is there"
+                "give another path, or this shape and dtype"
             )
 
 

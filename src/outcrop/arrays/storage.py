@@ -212,7 +212,7 @@ def create_npy(path: Path, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None
             remove_made(made)
             raise
     except FileExistsError:
-        raise InputError(f"{path} was made by another process meanwhile; open it with oc.open_array") from None
+        raise InputError(f"{path} was just made by another process; open it with oc.open_array") from None
     except OSError as error:
         raise StorageError(f"{path} cannot be made: {error.strerror}") from error
 
@@ -274,5 +274,5 @@ def _parsed(path: Path, data: bytes) -> tuple[tuple[int, ...], bool, np.dtype[An
             warnings.simplefilter("ignore")  # otherwise Python may print a warning about the text of the header
             shape, fortran, dtype = reader(file)
     except Exception:
-        raise InputError(f"{path} holds something else than an array (no .npy file); give another path") from None
+        raise InputError(f"{path} is not a .npy file; give another path") from None
     return shape, fortran, dtype, file.tell()

@@ -25,9 +25,12 @@ from outcrop.bench import rates
 from outcrop.bench.figures import first_figures, new_folder, table_head, table_row
 from outcrop.bench.rates import OVERHEAD_BYTES, smooth_planes
 from outcrop.errors import InputError
+from outcrop.language.compile import compile_kernel
+from outcrop.language.library import heat7
 from outcrop.plan.planner import largest_useful_bytes, smallest_budget_bytes
 from outcrop.plan.problem import Problem
 from outcrop.run.engine import pack_scalars
+from outcrop.run.simulation import Simulation
 from outcrop.tiers import discover
 from outcrop.units import format_bytes, format_rate
 
@@ -117,10 +120,6 @@ def fitting(scale: CoreScale, directory: Path) -> CoreScale:
 
 
 def bench_dtype(directory: Path, scale: CoreScale, dtype: str, threads: int) -> dict[str, Any]:
-    from outcrop.language.compile import compile_kernel
-    from outcrop.language.library import heat7
-    from outcrop.run.simulation import Simulation
-
     nz, ny, nx = scale.shape
     shape = (nz if dtype == "float32" else nz // 2, ny, nx)
     stencil = heat7()
@@ -140,7 +139,7 @@ def bench_dtype(directory: Path, scale: CoreScale, dtype: str, threads: int) -> 
         reports: dict[str, list[dict[str, Any]]] = {name: [] for name in budgets}
         largest = max(budget_bytes for name, budget_bytes in budgets.items() if name != "in_memory")
         for _ in range(scale.repeats):
-            swept = rates.sweep_rate(problem, kernel.calls, scalars, threads, scale.sweep_planes, 2)
+            swept = rates.sweep_rate(problem, kernel.calls, scalars, threads, scale.sweep_planes)
             sweeps.append(swept)
             print(f"  (a) sweeps of {swept.sweep_rows} rows  {format_rate(swept.cells_per_second)}cell/s", flush=True)
             for name, budget_bytes in budgets.items():

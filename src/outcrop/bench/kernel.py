@@ -106,7 +106,7 @@ def _sweeps(name: str, scale: KernelScale, folder: Path, threads: int) -> dict[s
     scalars, turns = pack_scalars(stencil, {}, "float32"), []
     set_threads(threads)
     for _ in range(max(1, scale.turns // 6)):
-        found = rates.sweep_rate(problem, kernel.calls, scalars, threads, scale.sweep_shape[0], 2)
+        found = rates.sweep_rate(problem, kernel.calls, scalars, threads, scale.sweep_shape[0])
         by_hand = min(timer.handwritten(rows, 1) for rows in ROWS for _ in range(3))
         turns.append((timer.updates / found.cells_per_second, by_hand))
     rate = _rates(turns, timer.updates)
@@ -121,9 +121,6 @@ def _rates(turns: list[tuple[float, float]], updates: int) -> dict[str, float]:
     return {
         name: updates / median(turn[place] for turn in turns) for place, name in enumerate(("generated", "handwritten"))
     }
-
-
-# --- loops written by hand -------------------------------------------------------------------------------------------
 
 
 class LoopTimer:

@@ -212,8 +212,6 @@ def cached_share(path: Path) -> float | None:
     return float(np.mean(pages & 1)) if answer == 0 else None
 
 
-# --- swap ------------------------------------------------------------------------------------------------------------
-
 SWAP_PROGRAMS = ("mkswap", "swapon", "swapoff")
 SYSTEM_FOLDERS = "/usr/sbin:/sbin"
 """The folders of programs for root. The user's search path may lack these folders."""

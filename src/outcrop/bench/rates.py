@@ -39,7 +39,7 @@ SHARE_OF_CACHE = 0.7
 """The share of the second-level cache for the data. The rest is for the stack and the code of the kernel."""
 OVERHEAD_BYTES = 150 << 20
 """The resident memory that a process may have in addition to the budget of its run."""
-SWEEP_ROWS = (4, 8, 16, 32, 64, 128)
+SWEEP_ROWS, SWEEP_REPEATS = (4, 8, 16, 32, 64, 128), 2
 CALL_PLANES = (1, 2)
 
 
@@ -80,7 +80,7 @@ def kernel_rate(problem: Problem, calls: Calls, scalars: bytes, threads: int, ca
         return sum(pool.map(one_thread, range(threads)))
 
 
-def sweep_rate(problem: Problem, calls: Calls, scalars: bytes, threads: int, planes: int, repeats: int) -> SweepRate:
+def sweep_rate(problem: Problem, calls: Calls, scalars: bytes, threads: int, planes: int) -> SweepRate:
     """Return the best rate of plain sweeps over `planes` planes in memory. Each stage reads one array and writes
     another. The stages run one after another.
 
@@ -92,7 +92,7 @@ def sweep_rate(problem: Problem, calls: Calls, scalars: bytes, threads: int, pla
     )
     found = [
         SweepRate(
-            max(meter.measure(sizes, problem.whole_plane, EVERYTHING, repeats)) / levels,
+            max(meter.measure(sizes, problem.whole_plane, EVERYTHING, SWEEP_REPEATS)) / levels,
             sizes.sweep_rows,
             sizes.planes_per_call,
         )

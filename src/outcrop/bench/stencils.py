@@ -50,8 +50,6 @@ DEVITO_STEPS, DEVITO_BYTES = 32, 1 << 30
 times."""
 COLUMNS = ("sweeps", "in_memory", "out_of_core", "devito")
 
-# --- what is measured -------------------------------------------------------------------------------------------------
-
 Planes: TypeAlias = Callable[[int, int], NDArray[np.float32]]
 
 
@@ -118,9 +116,6 @@ CASES = (
     StencilCase("d2q9", _ROW, 48, {}),
     StencilCase("d3q19", _NARROW, 32, {}),
 )
-
-
-# --- the benchmark ---------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -228,7 +223,7 @@ def measure(
         for turn in range(scale.repeats):
             reports["out_of_core"].append(rates.advance(where, steps, budget, budget + OVERHEAD_BYTES))
             seconds["out_of_core"].append(reports["out_of_core"][-1]["seconds"])
-            sweeps.append(rates.sweep_rate(problem, kernel.calls, scalars, threads, planes, 2))
+            sweeps.append(rates.sweep_rate(problem, kernel.calls, scalars, threads, planes))
             seconds["sweeps"].append(updates / sweeps[-1].cells_per_second)
             whole, sizes = largest_useful_bytes(problem), rates.in_one_slab(problem)
             reports["in_memory"].append(rates.advance(where, steps, whole, None, sizes))

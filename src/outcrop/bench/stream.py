@@ -125,7 +125,7 @@ def find_tier(directory: Path, name: str | None) -> Tier:
     if named:
         raise InputError(f"--tier {name}: there are several; name one of {', '.join(tier.name for tier in named)}")
     known = ", ".join(tier.name for tier in others) or "none besides DRAM"
-    why = "is what tiers are compared with" if name == "dram" else "is not a tier of this machine"
+    why = "is compared with every other tier" if name == "dram" else "is not a tier of this machine"
     raise InputError(f"--tier {name} {why}; there are {known}")
 
 
@@ -493,7 +493,7 @@ def remarks(figures: dict[str, Any]) -> Iterator[str]:
     for one in figures["not_measured"]:
         yield f"{one['text']}: not measured, {one['why']}"
     if figures["primitive"] == "msync":
-        yield "Files are mapped through the page cache here: without a flush the figures are those of its memory."
+        yield "Files are mapped through the page cache here: figures without a flush are figures of memory."
     yield "All results are right." if figures["results_are_right"] else "RESULTS ARE WRONG."
 
 

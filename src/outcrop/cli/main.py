@@ -85,11 +85,12 @@ def _check_words(arguments: Sequence[str]) -> None:
     for number, word in enumerate(arguments):
         if not word or re.fullmatch(r"--[a-z][a-z-]*=", word):
             option = word.rstrip("=") or next(iter(arguments[number - 1 : number]), "")
-            raise InputError(f"an argument is empty{f': that of {option}' if option else ''}; leave it out, or name it")
+            which = f"the argument of {option}" if option else "an argument"
+            raise InputError(f"{which} is empty; leave it out, or give it a value")
         try:
             word.encode()
         except UnicodeEncodeError:
-            raise InputError(f"argument {word!r} is not UTF-8; rename what it names") from None
+            raise InputError(f"argument {word!r} is not UTF-8; rename the file") from None
 
 
 def _open_standard_files() -> None:

@@ -181,7 +181,7 @@ def parse_size(text: str, stencil: Stencil) -> Shape:
         axes = axes_text(stencil.ndim)
         raise InputError(f"-n {text}: {stencil.name} is for grids of {axes}; write {option_text(stencil.ndim)}")
     if max(map(len, words)) > _MAX_DIGITS:
-        raise InputError(f"-n {shown(text)}: the grid is beyond what files can hold")
+        raise InputError(f"-n {shown(text)}: the grid is too large for files")
     sizes = [int(word) for word in words]
     if min(sizes) < 1:
         raise InputError(f"-n {text}: all sizes must be at least 1")
@@ -203,7 +203,7 @@ def parse_parameters(texts: Sequence[str]) -> dict[str, float]:
         except ValueError:
             raise InputError(f"--param {text!r}: {value!r} is not a number") from None
         if not math.isfinite(values[name]):
-            raise InputError(f"--param {text!r}: {value!r} is no finite number")
+            raise InputError(f"--param {text!r}: {value!r} is not a finite number")
     return values
 
 

@@ -164,14 +164,11 @@ def describe(planned: Planned) -> str:
         passes += f" (the last of {steps[-1]})"
     slabs = counted(sizes.slab, "row" if problem.ndim == 2 else "plane")
     tiles = "bands" if sizes.chunk else "diamonds"
+    budget, rate = format_bytes(planned.budget_bytes), format_rate(problem.cells * problem.steps / guess.seconds_update)
     blocking = f"{tiles} of {2 * sizes.diamond} levels" if sizes.diamond else "plain sweeps"
     rows = [
         ("scheme", f"{plan.scheme}: {passes}, {_blocks(plan)}slabs of {slabs}, {blocking}"),
-        (
-            "memory",
-            f"{format_bytes(plan.memory_bytes)} of {format_bytes(planned.budget_bytes)}"
-            f"{_resident(plan)}, {planned.thread_layout}",
-        ),
+        ("memory", f"{format_bytes(plan.memory_bytes)} of {budget}{_resident(plan)}, {planned.thread_layout}"),
         ("disk", _disk(plan)),
         ("read", format_bytes(guess.bytes_read)),
         ("written", format_bytes(guess.bytes_written)),
@@ -180,11 +177,7 @@ def describe(planned: Planned) -> str:
             f"about {format_seconds(guess.seconds)}: updates {format_seconds(guess.seconds_update)}, meanwhile "
             f"reading {format_seconds(guess.seconds_read)} and writing {format_seconds(guess.seconds_write)}",
         ),
-        (
-            "updates",
-            f"{planned.updates_origin}: {format_rate(problem.cells * problem.steps / guess.seconds_update)}cell/s "
-            f"with these sizes{_because(planned, 'updates')}",
-        ),
+        ("updates", f"{planned.updates_origin}: {rate}cell/s with these sizes{_because(planned, 'updates')}"),
         (
             "storage",
             f"{machine.device.origin}: reads {format_rate(machine.device.read_bytes_per_second)}B/s, "
@@ -222,7 +215,7 @@ def _resident(plan: Plan) -> str:
     if not plan.window.resident:
         return ""
     size = sum(ring.planes * ring.slot_bytes for ring in plan.window.resident)
-    return f" ({format_bytes(size)} for what is only read, all of it)"
+    return f" ({format_bytes(size)} for all fields that are only read)"
 
 
 def _periodic(plan: Plan) -> str:
@@ -238,15 +231,15 @@ def _periodic(plan: Plan) -> str:
     pairs = zip(plan.window.ring_planes, other.ring_planes, plan.window.copies, strict=True)
     more = sum((own - less) * copies for own, less, copies in pairs)
     axis, planes = ("y", counted(more, "row")) if problem.ndim == 2 else ("z", counted(more, "plane"))
-    cost = f"{planes} of the window more ({format_bytes(plan.window.bytes - other.bytes)})"
-    return f"{axis}, taken from both ends in turn: {cost if more else 'the window holds it all anyway'}"
+    cost = f"{planes} more in the window ({format_bytes(plan.window.bytes - other.bytes)})"
+    return f"{axis}, read from both ends alternately: {cost if more else 'the window holds the whole grid'}"
 
 
 def _disk(plan: Plan) -> str:
     problem = plan.problem
     arrays = problem.state_arrays * (1 if problem.in_place else 2) + problem.statics
     text = f"{format_bytes(arrays * problem.grid_bytes)} ({counted(arrays, 'array')})"
-    return text + (f", and {format_bytes(plan.scratch_bytes)} while a pass goes on" if plan.scratch_bytes else "")
+    return text + (f", and {format_bytes(plan.scratch_bytes)} during a pass" if plan.scratch_bytes else "")
 
 
 def _blocks(plan: Plan) -> str:

@@ -109,7 +109,7 @@ def advice(planned: Planned) -> str:
     if other.predicted.seconds > WORTH_SAYING * guess.seconds:
         return ""
     size, time = " x ".join(map(str, best.own_shape[::-1])), format_seconds(other.predicted.seconds)
-    return f"the last axis is the one streamed: as {size} the same would take about {time}"
+    return f"another order of the axes is faster: as {size}, the run would take about {time}"
 
 
 def _reordered(problem: Problem) -> Iterator[Problem]:

@@ -71,19 +71,11 @@ def table(found: list[Tier]) -> Iterator[str]:
 
 
 def _row(tier: Tier) -> tuple[str, ...]:
-    return (
-        tier.name,
-        tier.kind,
-        tier.where,
-        format_bytes(tier.capacity_bytes),
-        format_bytes(tier.free_bytes),
-        _rate(tier.read_bytes_per_second),
-        _rate(tier.write_bytes_per_second),
-        _rate(tier.random_read_bytes_per_second),
-        _rate(tier.random_write_bytes_per_second),
-        _time(tier.latency_seconds_read),
-        LASTS[tier.persistence],
-    )
+    sizes = format_bytes(tier.capacity_bytes), format_bytes(tier.free_bytes)
+    rates = _rate(tier.read_bytes_per_second), _rate(tier.write_bytes_per_second)
+    random = _rate(tier.random_read_bytes_per_second), _rate(tier.random_write_bytes_per_second)
+    latency, lasts = _time(tier.latency_seconds_read), LASTS[tier.persistence]
+    return (tier.name, tier.kind, tier.where, *sizes, *rates, *random, latency, lasts)
 
 
 def _remarks(tier: Tier) -> Iterator[str]:

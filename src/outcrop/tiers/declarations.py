@@ -100,7 +100,7 @@ def _tier(top: Table, name: str, file: str) -> Tier:
         said = repr(name[:MAX_NAME])
         raise InputError(f"{file}: the name {said} must be a letter, then up to {MAX_NAME - 1} letters, digits, _ . -")
     if name in TAKEN_NAMES:
-        raise InputError(f"{file}: the name {name!r} means something else; take none of {', '.join(TAKEN_NAMES)}")
+        raise InputError(f"{file}: the name {name!r} has another meaning; do not use {', '.join(TAKEN_NAMES)}")
     folder = _directory(table)
     quota = table.size("capacity") if table.has("capacity") else None
     persistence = _persistence(table)
@@ -137,7 +137,7 @@ def _mounted(name: str, folder: Path) -> Tier:
         if tier.directory == folder.resolve():
             return replace(tier, where=str(folder))
         return replace(tier, where=str(folder), free_bytes=0, note="this user may not write there")
-    note = "there is no such directory on this machine, or none that this user may see"
+    note = "the directory does not exist on this machine, or this user may not see it"
     return Tier(
         "not measured", name=name, kind="disk", where=str(folder), capacity_bytes=0, free_bytes=0,
         persistence=Persistence.PERMANENT, primitive="none", note=note,

@@ -75,7 +75,8 @@ def measure_memory(nodes: tuple[int, ...], free_bytes: int) -> Figures:
     """
     array_bytes = min(CACHES * last_level_bytes(), free_bytes // 4 // ARRAYS)
     if array_bytes < MIN_ARRAY_BYTES:
-        raise InputError(f"not measured: takes {ARRAYS * MIN_ARRAY_BYTES >> 20} MiB, a quarter of what is free")
+        needed = format_bytes(ARRAYS * MIN_ARRAY_BYTES)
+        raise InputError(f"not measured: needs {needed}, and may use a quarter of the free memory")
     # One thread runs on each core, because two threads on the same core share the core's limit of requests in flight.
     threads = max(1, min(available_cores(), sum(node.cores for node in numa_nodes())))
     meter = _core.MemoryMeter(threads, array_bytes, nodes)
@@ -97,7 +98,8 @@ def measure_storage(folder: Path, free_bytes: int, io: str = "auto") -> Figures:
     size = min(SCRATCH_BYTES, free_bytes // SHARE_OF_FREE, shutil.disk_usage(folder).free // SHARE_OF_FREE)
     size -= size % RECORD_BYTES
     if size < MIN_SCRATCH_BYTES:
-        raise InputError(f"not measured: no room for {format_bytes(MIN_SCRATCH_BYTES)}, a quarter of what is free")
+        needed = format_bytes(MIN_SCRATCH_BYTES)
+        raise InputError(f"not measured: needs {needed}, and may use a quarter of the free space")
     with scratch_store(folder, size, io) as store:
         meter = _Meter(store, size)
         span = meter.moved_bytes(write=True, seconds=FILL_SECONDS)
@@ -147,16 +149,9 @@ class _Meter:
         self, write: bool, random: bool, request_bytes: int, depth: int, seconds: float, flush: bool = False
     ) -> tuple[int, int, float]:
         return _core.measure_transfers(
-            self.store,
-            write=write,
-            random=random,
-            flush=flush,
-            request_bytes=request_bytes,
-            depth=depth,
-            span_bytes=self.span_bytes,
-            total_bytes=self.span_bytes,
-            seconds_most=seconds,
-        )
+            self.store, write=write, random=random, flush=flush, request_bytes=request_bytes, depth=depth,
+            span_bytes=self.span_bytes, total_bytes=self.span_bytes, seconds_most=seconds,
+        )  # fmt: skip
 
 
 @contextmanager

@@ -83,7 +83,7 @@ def bytes_on(tier: Tier, nbytes: int) -> NDArray[np.uint8]:
     """Return an array of zeros in the memory of the tier's nodes. Raises InputError if the system does not allow this
     choice of nodes."""
     if not _core.is_this_system():  # hwloc describes another machine, so it binds no memory and reports no error
-        raise InputError(f"{tier.name} is memory of another machine, by hwloc's variables: it is there for plans only")
+        raise InputError(f"{tier.name} is memory of the machine that hwloc's variables describe: use it only in plans")
     return _core.memory_on_nodes(nbytes, tier.nodes)
 
 

@@ -50,7 +50,8 @@ def storage_tiers(directories: Sequence[Path] = ()) -> list[Tier]:
     known = {mount.device for mount in mounts}
     unlisted = [] if any(mount.point == Path("/") for mount in every) else [Path("/")]  # in a chroot
     asked = [mount for mount in map(mount_of, [*unlisted, *directories]) if mount.device not in known]
-    return _named_apart(mounted_tier(mount, directories) for mount in [*mounts, *_distinct(asked)])
+    distinct = {mount.device: mount for mount in asked}.values()
+    return _named_apart(mounted_tier(mount, directories) for mount in [*mounts, *distinct])
 
 
 def mounted_tier(mount: Mount, directories: Sequence[Path] = (), name: str = "") -> Tier:
@@ -72,7 +73,7 @@ def mounted_tier(mount: Mount, directories: Sequence[Path] = (), name: str = "")
         primitive=_primitive(kind, folder),
         origin="not measured",
         source=f"{mount.source} ({mount.type})",
-        note="" if folder else "no directory there that this user may write in",
+        note="" if folder else "this user may write to no directory there",
     )
 
 
@@ -105,10 +106,6 @@ def _named_apart(tiers: Iterable[Tier]) -> list[Tier]:
             name = f"{tier.name}-{number}"
         found[name] = replace(tier, name=name)
     return list(found.values())
-
-
-def _distinct(mounts: Iterable[Mount]) -> list[Mount]:
-    return list({mount.device: mount for mount in mounts}.values())
 
 
 @dataclass(frozen=True)

@@ -59,11 +59,9 @@ class UpdateRateMeter:
         """Make a meter. `work` is the time of an update relative to the time of an update of a heat equation. The
         larger `work` is, the fewer updates are measured. `lead_scalars` has the scalars of the steps of another run
         that passes compute again. With `only_one`, the meter measures only the first sizes that it gets."""
-        self._problem, self._calls, self._scalars, self._threads = problem, calls, scalars, threads
-        self._bind, self._lead_scalars = bind, lead_scalars
-        self._ring_planes = (
-            slots_within(problem, problem.record_bytes, min(budget_bytes, WINDOW_BYTES)) // problem.rings
-        )
+        slots = slots_within(problem, problem.record_bytes, min(budget_bytes, WINDOW_BYTES))
+        self._problem, self._threads, self._ring_planes = problem, threads, slots // problem.rings
+        self._given = problem, problem.fields, calls, scalars, threads, self._ring_planes, bind, lead_scalars
         self._meter: _core.UpdateMeter | None = None
         self._known: dict[Sizes, float] = {}
         self._updates_per_measurement = int(UPDATES_PER_MEASUREMENT / work)
@@ -83,16 +81,7 @@ class UpdateRateMeter:
             if self._seconds_left <= 0:
                 return self._guess(sizes)
             if self._meter is None:
-                self._meter = _core.UpdateMeter(
-                    problem,
-                    problem.fields,
-                    self._calls,
-                    self._scalars,
-                    self._threads,
-                    self._ring_planes,
-                    self._bind,
-                    self._lead_scalars,
-                )
+                self._meter = _core.UpdateMeter(*self._given)
                 self._settle(self._meter, reduced)
             start = time.perf_counter()
             self._known[reduced] = self._measure(self._meter, reduced)
