@@ -28,18 +28,9 @@ from typing import TYPE_CHECKING, Any
 
 from outcrop import _core
 from outcrop.bench import io_cases
-from outcrop.bench.figures import (
-    describe_machine,
-    machine_line,
-    new_folder,
-    new_picture,
-    save_picture,
-    table_head,
-    table_row,
-)
+from outcrop.bench.figures import first_figures, new_folder, new_picture, save_picture, table_head, table_row
 from outcrop.bench.io_cases import INTERFACES, PAGE_BYTES, PATTERNS, IoCase, IoRate, find_interface, pattern_of
 from outcrop.errors import InputError
-from outcrop.paths import made_directory
 from outcrop.run.device import use as device_use
 from outcrop.run.device.creation import hold_empty
 from outcrop.run.device.device import write_all
@@ -97,18 +88,12 @@ def bench(
     if free < needed:
         raise InputError(f"-d {directory} has {format_bytes(free)} free; {format_bytes(needed)} are needed")
     missing = io_cases.unavailable()
-    figures: dict[str, Any] = {
-        "benchmark": "io",
-        "small": small,
-        "machine": describe_machine(directory, discover.available_cores()),
-        "span_bytes": scale.span_bytes,
-        "unavailable": missing,
-    }
     with ExitStack() as stack:
         device = None
         if raw_device is not None:
             device = RawDevice(raw_device, stack.enter_context(open_raw_device(raw_device, write_device)), write_device)
-        stack.enter_context(made_directory(directory))
+        figures = stack.enter_context(first_figures("io", small, directory, has_plans=False))
+        figures |= {"span_bytes": scale.span_bytes, "unavailable": missing}
         folder = stack.enter_context(new_folder(directory))
         available = [one.name for one in INTERFACES if one.name not in missing]
         benchmark = _Parts(folder / "file", scale, available, device)
@@ -293,8 +278,7 @@ TITLES = {
 
 
 def remarks(figures: dict[str, Any]) -> Iterator[str]:
-    """Yield lines about the machine and about the interfaces that cannot be measured."""
-    yield machine_line(figures)
+    """Yield lines about the interfaces that cannot be measured."""
     for name, reason in figures["unavailable"].items():
         yield f"{name} is not measured: {reason}"
     if not figures["direct"]:

@@ -79,8 +79,8 @@ def bench(directory: Path, small: bool = False) -> dict[str, Any]:
 
 
 def _in_cache(name: str, scale: KernelScale, folder: Path) -> dict[str, Any]:
-    """Return the rates on a grid whose arrays fit into the second-level cache. The grid has equally many planes and
-    rows, of 256 cells."""
+    """Return the rates on a grid whose arrays fit into the second-level cache. It has as many planes as rows, and each
+    row has 256 cells."""
     cells = SHARE_OF_CACHE * discover.caches().second_bytes / (4 * len(LOOPS[name]) * 256)
     side = max(2 * find_stencil(name).radii[0] + 2, int(cells**0.5))
     shape = (side, side, 256)

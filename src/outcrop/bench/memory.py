@@ -160,8 +160,8 @@ PROC, PAGE_BYTES = Path("/proc/self"), mmap.PAGESIZE
 
 
 class PeakMemory:
-    """The peak memory of this process since this object was made. Of a page that several processes share, each counts
-    its share."""
+    """The peak memory of this process since this object was made. If several processes share a page, each process
+    counts its share."""
 
     def __init__(self) -> None:
         try:

@@ -205,8 +205,8 @@ class ModeTimes:
 
 
 def threads_of_rank(ranks: Ranks) -> int:
-    """Return the number of threads of a rank. It is the rank's share of the processors of its node, and at most the
-    number that the rank may use."""
+    """Return the number of threads of a rank: its share of the processors of its node, but at most the number that it
+    may use."""
     own = os.sched_getaffinity(0)
     together: set[int] = set().union(*ranks.of_node(own))
     return max(1, min(len(own), len(together) // ranks.on_node))
@@ -461,8 +461,8 @@ def head(figures: dict[str, Any]) -> Iterator[str]:
 
 
 def table(figures: dict[str, Any]) -> Iterator[str]:
-    """Yield the lines of a table with a row for each mode and a column for each loop, for nodes and, of several ranks,
-    for ranks."""
+    """Yield the lines of a table with a row for each mode and a column for each loop. With several ranks, yield a
+    second table."""
     for of in ("node", "rank") if figures["ranks"] > 1 else ("node",):
         heads = [f"GB/s of a {of}: median (min to max)", *(loop.name for loop in LOOPS), "triad, of DRAM's"]
         heads += ["slowest node"] if figures["ranks"] > 1 else []

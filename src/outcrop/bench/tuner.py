@@ -53,16 +53,9 @@ class TunerScale:
 
 
 FULL = TunerScale(
-    shapes=((512, 512, 512), (4096, 256, 256), (512, 512, 1024)),
-    steps=48,
-    shares=(0.25, 0.0625, 0.0156),
-    levels=(12, 24, 48),
-    blocks=(1, 2, 3),
-    diamonds=(8, 16),
-    finalists=3,
-    turns=3,
-    max_turns=9,
-)
+    ((512, 512, 512), (4096, 256, 256), (512, 512, 1024)), 48, (0.25, 0.0625, 0.0156), levels=(12, 24, 48),
+    blocks=(1, 2, 3), diamonds=(8, 16), finalists=3, turns=3, max_turns=9,
+)  # fmt: skip
 SMALL = TunerScale(
     ((48, 32, 64),), 8, (0.25,), levels=(4, 8), blocks=(1, 2), diamonds=(2, 4), finalists=1, turns=1, max_turns=1
 )

@@ -276,8 +276,8 @@ def _times_table(figures: dict[str, Any]) -> Iterator[str]:
 
 
 def _moved(row: dict[str, Any]) -> list[str]:
-    """Return three texts: the bytes moved between memory and flash, the swapped bytes, and the sizes. All runs move
-    equally many bytes."""
+    """Return three texts: the bytes moved between memory and flash, the swapped bytes, and the sizes. All runs move the
+    same number of bytes."""
     if not row["runs"]:
         return ["–", "–", "–"]
     one = row["runs"][0]["measured"]

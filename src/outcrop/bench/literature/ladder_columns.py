@@ -343,7 +343,7 @@ def _one_layer(job: ColumnJob, column: Column) -> ColumnRun:
 
 
 def _simulation(job: ColumnJob, column: Column, io: str = "auto") -> Simulation:
-    """Return a simulation whose run is not on disk yet."""
+    """Return a simulation whose run is not on disk yet. By default, its plan assumes direct I/O."""
     return Simulation(
         STENCIL,
         shape=job.shape,
