@@ -205,7 +205,7 @@ def test_an_array_that_is_let_go_unclosed_says_what_is_lost(tmp_path: Path) -> N
     array[...] = 1
     with pytest.raises(InputError, match=r"or by an array of this one that is not closed; .*close it"):
         oc.array(SHAPE, persist="end", path=path)
-    with pytest.warns(RuntimeWarning, match=r"a was not closed: the changes after commit 0 is lost; use `with`"):
+    with pytest.warns(RuntimeWarning, match=r"a was not closed: the changes after commit 0 are lost; use `with`"):
         del array
     array = oc.array(SHAPE, persist=np.int64(2), path=path)
     array.step()
@@ -214,7 +214,7 @@ def test_an_array_that_is_let_go_unclosed_says_what_is_lost(tmp_path: Path) -> N
     array = oc.open_array(path)
     assert (array.steps, array.persist) == (2, 2)
     array.step()
-    with pytest.warns(RuntimeWarning, match="after its commit 1 is lost"):
+    with pytest.warns(RuntimeWarning, match="after commit 1 are lost"):
         del array
     array = oc.open_array(path, access="read")
     del array
@@ -241,7 +241,7 @@ def test_a_copy_in_dram_is_committed_the_same(tmp_path: Path) -> None:
         ({"tier": "dram", "path": "new.npy"}, "new.npy is on .* not in tier dram, which has no files"),
         ({"tier": "tmpfs", "path": "new.npy"}, "new.npy is on .* not on tier tmpfs; give a path on .* of /dev/shm"),
         ({"persist": "end"}, "persist='end' needs a path"),
-        ({"path": "text"}, "text holds something else than an array"),
+        ({"path": "text"}, "text is not a .npy file"),
         ({"path": "folder", "persist": "end"}, r"folder holds something else \(mine\)"),
         ({"path": "folder"}, "folder is a folder; give another path"),
         ({"path": "text", "persist": "end"}, "text is a file; an array that is committed is a folder"),
