@@ -48,7 +48,7 @@ def test_a_directory_that_is_elsewhere_is_no_error(tmp_path: Path) -> None:
     tiers."""
     (tier,) = parse_tiers(f'[scratch]\ndirectory = "{tmp_path}/none"\ncapacity = "1GiB"', "tiers.toml")
     assert (tier.capacity_bytes, tier.free_bytes) == (0, 0)
-    assert "no such directory" in tier.note
+    assert "does not exist" in tier.note
 
 
 def changed(old: str, new: str) -> str:
@@ -195,12 +195,12 @@ def test_stream_is_measured_where_it_was_asked_for(scratch: Path) -> None:
     """
     tier = find_tier(scratch / "inner", None)
     assert (tier.name, tier.directory) == ("scratch", scratch / "inner")
-    with pytest.raises(InputError, match=r"tier gone \(/not/here\) cannot be used: there is no such directory"):
+    with pytest.raises(InputError, match=r"tier gone \(/not/here\) cannot be used: the directory does not exist"):
         check_room(find_tier(scratch, "gone"), 1)
 
 
 def test_a_tier_that_is_not_here_says_so(scratch: Path) -> None:
     """Checks the error for a declared tier that does not exist on this machine. The error must not say that the tier is
     full."""
-    with pytest.raises(InputError, match=r"tier gone \(/not/here\) cannot be used: there is no such directory"):
+    with pytest.raises(InputError, match=r"tier gone \(/not/here\) cannot be used: the directory does not exist"):
         oc.array(3, tier="gone")
