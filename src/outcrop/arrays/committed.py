@@ -450,7 +450,7 @@ def _read_record(folder: Directory, name: str, number: int, tiles_bytes: int) ->
         if status is None:
             return None
         if status.st_size > max_bytes:
-            raise CorruptionError(f"{path} is damaged: {status.st_size} bytes are too many for the {TILES} of this array")
+            raise CorruptionError(f"{path} is damaged: {status.st_size} bytes are too many for the {TILES} file")
         record = parse_record(folder.read(name, max_bytes), path)
     except FileNotFoundError:
         return None
