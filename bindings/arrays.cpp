@@ -49,7 +49,7 @@ Bytes aligned_array(std::size_t nbytes) { return array_of(std::make_unique<Align
 Bytes memory_on_nodes(std::size_t nbytes, const std::vector<unsigned> &nodes) {
   auto memory = std::make_unique<AlignedMemory>(nbytes);
   if (!bind_memory(memory->data(), nbytes, nodes))
-    throw InputError("the system refuses to bind memory to NUMA node " + std::to_string(nodes.at(0)));
+    throw InputError("the system refuses to bind memory to NUMA node ", nodes.at(0));
   return array_of(std::move(memory));
 }
 

@@ -22,7 +22,7 @@
 #include <vector>
 
 #include "outcrop/base/error.hpp"
-#include "outcrop/base/rounding.hpp"
+#include "outcrop/base/threads.hpp"
 #include "outcrop/exec/executor.hpp"
 #include "outcrop/exec/meters.hpp"
 #include "outcrop/exec/topology.hpp"
@@ -286,7 +286,7 @@ std::unique_ptr<Executor> make_executor(nb::object grid, nb::object sizes, const
   options.lock = lock;
   if (memory) {
     if (memory->size() < Window::bytes(options.rings))
-      throw InputError("memory of " + std::to_string(memory->size()) + " bytes is less than the window takes");
+      throw InputError("memory of ", memory->size(), " bytes is less than the window takes");
     options.memory = reinterpret_cast<std::byte *>(memory->data());
   }
   const Grid core_grid = to_grid(grid);
@@ -310,8 +310,7 @@ std::vector<PlaneFiles> to_files(const FirstFiles &first_files, long planes_per_
   if (!seeds.is_none()) values = nb::cast<std::vector<std::uint32_t>>(seeds.attr(name));
   if (values.empty()) values.resize(first_files.size());
   if (values.size() != first_files.size())
-    throw InputError("there are " + std::to_string(values.size()) + " seeds for " + std::to_string(first_files.size()) +
-                     " " + name);
+    throw InputError("there are ", values.size(), " seeds for ", first_files.size(), " ", name);
   std::vector<PlaneFiles> result;
   for (std::size_t i = 0; i < values.size(); ++i) result.push_back({first_files[i], planes_per_file, values[i]});
   return result;

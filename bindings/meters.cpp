@@ -67,7 +67,7 @@ StreamFlush to_flush(const std::string &name) {
   if (name == "none") return StreamFlush::none;
   if (name == "individual") return StreamFlush::individual;
   if (name == "collective") return StreamFlush::collective;
-  throw InputError("no such way to flush: " + name);
+  throw InputError("no such way to flush: ", name);
 }
 
 std::pair<double, double> run_stream(Stream &stream, const std::string &loop, const Doubles &first,

@@ -42,12 +42,12 @@ Faults to_faults(const std::map<std::string, double> &values) {
                                                               {"latency_microseconds", &Faults::latency_microseconds}};
   for (const auto &[name, value] : values) {
     if (const auto found = rates.find(name); found != rates.end()) {
-      if (!(value >= 0 && value <= 1)) throw InputError(name + " must be between 0 and 1");
+      if (!(value >= 0 && value <= 1)) throw InputError(name, " must be between 0 and 1");
       faults.*(found->second) = value;
     } else if (const auto number = counts.find(name); number != counts.end() && value >= 0 && value < 0x1p53) {
       faults.*(number->second) = static_cast<std::uint64_t>(value);
     } else {
-      throw InputError("no such fault: " + name + " = " + std::to_string(value));
+      throw InputError("no such fault: ", name, " = ", value);
     }
   }
   return faults;
@@ -82,11 +82,11 @@ FileSpec to_spec(const FileName &name, bool writable) {
   if (const auto *path = std::get_if<std::string>(&name)) return {.path = *path, .writable = writable};
   if (const auto *inside = std::get_if<Inside>(&name)) {
     const auto &[folder, path, label] = *inside;
-    if (folder < 0) throw InputError(label + " needs the descriptor of its folder, not " + std::to_string(folder));
+    if (folder < 0) throw InputError(label, " needs the descriptor of its folder, not ", folder);
     return {.path = path, .writable = writable, .folder = folder, .label = label};
   }
   const auto &[path, begin, size] = std::get<Part>(name);
-  if (size == 0) throw InputError("a part of " + path + " must have at least one byte");
+  if (size == 0) throw InputError("a part of ", path, " must have at least one byte");
   return {.path = path, .writable = writable, .begin = begin, .size = size};
 }
 

@@ -66,8 +66,8 @@ std::deque<Buffer> buffers_of(const Trajectory &trajectory, const nb::list &arra
   for (std::size_t field = 0; field < layout.count(); ++field) {
     buffers.emplace_back(arrays[field], writable);
     if (buffers.back().size() != layout.cell_bytes(field))
-      throw InputError("field " + layout.fields()[field].name + " has " + std::to_string(layout.cell_bytes(field)) +
-                       " bytes, not " + std::to_string(buffers.back().size()));
+      throw InputError("field ", layout.fields()[field].name, " has ", layout.cell_bytes(field), " bytes, not ",
+                       buffers.back().size());
   }
   return buffers;
 }

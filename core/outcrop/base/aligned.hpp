@@ -12,8 +12,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <memory>
 #include <string>
-#include <utility>
 
 #include "outcrop/base/error.hpp"
 
@@ -25,6 +25,13 @@ constexpr std::uint64_t round_up(std::uint64_t value, std::uint64_t unit) { retu
 /// Returns the largest multiple of `unit` that is at most `value`.
 constexpr std::uint64_t round_down(std::uint64_t value, std::uint64_t unit) { return value / unit * unit; }
 
+/// Memory from mmap(). It is unmapped when its owner is destroyed.
+struct Unmap {
+  std::size_t bytes = 0;
+  void operator()(std::byte *data) const { munmap(data, bytes); }
+};
+using MappedBytes = std::unique_ptr<std::byte, Unmap>;
+
 /// Owns `size` bytes of zeroed pages, aligned to 2 MiB. A page becomes resident when it is touched. Throws InputError
 /// if the system refuses the memory.
 class AlignedMemory {
@@ -33,52 +40,33 @@ class AlignedMemory {
   static constexpr std::size_t huge_bytes = std::size_t{2} << 20;
 
   AlignedMemory() = default;
-  explicit AlignedMemory(std::size_t size) : size_(size), mapped_(round_up(size, page_bytes)) {
+  explicit AlignedMemory(std::size_t size) : size_(size) {
     if (size == 0) return;
-    const std::size_t asked = mapped_ + huge_bytes;
+    const std::size_t mapped = round_up(size, page_bytes), asked = mapped + huge_bytes;
     void *start = asked <= size ? MAP_FAILED  // the addition above has overflowed
                                 : mmap(nullptr, asked, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (start == MAP_FAILED)
-      throw InputError("cannot take " + std::to_string(size) + " bytes of memory: " + std::strerror(ENOMEM));
+    if (start == MAP_FAILED) throw InputError("cannot take ", size, " bytes of memory: ", std::strerror(ENOMEM));
     // Unmap the pages before the first 2 MiB boundary, and the pages after the end.
     const auto address = reinterpret_cast<std::uintptr_t>(start);
     const std::size_t before = round_up(address, huge_bytes) - address;
-    data_ = static_cast<std::byte *>(start) + before;
+    data_ = MappedBytes(static_cast<std::byte *>(start) + before, Unmap{mapped});
     if (before > 0) munmap(start, before);
-    if (before < huge_bytes) munmap(data_ + mapped_, huge_bytes - before);
-    madvise(data_, mapped_, MADV_HUGEPAGE);  // a failure is ignored, because small pages also work
-  }
-  AlignedMemory(AlignedMemory &&other) noexcept { swap(other); }
-  AlignedMemory &operator=(AlignedMemory &&other) noexcept {
-    AlignedMemory taken(std::move(other));
-    swap(taken);
-    return *this;
-  }
-  AlignedMemory(const AlignedMemory &) = delete;
-  AlignedMemory &operator=(const AlignedMemory &) = delete;
-  ~AlignedMemory() {
-    if (data_ != nullptr) munmap(data_, mapped_);
+    if (before < huge_bytes) munmap(data() + mapped, huge_bytes - before);
+    madvise(data(), mapped, MADV_HUGEPAGE);  // a failure is ignored, because small pages also work
   }
 
-  std::byte *data() const { return data_; }
+  std::byte *data() const { return data_.get(); }
   std::size_t size() const { return size_; }
 
  private:
-  void swap(AlignedMemory &other) noexcept {
-    std::swap(data_, other.data_);
-    std::swap(size_, other.size_);
-    std::swap(mapped_, other.mapped_);
-  }
-
-  std::byte *data_ = nullptr;
   std::size_t size_ = 0;
-  std::size_t mapped_ = 0;
+  MappedBytes data_;
 };
 
 /// Locks pages in memory until they are unmapped. Throws InputError if the system refuses.
 inline void lock_memory(std::byte *data, std::size_t size) {
   if (mlock(data, size) != 0)
-    throw InputError("cannot lock " + std::to_string(size) + " bytes in memory: " + std::strerror(errno) +
+    throw InputError("cannot lock ", size, " bytes in memory: ", std::strerror(errno),
                      "; raise the limit that ulimit -l shows");
 }
 

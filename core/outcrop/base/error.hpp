@@ -6,12 +6,26 @@
 #include <stdexcept>
 #include <string>
 #include <system_error>
+#include <type_traits>
 
 namespace outcrop {
 
+/// Returns a text that consists of these parts. A part is a text or a number.
+template <typename... Parts>
+std::string text_from(const Parts &...parts) {
+  const auto to_text = []<typename Part>(const Part &part) {
+    if constexpr (std::is_arithmetic_v<Part>)
+      return std::to_string(part);
+    else
+      return std::string(part);
+  };
+  return (to_text(parts) + ...);
+}
+
 /// The request cannot be fulfilled. The message names the wrong value and says which values are valid.
 struct InputError : std::runtime_error {
-  using std::runtime_error::runtime_error;
+  template <typename... Parts>
+  explicit InputError(const Parts &...parts) : std::runtime_error(text_from(parts...)) {}
 };
 
 /// A transfer, flush or allocation on storage failed. The message names the path, the offset, the length and the cause.
@@ -23,6 +37,10 @@ struct StorageError : std::runtime_error {
         offset(offset_),
         length(length_),
         error(error_) {}
+
+  /// Makes an error without an offset and a length.
+  StorageError(const std::string &doing, const std::string &path_, int error_)
+      : StorageError(doing, path_, 0, 0, error_) {}
 
   /// Makes an error whose message contains the text `reason`. This constructor is for failures without an errno, and
   /// for failures whose errno does not explain the reason.
@@ -36,8 +54,7 @@ struct StorageError : std::runtime_error {
 
  private:
   static std::string extent(std::uint64_t offset, std::uint64_t length) {
-    if (length == 0) return "";
-    return ", offset " + std::to_string(offset) + ", length " + std::to_string(length);
+    return length == 0 ? "" : text_from(", offset ", offset, ", length ", length);
   }
   static std::string cause(int error) {
     return error != 0 ? std::system_category().message(error) : "the file ends early";
@@ -46,7 +63,8 @@ struct StorageError : std::runtime_error {
 
 /// The bytes that were read differ from the bytes that were written.
 struct CorruptionError : std::runtime_error {
-  using std::runtime_error::runtime_error;
+  template <typename... Parts>
+  explicit CorruptionError(const Parts &...parts) : std::runtime_error(text_from(parts...)) {}
 };
 
 /// Another rank can no longer be reached, or communication between ranks failed. All later collective calls fail.

@@ -1,6 +1,5 @@
 #include "outcrop/exec/acquisition.hpp"
 
-#include <algorithm>
 #include <cassert>
 #include <tuple>
 #include <utility>

@@ -4,7 +4,6 @@
 #include <cassert>
 #include <chrono>
 #include <cstring>
-#include <string>
 #include <utility>
 
 #include "outcrop/base/error.hpp"
@@ -217,7 +216,7 @@ void Executor::perform(const CommitAction &) {
     transfers_.drain();
   }
   if (const auto wrong = history_sums_.wrong(); wrong && checks_)
-    throw CorruptionError(transfers_.path(*wrong) + " is damaged: checksum mismatch");
+    throw CorruptionError(transfers_.path(*wrong), " is damaged: checksum mismatch");
   const Timer timer(counters_.seconds_commit);
   if (acquisition_) acquisition_->flush();
   store_->flush();

@@ -5,7 +5,6 @@
 #include <cassert>
 #include <cmath>
 #include <cstring>
-#include <utility>
 
 namespace outcrop {
 namespace {

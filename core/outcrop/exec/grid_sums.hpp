@@ -39,7 +39,6 @@
 #include <limits>
 #include <map>
 #include <mutex>
-#include <utility>
 #include <vector>
 
 #include "outcrop/exec/problem.hpp"

@@ -9,9 +9,8 @@
 #include <cstring>
 #include <limits>
 
-#include "outcrop/base/aligned.hpp"
 #include "outcrop/base/error.hpp"
-#include "outcrop/exec/slot_file.hpp"
+#include "outcrop/base/threads.hpp"
 #include "outcrop/storage/checksums.hpp"
 
 namespace outcrop {
@@ -50,8 +49,8 @@ std::vector<double> UpdateMeter::measure(const Tiling &tiling, long levels, long
   const std::size_t slot_bytes = round_up(cells * grid_.item_bytes + grid_.tail_bytes(), AlignedMemory::page_bytes);
   const std::vector<RingSpec> rings(window_.rings(), {planes, slot_bytes, false});
   if (Window::bytes(rings) > window_.size())
-    throw InputError("slabs of " + std::to_string(slab_planes) + " planes and " + std::to_string(levels) +
-                     " levels do not fit a window of " + std::to_string(window_.size()) + " bytes");
+    throw InputError("slabs of ", slab_planes, " planes and ", levels, " levels do not fit a window of ",
+                     window_.size(), " bytes");
   const BoundThread bound = team_.bind_caller();
   Window window(grid_, rings, window_.data());
   window.set_frame(frame);
@@ -155,7 +154,7 @@ constexpr NamedLoop stream_loops[] = {
 
 StreamLoop find_stream_loop(const std::string &name) {
   const auto *const found = std::ranges::find(stream_loops, name, &NamedLoop::name);
-  if (found == std::end(stream_loops)) throw InputError("no such loop of STREAM: " + name);
+  if (found == std::end(stream_loops)) throw InputError("no such loop of STREAM: ", name);
   return has_wide() ? found->wide : found->plain;
 }
 
@@ -226,7 +225,7 @@ MemoryMeter::MemoryMeter(ThreadPlacement placement, std::size_t array_bytes, con
       b_(a_ + count_),
       c_(b_ + count_) {
   if (!nodes.empty() && !bind_memory(memory_.data(), memory_.size(), nodes))
-    throw InputError("the system refuses to bind memory to NUMA node " + std::to_string(nodes[0]));
+    throw InputError("the system refuses to bind memory to NUMA node ", nodes[0]);
   best_seconds(0, [&](unsigned member) {  // each thread is the first to touch its part
     const std::size_t begin = count_ * member / team_.size(), end = count_ * (member + 1) / team_.size();
     std::fill(a_ + begin, a_ + end, 1.0);
@@ -248,7 +247,7 @@ double MemoryMeter::best_seconds(int repeats, const Team::Job &job) {
 
 double MemoryMeter::bandwidth(const std::string &name, int repeats) {
   const auto *const loop = std::ranges::find(memory_loops, name, &MemoryLoop::name);
-  if (loop == std::end(memory_loops)) throw InputError("no such loop over memory: " + name);
+  if (loop == std::end(memory_loops)) throw InputError("no such loop over memory: ", name);
   const double seconds = best_seconds(repeats, [&](unsigned member) {
     const std::size_t begin = count_ * member / team_.size(), end = count_ * (member + 1) / team_.size();
     loop->run({{a_ + begin, a_ + end}, {b_ + begin, b_ + end}, {c_ + begin, c_ + end}});

@@ -6,10 +6,10 @@
 #include <cerrno>
 #include <cstring>
 #include <mutex>
-#include <utility>
 
 #include "outcrop/base/aligned.hpp"
 #include "outcrop/base/error.hpp"
+#include "outcrop/base/threads.hpp"
 #include "outcrop/exec/team.hpp"
 #include "outcrop/storage/checksums.hpp"
 
@@ -93,32 +93,26 @@ std::uint64_t SlotFile::write_changed(const std::byte *memory) {
   const bool known = last_ && !last_->fingerprints.empty();
   next_ = {{std::vector<std::uint32_t>(tiles_), std::vector<std::uint8_t>(tiles_)}, std::vector<std::uint64_t>(tiles_)};
   std::atomic<std::uint64_t> written{0};
-  FirstFailure failure;
-  Team team(threads_);
-  team.for_each(static_cast<long>(tiles_), [&](long index) {
-    failure.guard([&] {
-      const auto tile = static_cast<std::size_t>(index);
-      const std::span<const std::byte> bytes(memory + tile * tile_bytes_, length(tile));
-      const std::uint64_t print = next_.fingerprints[tile] = fingerprint(bytes);
-      const std::uint8_t slot = last_ ? last_->tiles.slots[tile] : 1;
-      if (known && print == last_->fingerprints[tile]) {
-        next_.tiles.checksums[tile] = last_->tiles.checksums[tile];
-        next_.tiles.slots[tile] = slot;
-        return;
-      }
-      next_.tiles.checksums[tile] = crc32c(bytes);
-      next_.tiles.slots[tile] = static_cast<std::uint8_t>(1 - slot);
-      const std::uint64_t place = offset(tile, 1 - slot);
-      if (mapping_) {
-        std::memcpy(mapping_->data() + place, bytes.data(), bytes.size());
-        mapping_->flush(place, bytes.size());
-      } else {
-        file_->write(place, bytes.data(), bytes.size());
-      }
-      written += bytes.size();
-    });
+  in_parallel(tiles_, threads_, [&](std::size_t tile) {
+    const std::span<const std::byte> bytes(memory + tile * tile_bytes_, length(tile));
+    const std::uint64_t print = next_.fingerprints[tile] = fingerprint(bytes);
+    const std::uint8_t slot = last_ ? last_->tiles.slots[tile] : 1;
+    if (known && print == last_->fingerprints[tile]) {
+      next_.tiles.checksums[tile] = last_->tiles.checksums[tile];
+      next_.tiles.slots[tile] = slot;
+      return;
+    }
+    next_.tiles.checksums[tile] = crc32c(bytes);
+    next_.tiles.slots[tile] = static_cast<std::uint8_t>(1 - slot);
+    const std::uint64_t place = offset(tile, 1 - slot);
+    if (mapping_) {
+      std::memcpy(mapping_->data() + place, bytes.data(), bytes.size());
+      mapping_->flush(place, bytes.size());
+    } else {
+      file_->write(place, bytes.data(), bytes.size());
+    }
+    written += bytes.size();
   });
-  failure.rethrow();
   if (!mapping_ && written > 0) file_->flush();
   return written;
 }
@@ -127,17 +121,6 @@ const char *SlotFile::primitive() const {
   if (mapping_) return mapping_->synchronous() ? "MAP_SYNC + cache-line write-back" : "msync";
   return file_->file() != nullptr && file_->file()->direct() ? "direct writes + fdatasync"
                                                              : "buffered writes + fdatasync";
-}
-
-void flush_in_parallel(const Mapping &mapping, std::size_t begin, std::size_t length, unsigned threads) {
-  constexpr std::size_t piece = std::size_t{16} << 20;
-  Team team(threads);
-  FirstFailure failure;
-  team.for_each(static_cast<long>(round_up(length, piece) / piece), [&](long i) {
-    const std::size_t at = static_cast<std::size_t>(i) * piece;
-    failure.guard([&] { mapping.flush(begin + at, std::min(piece, length - at)); });
-  });
-  failure.rethrow();
 }
 
 }  // namespace outcrop

@@ -95,8 +95,4 @@ class SlotFile {
   Known next_;
 };
 
-/// Makes a part of a mapping durable. Several threads flush the part, because one thread does not fill the queue of the
-/// device. Throws StorageError.
-void flush_in_parallel(const Mapping &mapping, std::size_t begin, std::size_t length, unsigned threads);
-
 }  // namespace outcrop

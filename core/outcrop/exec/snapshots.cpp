@@ -5,12 +5,8 @@
 #include <algorithm>
 #include <cassert>
 #include <cstring>
-#include <utility>
 
-#include "outcrop/base/aligned.hpp"
-#include "outcrop/base/error.hpp"
 #include "outcrop/storage/checksums.hpp"
-#include "outcrop/storage/store.hpp"
 
 namespace outcrop {
 namespace {
@@ -239,7 +235,7 @@ void Snapshots::write_rim(long position, const Rectangle &cells) {
 void Snapshots::write_box(std::uint32_t file, std::size_t ring, long z0, long z1, const Rectangle &cells) {
   const Snapshot &box = snapshots_[file];
   const Rectangle part = intersection(cells, Rectangle{box.y0, box.y1, box.x0, box.x1});
-  if (part.empty() || failed_.load(std::memory_order_relaxed)) return;
+  if (part.empty()) return;
   const long rows = part.columns() == box.x1 - box.x0 ? part.rows() : 1;
   const bool joined = rows == box.y1 - box.y0 && !grid_.periodic_z;
   if (joined) {
@@ -247,17 +243,13 @@ void Snapshots::write_box(std::uint32_t file, std::size_t ring, long z0, long z1
     z1 = std::min(z1, box.z1);
   }
   const long planes = joined ? z1 - z0 : 1;
-  try {
+  failure_.guard([&] {
     for (long z = z0; z < z1; z += planes) {
       if (grid_.plane(z) < box.z0 || grid_.plane(z) >= box.z1) continue;
       for (long y = part.y0; y < part.y1; y += rows)
         write_rows(file, ring, z, z + planes, Rectangle{y, y + rows, part.x0, part.x1});
     }
-  } catch (const StorageError &error) {
-    const std::lock_guard lock(error_mutex_);
-    if (!error_) error_.emplace(error);
-    failed_ = true;
-  }
+  });
 }
 
 // Writes rows that are neighbours in the file, slot by slot.
@@ -293,18 +285,14 @@ std::vector<std::uint32_t> Snapshots::sums() const {
   return result;
 }
 
-void Snapshots::check() const {
-  if (failed_) throw StorageError(*error_);
-}
-
 void Snapshots::write_behind() {
-  check();
+  failure_.rethrow();
   if (!empty()) staging_->write_behind();
 }
 
 void Snapshots::flush() {
   if (empty()) return;
-  check();
+  failure_.rethrow();
   staging_->flush();
   store_->flush();
   for (const File &file : store_->files())

@@ -48,7 +48,7 @@
 #include <vector>
 
 #include "outcrop/base/aligned.hpp"
-#include "outcrop/base/error.hpp"
+#include "outcrop/base/threads.hpp"
 #include "outcrop/exec/problem.hpp"
 #include "outcrop/exec/window.hpp"
 #include "outcrop/storage/pump.hpp"
@@ -185,7 +185,6 @@ class Snapshots {
  private:
   void write_box(std::uint32_t file, std::size_t ring, long z0, long z1, const Rectangle &cells);
   void write_rows(std::uint32_t file, std::size_t ring, long z0, long z1, const Rectangle &rows);
-  void check() const;
 
   const Grid &grid_;
   const Window &window_;
@@ -195,9 +194,7 @@ class Snapshots {
   std::multimap<long, std::uint32_t> by_step_;  // numbers of snapshots
   std::unique_ptr<Store> store_;
   std::optional<StagingBuffer> staging_;
-  std::atomic<bool> failed_{false};
-  std::mutex error_mutex_;
-  std::optional<StorageError> error_;
+  FirstFailure failure_;
 };
 
 }  // namespace outcrop

@@ -10,7 +10,7 @@
 
 #include "outcrop/base/aligned.hpp"
 #include "outcrop/base/error.hpp"
-#include "outcrop/base/rounding.hpp"
+#include "outcrop/base/threads.hpp"
 
 namespace outcrop {
 namespace {
@@ -57,8 +57,7 @@ Team::Team(ThreadPlacement placement) : placement_(std::move(placement)) {
     for (unsigned member = 1; member < size(); ++member) threads_.emplace_back([this, member] { serve(member); });
   } catch (const std::system_error &error) {
     stop();
-    throw InputError(std::to_string(size()) + " threads are more than the system gives (" + error.code().message() +
-                     "); ask for fewer");
+    throw InputError(size(), " threads are more than the system gives (", error.code().message(), "); ask for fewer");
   }
 }
 

@@ -30,10 +30,8 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <exception>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <thread>
 #include <vector>
 
@@ -90,34 +88,6 @@ class Team {
   std::atomic<std::uint32_t> epoch_{0};
   std::atomic<std::uint32_t> busy_{0};
   std::atomic<bool> stopping_{false};
-};
-
-/// Keeps the first exception that occurs in a job of a team. This class is needed because the job itself must not
-/// throw.
-class FirstFailure {
- public:
-  /// Calls `work`. Does nothing if an earlier call has failed.
-  template <typename Work>
-  void guard(const Work &work) {
-    if (failed_.load(std::memory_order_relaxed)) return;
-    try {
-      work();
-    } catch (...) {
-      const std::lock_guard lock(mutex_);
-      if (!first_) first_ = std::current_exception();
-      failed_.store(true, std::memory_order_relaxed);
-    }
-  }
-
-  /// Throws the kept exception, if any. Must be called after the job.
-  void rethrow() const {
-    if (first_) std::rethrow_exception(first_);
-  }
-
- private:
-  std::mutex mutex_;
-  std::exception_ptr first_;
-  std::atomic<bool> failed_{false};
 };
 
 /// An ordered list of items that threads take. Each item is owned by a node. A thread first takes the items of its own

@@ -50,7 +50,7 @@ hwloc_topology *this_system() {
 Handle load_or_throw(const std::string &description) {
   Handle topology = load(description.c_str());
   if (topology == nullptr)
-    throw InputError("topology '" + description + "' is not understood; write for example 'numa:2 core:4 pu:1'");
+    throw InputError("topology '", description, "' is not understood; write for example 'numa:2 core:4 pu:1'");
   return topology;
 }
 
@@ -216,7 +216,7 @@ bool has_hwloc() { return false; }
 Topology system_topology() { return {{NumaNode{0, 1, {0}}}, false}; }
 
 Topology synthetic_topology(const std::string &description, const std::string &) {
-  throw InputError("topology '" + description + "' cannot be used: this version was built without hwloc");
+  throw InputError("topology '", description, "' cannot be used: this version was built without hwloc");
 }
 
 std::vector<MemoryNode> memory_nodes(const std::string &description) {

@@ -81,8 +81,8 @@ std::string Transfers::damage(const ArrayRing &pair, long z, bool whole) const {
   const Request record = request(pair, z, fringe ? Rectangle{0, 0, 0, grid_.pitch_cells()} : whole_plane(grid_));
   const std::string &path = store_->path(record.file);
   if (!fringe) return plane_damage(grid_.plane(z), whole, path, record.offset, grid_.plane_bytes);
-  return "rows between blocks of plane " + std::to_string(grid_.plane(z)) + " are damaged: checksum mismatch in " +
-         path + " at offset " + std::to_string(record.offset);
+  return text_from("rows between blocks of plane ", grid_.plane(z), " are damaged: checksum mismatch in ", path,
+                   " at offset ", record.offset);
 }
 
 void Transfers::drain() { pump_->drain(); }

@@ -4,7 +4,6 @@
 #include <cassert>
 #include <cstdlib>
 #include <thread>
-#include <utility>
 
 #include "outcrop/exec/acquisition.hpp"
 #include "outcrop/exec/transfers.hpp"

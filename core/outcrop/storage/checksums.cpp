@@ -10,8 +10,9 @@
 
 #include <array>
 #include <cstring>
-#include <string>
 #include <vector>
+
+#include "outcrop/base/error.hpp"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -234,8 +235,8 @@ std::string plane_damage(long z, bool is_whole, const std::string &path, std::ui
   const std::string reason = is_whole ? "it is whole, but is not what was last written there: it belongs to another "
                                         "plane, array, generation or run; it is"
                                       : "checksum mismatch";
-  return "plane " + std::to_string(z) + " is damaged: " + reason + " in " + path + " at offset " +
-         std::to_string(offset) + ", " + std::to_string(plane_bytes) + " bytes";
+  return text_from("plane ", z, " is damaged: ", reason, " in ", path, " at offset ", offset, ", ", plane_bytes,
+                   " bytes");
 }
 
 // --- fingerprint of a tile ------------------------------------------------------------------------------------------

@@ -51,7 +51,7 @@ class FaultyStore final : public Store {
   }
 
   void flush() override {
-    if (flushes_++ == faults_.flush_error_at) throw StorageError("flush", path(0), 0, 0, EIO);
+    if (flushes_++ == faults_.flush_error_at) throw StorageError("flush", path(0), EIO);
     inside_->flush();
   }
 

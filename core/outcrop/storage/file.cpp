@@ -8,12 +8,9 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdint>
 #include <cstdlib>
 #include <filesystem>
 #include <sstream>
-#include <string>
-#include <utility>
 #include <vector>
 
 #if __has_include(<linux/openat2.h>)
@@ -73,7 +70,7 @@ File File::open(const std::string &path, bool writable, bool direct, int folder,
   const auto open_with = [&](int more) {
     if (folder >= 0) return open_beneath(folder, path, flags | more, file.path_);
     Descriptor opened(::open(path.c_str(), flags | more));
-    if (opened.get() < 0) throw StorageError("open", file.path_, 0, 0, errno);
+    if (opened.get() < 0) throw StorageError("open", file.path_, errno);
     return opened;
   };
   file.buffered_ = open_with(0);
@@ -97,7 +94,7 @@ File File::open_like(const std::string &path, int folder, const std::string &lab
   if (!direct()) return file;
   const int flags = (writable_ ? O_RDWR : O_RDONLY) | O_CLOEXEC | O_DIRECT;
   file.direct_ = folder >= 0 ? open_beneath(folder, path, flags, file.path_) : Descriptor(::open(path.c_str(), flags));
-  if (file.direct_.get() < 0) throw StorageError("open", file.path_, 0, 0, errno);
+  if (file.direct_.get() < 0) throw StorageError("open", file.path_, errno);
   file.alignment_ = alignment_;
   file.memory_alignment_ = memory_alignment_;
   return file;
@@ -105,7 +102,7 @@ File File::open_like(const std::string &path, int folder, const std::string &lab
 
 void File::create(const std::string &path, std::uint64_t size) {
   const Descriptor file(::open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
-  if (file.get() < 0) throw StorageError("create", path, 0, 0, errno);
+  if (file.get() < 0) throw StorageError("create", path, errno);
   if (const int error = allocate(file.get(), size); error != 0) {
     ::unlink(path.c_str());
     throw StorageError("allocate", path, 0, size, error);
@@ -130,7 +127,7 @@ File File::unnamed(const std::string &folder, std::uint64_t size) {
   if (file.buffered_.get() < 0) {  // some file systems do not support O_TMPFILE
     std::string name = folder + "/.outcrop-XXXXXX";
     file.buffered_ = Descriptor(mkostemp(name.data(), O_CLOEXEC));
-    if (file.buffered_.get() < 0) throw StorageError("create", folder, 0, 0, errno);
+    if (file.buffered_.get() < 0) throw StorageError("create", folder, errno);
     ::unlink(name.c_str());
   }
   if (const int error = allocate(file.buffered_.get(), size); error != 0)
@@ -151,7 +148,7 @@ bool File::holds(std::uint64_t offset, std::size_t length) const {
 std::uint64_t File::size() const {
   if (is_part()) return part_size_;
   struct stat status {};
-  if (fstat(buffered_.get(), &status) != 0) throw StorageError("stat", path_, 0, 0, errno);
+  if (fstat(buffered_.get(), &status) != 0) throw StorageError("stat", path_, errno);
   return static_cast<std::uint64_t>(status.st_size);
 }
 
@@ -186,7 +183,7 @@ void File::move(bool write, std::uint64_t offset, std::byte *data, std::size_t l
 }
 
 void File::flush() const {
-  if (fdatasync(buffered_.get()) != 0) throw StorageError("flush", path_, 0, 0, errno);
+  if (fdatasync(buffered_.get()) != 0) throw StorageError("flush", path_, errno);
 }
 
 int File::descriptor(std::uint64_t offset, const std::byte *data, std::size_t length) const {
@@ -270,11 +267,11 @@ Descriptor open_beneath(int folder, const std::string &path, int flags, const st
     throw StorageError("open", label, "links and paths that lead out of the folder are not followed", error);
   if (file.get() < 0 && (error == ENXIO || error == EISDIR))  // a pipe without a reader, a socket or a folder
     throw StorageError("open", label, "it is not a regular file", error);
-  if (file.get() < 0) throw StorageError("open", label, 0, 0, error);
+  if (file.get() < 0) throw StorageError("open", label, error);
   struct stat status {};
-  if (fstat(file.get(), &status) != 0) throw StorageError("open", label, 0, 0, errno);
+  if (fstat(file.get(), &status) != 0) throw StorageError("open", label, errno);
   if (!S_ISREG(status.st_mode)) throw StorageError("open", label, "it is not a regular file", EINVAL);
-  if (!make_blocking(file.get())) throw StorageError("open", label, 0, 0, errno);
+  if (!make_blocking(file.get())) throw StorageError("open", label, errno);
   return file;
 }
 
@@ -282,9 +279,9 @@ Descriptor open_beneath(int folder, const std::string &path, int flags, const st
 // another process opens the pipe.
 File open_named(const std::string &path, bool writable, bool direct) {
   const Descriptor seen(::open(path.c_str(), O_PATH | O_CLOEXEC));
-  if (seen.get() < 0) throw StorageError("open", path, 0, 0, errno);
+  if (seen.get() < 0) throw StorageError("open", path, errno);
   struct stat status {};
-  if (fstat(seen.get(), &status) != 0) throw StorageError("stat", path, 0, 0, errno);
+  if (fstat(seen.get(), &status) != 0) throw StorageError("stat", path, errno);
   const mode_t kind = status.st_mode;
   if (S_ISFIFO(kind) || S_ISSOCK(kind) || S_ISDIR(kind))
     throw StorageError("open", path, "it is not a regular file", S_ISDIR(kind) ? EISDIR : EINVAL);
@@ -294,7 +291,7 @@ File open_named(const std::string &path, bool writable, bool direct) {
 File open_without_links(const std::string &path, bool writable, bool direct) {
   const std::string folder = folder_of(path);
   const Descriptor handle(::open(folder.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
-  if (handle.get() < 0) throw StorageError("open", folder, 0, 0, errno);
+  if (handle.get() < 0) throw StorageError("open", folder, errno);
   return File::open(name_in_folder(path), writable, direct, handle.get(), path);
 }
 

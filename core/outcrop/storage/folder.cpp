@@ -8,8 +8,6 @@
 
 #include <cerrno>
 #include <chrono>
-#include <cstdio>
-#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -23,7 +21,7 @@ constexpr auto between_tries = std::chrono::milliseconds(5);
 
 struct stat status_of(int descriptor, const std::string &path) {
   struct stat status {};
-  if (fstat(descriptor, &status) != 0) throw StorageError("stat", path, 0, 0, errno);
+  if (fstat(descriptor, &status) != 0) throw StorageError("stat", path, errno);
   return status;
 }
 
@@ -75,7 +73,7 @@ class SystemFolder final : public Folder {
     check_plain(name, path_);
     constexpr int flags = O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
     const Descriptor made(openat(handle_.get(), name.c_str(), flags, mode_));
-    if (made.get() < 0) throw StorageError("create", whole(name), 0, 0, errno);
+    if (made.get() < 0) throw StorageError("create", whole(name), errno);
     int error = 0;
     if (allocation == Allocation::at_once)
       error = allocate(made.get(), size);
@@ -90,13 +88,13 @@ class SystemFolder final : public Folder {
     check_plain(from, path_);
     check_plain(to, path_);
     if (renameat(handle_.get(), from.c_str(), handle_.get(), to.c_str()) != 0)
-      throw StorageError("rename", whole(from), 0, 0, errno);
+      throw StorageError("rename", whole(from), errno);
   }
 
   bool remove(const std::string &name) override {
     check_plain(name, path_);
     if (unlinkat(handle_.get(), name.c_str(), 0) == 0) return true;
-    if (errno != ENOENT) throw StorageError("remove", whole(name), 0, 0, errno);
+    if (errno != ENOENT) throw StorageError("remove", whole(name), errno);
     return false;
   }
 
@@ -106,32 +104,32 @@ class SystemFolder final : public Folder {
     if (list == nullptr) {
       const int error = errno;
       if (again >= 0) ::close(again);
-      throw StorageError("read", path_, 0, 0, error);
+      throw StorageError("read", path_, error);
     }
     std::vector<std::string> found;
     errno = 0;
     while (const dirent *entry = readdir(list)) found.emplace_back(entry->d_name);
     const int error = errno;
     closedir(list);
-    if (error != 0) throw StorageError("read", path_, 0, 0, error);
+    if (error != 0) throw StorageError("read", path_, error);
     std::erase_if(found, [](const std::string &name) { return name == "." || name == ".."; });
     return found;
   }
 
   void flush() override {
-    if (fsync(handle_.get()) != 0) throw StorageError("flush", path_, 0, 0, errno);
+    if (fsync(handle_.get()) != 0) throw StorageError("flush", path_, errno);
   }
 
   std::unique_ptr<FolderLock> hold(const std::string &name, double seconds) override {
     check_plain(name, path_);
     constexpr int flags = O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC;
     Descriptor file(openat(handle_.get(), name.c_str(), flags, mode_for_owner));
-    if (file.get() < 0) throw StorageError("open", whole(name), 0, 0, errno);
+    if (file.get() < 0) throw StorageError("open", whole(name), errno);
     if (!S_ISREG(status_of(file.get(), whole(name)).st_mode))
       throw StorageError("open", whole(name), "it is not a regular file", EINVAL);
     const auto begin = std::chrono::steady_clock::now();
     while (flock(file.get(), LOCK_EX | LOCK_NB) != 0) {
-      if (errno != EWOULDBLOCK && errno != EINTR) throw StorageError("lock", whole(name), 0, 0, errno);
+      if (errno != EWOULDBLOCK && errno != EINTR) throw StorageError("lock", whole(name), errno);
       if (std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() >= seconds) return nullptr;
       std::this_thread::sleep_for(between_tries);
     }
@@ -157,14 +155,14 @@ void make_own_folder(const std::string &path) {
   if (made == 0)
     Files::system().folder(above)->flush();
   else if (errno != EEXIST)
-    throw StorageError("create", path, 0, 0, errno);
+    throw StorageError("create", path, errno);
 }
 
 class SystemFiles final : public Files {
  public:
   std::unique_ptr<Folder> folder(const std::string &path) override {
     Descriptor handle(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-    if (handle.get() < 0) throw StorageError("open", path, 0, 0, errno);
+    if (handle.get() < 0) throw StorageError("open", path, errno);
     return std::make_unique<SystemFolder>(std::move(handle), path, mode_for_all);
   }
 
@@ -172,13 +170,13 @@ class SystemFiles final : public Files {
     if (make) make_own_folder(path);
     Descriptor handle(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
     if (handle.get() < 0 && errno == ENOENT && !make) return nullptr;
-    if (handle.get() < 0) throw StorageError("open", path, 0, 0, errno);
+    if (handle.get() < 0) throw StorageError("open", path, errno);
     const struct stat status = status_of(handle.get(), path);
     if (status.st_uid != geteuid())
-      throw InputError(path +
+      throw InputError(path,
                        " belongs to another user, who could change what is in it; remove it or choose another folder");
     if ((status.st_mode & 077) != 0 && fchmod(handle.get(), folder_for_owner) != 0)
-      throw StorageError("close to others", path, 0, 0, errno);
+      throw StorageError("close to others", path, errno);
     return std::make_unique<SystemFolder>(std::move(handle), path, mode_for_owner);
   }
 

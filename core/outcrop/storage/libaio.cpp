@@ -21,7 +21,7 @@ class LibaioStore final : public Store {
   LibaioStore(std::vector<File> files, std::size_t depth)
       : Store(std::move(files)), blocks_(std::max<std::size_t>(depth, 1)) {
     if (const int result = io_setup(static_cast<int>(blocks_.size()), &context_); result < 0)
-      throw StorageError("set up", "libaio", 0, 0, -result);
+      throw StorageError("set up", "libaio", -result);
     for (iocb &block : blocks_) free_.push_back(&block);
     waiting_.reserve(blocks_.size());
     refused_.reserve(blocks_.size());

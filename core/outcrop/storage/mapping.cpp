@@ -2,8 +2,8 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cerrno>
-#include <cstdint>
 #include <vector>
 
 #if defined(__x86_64__)
@@ -14,26 +14,26 @@
 #include <sys/auxv.h>
 #endif
 
-#include "outcrop/base/aligned.hpp"
 #include "outcrop/base/error.hpp"
+#include "outcrop/base/threads.hpp"
 
 namespace outcrop {
 
-Mapping::Mapping(const File &file, bool tries_sync)
-    : path_(file.path()), size_(file.size()), writable_(file.writable()) {
-  if (size_ == 0) return;
+Mapping::Mapping(const File &file, bool tries_sync) : path_(file.path()), writable_(file.writable()) {
+  const std::size_t size = file.size();
+  if (size == 0) return;
   const int protection = PROT_READ | (file.writable() ? PROT_WRITE : 0);
   const auto begin = static_cast<off_t>(file.begin());
   void *start = MAP_FAILED;
 #ifdef MAP_SYNC
   if (tries_sync && can_write_back()) {
-    start = mmap(nullptr, size_, protection, MAP_SHARED_VALIDATE | MAP_SYNC, file.buffered_descriptor(), begin);
+    start = mmap(nullptr, size, protection, MAP_SHARED_VALIDATE | MAP_SYNC, file.buffered_descriptor(), begin);
     synchronous_ = start != MAP_FAILED;
   }
 #endif
-  if (start == MAP_FAILED) start = mmap(nullptr, size_, protection, MAP_SHARED, file.buffered_descriptor(), begin);
-  if (start == MAP_FAILED) throw StorageError("map", path_, 0, size_, errno);
-  data_ = static_cast<std::byte *>(start);
+  if (start == MAP_FAILED) start = mmap(nullptr, size, protection, MAP_SHARED, file.buffered_descriptor(), begin);
+  if (start == MAP_FAILED) throw StorageError("map", path_, 0, size, errno);
+  data_ = MappedBytes(static_cast<std::byte *>(start), Unmap{size});
 }
 
 Mapping Mapping::reserve(std::size_t size) {
@@ -41,39 +41,33 @@ Mapping Mapping::reserve(std::size_t size) {
   if (size == 0) return mapping;
   void *start = mmap(nullptr, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (start == MAP_FAILED) throw StorageError("reserve addresses", "memory", 0, size, errno);
-  mapping.data_ = static_cast<std::byte *>(start);
-  mapping.size_ = size;
+  mapping.data_ = MappedBytes(static_cast<std::byte *>(start), Unmap{size});
   return mapping;
 }
 
 void Mapping::place(std::size_t at, const File &file, std::uint64_t offset, std::size_t length) {
   const auto begin = static_cast<off_t>(file.begin() + offset);
-  if (mmap(data_ + at, length, PROT_READ, MAP_SHARED | MAP_FIXED, file.buffered_descriptor(), begin) == MAP_FAILED)
+  if (mmap(data() + at, length, PROT_READ, MAP_SHARED | MAP_FIXED, file.buffered_descriptor(), begin) == MAP_FAILED)
     throw StorageError("map", file.path(), offset, length, errno);
 }
 
 void Mapping::flush(std::size_t begin, std::size_t length) const {
   if (length == 0) return;
   if (synchronous_) {
-    write_back_variants().front().write_back(data_ + begin, length);
+    write_back_variants().front().write_back(data() + begin, length);
     write_back_fence();
     return;
   }
   const std::size_t into_page = begin % AlignedMemory::page_bytes;
-  if (msync(data_ + begin - into_page, length + into_page, MS_SYNC) != 0)
+  if (msync(data() + begin - into_page, length + into_page, MS_SYNC) != 0)
     throw StorageError("flush", path_, begin, length, errno);
 }
 
-Mapping::~Mapping() {
-  if (data_ != nullptr) munmap(data_, size_);
-}
-
-void Mapping::swap(Mapping &other) noexcept {
-  std::swap(path_, other.path_);
-  std::swap(data_, other.data_);
-  std::swap(size_, other.size_);
-  std::swap(writable_, other.writable_);
-  std::swap(synchronous_, other.synchronous_);
+void flush_in_parallel(const Mapping &mapping, std::size_t begin, std::size_t length, unsigned threads) {
+  constexpr std::size_t piece = std::size_t{16} << 20;
+  in_parallel(round_up(length, piece) / piece, threads, [&](std::uint64_t i) {
+    mapping.flush(begin + i * piece, std::min<std::size_t>(piece, length - i * piece));
+  });
 }
 
 // --- cache lines ----------------------------------------------------------------------------------------------------

@@ -12,8 +12,8 @@
 #include <cstdint>
 #include <span>
 #include <string>
-#include <utility>
 
+#include "outcrop/base/aligned.hpp"
 #include "outcrop/storage/file.hpp"
 
 namespace outcrop {
@@ -36,18 +36,8 @@ class Mapping {
   /// be any number if the bytes end at the end of the file. Throws StorageError.
   void place(std::size_t at, const File &file, std::uint64_t offset, std::size_t length);
 
-  Mapping(Mapping &&other) noexcept { swap(other); }
-  Mapping &operator=(Mapping &&other) noexcept {
-    Mapping taken(std::move(other));
-    swap(taken);
-    return *this;
-  }
-  Mapping(const Mapping &) = delete;
-  Mapping &operator=(const Mapping &) = delete;
-  ~Mapping();
-
-  std::byte *data() const { return data_; }
-  std::size_t size() const { return size_; }
+  std::byte *data() const { return data_.get(); }
+  std::size_t size() const { return data_.get_deleter().bytes; }
   bool writable() const { return writable_; }
   bool synchronous() const { return synchronous_; }
 
@@ -55,13 +45,14 @@ class Mapping {
   void flush(std::size_t begin, std::size_t length) const;
 
  private:
-  void swap(Mapping &other) noexcept;
-
   std::string path_;
-  std::byte *data_ = nullptr;
-  std::size_t size_ = 0;
+  MappedBytes data_;
   bool writable_ = false, synchronous_ = false;
 };
+
+/// Makes a part of a mapping durable. Several threads flush the part, because one thread does not fill the queue of the
+/// device. Throws StorageError.
+void flush_in_parallel(const Mapping &mapping, std::size_t begin, std::size_t length, unsigned threads);
 
 // The instruction that writes cache lines back is chosen at run time. The best instruction is clwb, because it keeps
 // the line in the cache. The other instructions remove the line from the cache.

@@ -4,13 +4,11 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
 #include <optional>
 #include <thread>
-#include <utility>
 #include <vector>
 
 #include "outcrop/base/aligned.hpp"
@@ -63,10 +61,10 @@ class Offsets {
 
 void check(const Workload &workload, std::size_t max_depth) {
   if (workload.request_bytes == 0 || workload.span_bytes / workload.request_bytes < workload.depth)
-    throw InputError("a span of " + std::to_string(workload.span_bytes) + " bytes is too small for " +
-                     std::to_string(workload.depth) + " requests of " + std::to_string(workload.request_bytes));
+    throw InputError("a span of ", workload.span_bytes, " bytes is too small for ", workload.depth, " requests of ",
+                     workload.request_bytes);
   if (workload.depth == 0 || workload.depth > max_depth)
-    throw InputError("depth " + std::to_string(workload.depth) + " must be from 1 to " + std::to_string(max_depth));
+    throw InputError("depth ", workload.depth, " must be from 1 to ", max_depth);
 }
 
 // The results of one thread.

@@ -5,7 +5,6 @@
 #include <cerrno>
 #include <cstring>
 #include <set>
-#include <string>
 
 #include "outcrop/base/aligned.hpp"
 #include "outcrop/base/error.hpp"
@@ -82,12 +81,12 @@ MakeStore make_uring_store, make_libaio_store, make_thread_store, make_mmap_stor
 
 #ifndef OUTCROP_HAVE_URING
 std::unique_ptr<Store> make_uring_store(std::vector<File>, std::size_t) {
-  throw StorageError("set up", "io_uring (built without liburing)", 0, 0, ENOSYS);
+  throw StorageError("set up", "io_uring (built without liburing)", ENOSYS);
 }
 #endif
 #ifndef OUTCROP_HAVE_LIBAIO
 std::unique_ptr<Store> make_libaio_store(std::vector<File>, std::size_t) {
-  throw StorageError("set up", "libaio (built without it)", 0, 0, ENOSYS);
+  throw StorageError("set up", "libaio (built without it)", ENOSYS);
 }
 #endif
 
@@ -171,11 +170,11 @@ const Backend &choose(const std::string &name, std::string &given_up) {
     if (!automatic && name != backend.name) continue;
     const std::string reason = reason_against(backend);
     if (reason.empty()) return backend;
-    if (!automatic) throw InputError("I/O backend " + name + " does not work here: " + reason);
+    if (!automatic) throw InputError("I/O backend ", name, " does not work here: ", reason);
     given_up += (given_up.empty() ? "" : "; ") + std::string(backend.name) + " does not work here: " + reason;
   }
-  if (name == "auto") throw InputError("no I/O backend works here: " + given_up);
-  throw InputError("unknown I/O backend " + name + ", choose one of " + names);
+  if (name == "auto") throw InputError("no I/O backend works here: ", given_up);
+  throw InputError("unknown I/O backend ", name, ", choose one of ", names);
 }
 
 }  // namespace
@@ -199,7 +198,7 @@ std::unique_ptr<Store> open_store(const std::string &name, const std::vector<Fil
 std::unique_ptr<Store> open_empty_store(const std::string &name, std::size_t count, const StoreOptions &options) {
   std::string given_up;
   const Backend &backend = choose(name, given_up);
-  if (!backend.direct) throw InputError("I/O backend " + name + " cannot be used here; choose auto");
+  if (!backend.direct) throw InputError("I/O backend ", name, " cannot be used here; choose auto");
   std::unique_ptr<Store> store = backend.make(std::vector<File>(count), options.depth);
   if (!given_up.empty()) store->add_note(given_up);
   if (options.faults.any()) store = make_faulty_store(std::move(store), options.faults);

@@ -37,7 +37,7 @@ class Uring {
                                  IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN | IORING_SETUP_TASKRUN_FLAG);
 #endif
     if (result == -EINVAL) result = io_uring_queue_init(entries, &ring_, 0);  // kernels before 6.1
-    if (result < 0) throw StorageError("set up", "io_uring", 0, 0, -result);
+    if (result < 0) throw StorageError("set up", "io_uring", -result);
   }
   ~Uring() { io_uring_queue_exit(&ring_); }
   Uring(const Uring &) = delete;

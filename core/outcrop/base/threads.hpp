@@ -1,0 +1,104 @@
+// What threads need: the floating-point mode on which results depend, and work that is divided among threads.
+#pragma once
+
+#if defined(__SSE__)
+#include <xmmintrin.h>
+#endif
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <exception>
+#include <mutex>
+#include <system_error>
+#include <thread>
+#include <vector>
+
+namespace outcrop {
+
+/// Sets the floating-point mode of this thread to the default mode of IEEE 754: round to nearest, keep subnormal
+/// numbers. The destructor restores the previous mode. Some libraries, such as Devito's operators, change the mode and
+/// do not restore it, and new threads inherit the mode. Such a library must not change the results.
+class StandardRounding {
+ public:
+  StandardRounding() : before_(read()) { write(standard); }
+  ~StandardRounding() { write(before_); }
+  StandardRounding(const StandardRounding &) = delete;
+  StandardRounding &operator=(const StandardRounding &) = delete;
+
+  /// Sets the default mode permanently.
+  static void restore() { write(standard); }
+
+ private:
+#if defined(__SSE__)
+  using Word = unsigned;
+  static constexpr Word standard = 0x1F80;  // all exceptions masked
+  static Word read() { return _mm_getcsr(); }
+  static void write(Word word) { _mm_setcsr(word); }
+#elif defined(__aarch64__)
+  using Word = std::uint64_t;
+  static constexpr Word standard = 0;
+  static Word read() {
+    Word word;
+    asm volatile("mrs %0, fpcr" : "=r"(word));
+    return word;
+  }
+  static void write(Word word) { asm volatile("msr fpcr, %0" : : "r"(word)); }
+#else
+  using Word = int;
+  static constexpr Word standard = 0;
+  static Word read() { return 0; }
+  static void write(Word) {}
+#endif
+
+  const Word before_;
+};
+
+/// Keeps the first exception that occurs in work of several threads.
+class FirstFailure {
+ public:
+  /// Calls `work`. Does nothing if an earlier call has failed.
+  template <typename Work>
+  void guard(const Work &work) {
+    if (failed_.load(std::memory_order_relaxed)) return;
+    try {
+      work();
+    } catch (...) {
+      const std::lock_guard lock(mutex_);
+      if (!first_) first_ = std::current_exception();
+      failed_.store(true, std::memory_order_relaxed);
+    }
+  }
+
+  /// Throws the kept exception, if any. Meanwhile, no other thread may call guard().
+  void rethrow() const {
+    if (first_) std::rethrow_exception(first_);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::exception_ptr first_;
+  std::atomic<bool> failed_{false};
+};
+
+/// Calls work(i) for each 0 <= i < count, in ascending order, by at most `threads` threads. The calling thread is one of
+/// them. The function starts the threads, so the work should take milliseconds. After the first exception no more calls
+/// begin, and the exception is rethrown when all threads have ended.
+template <typename Work>
+void in_parallel(std::uint64_t count, std::uint64_t threads, const Work &work) {
+  std::atomic<std::uint64_t> next = 0;
+  FirstFailure failure;
+  const auto loop = [&] {
+    for (std::uint64_t i = next++; i < count; i = next++) failure.guard([&] { work(i); });
+  };
+  std::vector<std::jthread> others;
+  try {
+    for (std::uint64_t i = 1; i < std::min(count, threads); ++i) others.emplace_back(loop);
+  } catch (const std::system_error &) {  // the system gives no more threads, so the others do the work
+  }
+  loop();
+  others.clear();
+  failure.rethrow();
+}
+
+}  // namespace outcrop
