@@ -16,7 +16,6 @@
 #include <vector>
 
 #include "outcrop/base/error.hpp"
-#include "outcrop/trajectory/manifest.hpp"
 #include "outcrop/trajectory/trajectory.hpp"
 
 namespace outcrop {

@@ -19,7 +19,7 @@
 
 #include "outcrop/base/aligned.hpp"
 #include "outcrop/base/error.hpp"
-#include "outcrop/trajectory/parallel.hpp"
+#include "outcrop/base/threads.hpp"
 
 namespace outcrop {
 namespace {
@@ -45,24 +45,24 @@ std::string size_text(std::uint64_t bytes) {
 
 Descriptor open_folder(const std::string &path) {
   Descriptor found(::open(path.c_str(), folder_flags));
-  if (found.get() < 0) throw InputError("directory " + path + " cannot be used: " + reason(errno));
+  if (found.get() < 0) throw InputError("directory ", path, " cannot be used: ", reason(errno));
   return found;
 }
 
 Descriptor open_inside(int folder, const std::string &name, const std::string &label) {
   Descriptor found(openat(folder, name.c_str(), folder_flags | O_NOFOLLOW));
-  if (found.get() < 0) throw StorageError("open", label, 0, 0, errno);
+  if (found.get() < 0) throw StorageError("open", label, errno);
   return found;
 }
 
 void flush(int descriptor, const std::string &label) {
-  if (fsync(descriptor) != 0) throw StorageError("flush", label, 0, 0, errno);
+  if (fsync(descriptor) != 0) throw StorageError("flush", label, errno);
 }
 
 // Makes a new file. `name` is a path beneath the folder whose last folder is not a link.
 Descriptor make_file(int folder, const std::string &name, const std::string &label) {
   Descriptor made(openat(folder, name.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666));
-  if (made.get() < 0) throw StorageError("create", label, 0, 0, errno);
+  if (made.get() < 0) throw StorageError("create", label, errno);
   return made;
 }
 
@@ -85,7 +85,7 @@ void replace_file(int folder, const std::string &name, const std::string &conten
   try {
     write_all(made.get(), content, 0, label);
     if (durable) flush(made.get(), label);
-    if (renameat(folder, beside.c_str(), folder, name.c_str()) != 0) throw StorageError("rename", label, 0, 0, errno);
+    if (renameat(folder, beside.c_str(), folder, name.c_str()) != 0) throw StorageError("rename", label, errno);
   } catch (...) {
     unlinkat(folder, beside.c_str(), 0);
     throw;
@@ -96,7 +96,7 @@ void replace_file(int folder, const std::string &name, const std::string &conten
 std::string read_file(int folder, const std::string &name, const std::string &label) {
   const File file = File::open(name, false, false, folder, label);
   const std::uint64_t size = file.size();
-  if (size > max_manifest_bytes) throw CorruptionError(label + " is damaged: " + std::to_string(size) + " bytes");
+  if (size > max_manifest_bytes) throw CorruptionError(label, " is damaged: ", size, " bytes");
   std::string content(size, '\0');
   file.read(0, reinterpret_cast<std::byte *>(content.data()), size);
   return content;
@@ -105,20 +105,16 @@ std::string read_file(int folder, const std::string &name, const std::string &la
 void lock(int folder, const std::string &path) {
   if (flock(folder, LOCK_EX | LOCK_NB) == 0) return;
   if (errno == EWOULDBLOCK)
-    throw InputError(path + " is in use by another process, or by a trajectory of this one that is not closed");
-  throw StorageError("lock", path, 0, 0, errno);
+    throw InputError(path, " is in use by another process, or by a trajectory of this one that is not closed");
+  throw StorageError("lock", path, errno);
 }
 
 std::string random_identity() {
-  std::array<unsigned char, 16> bytes{};
-  if (getrandom(bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size()))
-    throw StorageError("read", "random bytes", 0, 0, errno);
+  std::array<std::uint32_t, 4> numbers{};
+  if (getrandom(numbers.data(), sizeof numbers, 0) != static_cast<ssize_t>(sizeof numbers))
+    throw StorageError("read", "random bytes", errno);
   std::string text;
-  for (const unsigned char byte : bytes) {
-    std::array<char, 3> digits{};
-    std::snprintf(digits.data(), digits.size(), "%02x", byte);
-    text += digits.data();
-  }
+  for (const std::uint32_t number : numbers) text += hex(number);
   return text;
 }
 
@@ -131,7 +127,7 @@ std::filesystem::path nearest_existing(std::filesystem::path path) {
 void require_empty(const std::string &path) {
   std::error_code error;
   if (!std::filesystem::is_empty(path, error))
-    throw InputError("directory " + path + " is not empty; give a new one, or open the trajectory in it");
+    throw InputError("directory ", path, " is not empty; give a new one, or open the trajectory in it");
 }
 
 // Checks a directory without changing anything. Returns the absolute path.
@@ -144,9 +140,9 @@ std::string checked(const std::string &given) {
   const std::filesystem::path existing = nearest_existing(path);
   std::error_code error;
   if (!std::filesystem::is_directory(existing, error))
-    throw InputError("directory " + given + " cannot be made: " + existing.string() + " is a file");
+    throw InputError("directory ", given, " cannot be made: ", existing.string(), " is a file");
   if (access(existing.c_str(), W_OK | X_OK) != 0)
-    throw InputError("directory " + given + " cannot be written: no permission in " + existing.string());
+    throw InputError("directory ", given, " cannot be written: no permission in ", existing.string());
   if (existing == path) require_empty(path.string());
   return path.string();
 }
@@ -165,11 +161,11 @@ std::vector<Room> rooms(const std::vector<DirectoryLimit> &directories, std::uin
     const std::string path = checked(given), existing = nearest_existing(path).string();
     for (const Room &other : found)
       if ((other.path + "/").starts_with(path + "/") || (path + "/").starts_with(other.path + "/"))
-        throw InputError("directory " + given + " is the same as, or inside of, " + other.path);
+        throw InputError("directory ", given, " is the same as, or inside of, ", other.path);
     struct stat status {};
     struct statvfs room {};
     if (stat(existing.c_str(), &status) != 0 || statvfs(existing.c_str(), &room) != 0)
-      throw InputError("directory " + given + " cannot be used: " + reason(errno));
+      throw InputError("directory ", given, " cannot be used: ", reason(errno));
     std::uint64_t &left = free.try_emplace(status.st_dev, std::uint64_t{room.f_bavail} * room.f_frsize).first->second;
     const bool limited = limit > 0 && limit < left;
     const std::uint64_t bytes = limited ? limit : left, fit = std::min(states, bytes / stored_bytes);
@@ -188,8 +184,7 @@ std::vector<Room> rooms(const std::vector<DirectoryLimit> &directories, std::uin
     where += std::to_string(room.states) + " in " + room.path + " (" + room.why + "), ";
   }
   where.resize(where.size() - 2);
-  throw InputError("no room for " + std::to_string(states) + " states of " + size_text(stored_bytes) + ": " +
-                   std::to_string(fit) + " fit: " + where +
+  throw InputError("no room for ", states, " states of ", size_text(stored_bytes), ": ", fit, " fit: ", where,
                    "; give a directory or limit with more room, or fewer states");
 }
 
@@ -197,7 +192,7 @@ StateLayout layout_of(const TrajectoryManifest &manifest, const std::string &lab
   try {
     return {manifest.fields, manifest.dtype};
   } catch (const InputError &error) {
-    throw CorruptionError(label + " is damaged: " + error.what());
+    throw CorruptionError(label, " is damaged: ", error.what());
   }
 }
 
@@ -208,7 +203,7 @@ std::vector<std::filesystem::path> make_directory(const std::string &given) {
   for (std::filesystem::path path = given; !std::filesystem::exists(path, error); path = path.parent_path())
     missing.push_back(path);
   std::filesystem::create_directories(given, error);
-  if (error) throw InputError("directory " + given + " cannot be made: " + error.message());
+  if (error) throw InputError("directory ", given, " cannot be made: ", error.message());
   for (const std::filesystem::path &path : missing) {
     const Descriptor parent(::open(path.parent_path().c_str(), folder_flags));
     if (parent.get() >= 0) fsync(parent.get());  // a failure is ignored: some folders may not be read or flushed
@@ -262,7 +257,7 @@ void Places::make_files() {
       replace_file(folder, member_name, member_text(manifest_.identity, i), folders_[i].path + "/" + member_name, true);
     for (const StateField &field : layout_.fields())
       if (mkdirat(folder, field.name.c_str(), 0777) != 0)
-        throw StorageError("create", folders_[i].path + "/" + field.name, 0, 0, errno);
+        throw StorageError("create", folders_[i].path + "/" + field.name, errno);
   }
   for (std::uint64_t state = 0; state < manifest_.states; ++state) {
     if (!has_file(state)) continue;
@@ -274,7 +269,7 @@ void Places::make_files() {
       if (error != 0) throw StorageError("allocate", path, 0, layout_.file_bytes(field), error);
       write_all(file.get(), layout_.index(field), layout_.cell_bytes(field), path);
       if (&place != folders_.data() && symlinkat(path.c_str(), folders_[0].handle.get(), name.c_str()) != 0)
-        throw StorageError("link", label(field, state), 0, 0, errno);
+        throw StorageError("link", label(field, state), errno);
     }
   }
   for (const OpenFolder &place : folders_) {
@@ -289,10 +284,10 @@ void Places::make_files() {
 Places Places::open(const std::string &path) {
   Descriptor own(::open(path.c_str(), folder_flags));
   const std::string file = path + "/" + manifest_name;
-  if (own.get() < 0) throw InputError(path + " holds no trajectory: " + reason(errno));
+  if (own.get() < 0) throw InputError(path, " holds no trajectory: ", reason(errno));
   struct stat status {};
   if (fstatat(own.get(), manifest_name, &status, AT_SYMLINK_NOFOLLOW) != 0)
-    throw InputError(path + " holds no trajectory: " + manifest_name + " is missing");
+    throw InputError(path, " holds no trajectory: ", manifest_name, " is missing");
   lock(own.get(), path);
   TrajectoryManifest manifest = TrajectoryManifest::parse(read_file(own.get(), manifest_name, file), file);
   Places places(layout_of(manifest, file), manifest);
@@ -325,7 +320,7 @@ std::size_t Places::place_of(std::uint64_t state) const {
     if (slot < manifest_.places[i].states) return i;
     slot -= manifest_.places[i].states;
   }
-  throw InputError("state " + std::to_string(state) + " has no file");
+  throw InputError("state ", state, " has no file");
 }
 
 std::string Places::label(std::size_t field, std::uint64_t state) const {

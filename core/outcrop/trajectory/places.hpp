@@ -22,7 +22,6 @@
 
 #include "outcrop/storage/file.hpp"
 #include "outcrop/trajectory/layout.hpp"
-#include "outcrop/trajectory/manifest.hpp"
 
 namespace outcrop {
 

@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "outcrop/base/error.hpp"
+#include "outcrop/base/threads.hpp"
 #include "outcrop/storage/checksums.hpp"
-#include "outcrop/trajectory/parallel.hpp"
 
 namespace outcrop {
 namespace {
@@ -56,12 +56,11 @@ std::uint64_t available_bytes() {
 AlignedMemory memory_for(const StateLayout &layout, std::uint64_t states, std::size_t buffers) {
   const std::size_t bytes = layout.buffer_bytes();
   if (buffers > SIZE_MAX / 4 / bytes || states > SIZE_MAX / 4 / bytes)
-    throw InputError("cannot take memory for " + std::to_string(states) + " states and " + std::to_string(buffers) +
-                     " buffers");
+    throw InputError("cannot take memory for ", states, " states and ", buffers, " buffers");
   const std::uint64_t needed = (states + buffers) * bytes, available = available_bytes();
   if (needed > available)  // the system gives more memory than it has, and ends the program when the memory is touched
-    throw InputError("the states in memory and the buffers need " + std::to_string(needed) + " bytes of memory, but " +
-                     std::to_string(available) + " are free; give less memory");
+    throw InputError("the states in memory and the buffers need ", needed, " bytes of memory, but ", available,
+                     " are free; give less memory");
   return AlignedMemory((states + buffers) * bytes);
 }
 
@@ -125,10 +124,10 @@ std::uint64_t Trajectory::push(std::span<const std::byte *const> fields) {
   require_open();
   const std::uint64_t state = states_;
   if (state == max_states())
-    throw InputError("the trajectory in " + path() + " is full: it has its " + std::to_string(state) +
+    throw InputError("the trajectory in ", path(), " is full: it has its ", state,
                      " states; make one with more states");
   if (state < places_.manifest().committed())
-    throw InputError("state " + std::to_string(state) + " of " + path() +
+    throw InputError("state ", state, " of ", path(),
                      " was popped, but its place is free only after the next commit; commit before the push");
   if (sums_.size() < (state + 1) * layout().count()) sums_.resize((state + 1) * layout().count());
   if (state < memory_states()) {
@@ -158,7 +157,7 @@ std::uint64_t Trajectory::push(std::span<const std::byte *const> fields) {
 Trajectory::Popped Trajectory::pop() {
   const std::lock_guard lock(mutex_);
   require_open();
-  if (states_ == 0) throw InputError("the trajectory in " + path() + " has no states left");
+  if (states_ == 0) throw InputError("the trajectory in ", path(), " has no states left");
   const std::uint64_t state = states_ - 1;
   for (StateBuffer &buffer : buffers_)
     if (buffer.is_held) {
@@ -197,9 +196,7 @@ Trajectory::Popped Trajectory::pop() {
 void Trajectory::read(std::uint64_t state, std::span<std::byte *const> fields) {
   const std::lock_guard lock(mutex_);
   require_open();
-  if (state >= states_)
-    throw InputError("there is no state " + std::to_string(state) + " in " + path() + "; it has " +
-                     std::to_string(states_) + " states");
+  if (state >= states_) throw InputError("there is no state ", state, " in ", path(), "; it has ", states_, " states");
   const std::byte *there = is_in_memory(state) ? memory_states_[state] : nullptr;
   if (StateBuffer *buffer = find(state); buffer != nullptr && !buffer->is_read) there = buffer->data;
   for (std::size_t field = 0; field < layout().count(); ++field) {
@@ -218,8 +215,8 @@ void Trajectory::commit() {
   require_open();
   const std::uint64_t first = places_.manifest().committed();
   if (!is_durable() && states_ > 0 && memory_states() > 0)
-    throw InputError("states in memory cannot be committed: the directories of " + path() + " have no room for all " +
-                     std::to_string(max_states()) + " states; give a directory or limit with more room");
+    throw InputError("states in memory cannot be committed: the directories of ", path(), " have no room for all ",
+                     max_states(), " states; give a directory or limit with more room");
   for (std::uint64_t state = first; state < std::min(states_, memory_states()); ++state) write_from_memory(state);
   pump_->drain();
   if (first < states_) places_.flush(first, states_);
@@ -381,9 +378,9 @@ void Trajectory::check(std::uint64_t state, std::span<std::byte *const> cells) {
   const std::vector<std::uint32_t> found = sums_of(cells);
   for (std::size_t field = 0; field < layout().count(); ++field)
     if (found[field] != sum(state, field))
-      throw CorruptionError(places_.label(field, state) + " is damaged: checksum mismatch in " +
-                            std::to_string(layout().cell_bytes(field)) + " bytes (field " +
-                            layout().fields()[field].name + ", state " + std::to_string(state) + ")");
+      throw CorruptionError(places_.label(field, state), " is damaged: checksum mismatch in ",
+                            layout().cell_bytes(field), " bytes (field ", layout().fields()[field].name, ", state ",
+                            state, ")");
 }
 
 // Starts to write a state that is in memory. The state stays in memory.

@@ -49,7 +49,7 @@ int guarded(Call call) noexcept {
 
 template <typename Pointer>
 Pointer given(Pointer pointer, const char *what) {
-  if (pointer == nullptr) throw InputError(std::string(what) + " is NULL");
+  if (pointer == nullptr) throw InputError(what, " is NULL");
   return pointer;
 }
 
