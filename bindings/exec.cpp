@@ -118,7 +118,7 @@ Array to_array(nb::handle name) {
   if (text == "fringes") return Array::fringes;
   if (text == "recomputed") return Array::recomputed;
   if (text == "history") return Array::history;
-  throw nb::type_error(("no such array: " + std::string(text)).c_str());
+  throw nb::type_error(text_from("no such array: ", text).c_str());
 }
 
 Action to_block(nb::handle action) {
@@ -256,7 +256,7 @@ Bind to_bind(const std::string &name) {
   if (name == "auto") return Bind::automatic;
   if (name == "cores") return Bind::cores;
   if (name == "none") return Bind::none;
-  throw nb::value_error(("no such way to bind: " + name).c_str());
+  throw nb::value_error(text_from("no such way to bind: ", name).c_str());
 }
 
 // Returns one tuple for each NUMA node that this process may use. The tuple has the number of cores and the number of

@@ -8,7 +8,6 @@ void bind_storage(nanobind::module_ &module);
 void bind_exec(nanobind::module_ &module);
 void bind_meters(nanobind::module_ &module);
 void bind_arrays(nanobind::module_ &module);
-void bind_trajectory(nanobind::module_ &module);
 }  // namespace outcrop
 
 NB_MODULE(_core, module) {
@@ -18,5 +17,4 @@ NB_MODULE(_core, module) {
   outcrop::bind_exec(module);
   outcrop::bind_meters(module);
   outcrop::bind_arrays(module);
-  outcrop::bind_trajectory(module);
 }

@@ -1,5 +1,6 @@
-// This file converts files, buffers and names between Python and the storage of the core. It has no other logic.
+// This file converts files, buffers, names and trajectories between Python and the core. It has no other logic.
 #include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
@@ -10,25 +11,32 @@
 #include <fcntl.h>
 
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <variant>
 #include <vector>
 
-#include "faults.hpp"
 #include "outcrop/base/error.hpp"
 #include "outcrop/storage/checksums.hpp"
 #include "outcrop/storage/file.hpp"
 #include "outcrop/storage/store.hpp"
+#include "outcrop/trajectory/trajectory.hpp"
 #include "shared.hpp"
 
 namespace nb = nanobind;
 
 namespace outcrop {
 
-Faults to_faults(const std::map<std::string, double> &values) {
+namespace {
+
+using NamedFaults = std::map<std::string, double>;
+
+// Returns the faults with these names and values. Tests use such faults to simulate errors.
+Faults to_faults(const NamedFaults &values) {
   Faults faults;
   const std::map<std::string, double Faults::*> rates{{"error_rate", &Faults::error_rate},
                                                       {"again_rate", &Faults::again_rate},
@@ -52,8 +60,6 @@ Faults to_faults(const std::map<std::string, double> &values) {
   }
   return faults;
 }
-
-namespace {
 
 std::uint32_t crc32c_of(nb::handle data, std::uint32_t crc) {
   const Buffer buffer(data, false);
@@ -91,8 +97,7 @@ FileSpec to_spec(const FileName &name, bool writable) {
 }
 
 std::unique_ptr<Store> make_store(const std::vector<FileName> &names, const std::string &backend, bool direct,
-                                  bool writable, const std::map<std::string, double> &faults, std::size_t depth,
-                                  std::size_t scratch) {
+                                  bool writable, const NamedFaults &faults, std::size_t depth, std::size_t scratch) {
   std::vector<FileSpec> files;
   for (const FileName &name : names) files.push_back(to_spec(name, writable));
   for (std::size_t i = 0; i < scratch && i < files.size(); ++i) files[files.size() - 1 - i].scratch = true;
@@ -128,6 +133,82 @@ std::vector<std::string> paths(const Store &store) {
   return result;
 }
 
+using Bytes = nb::ndarray<nb::numpy, std::uint8_t, nb::ndim<1>>;
+using NamedShapes = std::vector<std::tuple<std::string, std::vector<std::uint64_t>>>;
+using Limits = std::vector<std::tuple<std::string, std::uint64_t>>;
+
+std::unique_ptr<Trajectory> create_trajectory(const NamedShapes &fields, const std::string &dtype, std::uint64_t states,
+                                              std::uint64_t memory_bytes, const Limits &directories,
+                                              std::size_t buffers, const std::string &io, const NamedFaults &faults) {
+  std::vector<StateField> named;
+  for (const auto &[name, shape] : fields) named.push_back({name, shape});
+  std::vector<DirectoryLimit> limits;
+  for (const auto &[path, bytes] : directories) limits.push_back({path, bytes});
+  const TrajectoryOptions options{buffers, io, to_faults(faults)};
+  nb::gil_scoped_release release;
+  return Trajectory::create({std::move(named), dtype}, states, memory_bytes, limits, options);
+}
+
+std::unique_ptr<Trajectory> open_trajectory(const std::string &path, std::size_t buffers, const std::string &io,
+                                            const NamedFaults &faults) {
+  const TrajectoryOptions options{buffers, io, to_faults(faults)};
+  nb::gil_scoped_release release;
+  return Trajectory::open(path, options);
+}
+
+// Access to the bytes of one array for each field, and their addresses. Raises InputError if the number of arrays or
+// the size of an array does not match the trajectory's layout.
+struct StateArrays {
+  StateArrays(const Trajectory &trajectory, const nb::list &arrays, bool writable) {
+    const StateLayout &layout = trajectory.layout();
+    if (arrays.size() != layout.count()) throw InputError("a state needs an array for each field");
+    for (std::size_t field = 0; field < layout.count(); ++field) {
+      const Buffer &buffer = buffers.emplace_back(arrays[field], writable);
+      if (buffer.size() != layout.cell_bytes(field))
+        throw InputError("field ", layout.fields()[field].name, " has ", layout.cell_bytes(field), " bytes, not ",
+                         buffer.size());
+      cells.push_back(buffer.data());
+    }
+  }
+
+  std::deque<Buffer> buffers;
+  std::vector<std::byte *> cells;
+};
+
+std::uint64_t push(Trajectory &trajectory, const nb::list &arrays) {
+  const StateArrays state(trajectory, arrays, false);
+  nb::gil_scoped_release release;
+  return trajectory.push(state.cells);
+}
+
+// Returns the number of the state and the bytes of each field. The trajectory's memory exists at least as long as the
+// returned arrays.
+nb::tuple pop(nb::handle self) {
+  Trajectory &trajectory = nb::cast<Trajectory &>(self);
+  Trajectory::Popped popped;
+  {
+    nb::gil_scoped_release release;
+    popped = trajectory.pop();
+  }
+  nb::list fields;
+  for (std::size_t field = 0; field < trajectory.layout().count(); ++field)
+    fields.append(
+        Bytes(popped.data + trajectory.layout().offset(field), {trajectory.layout().cell_bytes(field)}, self));
+  return nb::make_tuple(popped.state, fields);
+}
+
+void read(Trajectory &trajectory, std::uint64_t number, const nb::list &arrays) {
+  const StateArrays state(trajectory, arrays, true);
+  nb::gil_scoped_release release;
+  trajectory.read(number, state.cells);
+}
+
+NamedShapes fields_of(const Trajectory &trajectory) {
+  NamedShapes found;
+  for (const StateField &field : trajectory.layout().fields()) found.emplace_back(field.name, field.shape);
+  return found;
+}
+
 }  // namespace
 
 void bind_storage(nb::module_ &module) {
@@ -151,7 +232,7 @@ void bind_storage(nb::module_ &module) {
       "The descriptor of a regular file beneath an open folder. Follows no links. Raises StorageError.");
   nb::class_<Store>(module, "Store", "Open files, and a backend that moves bytes between them and memory.")
       .def(nb::new_(&make_store), nb::arg("files"), nb::arg("backend") = "auto", nb::arg("direct") = true,
-           nb::arg("writable") = false, nb::arg("faults") = std::map<std::string, double>(), nb::arg("depth") = 64,
+           nb::arg("writable") = false, nb::arg("faults") = NamedFaults(), nb::arg("depth") = 64,
            nb::arg("scratch") = 0)
       .def("read_into", &read_into, nb::arg("file"), nb::arg("offset"), nb::arg("array"),
            "Fill a contiguous array from a file, given by number. Raises StorageError. Not while an executor runs.")
@@ -167,6 +248,31 @@ void bind_storage(nb::module_ &module) {
       .def_prop_ro("alignment", &Store::alignment, "The alignment of direct transfers in bytes; 1 if there are none.")
       .def_prop_ro("note", &Store::note, "The reason why this is not the preferred backend or mode; empty if it is.")
       .def_prop_ro("paths", &paths, "The paths or labels of the files, by number. Parts include their first byte.");
+  nb::class_<Trajectory>(module, "StateStack", "The states of a trajectory, see trajectory/trajectory.hpp.")
+      .def_static(
+          "create", &create_trajectory, nb::arg("fields"), nb::arg("dtype"), nb::arg("states"), nb::arg("memory_bytes"),
+          nb::arg("directories"), nb::arg("buffers") = 3, nb::arg("io") = "auto", nb::arg("faults") = NamedFaults(),
+          "Make a trajectory. `fields` has (name, shape), `directories` has (path, limit in bytes or 0). Raises "
+          "InputError, StorageError.")
+      .def_static("open", &open_trajectory, nb::arg("path"), nb::arg("buffers") = 3, nb::arg("io") = "auto",
+                  nb::arg("faults") = NamedFaults(),
+                  "Open a trajectory. Raises InputError, StorageError, CorruptionError.")
+      .def("push", &push, nb::arg("arrays"), "Copy a state, one contiguous array for each field. Returns its number.")
+      .def("pop", &pop, "Remove the newest state. Returns its number and the bytes of each field.")
+      .def("read", &read, nb::arg("state"), nb::arg("arrays"), "Copy a state into one array for each field.")
+      .def("commit", &Trajectory::commit, unlocked, "Make the present states durable.")
+      .def("close", &Trajectory::close, unlocked, "Close the files. Popped arrays stay valid.")
+      .def("remove", &Trajectory::remove, unlocked, "Close the trajectory and delete its files.")
+      .def_prop_ro("fields", &fields_of, "The name and the shape of each field.")
+      .def_prop_ro(
+          "dtype", [](const Trajectory &one) { return one.layout().dtype(); }, "The dtype of all fields.")
+      .def_prop_ro(
+          "path", [](const Trajectory &one) { return one.path(); }, "The first directory.")
+      .def_prop_ro("states", &Trajectory::states, unlocked, "The number of present states.")
+      .def_prop_ro("committed", &Trajectory::committed, unlocked, "The number of states of the last commit.")
+      .def_prop_ro("max_states", &Trajectory::max_states, "The maximum number of states.")
+      .def_prop_ro("memory_states", &Trajectory::memory_states, "The number of states that memory keeps.")
+      .def_prop_ro("is_durable", &Trajectory::is_durable, "Whether commit() is possible.");
 }
 
 }  // namespace outcrop

@@ -1,9 +1,7 @@
-// Rounds byte counts to an alignment, and allocates memory for planes. The memory is aligned to 2 MiB, and the system
-// is asked to use huge pages.
-//
-// The pages come directly from the system, and the allocation does not touch them. So the thread that will use a page
-// can also be the first thread that touches the page. Freed memory returns to the system. The size is rounded up to a
-// multiple of 4 KiB. It is not rounded up to a multiple of a huge page, because such a size can exceed the budget.
+// Rounds byte counts to an alignment, and allocates memory for planes. The memory comes directly from the system, is
+// aligned to 2 MiB, and has huge pages if possible. The allocation does not touch the pages, so the thread that will
+// use a page can also be the first thread that touches the page. The size is rounded up to a multiple of 4 KiB. A
+// multiple of a huge page could exceed the budget.
 #pragma once
 
 #include <sys/mman.h>
@@ -13,7 +11,6 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
-#include <string>
 
 #include "outcrop/base/error.hpp"
 

@@ -81,9 +81,9 @@ class FirstFailure {
   std::atomic<bool> failed_{false};
 };
 
-/// Calls work(i) for each 0 <= i < count, in ascending order, by at most `threads` threads. The calling thread is one of
-/// them. The function starts the threads, so the work should take milliseconds. After the first exception no more calls
-/// begin, and the exception is rethrown when all threads have ended.
+/// Calls work(i) for each 0 <= i < count, in ascending order, by at most `threads` threads. The calling thread is one
+/// of them. The function starts the threads, so the work should take milliseconds. After the first exception no more
+/// calls begin, and the exception is rethrown when all threads have ended.
 template <typename Work>
 void in_parallel(std::uint64_t count, std::uint64_t threads, const Work &work) {
   std::atomic<std::uint64_t> next = 0;

@@ -8,7 +8,7 @@ namespace outcrop {
 namespace {
 
 bool writes(const StageCall &call, std::size_t ring) {
-  return std::find(call.targets.begin(), call.targets.end(), ring) != call.targets.end();
+  return std::ranges::find(call.targets, ring) != call.targets.end();
 }
 
 bool updates(const StageCall &call, const Fields &fields, std::size_t field) {
@@ -47,9 +47,7 @@ void PointTable::add(const Grid &grid, std::size_t list, const std::vector<Cell>
 
 void PointTable::sort(const Grid &grid) {
   if (points_.empty()) return;
-  std::stable_sort(points_.begin(), points_.end(), [](const Point &a, const Point &b) {
-    return std::tie(a.position, a.y, a.x) < std::tie(b.position, b.y, b.x);
-  });
+  std::ranges::stable_sort(points_, {}, [](const Point &one) { return std::tuple(one.position, one.y, one.x); });
   first_.assign(static_cast<std::size_t>(grid.nz) + 1, 0);
   for (const Point &point : points_) ++first_[static_cast<std::size_t>(point.position) + 1];
   for (std::size_t i = 1; i < first_.size(); ++i) first_[i] += first_[i - 1];

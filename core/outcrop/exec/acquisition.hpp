@@ -1,12 +1,11 @@
 // Performs all work of a pass except the updates: point sources, receivers, sums and snapshots. This work happens while
-// the rows are in a cache, so no plane is loaded a second time. Three functions of the class Acquisition do this work:
+// the rows are in a cache, so no plane is loaded a second time. The caller of the class Acquisition calls
 //
-//     before()   The caller calls this before level 1 of a pass. It processes the receivers that sample before the first
-//                step, and the sums and snapshots of the first values.
-//     after()    The caller calls this after each update. It adds sources to the fields that no later stage of the step
-//                updates. After the last stage of a step, it also processes receivers, sums and snapshots.
-//     rim()      The caller calls this when the rim is copied. It processes the receivers, sums and snapshots of all
-//                steps, because the rim does not change.
+//     before()   before level 1 of a pass, for the receivers that sample before the first step, and for the sums and
+//                snapshots of the first values,
+//     after()    after each update. It adds sources to the fields that no later stage of the step updates. After the
+//                last stage of a step, it also processes receivers, sums and snapshots.
+//     rim()      when the rim is copied, for all steps at once, because the rim does not change.
 //
 // A block may also update cells that another block owns. Each block adds sources to all cells that it updates. But it
 // samples and sums only the cells that it owns.
@@ -44,8 +43,7 @@ struct Cell {
   long z, y, x;
 };
 
-/// Values that each step adds to cells of a field. They are added directly after the last stage of the step that
-/// updates the field.
+/// Values that each step adds to cells of a field, directly after the last stage of the step that updates the field.
 struct PointInjection {
   std::size_t field = 0;
   std::vector<Cell> cells;
@@ -61,8 +59,7 @@ struct LeadInjection {
   const std::byte *values = nullptr;  ///< index: [step of the lead][cell]; values have the type of the grid
 };
 
-/// Cells of a field that are sampled at each step. If `before` is true, they are sampled before the first stage of the
-/// step. Otherwise they are sampled at the end of the step.
+/// Cells of a field that are sampled at each step: before its first stage if `before` is true, otherwise at its end.
 struct PointSamples {
   std::size_t field = 0;
   std::vector<Cell> cells;
@@ -124,16 +121,15 @@ class PointTable {
   std::vector<std::size_t> first_;  // by position
 };
 
-/// Adds the sources of the steps of a pass, or the sources of the steps of its lead. All arguments must outlive this
-/// object.
+/// Adds the sources of the steps of a pass, or of the steps of its lead. All arguments must outlive this object.
 class Injections {
  public:
   Injections(const Grid &grid, const Window &window, const Fields &fields, const Stages &stages,
              const std::vector<PointInjection> &lists);
   Injections(const Grid &grid, const Window &window, const Lead &lead, const std::vector<LeadInjection> &lists);
 
-  /// Adds the values of the sources in a part of a plane. Must be called after `level` has updated this part. Levels are
-  /// counted from the first level of these steps.
+  /// Adds the values of the sources in a part of a plane. Must be called after `level` has updated this part. Levels
+  /// are counted from the first level of these steps.
   void add(long level, long position, const Rectangle &cells) const;
   bool empty() const { return lists_.empty(); }
 
@@ -158,8 +154,7 @@ class Samples {
  public:
   Samples(const Grid &grid, const Window &window, const Fields &fields, std::vector<PointSamples> lists);
 
-  /// Samples a part of a plane after `done` steps of a pass. The whole pass has `steps` steps. `done` is 0 before the
-  /// first step.
+  /// Samples a part of a plane after `done` of the `steps` steps of a pass.
   void take(long done, long steps, long position, const Rectangle &cells) const;
 
   /// Records the samples of all steps of the pass at once, for cells that do not change in any step.

@@ -117,12 +117,9 @@ std::vector<ArrayRing> Executor::array_rings(Array array, long level) const {
   } else if (array == Array::source || array == Array::target) {
     for (std::size_t i = 0; i < fields_.state().size(); ++i)
       result.push_back({array, i, fields_.ring(fields_.state()[i], array == Array::source ? 0 : steps_)});
-  } else if (array == Array::history) {
+  } else if (array == Array::history || array == Array::recomputed) {
     const auto index = static_cast<std::size_t>(level);
-    result.push_back({array, index, fields_.histories()[index]});
-  } else if (array == Array::recomputed) {
-    const auto index = static_cast<std::size_t>(level);
-    result.push_back({array, index, fields_.computed()[index]});
+    result.push_back({array, index, (array == Array::history ? fields_.histories() : fields_.computed())[index]});
   } else if (array == Array::fringes) {
     const std::size_t updated = fields_.updated();
     if (level % 2 == 0) {
@@ -142,11 +139,7 @@ std::vector<ArrayRing> Executor::array_rings(Array array, long level) const {
 void Executor::perform(const CarryAction &action) {
   wait_for_reads(action.z0, action.z1);
   const std::vector<ArrayRing> pairs = array_rings(Array::fringes, action.level);
-  {
-    const Timer timer(counters_.seconds_write_wait);
-    for (const ArrayRing &pair : pairs)
-      for (long z = action.z0; z < action.z1; ++z) transfers_.wait_for_write(pair.ring, z);
-  }
+  for (const ArrayRing &pair : pairs) wait_for_writes(pair.ring, action.z0, action.z1);
   const Timer timer(counters_.seconds_copy);
   for (const ArrayRing &pair : pairs)
     team_.for_each(action.z1 - action.z0, [&](long i) { carry(pair.ring, action.z0 + i, action.cells); });
@@ -159,11 +152,7 @@ void Executor::perform(const ReadAction &action) {
 void Executor::perform(const CopyAction &action) {
   if (action.recomputed >= 0) return copy_recomputed(action);
   wait_for_reads(action.z0, action.z1);
-  {
-    const Timer timer(counters_.seconds_write_wait);
-    for (const std::size_t field : fields_.doubles())
-      for (long z = action.z0; z < action.z1; ++z) transfers_.wait_for_write(fields_.ring(field, 1), z);
-  }
+  for (const std::size_t field : fields_.doubles()) wait_for_writes(fields_.ring(field, 1), action.z0, action.z1);
   {
     const Timer timer(counters_.seconds_copy);
     team_.for_each(action.z1 - action.z0, [&](long i) { copy_rim(action.z0 + i, action); });
@@ -234,6 +223,11 @@ void Executor::wait_for_reads(long z0, long z1, long z1_statics) {
       if (transfers_.wait_for_read(ring, z) && checks_) checks_->keep(ring, z);
     }
   for (const long copy : {0, 1}) check_fringes(array_rings(Array::fringes, copy), z0, z1);
+}
+
+void Executor::wait_for_writes(std::size_t ring, long z0, long z1) {
+  const Timer timer(counters_.seconds_write_wait);
+  for (long z = z0; z < z1; ++z) transfers_.wait_for_write(ring, z);
 }
 
 // Waits for the planes z0 <= z < z1 of each state that the pass reads. If `is_update`, z1 is the end of a slab, and the
@@ -331,10 +325,7 @@ void Executor::copy_recomputed(const CopyAction &action) {
     const Timer timer(counters_.seconds_read_wait);
     for (long z = action.z0; z < action.z1; ++z) transfers_.wait_for_read(to, z);
   }
-  {
-    const Timer timer(counters_.seconds_write_wait);
-    for (long z = action.z0; z < action.z1; ++z) transfers_.wait_for_write(to, z);
-  }
+  wait_for_writes(to, action.z0, action.z1);
   const auto number = std::ranges::find(fields_.computed(), to) - fields_.computed().begin();
   check_fringes(array_rings(Array::recomputed, number), action.z0, action.z1);
   const Timer timer(counters_.seconds_copy);

@@ -9,9 +9,9 @@
 //       Update ──► CRC32C ──► Write z ──► slot.writing ──► the I/O thread starts the next Read of that slot afterwards
 //                                                     └──► the executor waits before it copies to that slot
 //
-// An action applies to all fields. Each field has its own rings and arrays (problem.hpp). The update computes checksums
-// while rows are in a cache (transfers.hpp). So a damaged plane is detected only after all its rows have been used.
-// This detection is early enough, because the result of a pass does not become valid before the commit.
+// An action applies to all fields. Each field has its own rings and arrays (problem.hpp). A damaged plane is detected
+// only after all its rows have been used, because the update computes checksums while rows are in a cache
+// (transfers.hpp). This is early enough, because the result of a pass does not become valid before the commit.
 //
 // The executor makes no decisions. The plan determines when each plane is read, and into which ring it is read.
 #pragma once
@@ -45,8 +45,7 @@ struct BlockAction {
   long shift = 0;
 };
 
-/// Moves cells of planes z0 <= z < z1 in the rings of `level`. The cells move from their addresses in the previous
-/// frame to their addresses in the current frame.
+/// Moves cells of planes z0 <= z < z1, in the rings of `level`, from the previous frame to the current frame.
 struct CarryAction {
   long z0, z1;
   Rectangle cells;
@@ -90,8 +89,7 @@ struct CommitAction {};
 
 using Action = std::variant<BlockAction, CarryAction, ReadAction, CopyAction, UpdateAction, WriteAction, CommitAction>;
 
-/// A pass: one trip of the window over the grid. The trip updates `levels` levels. A plan has only a few different
-/// passes, and the executor runs each pass many times.
+/// One trip of the window over the grid. A plan has only a few different passes, and the executor runs each many times.
 struct Pass {
   std::vector<Action> actions;
   long levels = 0;
@@ -128,8 +126,8 @@ class Executor {
   AcquisitionResults run(const Pass &pass, const PassFiles &files, std::vector<std::byte> scalars,
                          AcquisitionRequests requests = {}, std::vector<std::byte> lead_scalars = {});
 
-  /// Exchanges the two rings of a field whose planes stay in the window. After a pass with an odd number of levels,
-  /// this exchange makes the newest values level 0 of the next pass. Must not be called while run() is active.
+  /// Exchanges the two rings of a field whose planes stay in the window. After a pass with an odd number of levels, the
+  /// newest values are then level 0 of the next pass. Must not be called while run() is active.
   void swap_rings();
 
   /// Makes run() throw Cancelled soon. Any thread may call this.
@@ -156,6 +154,7 @@ class Executor {
   std::vector<ArrayRing> array_rings(Array array, long level) const;
   void wait_for_reads(long z0, long z1) { wait_for_reads(z0, z1, z1); }
   void wait_for_reads(long z0, long z1, long z1_statics);
+  void wait_for_writes(std::size_t ring, long z0, long z1);
   void wait_for_history(long z0, long z1, bool is_update);
   void check_planes(long z0, long z1);
   void check_fringes(const std::vector<ArrayRing> &pairs, long z0, long z1);

@@ -14,12 +14,14 @@ constexpr std::uint64_t limb_mask = (std::uint64_t{1} << limb_bits) - 1;
 constexpr int mantissa_bits = 52;
 constexpr int carry_bits = std::bit_width(ExactSum::at_once) - 1;
 
+#define OUTCROP_INLINE inline __attribute__((always_inline))
+
 // If the bits of absolute values are read as integers, the integers have the same order as the values. Infinity and NaN
 // give the largest integers.
 using Bits = std::int64_t;
 constexpr Bits sign_mask = ~(Bits{1} << 63);
 
-inline __attribute__((always_inline)) Bits largest_of(const double *values, std::size_t count) {
+OUTCROP_INLINE Bits largest_of(const double *values, std::size_t count) {
   Bits largest = 0;
   for (std::size_t i = 0; i < count; ++i) largest = std::max(largest, std::bit_cast<Bits>(values[i]) & sign_mask);
   return largest;
@@ -28,7 +30,7 @@ inline __attribute__((always_inline)) Bits largest_of(const double *values, std:
 // Splits each number into a high part and a low part. Replaces the numbers by their low parts, and returns the sum of
 // the high parts. To get the high part, `unit` is added and then subtracted. The addition rounds the number to a
 // multiple of a power of two that depends only on `unit`. No other operation of this function rounds.
-inline __attribute__((always_inline)) double take_high_parts(double *values, std::size_t count, double unit) {
+OUTCROP_INLINE double take_high_parts(double *values, std::size_t count, double unit) {
   constexpr std::size_t width = 8;
   double sums[width] = {};
   std::size_t i = 0;
@@ -45,41 +47,6 @@ inline __attribute__((always_inline)) double take_high_parts(double *values, std
   }
   for (std::size_t j = 1; j < width; ++j) sums[0] += sums[j];
   return sums[0];
-}
-
-// The two functions above, compiled for the vector instructions of this processor. The vector width does not change the
-// result.
-struct Steps {
-  Bits (*largest)(const double *, std::size_t);
-  double (*take_high)(double *, std::size_t, double);
-};
-
-Bits largest_plain(const double *values, std::size_t count) { return largest_of(values, count); }
-double take_high_plain(double *values, std::size_t count, double unit) { return take_high_parts(values, count, unit); }
-
-#if defined(__x86_64__)
-__attribute__((target("avx2"))) Bits largest_avx2(const double *values, std::size_t count) {
-  return largest_of(values, count);
-}
-__attribute__((target("avx2"))) double take_high_avx2(double *values, std::size_t count, double unit) {
-  return take_high_parts(values, count, unit);
-}
-__attribute__((target("avx512f,prefer-vector-width=512"))) Bits largest_avx512(const double *values,
-                                                                               std::size_t count) {
-  return largest_of(values, count);
-}
-__attribute__((target("avx512f,prefer-vector-width=512"))) double take_high_avx512(double *values, std::size_t count,
-                                                                                   double unit) {
-  return take_high_parts(values, count, unit);
-}
-#endif
-
-Steps find_steps() {
-#if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx512f")) return {largest_avx512, take_high_avx512};
-  if (__builtin_cpu_supports("avx2")) return {largest_avx2, take_high_avx2};
-#endif
-  return {largest_plain, take_high_plain};
 }
 
 // Returns 2^exponent. The result must be a normal number.
@@ -103,8 +70,6 @@ struct GroupSums {
     count = 0;
   }
 };
-
-#define OUTCROP_INLINE inline __attribute__((always_inline))
 
 // The compiler's type for a vector register. The register width does not change the result. With wider registers, more
 // of these additions happen at the same time.
@@ -219,36 +184,41 @@ OUTCROP_INLINE void add_rows(const std::byte *origin, std::size_t pitch_bytes, c
   groups.empty_into(total);
 }
 
-using AddRows = void (*)(const std::byte *, std::size_t, const Rectangle &, FieldSum &);
+// The functions above, compiled for one set of vector instructions. The vector width does not change the result.
+struct Compiled {
+  using AddRows = void(const std::byte *origin, std::size_t pitch_bytes, const Rectangle &cells, FieldSum &total);
 
-template <typename Value>
-void add_plain(const std::byte *origin, std::size_t pitch_bytes, const Rectangle &cells, FieldSum &total) {
-  add_rows<2, Value>(origin, pitch_bytes, cells, total);
-}
+  Bits (*largest)(const double *, std::size_t);
+  double (*take_high)(double *, std::size_t, double);
+  AddRows *add_floats, *add_doubles;
+};
 
+#define OUTCROP_COMPILE(NAME, WIDTH, ...)                                                                        \
+  __VA_ARGS__ Bits largest_##NAME(const double *values, std::size_t count) { return largest_of(values, count); } \
+  __VA_ARGS__ double take_high_##NAME(double *values, std::size_t count, double unit) {                          \
+    return take_high_parts(values, count, unit);                                                                 \
+  }                                                                                                              \
+  template <typename Value>                                                                                      \
+  __VA_ARGS__ void add_##NAME(const std::byte *origin, std::size_t pitch_bytes, const Rectangle &cells,          \
+                              FieldSum &total) {                                                                 \
+    add_rows<WIDTH, Value>(origin, pitch_bytes, cells, total);                                                   \
+  }                                                                                                              \
+  constexpr Compiled NAME{largest_##NAME, take_high_##NAME, add_##NAME<float>, add_##NAME<double>};
+
+OUTCROP_COMPILE(plain, 2)
 #if defined(__x86_64__)
-template <typename Value>
-__attribute__((target("avx2"))) void add_avx2(const std::byte *origin, std::size_t pitch_bytes, const Rectangle &cells,
-                                              FieldSum &total) {
-  add_rows<4, Value>(origin, pitch_bytes, cells, total);
-}
-template <typename Value>
-__attribute__((target("avx512f"))) void add_avx512(const std::byte *origin, std::size_t pitch_bytes,
-                                                   const Rectangle &cells, FieldSum &total) {
-  add_rows<8, Value>(origin, pitch_bytes, cells, total);
-}
+OUTCROP_COMPILE(avx2, 4, __attribute__((target("avx2"))))
+OUTCROP_COMPILE(avx512, 8, __attribute__((target("avx512f,prefer-vector-width=512"))))
 #endif
 
-template <typename Value>
-AddRows choose() {
+// Returns the functions for this processor.
+const Compiled &compiled() {
 #if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx512f")) return add_avx512<Value>;
-  if (__builtin_cpu_supports("avx2")) return add_avx2<Value>;
+  if (__builtin_cpu_supports("avx512f")) return avx512;
+  if (__builtin_cpu_supports("avx2")) return avx2;
 #endif
-  return add_plain<Value>;
+  return plain;
 }
-
-AddRows choose(std::size_t item_bytes) { return item_bytes == sizeof(float) ? choose<float>() : choose<double>(); }
 
 }  // namespace
 
@@ -276,14 +246,14 @@ void ExactSum::add(double value) {
 void ExactSum::add(double *values, std::size_t count) {
   assert(count <= at_once);
   constexpr int lowest = -900, highest = 1023 - carry_bits;  // limits that avoid overflow and subnormal high parts
-  static const Steps steps = find_steps();
-  while (const Bits largest = steps.largest(values, count)) {
+  static const Compiled &functions = compiled();
+  while (const Bits largest = functions.largest(values, count)) {
     const int above = static_cast<int>(largest >> mantissa_bits) - 1022;  // all absolute values are below 2^above
     if (above < lowest || above > highest) {
       for (std::size_t i = 0; i < count; ++i) add(values[i]);
       return;
     }
-    add(steps.take_high(values, count, power_of_two(above + carry_bits)));
+    add(functions.take_high(values, count, power_of_two(above + carry_bits)));
   }
 }
 
@@ -344,7 +314,7 @@ FieldSum GridSums::sum(std::size_t ring, long z0, long z1, const Rectangle &cell
   FieldSum total;
   Rectangle part = cells;
   part.x1 = std::min(cells.x1, grid_.nx);
-  const AddRows add_part = choose(grid_.item_bytes);
+  const auto add_part = grid_.item_bytes == sizeof(float) ? compiled().add_floats : compiled().add_doubles;
   for (long z = z0; z < z1; ++z) add_part(window_.origin(ring, z), window_.pitch_bytes(), part, total);
   return total;
 }

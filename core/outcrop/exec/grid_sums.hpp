@@ -1,9 +1,8 @@
 // Computes sums over all cells of a field after a step, part by part, while rows are in a cache.
 //
-// The plan and the threads determine which parts exist and in which order they are added. The result must depend
-// neither on the plan nor on the threads. So the cells are divided into groups of 64 bytes. No plan divides a group.
-// The cells of a group are added in a fixed order (cells after nx count as 0), and the sums of the groups are then
-// added exactly:
+// The result must depend neither on the plan nor on the threads, which determine the parts and their order. So the
+// cells are divided into groups of 64 bytes. No plan divides a group. The cells of a group are added in a fixed order
+// (cells after nx count as 0), and the sums of the groups are then added exactly:
 //
 //     |0 1 2 3 4 5 6 7|8 9 ...
 //
@@ -18,7 +17,7 @@
 //
 // A limb holds 32 bits of the sum and 31 bits for carries. From time to time, the carries are moved to the next limb.
 // The addition of a number changes three limbs. This representation is Kulisch's long accumulator. Infinities and NaNs
-// are added separately. The order in which they are added does not matter either.
+// are added separately, also in any order.
 //
 // Many numbers are added at once. Each number is split into a high part and a low part, all at the same bit. This bit
 // is so high that the sum of the high parts needs no rounding. The low parts are split again at a lower bit, until all

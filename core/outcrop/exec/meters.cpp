@@ -161,6 +161,7 @@ StreamLoop find_stream_loop(const std::string &name) {
 namespace {
 
 constexpr std::size_t line_bytes = 64, line_doubles = line_bytes / sizeof(double);
+constexpr std::size_t page_doubles = AlignedMemory::page_bytes / sizeof(double);
 
 std::uint64_t next_random(std::uint64_t &state) {  // xorshift64* (Vigna 2016)
   state ^= state >> 12;
@@ -294,13 +295,6 @@ double MemoryMeter::latency() {
   return seconds / static_cast<double>(steps);
 }
 
-namespace {
-
-constexpr std::size_t page_doubles = 4096 / sizeof(double);
-constexpr unsigned min_flushing_threads = 8;  // fewer threads do not fill the queue of a device
-
-}  // namespace
-
 Stream::PartOfThread Stream::part_of(unsigned member, std::size_t count) const {
   const std::size_t pages = round_up(count, page_doubles) / page_doubles;
   const std::size_t begin = std::min(count, pages * member / team_.size() * page_doubles);
@@ -351,6 +345,7 @@ StreamSeconds Stream::run(StreamLoop loop, std::span<const double> first, std::s
   failure.rethrow();
   StreamSeconds seconds{seconds_since(start), 0};
   if (flush == StreamFlush::collective && !result.empty()) {
+    constexpr unsigned min_flushing_threads = 8;  // fewer threads do not fill the queue of a device
     const Clock::time_point looped = Clock::now();
     flush_in_parallel(*mapping, offset(0), result.size_bytes(), std::max(min_flushing_threads, team_.size()));
     seconds.flush = seconds_since(looped);

@@ -4,12 +4,11 @@
 //
 //     copy  c = a     scale  b = s c     add  c = a + b     triad  a = b + s c
 //
-// The measured speeds count each byte of the arrays in a formula once, as STREAM does. A processor also fetches a cache
-// line before it writes to the line. The speeds do not include this extra transfer. No store bypasses the caches. The
-// loops are written so that compilers cannot replace them by library functions that bypass the caches.
+// The measured speeds count each byte of the arrays in a formula once, as STREAM does. They do not include that a
+// processor fetches a cache line before it writes to the line. The loops are written so that compilers cannot replace
+// them by library functions that bypass the caches.
 //
-// MemoryMeter also measures plain reads and writes, and random accesses to memory. Stream works on any memory,
-// including mapped files. Stream makes its results durable in one of these ways (A. Jackson):
+// Stream works on any memory, including mapped files. It makes its results durable in one of these ways (A. Jackson):
 //
 //     none         only the loop runs; the result is not made durable
 //     individual   each element is written back before the next element is stored; msync writes back whole pages
@@ -57,12 +56,10 @@ class UpdateMeter {
   Team team_;
 };
 
-/// Returns the rate, in bytes per second, at which all threads together compute checksums. The planes are not in a
-/// cache.
+/// Returns the bytes per second at which all threads together compute checksums of planes that are not in a cache.
 double measure_checksum_rate(unsigned threads, std::size_t plane_bytes, std::size_t total_bytes);
 
-/// A loop of STREAM over spans of the same length. `first` and `second` are the arrays that the loop reads, in the
-/// order of the formulas above. A loop that reads only one array ignores `second`.
+/// A loop of STREAM over spans of the same length. The loop reads `first`, and `second` if its formula has two arrays.
 using StreamLoop = void (*)(std::span<const double> first, std::span<const double> second, std::span<double> result);
 
 /// Returns the loop "copy", "scale", "add" or "triad". Throws InputError for another name.
@@ -83,8 +80,8 @@ class MemoryMeter {
   /// Returns the bytes per second of all threads together for independent reads or writes of random cache lines.
   double random_bandwidth(bool write);
 
-  /// Returns the time of one load from memory, in seconds. The address of each load is the value that the previous load
-  /// returned. The loads follow a random cycle through all cache lines of an array.
+  /// Returns the seconds of one load from memory. Each load returns the address of the next load. The loads follow a
+  /// random cycle through all cache lines of an array.
   double latency();
 
  private:

@@ -157,12 +157,11 @@ class Fields {
   const std::vector<FieldValue> &state() const { return state_; }       ///< arrays that a pass reads and writes
   const std::vector<FieldValue> &statics() const { return statics_; }   ///< arrays that a pass only reads
   const std::vector<std::size_t> &doubles() const { return doubles_; }  ///< fields with two copies
-  /// Returns the fields whose values are states of another run. Only certain levels of a pass use each of these fields.
+  /// fields whose values are states of another run; only certain levels of a pass use each of them
   const std::vector<std::size_t> &histories() const { return histories_; }
-  /// Returns the fields whose values a pass computes again. No array on disk has them.
+  /// fields whose values a pass computes again; no array on disk has them
   const std::vector<std::size_t> &recomputed() const { return recomputed_; }
-  /// Returns the fields of another run that levels of a pass write: the recomputed fields, and the fields whose first
-  /// values are read from a history.
+  /// fields of another run that levels of a pass write: recomputed fields, and fields that begin with a history
   const std::vector<std::size_t> &computed() const { return computed_; }
   /// Returns the number of updated fields that belong to the state.
   std::size_t updated() const { return size() - statics_.size() - histories_.size() - recomputed_.size(); }
@@ -213,10 +212,10 @@ struct Lead {
 };
 
 /// The calls of all levels. A level is one stage of a step. The list of calls repeats after two steps, because the two
-/// copies of a field alternate. If steps read a history, each step of a pass reads different rings. In this case, the
-/// list has the calls of all steps of a pass. If the pass has a lead, the calls of the lead come first.
+/// copies of a field alternate. If steps read a history, each step reads different rings, so the list has the calls of
+/// all steps of a pass.
 struct Stages {
-  std::vector<StageCall> calls;  ///< the calls of the lead, then those of step 0, then those of step 1, ...
+  std::vector<StageCall> calls;  ///< the calls of the lead, if any, then the calls of step 0, then of step 1, ...
   StepScalars scalars{};
   std::size_t steps = 2;  ///< number of steps in `calls`
   Lead lead{};

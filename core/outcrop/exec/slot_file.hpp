@@ -6,14 +6,13 @@
 //     slots 0      | tile 0 *|         | tile 2*|
 //     slots 1      |         | tile 1 *|        |
 //
-// A commit has two parts. write_changed() writes the tiles that have changed since the last commit, each to its free
-// slot, and makes them durable. The caller then stores the slot and the checksum of every tile durably. At the end, the
-// caller calls accept(). From then on, the new commit is the last commit. If the caller fails before accept(), it can
-// call write_changed() again.
+// A commit has three steps. write_changed() writes the tiles that have changed since the last commit, each to its free
+// slot, and makes them durable. The caller stores the slot and the checksum of every tile durably. accept() then makes
+// the new commit the last commit. If the caller fails before accept(), it can call write_changed() again.
 //
-// If the file allows direct I/O, tiles are written past the page cache, directly from the memory of the array. Several
-// tiles are written at the same time. If the file is in persistent memory, tiles are copied to the file, and the cache
-// lines of the copies are written back.
+// If the file allows direct I/O, several threads write tiles past the page cache, directly from the memory of the
+// array. If the file is in persistent memory, tiles are copied to the file, and the cache lines of the copies are
+// written back.
 #pragma once
 
 #include <cstddef>
@@ -34,8 +33,7 @@ struct CommittedTiles {
   std::vector<std::uint8_t> slots{};
 };
 
-/// A damaged tile: its bytes in the file differ from the commit, or cannot be read. `error` is the errno of the failed
-/// read. `error` is 0 if the read returned wrong bytes without an error.
+/// A tile whose bytes in the file differ from the commit (`error` is 0), or cannot be read (`error` is the errno).
 struct DamagedTile {
   std::size_t tile = 0;
   std::uint64_t offset = 0;
@@ -44,8 +42,7 @@ struct DamagedTile {
 
 class SlotFile {
  public:
-  /// Says how tiles are written. `best` chooses the fastest way. `mapping` is for tests: it uses a mapping even if the
-  /// file is not in persistent memory.
+  /// How tiles are written: the fastest way or, for tests, a mapping even if the file is not in persistent memory.
   enum class Way { best, mapping };
 
   /// Opens an existing file that is not a link. The file has room for slot 0 of each tile, or for both slots of each
@@ -58,8 +55,8 @@ class SlotFile {
 
   std::size_t tiles() const { return tiles_; }
 
-  /// Reads a commit into `memory`. If `memory` is null, only checks the commit. In both cases, this commit becomes the
-  /// last commit. Returns the damaged tiles.
+  /// Reads a commit into `memory`, or only checks it if `memory` is null. This commit becomes the last commit. Returns
+  /// the damaged tiles.
   std::vector<DamagedTile> load(const CommittedTiles &commit, std::byte *memory);
 
   /// Maps the last commit into memory for reading. Throws StorageError.

@@ -99,15 +99,9 @@ void StagingBuffer::make_room(std::unique_lock<std::mutex> &lock) {
   } else if (!sent_.empty()) {
     StagingSlot &oldest = *sent_.front();
     sent_.pop_front();
-    lock.unlock();
-    try {
+    without_lock(lock, oldest, [&] {
       for (const Ticket ticket : oldest.tickets) pump_.wait(ticket);
-    } catch (...) {
-      lock.lock();
-      free(oldest);
-      throw;
-    }
-    lock.lock();
+    });
     return free(oldest);
   }
   changed_.wait(lock);
@@ -129,17 +123,23 @@ void StagingBuffer::put(std::uint32_t file, ByteRange bytes) {
 
 void StagingBuffer::send(StagingSlot &slot, std::unique_lock<std::mutex> &lock) {
   open_.erase(slot.key);
+  without_lock(lock, slot, [&] { write(slot); });
+  sent_.push_back(&slot);
+  changed_.notify_all();
+}
+
+// Calls `work` while the lock is released. Frees the slot if `work` fails.
+template <typename Work>
+void StagingBuffer::without_lock(std::unique_lock<std::mutex> &lock, StagingSlot &slot, const Work &work) {
   lock.unlock();
   try {
-    write(slot);
+    work();
   } catch (...) {
     lock.lock();
     free(slot);
     throw;
   }
   lock.lock();
-  sent_.push_back(&slot);
-  changed_.notify_all();
 }
 
 void StagingBuffer::write(StagingSlot &slot) {

@@ -6,11 +6,8 @@
 //     file:  | header | box: z, y, x in C order, without padding | index |          offset = header bytes
 //                           ▒▒▒▒ rows of one tile
 //
-// The page cache is used in two cases. First, the pages at both ends of the box may also contain other bytes of the
-// file. These pages are written through the page cache. Second, some boxes cannot or should not be written directly.
-//
-// The staging buffer collects bytes, and keeps them until they are written. So the threads that have computed the bytes
-// do not wait for the device. In this drawing, slot 7 is complete and is sent, and the slots 6 and 8 are open:
+// The staging buffer keeps bytes until they are written, so the threads that have computed the bytes do not wait for
+// the device. In this drawing, slot 7 is complete and is sent, and the slots 6 and 8 are open:
 //
 //     file     | slot 6         | slot 7         | slot 8         |     slots of a file, at multiples of their size
 //     tile 1        ▒▒▒▒▒▒▒▒
@@ -26,12 +23,12 @@
 //
 // Direct I/O writes whole pages. Pages at both ends of the box, and pages of a slot that was sent early, may be
 // incomplete. All bytes of an incomplete page go through the page cache, including the bytes that come later. So no
-// page is written both directly and through the page cache.
+// page is written both directly and through the page cache. Boxes that cannot or should not be written directly go
+// through the page cache, too.
 //
-// The checksum of a slot is computed when the slot is sent. At this time, the bytes of the slot are still in a cache.
-//
-// A quarter of the slots is reserved for transfers. If all processors are busy with updates, the I/O thread may wait
-// about ten milliseconds for a processor.
+// The checksum of a slot is computed when the slot is sent, because its bytes are still in a cache then. A quarter of
+// the slots is reserved for transfers. If all processors are busy with updates, the I/O thread may wait about ten
+// milliseconds for a processor.
 #pragma once
 
 #include <atomic>
@@ -75,12 +72,11 @@ class StagingBuffer {
   std::size_t slot_bytes() const { return sizes_.slot_bytes; }
 
   /// Returns memory for these bytes of a file. All bytes must be in the same slot, and each byte may be taken only
-  /// once. Waits for a free slot if necessary. The thread must call put() before it calls take() again. Any thread may
-  /// call take(). Throws StorageError if a write failed.
+  /// once. Waits for a free slot if necessary. Any thread may call take(), but must call put() before it calls take()
+  /// again. Throws StorageError if a write failed.
   std::byte *take(std::uint32_t file, ByteRange bytes);
 
-  /// Marks bytes as complete. The caller must first copy the bytes to the memory that take() has returned.
-  /// Throws StorageError if a write failed.
+  /// Marks bytes as complete, which were copied to the memory from take(). Throws StorageError if a write failed.
   void put(std::uint32_t file, ByteRange bytes);
 
   /// Starts to write the dirty pages of the page cache to the device.
@@ -119,6 +115,8 @@ class StagingBuffer {
   StagingSlot *slot_to_send_early() const;
   void send(StagingSlot &slot, std::unique_lock<std::mutex> &lock);
   void write(StagingSlot &slot);
+  template <typename Work>
+  void without_lock(std::unique_lock<std::mutex> &lock, StagingSlot &slot, const Work &work);
   void free(StagingSlot &slot);
 
   const StagingSizes sizes_;
@@ -138,8 +136,7 @@ class StagingBuffer {
 };
 
 /// A box z0 <= z < z1, and the same for y and x, of a field after `done` steps of the pass. If `done` is 0, the box has
-/// the values before the first step. The box is written to an existing file, from byte `offset` on. If possible, it is
-/// written past the page cache.
+/// the values before the first step. The box is written to an existing file, from byte `offset` on.
 ///
 /// If `age` is 1, the box has the previous values of the field, which must be arrays on disk. The rim never changes, so
 /// the pass sets the rim of the previous values in z and y to the newest values. The box contains these values, too.
@@ -164,15 +161,14 @@ class Snapshots {
             const std::string &backend, StagingSizes sizes, std::atomic<std::uint64_t> &bytes);
 
   /// Writes the part `cells` of the planes z0 <= position < z1. The cells must be in updated rows, and must hold their
-  /// values after `done` steps. This function does not throw. If it fails, the next call of write_behind() or flush()
-  /// throws the error.
+  /// values after `done` steps. Does not throw. After a failure, write_behind() and flush() throw the error.
   void write(long done, long z0, long z1, const Rectangle &cells);
 
   /// Writes the cells that no step changes. Skips the cells that write() writes.
   void write_rim(long position, const Rectangle &cells);
 
-  /// Starts to write pages of the page cache to the devices. While this function runs, no other thread may call
-  /// write(). Throws the first StorageError.
+  /// Starts to write pages of the page cache to the devices. Meanwhile no other thread may call write(). Throws
+  /// StorageError.
   void write_behind();
 
   /// Waits until all bytes are on the devices. Throws StorageError.

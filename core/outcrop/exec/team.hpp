@@ -10,21 +10,19 @@
 // inherit its binding.
 //
 // On several NUMA nodes, each node owns a part of every slot of the window. The memory of the part comes from this
-// node. Threads of the node first take the tiles of the rows in the part. The sizes of parts are in proportion to the
-// threads of the nodes. The owner of a row depends only on the place of the row in its slot:
+// node, and threads of the node first take the tiles of the rows in the part. The sizes of parts are in proportion to
+// the threads of the nodes. The owner of a row depends only on the place of the row in its slot:
 //
 //     slot of plane z:    | node 0         | node 1         |
 //     slot of plane z+1:  | node 0         | node 1         |
 //                           rows of the frame
 //
-// Two methods place the memory, because containers often forbid the first method. The first method binds each part to
-// its node. In the second method, a thread of the node is the first thread that touches the pages of the part. The
-// system takes a page from the node of the thread that touches the page first.
+// Each part is bound to its node. Containers often forbid this, so a thread of the node is also the first thread that
+// touches the pages of the part: the system takes a page from the node of the thread that touches the page first.
 //
 // A page belongs to one node, and the pages of the window are huge (2 MiB). So parts begin at multiples of 2 MiB, and a
-// part loses or gains up to 1 MiB at each edge. Small pages avoid this difference, but make every access slower. If the
-// parts are smaller than a huge page, pages come alternately from all nodes. In this case, nodes own tiles, but no
-// parts of the memory.
+// part loses or gains up to 1 MiB at each edge. Small pages would make every access slower. If the parts are smaller
+// than a huge page, pages come alternately from all nodes. In this case, nodes own tiles, but no parts of the memory.
 #pragma once
 
 #include <atomic>
@@ -58,8 +56,6 @@ class Team {
   explicit Team(ThreadPlacement placement);
   explicit Team(unsigned size) : Team(unbound(size)) {}
   ~Team();
-  Team(const Team &) = delete;
-  Team &operator=(const Team &) = delete;
 
   unsigned size() const { return placement_.size(); }
   const ThreadPlacement &placement() const { return placement_; }
@@ -74,8 +70,8 @@ class Team {
   /// Runs body(i) for 0 <= i < count. Each thread takes one index at a time.
   void for_each(long count, const std::function<void(long)> &body);
 
-  /// Writes zeros to `size` bytes, so that the pages become resident near the threads that use them. Each thread takes
-  /// parts of the size of a huge page.
+  /// Writes zeros to `size` bytes, so that the pages become resident. Each thread takes parts of the size of a huge
+  /// page.
   void touch(std::byte *data, std::size_t size);
 
  private:
@@ -122,8 +118,7 @@ class NodeQueues {
     for (unsigned node = 0; node < nodes_; ++node) queues_[node].next.store(0, std::memory_order_relaxed);
   }
 
-  /// Returns the next item of this node. If this node has no items left, returns an item of another node. Returns
-  /// `none` if no items are left at all.
+  /// Returns the next item of this node, or else of another node. Returns `none` if no items are left at all.
   std::size_t take(unsigned node) {
     for (unsigned step = 0; step < nodes_; ++step)
       if (const std::size_t item = take_own((node + step) % nodes_); item != none) return item;
@@ -157,9 +152,8 @@ std::vector<long> first_rows(const Window &window, const std::vector<unsigned> &
 /// Returns the node that owns a row. A row outside the frame belongs to the nearest node.
 unsigned owner_of(long row, const std::vector<long> &first_rows);
 
-/// Returns the rows at which the diagonals of diamond_tiles() begin. These rows are every second edge between the parts
-/// of nodes. So each part has one edge at which diagonals begin, and nodes do not wait for each other. With one node,
-/// the result is row 0 for every frame.
+/// Returns the rows at which the diagonals of diamond_tiles() begin: every second edge between the parts of nodes. So
+/// each part has one such edge, and nodes do not wait for each other. With one node, the result is row 0.
 std::vector<long> rows_to_begin_at(const std::vector<long> &first_rows);
 
 /// A part of the window's memory, and the node that should provide this memory.
@@ -171,12 +165,10 @@ struct MemoryPart {
   bool operator==(const MemoryPart &) const = default;
 };
 
-/// Divides the whole window into parts that belong to nodes, in ascending order. The result is empty if the parts are
-/// too small.
+/// Divides the window into parts that belong to nodes, in ascending order. Returns no parts if they are too small.
 std::vector<MemoryPart> memory_parts(const Window &window, const std::vector<unsigned> &node_threads);
 
-/// Makes all pages of a window resident. Each page comes from memory near the threads that will use it. No page may
-/// have been touched before.
+/// Makes all pages of a window resident, near the threads that will use them. No page may have been touched before.
 void place_memory(const Window &window, Team &team);
 
 }  // namespace outcrop

@@ -46,8 +46,7 @@ std::vector<LatticePoint> places_in_order(long levels, long rows, long half, lon
   const auto key = [&](const LatticePoint &place) {
     return std::tuple(distance(place.p, half, begin) + lean * place.q, place.q, place.p);
   };
-  std::sort(places.begin(), places.end(),
-            [&](const LatticePoint &a, const LatticePoint &b) { return key(a) < key(b); });
+  std::ranges::sort(places, {}, key);
   return places;
 }
 
@@ -66,7 +65,7 @@ std::vector<BandChunk> bands_in_order(long bands, const Chunks &chunks, unsigned
   const auto key = [&](const BandChunk &place) {
     return std::pair(place.band / strip * stagger + place.band % strip + place.chunk, place.band);
   };
-  std::sort(places.begin(), places.end(), [&](const BandChunk &a, const BandChunk &b) { return key(a) < key(b); });
+  std::ranges::sort(places, {}, key);
   return places;
 }
 
@@ -76,6 +75,21 @@ Tile chunk_tile(long level_first, long level_last, long rows, const Chunks &chun
   tile.zeta_low = chunk * chunks.zetas;
   if (chunk + 1 < chunks.count) tile.zeta_high = tile.zeta_low + chunks.zetas;
   return tile;
+}
+
+// Returns `count` tiles for each level. Tile i of a level is make(level, i). It needs tiles of the level below, from
+// tile i - reach_down to tile i + reach_up.
+template <typename Make>
+std::vector<Tile> level_by_level(long levels, long count, long reach_down, long reach_up, const Make &make) {
+  std::vector<Tile> tiles;
+  for (long level = 1; level <= levels; ++level)
+    for (long i = 0; i < count; ++i) {
+      Tile &tile = tiles.emplace_back(make(level, i));
+      if (level > 1)
+        for (long below = std::max(0L, i - reach_down); below <= std::min(count - 1, i + reach_up); ++below)
+          tile.needs.push_back(static_cast<std::size_t>((level - 2) * count + below));
+    }
+  return tiles;
 }
 
 }  // namespace
@@ -121,33 +135,18 @@ std::vector<Tile> chunk_sweep_tiles(long levels, long rows, long skew, const Chu
   assert(levels >= 1 && rows >= 1 && skew >= 1 && chunks.count >= 1 && chunks.zetas >= 1);
   // Plane z of a level needs plane z - skew of the level below. In zeta, this plane lies 2 * skew before plane z.
   const long reach = (2 * skew + chunks.zetas - 1) / chunks.zetas;
-  std::vector<Tile> tiles;
-  for (long level = 1; level <= levels; ++level)
-    for (long chunk = 0; chunk < chunks.count; ++chunk) {
-      Tile tile = chunk_tile(level, level, rows, chunks, chunk);
-      if (level > 1)
-        for (long below = std::max(0L, chunk - reach); below <= chunk; ++below)
-          tile.needs.push_back(static_cast<std::size_t>((level - 2) * chunks.count + below));
-      tiles.push_back(std::move(tile));
-    }
-  return tiles;
+  return level_by_level(levels, chunks.count, reach, 0,
+                        [&](long level, long chunk) { return chunk_tile(level, level, rows, chunks, chunk); });
 }
 
 std::vector<Tile> sweep_tiles(long levels, long rows, long skew, long rows_per_block) {
   assert(levels >= 1 && rows >= 1 && skew >= 1 && rows_per_block >= 1);
   const long count = (rows + rows_per_block - 1) / rows_per_block;
   const long reach = (skew + rows_per_block - 1) / rows_per_block;  // in blocks
-  std::vector<Tile> tiles;
-  for (long level = 1; level <= levels; ++level)
-    for (long i = 0; i < count; ++i) {
-      const long y = i * rows_per_block;
-      Tile tile{level, level, level, y, std::min(rows, y + rows_per_block), 0};
-      if (level > 1)
-        for (long below = std::max(0L, i - reach); below <= std::min(count - 1, i + reach); ++below)
-          tile.needs.push_back(static_cast<std::size_t>((level - 2) * count + below));
-      tiles.push_back(std::move(tile));
-    }
-  return tiles;
+  return level_by_level(levels, count, reach, reach, [&](long level, long i) {
+    const long y = i * rows_per_block;
+    return Tile{level, level, level, y, std::min(rows, y + rows_per_block), 0};
+  });
 }
 
 }  // namespace outcrop

@@ -99,7 +99,7 @@ void list_processors(NumaNode &node, hwloc_topology_t topology, hwloc_const_bitm
     ranked.emplace_back(rank, processor->os_index);
     if (rank == 0) ++node.cores;
   }
-  std::stable_sort(ranked.begin(), ranked.end(), [](const auto &a, const auto &b) { return a.first < b.first; });
+  std::ranges::stable_sort(ranked, {}, &std::pair<unsigned, unsigned>::first);
   for (const auto &[rank, os_index] : ranked) node.processors.push_back(os_index);
 }
 
@@ -110,10 +110,8 @@ std::vector<hwloc_obj_t> memory_from_near_to_far(hwloc_topology_t topology) {
   std::vector<hwloc_obj_t> memory;
   hwloc_obj_t next = nullptr;
   while ((next = hwloc_get_next_obj_by_type(topology, HWLOC_OBJ_NUMANODE, next)) != nullptr) memory.push_back(next);
-  std::sort(memory.begin(), memory.end(), [](hwloc_obj_t a, hwloc_obj_t b) {
-    return std::pair(hwloc_bitmap_weight(a->cpuset), a->os_index) <
-           std::pair(hwloc_bitmap_weight(b->cpuset), b->os_index);
-  });
+  std::ranges::sort(memory, {},
+                    [](hwloc_obj_t one) { return std::pair(hwloc_bitmap_weight(one->cpuset), one->os_index); });
   return memory;
 }
 
@@ -174,7 +172,7 @@ std::vector<MemoryNode> memory_nodes(const std::string &description) {
     nodes.back().processors = static_cast<unsigned>(hwloc_bitmap_weight(own.get()));
     hwloc_bitmap_andnot(left.get(), left.get(), own.get());
   }
-  std::sort(nodes.begin(), nodes.end(), [](const auto &a, const auto &b) { return a.os_index < b.os_index; });
+  std::ranges::sort(nodes, {}, &MemoryNode::os_index);
   return nodes;
 }
 
@@ -212,7 +210,10 @@ bool bind_memory(std::byte *data, std::size_t size, const std::vector<unsigned> 
 namespace outcrop {
 
 bool has_hwloc() { return false; }
-
+bool is_this_system() { return true; }
+bool bind_memory(std::byte *, std::size_t, const std::vector<unsigned> &) { return false; }
+BoundThread::BoundThread(std::optional<unsigned>) {}
+BoundThread::~BoundThread() = default;
 Topology system_topology() { return {{NumaNode{0, 1, {0}}}, false}; }
 
 Topology synthetic_topology(const std::string &description, const std::string &) {
@@ -223,14 +224,6 @@ std::vector<MemoryNode> memory_nodes(const std::string &description) {
   if (!description.empty()) synthetic_topology(description, "");
   return {MemoryNode{}};
 }
-
-bool is_this_system() { return true; }
-
-BoundThread::BoundThread(std::optional<unsigned>) {}
-
-BoundThread::~BoundThread() = default;
-
-bool bind_memory(std::byte *, std::size_t, const std::vector<unsigned> &) { return false; }
 
 }  // namespace outcrop
 

@@ -1,5 +1,5 @@
 // Finds the cores and NUMA nodes that this process may use. Places threads on these cores and nodes, and binds threads
-// and memory. No other file uses hwloc.
+// and memory. No other file uses hwloc. Without hwloc, every system is one node, and nothing can be bound.
 //
 //     node 0                     node 1
 //     core  core  core  core     core  core
@@ -7,16 +7,12 @@
 //     memory                     memory
 //
 // The cores of a node share its memory, and access to other memory takes longer. The list of a node's processors has
-// one processor of each core first, and then the second hardware threads. For example, the list of node 0 is 0 1 2 3 8
-// 9 10 11.
+// one processor of each core first, and then the second hardware threads: 0 1 2 3 8 9 10 11 for node 0.
 //
 // A node consists of memory and of the processors that are nearer to this memory than to other memory. Memory that has
-// no processors of its own (CXL, or HBM beside the ordinary memory of a node) is not a node. The lists contain only the
-// nodes and processors that cgroup, cpuset and affinity allow. If the process may use a processor but not the memory
-// near it, the processor belongs to the first node.
-//
-// The core can be built without hwloc. Without hwloc, every system is one node, and nothing can be bound.
-// memory_nodes() lists memory of every kind, with the speed that the firmware reports.
+// no processors of its own (CXL, or HBM beside the ordinary memory of a node) is not a node, but memory_nodes() lists
+// it. The lists contain only the nodes and processors that cgroup, cpuset and affinity allow. If the process may use a
+// processor but not the memory near it, the processor belongs to the first node.
 //
 // For tests, a topology can be synthetic. A synthetic topology is given in hwloc's notation, such as "numa:2 core:4
 // pu:2", or as a file in hwloc's XML format. The environment variables HWLOC_SYNTHETIC and HWLOC_XMLFILE also make
@@ -71,13 +67,12 @@ struct MemoryNode {
   double latency_seconds = 0;
 };
 
-/// Returns all memory that may be used, in the order of the system's numbers. If `description` is empty, returns the
-/// memory of this system. Otherwise returns the memory of the described system. Without hwloc, the result is one node
-/// without values. Throws InputError if hwloc does not understand the description.
+/// Returns all memory that may be used, in the order of the system's numbers: the memory of this system, or of the
+/// described system if `description` is not empty. Without hwloc, the result is one node without values. Throws
+/// InputError if hwloc does not understand the description.
 std::vector<MemoryNode> memory_nodes(const std::string &description = "");
 
-/// Returns true if hwloc reports this system. hwloc reports another system if the environment variable HWLOC_SYNTHETIC
-/// or HWLOC_XMLFILE is set.
+/// Returns whether hwloc reports this system, and not another one that an environment variable names.
 bool is_this_system();
 
 /// For tests: returns the topology that a text in hwloc's notation describes. `allowed` is a list of processors
@@ -99,9 +94,8 @@ class BoundThread {
   hwloc_bitmap_s *former_ = nullptr;  // the processors to which the thread was bound before
 };
 
-/// Sets the nodes for pages that are not resident yet. If several nodes are given, the pages come from these nodes
-/// alternately. If one node is given, the pages come from this node while it has free pages, and then from other nodes.
-/// Returns false if the system refuses, as containers often do.
+/// Sets the nodes for pages that are not resident yet. The pages come from several nodes alternately, or from one node
+/// while it has free pages. Returns false if the system refuses, as containers often do.
 bool bind_memory(std::byte *data, std::size_t size, const std::vector<unsigned> &nodes);
 
 enum class Bind : unsigned char {
@@ -110,8 +104,7 @@ enum class Bind : unsigned char {
   none        ///< never bind, and treat several nodes as one node
 };
 
-/// The place of a thread: a node and a processor. The nodes that have threads are numbered from 0. The processor has
-/// the number that the system gives it.
+/// The place of a thread: a node, counted among the nodes that have threads, and the system's number of a processor.
 struct ThreadPlace {
   unsigned node = 0, processor = 0;
 

@@ -1,29 +1,26 @@
 // Transfers planes between files and rings. The classes of this file determine the place of planes on disk, the order
 // of transfers, and the checksums.
 //
-// The class Transfers keeps a state for each slot. The transfers of a slot form a chain: each transfer starts after the
-// transfer before it. So when the last transfer of the chain is complete, all of them are complete. One block may write
-// a plane to disk, and another block may read the plane back. If every plane has its own slot, both transfers use the
-// same slot. So the chain also keeps these two transfers in order. Blocks that shift their planes read only fringes of
-// each other. A fringe is read only after it has been written.
+// Transfers keeps a state for each slot. The transfers of a slot form a chain: each transfer starts after the transfer
+// before it. So when the last transfer of the chain is complete, all of them are complete. If every plane has its own
+// slot, the chain also orders the write of a plane by one block and the read of the plane by another block. Blocks that
+// shift their planes read only fringes of each other. A fringe is read only after it has been written.
 //
 // The file of fringes stores, plane by plane, `fringe_rows` rows of each ring of the updated fields. Behind them, it
-// stores the rows of each field that the pass computes again. `recomputed_rows` has the number of these rows for each
-// field:
+// stores the rows of each field that the pass computes again (`recomputed_rows`):
 //
 //     | plane 0: ring a | ring b | ... | recomputed field 0 | ... | plane 1: ring a | ...
 //
-// The class PlaneSums computes the checksums of planes in parts, while the rows are in a cache. The update of level 1
-// reads rows whose bytes came from the disk. The update of the last level writes rows whose bytes go to the disk. At
-// the time of these updates, the rows are in the caches nearest to the core. So a checksum takes only a third of the
-// time that it takes if the rows are in memory. CRCs are linear. To get the CRC of a plane, the CRC of each part is
-// shifted by the bytes that follow the part. The CRC of the plane is the exclusive or of the shifted CRCs. So the
-// checksums of the parts may be added in any order and by any thread:
+// PlaneSums computes the checksums of planes in parts. The update of level 1 adds rows that came from the disk, and the
+// update of the last level adds rows that go to the disk. At these times the rows are in the caches nearest to the
+// core, so a checksum takes only a third of the time that it takes if the rows are in memory. CRCs are linear: the CRC
+// of a plane is the exclusive or of the CRCs of its parts, each shifted by the bytes that follow the part. So any
+// thread may add the parts, in any order:
 //
 //     |..part a..|....part b....|..part c..|        CRC = CRC(a) * x^(8|bc|) + CRC(b) * x^(8|c|) + CRC(c)
 //
-// The class Checks compares the computed checksums and seals of planes with the checksums and seals that were stored
-// behind the planes. It also stores checksums and seals behind the planes that are written to disk.
+// Checks compares the computed checksums and seals with the checksums and seals behind the planes on disk. It also
+// stores checksums and seals behind the planes that are written to disk.
 #pragma once
 
 #include <atomic>
@@ -43,9 +40,9 @@
 
 namespace outcrop {
 
-/// The files of one array: the files `first_file`, first_file + 1, ... of the store. Each file has `planes_per_file`
-/// planes. `seed` is the seed of the seals (storage/checksums.hpp). In a target, seals are written with this seed. In
-/// other arrays, seals must have this seed.
+/// The files of one array: the files `first_file`, first_file + 1, ... of the store, with `planes_per_file` planes
+/// each. Seals are written with the seed `seed` in a target, and must have this seed in other arrays
+/// (storage/checksums.hpp).
 struct PlaneFiles {
   std::uint32_t first_file = 0;
   long planes_per_file = 1;
@@ -97,17 +94,15 @@ class Transfers {
     transfer(true, pairs, z0, z1, cells);
   }
 
-  /// Waits until all reads into the slot of plane z are complete. Returns true if the checksum was read together with
-  /// the plane, or if rows of a history were read. For each record and each read of a history, only the first call
-  /// returns true.
+  /// Waits until all reads into the slot of plane z are complete. The first call for each record returns true if the
+  /// checksum was read together with the plane. The first call for each read of a history also returns true.
   bool wait_for_read(std::size_t ring, long z);
   void wait_for_write(std::size_t ring, long z);
 
   /// Returns the rows of the last read of a history into the slot of plane z.
   const Rectangle &history_rows(std::size_t ring, long z) { return slot(ring, z).history; }
 
-  /// Returns the fringe rows that have been read into the slot of plane z since the last call. The result is empty if
-  /// no such rows exist.
+  /// Returns the fringe rows that have been read into the slot of plane z since the last call, if any.
   Rectangle take_fringe(std::size_t ring, long z);
   bool has_fringe(std::size_t ring, long z);
 
@@ -117,8 +112,7 @@ class Transfers {
   /// Returns whether a part of a plane includes the end of the record.
   bool has_tail(Array array, const Rectangle &cells) const;
 
-  /// Returns the error message for a damaged plane. If `whole` is true, only the seal of the plane is wrong. Otherwise
-  /// the checksum of the plane is wrong.
+  /// Returns the error message for a damaged plane. `whole` is the argument `is_whole` of plane_damage().
   std::string damage(const ArrayRing &pair, long z, bool whole) const;
   const std::string &path(const HistoryFile &one) const { return store_->path(one.file); }
 
@@ -166,7 +160,7 @@ class PlaneSums {
   void clear();
 
   /// Adds the part `cells` of plane z. `origin` is the address of cell (0, 0), and rows are `pitch_bytes` apart. Every
-  /// cell of a plane, padding included, must be added exactly once.
+  /// cell of a plane, padding included, must be added exactly once. Any thread may call this function.
   void add(long z, const std::byte *origin, std::size_t pitch_bytes, const Rectangle &cells);
 
   /// Returns whether every byte of plane z has been added.
@@ -184,8 +178,7 @@ class PlaneSums {
   std::vector<std::uint32_t> row_factors_;       // factors that shift a CRC by rows; index: the number of rows
 };
 
-/// Computes the checksums of the states that a pass reads. A state has one checksum for all its bytes. Rows are added
-/// when they have arrived.
+/// Computes the checksums of the states that a pass reads. A state has one checksum for all its bytes.
 class HistorySums {
  public:
   /// Begins a pass that reads these files.
@@ -209,8 +202,8 @@ class Checks {
  public:
   Checks(const Grid &grid, const Window &window, const Fields &fields);
 
-  /// Begins a pass of `steps` steps. `reads_statics` says whether the pass reads the static arrays. If not, the static
-  /// arrays stay in memory. `files` contains the seeds.
+  /// Begins a pass of `steps` steps. If `reads_statics` is false, the static arrays stay in memory. `files` has the
+  /// seeds.
   void begin_pass(long steps, bool reads_statics, const PassFiles &files);
 
   /// Return the rings whose checksums the traversal must compute: sources before the first level, targets after the
@@ -231,8 +224,8 @@ class Checks {
     bool whole = false;
   };
 
-  /// Compares the checksum and the seal of plane z in each array whose cells have all been added. Each plane is
-  /// compared only once. Returns the damaged plane, if any.
+  /// Compares the checksum and the seal of plane z, once, in each array whose cells have all been added. Returns the
+  /// damaged plane, if any.
   std::optional<Wrong> wrong(long z);
 
   /// Writes the checksum and the seal behind plane z in the slot of the plane. Does nothing if some cells have not been

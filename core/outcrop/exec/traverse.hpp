@@ -83,8 +83,7 @@ class Traverse {
   /// Sets the number of levels, at most `max_levels`. Must be called only between passes.
   void set_levels(long levels);
 
-  /// Updates every cell of the slab. If `cancelled` becomes true, the function stops early and does not update all
-  /// cells.
+  /// Updates every cell of the slab. If `cancelled` becomes true, the function stops early.
   void update(const Slab &slab, const std::atomic<bool> &cancelled);
 
   /// Selects the checksums that all later updates compute. Owned cells are added to `sources` before level 1 updates
@@ -95,8 +94,7 @@ class Traverse {
   }
   void set_own(const OwnedCells &own) { own_ = own; }
 
-  /// Makes all later updates call `acquisition` before and after each level. If `acquisition` is null, updates do not
-  /// call it.
+  /// Makes all later updates call `acquisition`, if it is not null, before and after each level.
   void set_acquisition(Acquisition *acquisition) { acquisition_ = acquisition; }
 
   /// Returns the number of cells updated since construction.

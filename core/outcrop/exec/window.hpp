@@ -6,16 +6,16 @@
 //
 //     slot:  | rows of the frame, one after the other | tail: crc32c, seal, zeros up to 4 KiB |
 //
-// The frame is the whole plane, or the rows and columns of a block. For every frame, the address of a cell is computed
-// from the place of the cell in the grid. origin() is computed as if the frame included cell (0, 0), with the row pitch
-// of the frame. Successive blocks may shift their planes. With a shift, the slots of the first planes of a block follow
-// the slots of the last planes of the previous block. A field may stay in memory completely. The rings of such a field
-// have neither frames nor shifts. Planes are counted by position (problem.hpp).
+// The frame is the whole plane, or the rows and columns of a block. origin() is computed as if the frame included cell
+// (0, 0), with the row pitch of the frame. So the same formula gives the address of a cell for every frame. Successive
+// blocks may shift their planes. With a shift, the slots of the first planes of a block follow the slots of the last
+// planes of the previous block. A field may stay in memory completely. The rings of such a field have neither frames
+// nor shifts. Planes are counted by position (problem.hpp).
 //
 // Kernels load some bytes before and behind a plane. Unused bytes ("guards") before the first slot and behind the last
 // slot of a ring keep these loads inside the memory of the window. With more than 8 rings, each ring begins 512 bytes
-// further into its page than the ring before it. Without this offset, cells at the same place in all rings compete for
-// the 8 lines of one set of the first-level cache.
+// further into its page than the ring before it. Otherwise, cells at the same place in all rings would compete for the
+// 8 lines of one set of the first-level cache.
 #pragma once
 
 #include <algorithm>

@@ -44,9 +44,8 @@ bool direct_reads_work(int descriptor, std::size_t alignment) {
   return pread(descriptor, pages.data() + alignment % usual_alignment, usual_alignment, 0) >= 0 || errno != EINVAL;
 }
 
-}  // namespace
-
-int allocate(int descriptor, std::uint64_t size) {
+// Allocates storage for all of the first `size` bytes of an open file. Returns 0 or an errno.
+int allocate_bytes(int descriptor, std::uint64_t size) {
   if (size == 0) return 0;
   int error = 0;
   do {
@@ -57,27 +56,20 @@ int allocate(int descriptor, std::uint64_t size) {
   return error;
 }
 
+}  // namespace
+
 void Descriptor::reset(int number) {
   if (number_ >= 0) ::close(number_);
   number_ = number;
 }
 
 File File::open(const std::string &path, bool writable, bool direct, int folder, const std::string &label) {
-  const int flags = (writable ? O_RDWR : O_RDONLY) | O_CLOEXEC;
-  File file;
-  file.path_ = file.whole_path_ = label.empty() ? path : label;
-  file.writable_ = writable;
-  const auto open_with = [&](int more) {
-    if (folder >= 0) return open_beneath(folder, path, flags | more, file.path_);
-    Descriptor opened(::open(path.c_str(), flags | more));
-    if (opened.get() < 0) throw StorageError("open", file.path_, errno);
-    return opened;
-  };
-  file.buffered_ = open_with(0);
+  File file(label.empty() ? path : label, writable);
+  file.buffered_ = file.open_descriptor(path, folder, 0);
   if (!direct) return file;
   Descriptor found;
   try {
-    found = open_with(O_DIRECT);
+    found = file.open_descriptor(path, folder, O_DIRECT);
   } catch (const StorageError &) {  // the file system does not support O_DIRECT
     return file;
   }
@@ -92,27 +84,40 @@ File File::open(const std::string &path, bool writable, bool direct, int folder,
 File File::open_like(const std::string &path, int folder, const std::string &label) const {
   File file = open(path, writable_, false, folder, label);
   if (!direct()) return file;
-  const int flags = (writable_ ? O_RDWR : O_RDONLY) | O_CLOEXEC | O_DIRECT;
-  file.direct_ = folder >= 0 ? open_beneath(folder, path, flags, file.path_) : Descriptor(::open(path.c_str(), flags));
-  if (file.direct_.get() < 0) throw StorageError("open", file.path_, errno);
+  file.direct_ = file.open_descriptor(path, folder, O_DIRECT);
   file.alignment_ = alignment_;
   file.memory_alignment_ = memory_alignment_;
   return file;
 }
 
+// Opens the file for reading, or also for writing if this File is writable.
+Descriptor File::open_descriptor(const std::string &path, int folder, int more_flags) const {
+  const int flags = (writable_ ? O_RDWR : O_RDONLY) | O_CLOEXEC | more_flags;
+  if (folder >= 0) return open_beneath(folder, path, flags, path_);
+  Descriptor opened(::open(path.c_str(), flags));
+  if (opened.get() < 0) throw StorageError("open", path_, errno);
+  return opened;
+}
+
 void File::create(const std::string &path, std::uint64_t size) {
   const Descriptor file(::open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
   if (file.get() < 0) throw StorageError("create", path, errno);
-  if (const int error = allocate(file.get(), size); error != 0) {
+  if (const int error = allocate_bytes(file.get(), size); error != 0) {
     ::unlink(path.c_str());
     throw StorageError("allocate", path, 0, size, error);
   }
 }
 
+File File::make(int folder, const std::string &name, mode_t mode, const std::string &label) {
+  constexpr int flags = O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
+  File file(label, true);
+  file.buffered_ = Descriptor(openat(folder, name.c_str(), flags, mode));
+  if (file.buffered_.get() < 0) throw StorageError("create", label, errno);
+  return file;
+}
+
 File File::anonymous(const std::string &label, std::uint64_t size, bool writable) {
-  File file;
-  file.path_ = file.whole_path_ = label;
-  file.writable_ = writable;
+  File file(label, writable);
   file.buffered_ = Descriptor(memfd_create("outcrop", MFD_CLOEXEC));
   if (file.buffered_.get() < 0 || ftruncate(file.buffered_.get(), static_cast<off_t>(size)) != 0)
     throw StorageError("allocate in memory", label, 0, size, errno);
@@ -120,9 +125,7 @@ File File::anonymous(const std::string &label, std::uint64_t size, bool writable
 }
 
 File File::unnamed(const std::string &folder, std::uint64_t size) {
-  File file;
-  file.path_ = file.whole_path_ = folder + " (without a name)";
-  file.writable_ = true;
+  File file(folder + " (without a name)", true);
   file.buffered_ = Descriptor(::open(folder.c_str(), O_RDWR | O_TMPFILE | O_CLOEXEC, 0600));
   if (file.buffered_.get() < 0) {  // some file systems do not support O_TMPFILE
     std::string name = folder + "/.outcrop-XXXXXX";
@@ -130,7 +133,7 @@ File File::unnamed(const std::string &folder, std::uint64_t size) {
     if (file.buffered_.get() < 0) throw StorageError("create", folder, errno);
     ::unlink(name.c_str());
   }
-  if (const int error = allocate(file.buffered_.get(), size); error != 0)
+  if (const int error = allocate_bytes(file.buffered_.get(), size); error != 0)
     throw StorageError("allocate", folder, 0, size, error);
   return file;
 }
@@ -150,6 +153,11 @@ std::uint64_t File::size() const {
   struct stat status {};
   if (fstat(buffered_.get(), &status) != 0) throw StorageError("stat", path_, errno);
   return static_cast<std::uint64_t>(status.st_size);
+}
+
+void File::allocate(std::uint64_t size) const {
+  if (const int error = allocate_bytes(buffered_.get(), size); error != 0)
+    throw StorageError("allocate", path_, 0, size, error);
 }
 
 void File::read(std::uint64_t offset, std::byte *data, std::size_t length) const { move(false, offset, data, length); }

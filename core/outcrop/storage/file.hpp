@@ -1,22 +1,22 @@
-// An open file that is read and written at given offsets, and safe ways to open files. Transfers use O_DIRECT if the
-// file system supports it.
+// An open file that is read and written at given offsets, and safe ways to open files.
 //
-// A direct file also has a second, buffered descriptor. The buffered descriptor is used for transfers that do not
-// consist of whole pages. Examples are the tail of a short transfer, an index at the end of a file, and some rows of a
-// plane. The buffered descriptor is also used if the memory is not aligned. A page is never written both by direct and
-// by buffered transfers, because the system does not keep the order of such writes.
+// If the file system supports O_DIRECT, a file has a direct and a buffered descriptor. The buffered descriptor serves
+// transfers that do not consist of whole pages (an index at the end of a file, some rows of a plane), and transfers to
+// memory that is not aligned. A page is never written both by direct and by buffered transfers, because the system does
+// not keep the order of such writes.
 //
-// A File may be restricted to a part of the open file. For example, a raw block device has no file names, so each shard
-// is a part of the device.
+// A File may be restricted to a part of the open file. For example, each shard on a raw block device is a part of the
+// device.
 //
 // The content of a folder may be untrusted. A name in the folder may be a symbolic link, may lead outside by "..", or
-// may belong to a pipe. If the program opens a pipe, it may wait forever. A path can therefore be relative to the
-// descriptor of a folder that the caller trusts. In this case, only a regular file beneath this folder is opened, by
-// one of two system calls:
+// may belong to a pipe, and to open a pipe may take forever. So a path can be relative to the descriptor of a folder
+// that the caller trusts. Then only a regular file beneath this folder is opened, by one of two system calls:
 //
 //     openat2(RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS)     Linux 5.6 and later
 //     openat(O_NOFOLLOW) for each component                                      if openat2 is missing or forbidden
 #pragma once
+
+#include <sys/types.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -46,11 +46,10 @@ class Descriptor {
   int number_;
 };
 
-/// Allocates storage for all of the first `size` bytes of an open file. Returns 0 or an errno.
-int allocate(int descriptor, std::uint64_t size);
-
 class File {
  public:
+  File() = default;
+
   /// Opens an existing file. If `folder` is not -1, the path is relative to this open folder, and the file must be a
   /// regular file beneath the folder. The descriptor `folder` may be closed after the call. If `label` is not empty,
   /// error messages contain `label` instead of the path. Throws StorageError.
@@ -60,53 +59,52 @@ class File {
   /// arguments are those of open(). Throws StorageError.
   File open_like(const std::string &path, int folder, const std::string &label) const;
 
-  /// Creates a file of `size` bytes, allocates storage for all of them, and closes the file. Replaces an existing file.
-  /// If the file cannot be created (no space, no permission), throws StorageError and leaves no file behind.
+  /// Creates or replaces a file of `size` bytes, allocates storage for all of them, and closes the file. Throws
+  /// StorageError, and then leaves no file behind.
   static void create(const std::string &path, std::uint64_t size);
 
-  /// Makes an unnamed file in memory. The file is deleted when it is closed. At first, the file contains `size` bytes
-  /// of zeros. Writes behind the end extend the file.
+  /// Makes and opens a new empty file in an open folder. Messages contain `label`. Throws StorageError, also if the
+  /// name exists.
+  static File make(int folder, const std::string &name, mode_t mode, const std::string &label);
+
+  /// Makes an unnamed file in memory, which is deleted when it is closed. At first, the file contains `size` bytes of
+  /// zeros. Writes behind the end extend the file.
   static File anonymous(const std::string &label, std::uint64_t size, bool writable = true);
 
-  /// Makes an unnamed file in `folder`. The file is deleted when it is closed. Storage for all `size` bytes is
-  /// allocated. Throws StorageError.
+  /// Makes an unnamed file in `folder`, which is deleted when it is closed. Storage for all `size` bytes is allocated.
+  /// Throws StorageError.
   static File unnamed(const std::string &folder, std::uint64_t size);
 
   /// Restricts this file to the `size` bytes from byte `begin` on. Offsets then count from `begin`, and no other bytes
   /// can be read or written.
   void narrow(std::uint64_t begin, std::uint64_t size);
 
-  /// Returns the path or the label of this file. If this file is restricted to a part, the text also names the first
-  /// byte of the part.
+  /// Return the path or the label of this file. If this file is restricted to a part, path() also names the first byte.
   const std::string &path() const { return path_; }
-  /// Returns the path or the label of this file. The text does not name the first byte of a part.
   const std::string &whole_path() const { return whole_path_; }
 
-  /// Marks this as a scratch file. A store does not flush a scratch file, because the content of the file is not needed
-  /// after the run.
+  /// A store does not flush a scratch file, because the content of the file is not needed after the run.
   void set_scratch(bool scratch) { scratch_ = scratch; }
   bool scratch() const { return scratch_; }
 
   bool is_part() const { return part_size_ > 0; }
+  std::uint64_t begin() const { return begin_; }  ///< the byte of the whole file at which this part begins
 
-  /// Returns the byte of the whole file at which this part begins.
-  std::uint64_t begin() const { return begin_; }
-
-  /// Returns true if a transfer stays inside this part. The result is always true for a whole file, because a whole
-  /// file may grow.
+  /// Returns whether a transfer stays inside this part. Always true for a whole file, because it may grow.
   bool holds(std::uint64_t offset, std::size_t length) const;
 
   bool writable() const { return writable_; }
   bool direct() const { return direct_.get() >= 0; }
-  /// Returns the alignment of a direct transfer in bytes. Offset, length and address must be multiples of this number.
-  /// Returns 1 if the file is not direct.
+  /// Return the alignment, in bytes, that direct transfers need for offset and length, and for the memory address. The
+  /// alignment of the address may be smaller. Both are 1 if the file is not direct.
   std::size_t alignment() const { return direct() ? alignment_ : 1; }
-  /// Returns the alignment that the memory address needs. It may be smaller than the alignment of offset and length.
   std::size_t memory_alignment() const { return direct() ? memory_alignment_ : 1; }
 
-  /// Returns the current size of the file in bytes. If this file is restricted to a part, returns the size of the part.
-  /// Throws StorageError.
+  /// Returns the current size of the file, or of its part, in bytes. Throws StorageError.
   std::uint64_t size() const;
+
+  /// Allocates storage for all of the first `size` bytes. Throws StorageError.
+  void allocate(std::uint64_t size) const;
 
   /// Transfer all `length` bytes and wait until they are transferred. If the file is direct and the memory is aligned,
   /// whole pages bypass the page cache. The bytes before and after these pages go through the page cache. Throw
@@ -119,11 +117,14 @@ class File {
 
   int buffered_descriptor() const { return buffered_.get(); }
 
-  /// Returns the descriptor for a transfer. Returns the direct descriptor if the file is direct and the transfer
-  /// consists of whole, aligned pages. Otherwise returns the buffered descriptor.
+  /// Returns the direct descriptor if the file is direct and the transfer consists of whole, aligned pages. Otherwise
+  /// returns the buffered descriptor.
   int descriptor(std::uint64_t offset, const std::byte *data, std::size_t length) const;
 
  private:
+  File(const std::string &label, bool writable) : path_(label), whole_path_(label), writable_(writable) {}
+
+  Descriptor open_descriptor(const std::string &path, int folder, int more_flags) const;
   void move(bool write, std::uint64_t offset, std::byte *data, std::size_t length) const;
 
   std::string path_, whole_path_;

@@ -71,17 +71,16 @@ class SystemFolder final : public Folder {
 
   void create(const std::string &name, std::uint64_t size, Allocation allocation) override {
     check_plain(name, path_);
-    constexpr int flags = O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
-    const Descriptor made(openat(handle_.get(), name.c_str(), flags, mode_));
-    if (made.get() < 0) throw StorageError("create", whole(name), errno);
-    int error = 0;
-    if (allocation == Allocation::at_once)
-      error = allocate(made.get(), size);
-    else if (ftruncate(made.get(), static_cast<off_t>(size)) != 0)
-      error = errno;
-    if (error == 0) return;
-    unlinkat(handle_.get(), name.c_str(), 0);
-    throw StorageError("allocate", whole(name), 0, size, error);
+    const File made = File::make(handle_.get(), name, mode_, whole(name));
+    try {
+      if (allocation == Allocation::at_once)
+        made.allocate(size);
+      else if (ftruncate(made.buffered_descriptor(), static_cast<off_t>(size)) != 0)
+        throw StorageError("allocate", whole(name), 0, size, errno);
+    } catch (const StorageError &) {
+      unlinkat(handle_.get(), name.c_str(), 0);
+      throw;
+    }
   }
 
   void rename(const std::string &from, const std::string &to) override {

@@ -1,12 +1,11 @@
-// Open folders, and the files in these folders. This interface is for protocols that survive a power cut.
-// Files::system() is the file system of this machine. Tests use a model of storage in place of this file system. The
-// model loses unflushed bytes and kills processes at any point.
+// Open folders and their files, for protocols that survive a power cut. Files::system() is the file system of this
+// machine. Tests use a model of storage instead, which loses unflushed bytes and kills processes at any point.
 //
 //     Files ──► open Folder ──► OpenFile          a name is the plain name of a file in the folder, never a path
 //
 // The content of a folder may be untrusted. A Folder opens only regular files, and refuses links, pipes and devices.
-// create() makes only new files, and never replaces a file. Files are removed and renamed in the folder that was
-// opened, even if its path has changed since then.
+// create() never replaces a file. Files are removed and renamed in the folder that was opened, even if its path has
+// changed since then.
 #pragma once
 
 #include <cstddef>
@@ -19,8 +18,7 @@
 
 namespace outcrop {
 
-/// An open file in a folder. The functions work like the functions of File. If a function fails, it throws
-/// StorageError.
+/// An open file in a folder. The functions work like the functions of File, and throw StorageError.
 class OpenFile {
  public:
   virtual ~OpenFile() = default;
@@ -71,9 +69,9 @@ class Files {
 
   /// Opens a folder that the user has named. Throws StorageError.
   virtual std::unique_ptr<Folder> folder(const std::string &path) = 0;
-  /// Opens a folder that only this program uses. The folder must not be a link, must be owned by this user, and must
-  /// have no permissions for others. If the folder is missing and `make` is true, creates the folder. If the folder is
-  /// missing and `make` is false, returns null. Throws StorageError or InputError.
+  /// Opens a folder that only this program uses. The folder must not be a link, and must be owned by this user. Removes
+  /// the permissions of others. If the folder is missing, creates it if `make` is true, and otherwise returns null.
+  /// Throws StorageError or InputError.
   virtual std::unique_ptr<Folder> own_folder(const std::string &path, bool make) = 0;
   /// Opens a file that the user has named (see open_named()). Throws StorageError.
   virtual std::unique_ptr<OpenFile> open(const std::string &path, bool writable, bool direct) = 0;

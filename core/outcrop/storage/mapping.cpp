@@ -78,33 +78,22 @@ namespace {
 
 constexpr std::uintptr_t line_bytes = 64;  // bytes of a cache line of x86-64
 
-// The cache lines of a range of bytes: the address of the first line, and the address behind the last byte of the
-// range.
-struct Lines {
-  Lines(const std::byte *data, std::size_t length)
-      : first(reinterpret_cast<std::uintptr_t>(data) / line_bytes * line_bytes),
-        end(reinterpret_cast<std::uintptr_t>(data) + length) {}
-  std::uintptr_t first, end;
-};
-
-// Returns the address as a pointer to void, because the intrinsics need this type. The intrinsics do not change the
-// memory.
-void *address(std::uintptr_t line) { return reinterpret_cast<void *>(line); }
+// The body of this function is the same for all instructions, but each instruction needs its own compiled copy. The
+// instructions take a pointer to void, but do not change the memory.
+#define OUTCROP_WRITE_BACK_BY(INSTRUCTION)                                                               \
+  const auto begin = reinterpret_cast<std::uintptr_t>(data);                                             \
+  for (std::uintptr_t line = begin / line_bytes * line_bytes; line < begin + length; line += line_bytes) \
+  INSTRUCTION(reinterpret_cast<void *>(line))
 
 __attribute__((target("clwb"))) void by_clwb(const std::byte *data, std::size_t length) {
-  const Lines lines(data, length);
-  for (std::uintptr_t line = lines.first; line < lines.end; line += line_bytes) _mm_clwb(address(line));
+  OUTCROP_WRITE_BACK_BY(_mm_clwb);
 }
 
 __attribute__((target("clflushopt"))) void by_clflushopt(const std::byte *data, std::size_t length) {
-  const Lines lines(data, length);
-  for (std::uintptr_t line = lines.first; line < lines.end; line += line_bytes) _mm_clflushopt(address(line));
+  OUTCROP_WRITE_BACK_BY(_mm_clflushopt);
 }
 
-void by_clflush(const std::byte *data, std::size_t length) {
-  const Lines lines(data, length);
-  for (std::uintptr_t line = lines.first; line < lines.end; line += line_bytes) _mm_clflush(address(line));
-}
+void by_clflush(const std::byte *data, std::size_t length) { OUTCROP_WRITE_BACK_BY(_mm_clflush); }
 
 std::vector<WriteBackVariant> find_variants() {
   std::vector<WriteBackVariant> found;

@@ -3,8 +3,7 @@
 //     synchronous   a file on persistent memory (DAX), mapped with MAP_SYNC: written-back cache lines are durable
 //     otherwise     pages of the page cache, which msync makes durable
 //
-// The system refuses MAP_SYNC if it cannot guarantee that written-back cache lines are durable. So the kind of a
-// mapping is known as soon as mmap has returned. A device error in a mapping raises the signal SIGBUS instead of
+// The system refuses MAP_SYNC for all other files. A device error in a mapping raises the signal SIGBUS instead of
 // returning an error.
 #pragma once
 
@@ -22,18 +21,16 @@ class Mapping {
  public:
   Mapping() = default;
 
-  /// Maps an open file, or the part to which the file is restricted. The mapping is writable if the file was opened for
-  /// writing. If `tries_sync` is true, the mapping is synchronous where the file system and the processor support
-  /// synchronous mappings. Throws StorageError.
+  /// Maps an open file, or the part to which the file is restricted. The mapping is writable if the file is. With
+  /// `tries_sync`, the mapping is synchronous if the file system and the processor support this. Throws StorageError.
   explicit Mapping(const File &file, bool tries_sync = false);
 
   /// Reserves addresses for `size` bytes. An address is usable only after place() has mapped a file to it. Throws
   /// StorageError.
   static Mapping reserve(std::size_t size);
 
-  /// Maps `length` bytes of the file, from byte `offset` on, for reading. The addresses of these bytes begin at byte
-  /// `at` of this mapping. All three numbers must be multiples of the page size. There is one exception: `length` may
-  /// be any number if the bytes end at the end of the file. Throws StorageError.
+  /// Maps `length` bytes of the file, from byte `offset` on, to byte `at` of this mapping, for reading. All three
+  /// numbers must be multiples of the page size, except `length` at the end of the file. Throws StorageError.
   void place(std::size_t at, const File &file, std::uint64_t offset, std::size_t length);
 
   std::byte *data() const { return data_.get(); }
@@ -54,9 +51,8 @@ class Mapping {
 /// device. Throws StorageError.
 void flush_in_parallel(const Mapping &mapping, std::size_t begin, std::size_t length, unsigned threads);
 
-// The instruction that writes cache lines back is chosen at run time. The best instruction is clwb, because it keeps
-// the line in the cache. The other instructions remove the line from the cache.
-
+/// An instruction that writes cache lines back. It is chosen at run time. The best instruction is clwb, because it
+/// keeps the line in the cache. The other instructions remove the line from the cache.
 struct WriteBackVariant {
   const char *name;
   void (*write_back)(const std::byte *data, std::size_t length);

@@ -39,24 +39,15 @@ void fill_with_noise(std::byte *data, std::size_t size) {
   }
 }
 
-// Computes the offsets of successive requests.
-class Offsets {
- public:
-  Offsets(const Workload &workload, std::uint64_t begin, std::uint64_t size, std::uint64_t seed)
-      : random_(workload.random),
-        request_(workload.request_bytes),
-        begin_(begin),
-        count_(size / workload.request_bytes),
-        state_(seed) {}
+// Computes the offsets of successive requests, within the `size` bytes from byte `begin` on.
+struct Offsets {
+  const Workload &workload;
+  std::uint64_t begin, size, seed, at = 0;
 
   std::uint64_t next() {
-    const std::uint64_t place = random_ ? next_random(state_) % count_ : at_++ % count_;
-    return begin_ + place * request_;
+    const std::uint64_t place = workload.random ? next_random(seed) : at++;
+    return begin + place % (size / workload.request_bytes) * workload.request_bytes;
   }
-
- private:
-  bool random_;
-  std::uint64_t request_, begin_, count_, at_ = 0, state_;
 };
 
 void check(const Workload &workload, std::size_t max_depth) {
@@ -98,7 +89,7 @@ Moved measure_transfers(Store &store, const Workload &workload) {
   const std::size_t slot_bytes = round_up(workload.request_bytes, AlignedMemory::page_bytes);
   const AlignedMemory memory(slot_bytes * workload.depth);
   fill_with_noise(memory.data(), memory.size());
-  Offsets offsets(workload, 0, workload.span_bytes, 1);
+  Offsets offsets{workload, 0, workload.span_bytes, 1};
   const auto request_in = [&](std::uint64_t slot) {
     return Transfer{workload.write, 0, offsets.next(), memory.data() + slot * slot_bytes, workload.request_bytes, slot};
   };
@@ -175,7 +166,7 @@ Moved measure_threads(const std::string &path, bool mapped, const Workload &work
   std::vector<Share> shares(threads);
   const auto work = [&](std::size_t i) {
     const Offsets offsets =
-        workload.random ? Offsets(workload, 0, workload.span_bytes, i + 1) : Offsets(workload, i * part, part, 1);
+        workload.random ? Offsets{workload, 0, workload.span_bytes, i + 1} : Offsets{workload, i * part, part, 1};
     shares[i] = mapping ? move_requests(workload, offsets, start, load_or_store)
                         : move_requests(workload, offsets, start, call);
   };

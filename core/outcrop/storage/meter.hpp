@@ -1,5 +1,4 @@
-// Measures the speed of a store. Also measures the speed of a file that is accessed by plain system calls or through a
-// mapping.
+// Measures the speed of a store, and of a file that is accessed by plain system calls or through a mapping.
 //
 //     request   ├──┤                       sequential: one request after another, repeatedly from the first
 //     span      ├──┬──┬──┬── … ──┬──┤      random: each request of the span with the same probability

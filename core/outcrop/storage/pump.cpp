@@ -8,17 +8,13 @@
 #include "outcrop/base/error.hpp"
 
 namespace outcrop {
-namespace {
-
-// The waiting time after EAGAIN if no transfer is in flight. A transfer in flight frees resources when it is complete.
-constexpr std::chrono::milliseconds pause_again{1};
-
-}  // namespace
 
 Pump::Pump(Store &store, const PumpOptions &options)
-    : store_(store), options_(options), requests_(std::max<std::size_t>(options.capacity, 1)) {
+    : store_(store),
+      options_(options),
+      requests_(std::max<std::size_t>(options.capacity, 1)),
+      queues_{TicketQueue(requests_.size()), TicketQueue(requests_.size())} {
   assert(options.chunk_bytes > 0);
-  for (TicketQueue &queue : queues_) queue.ring.resize(requests_.size());
   const std::size_t by_bytes = std::max<std::size_t>(options.in_flight_bytes / options.chunk_bytes, 1);
   // A small request is a separate chunk. So the number of chunks in flight may exceed the number of chunks of full size
   // that `in_flight_bytes` allows.
@@ -112,13 +108,13 @@ void Pump::throw_if_stopped() const {
 bool Pump::startable() const {
   if (free_chunks_.empty()) return false;
   return std::ranges::any_of(queues_, [this](const TicketQueue &queue) {
-    return queue.count > 0 && complete(queued(queue.front()).request.after);
+    return queue.count() > 0 && complete(queued(queue.front()).request.after);
   });
 }
 
 // Takes the next chunk from the first request of a queue. Returns false if this request may not start yet.
 bool Pump::gather_from(TicketQueue &queue) {
-  if (queue.count == 0) return false;
+  if (queue.count() == 0) return false;
   const Ticket ticket = queue.front();
   QueuedRequest &next = queued(ticket);
   if (!complete(next.request.after)) return false;
@@ -149,7 +145,7 @@ bool Pump::gather_from(TicketQueue &queue) {
 // are added, so no request waits for another request of the same chunk.
 void Pump::join(TicketQueue &queue, Chunk &chunk) {
   Transfer &whole = chunk.transfer;
-  for (Ticket last = chunk.ticket; queue.count > 0; queue.pop()) {
+  for (Ticket last = chunk.ticket; queue.count() > 0; queue.pop()) {
     QueuedRequest &next = queued(queue.front());
     const Request &request = next.request;
     const bool follows = request.rows == 1 && request.file == whole.file &&
@@ -235,6 +231,8 @@ void Pump::credit(Chunk &chunk, std::size_t moved) {
 // --- the thread ----------------------------------------------------------------------------------------------------
 
 void Pump::loop() {
+  // The waiting time after EAGAIN if no transfer is in flight. A transfer in flight frees resources when it is complete.
+  constexpr std::chrono::milliseconds pause_again{1};
   std::unique_lock lock(mutex_);
   for (;;) {
     if (in_flight_ == 0) {

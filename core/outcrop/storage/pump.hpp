@@ -6,12 +6,12 @@
 // Long requests are divided into chunks. Short requests that are neighbours in the queue, in the file and in memory are
 // joined, because each system call takes time.
 //
-// A request may name an earlier request. The later request starts only after the earlier request is complete. For
-// example, a read into a slot starts after the write from that slot. While a read waits for another request, writes
-// continue. While a write waits, reads continue. If both can start, reads and writes alternate, chunk by chunk. After a
-// short transfer, the pump transfers the remaining bytes. After EAGAIN or EINTR, the pump repeats the transfer. The
-// first failure stops the pump. After a failure, the pump starts no new transfer and reaps the transfers in flight.
-// Every thread that waits gets the error. The pump allocates no memory after its construction.
+// A request may name an earlier request, and starts only after this earlier request is complete. For example, a read
+// into a slot starts after the write from that slot. A read that waits does not delay writes, and a write that waits
+// does not delay reads. If both can start, reads and writes alternate, chunk by chunk. The pump transfers the remaining
+// bytes after a short transfer, and repeats a transfer after EAGAIN or EINTR. After the first failure, the pump starts
+// no new transfer and reaps the transfers in flight, and every thread that waits gets the error. The pump allocates no
+// memory after its construction.
 //
 // Request number t is in entry t mod capacity. An entry is reused only after its previous request is complete. So if
 // request t is in the entry, request t - capacity is complete.
@@ -61,18 +61,15 @@ class Pump {
 
   /// Waits for the transfers in flight, and drops all requests that have not started.
   ~Pump();
-  Pump(const Pump &) = delete;
-  Pump &operator=(const Pump &) = delete;
 
-  /// Puts a request into the queue. The memory of the request must stay valid until the request is complete or the pump
-  /// is destroyed. Throws StorageError or Cancelled if the pump has stopped.
+  /// Appends a request to the queue. The memory of the request must stay valid until the request is complete or the
+  /// pump is destroyed. If the pump has stopped, throws StorageError or Cancelled, as wait() and drain() do.
   Ticket submit(const Request &request);
 
-  /// Waits until the request is complete. `no_ticket` counts as complete. Throws StorageError or Cancelled if the pump
-  /// has stopped.
+  /// Waits until the request is complete. `no_ticket` counts as complete.
   void wait(Ticket ticket);
 
-  /// Waits until all requests are complete. Throws the same errors as wait().
+  /// Waits until all requests are complete.
   void drain();
 
   bool done(Ticket ticket) const;
@@ -84,32 +81,20 @@ class Pump {
   std::uint64_t bytes_written() const { return bytes_written_; }
 
  private:
-  // An entry of the ring: a request and its progress. `issued` bytes of the request have been divided into chunks.
-  // `remaining` bytes have not been transferred yet.
+  // An entry of the ring: a request, the bytes that have been divided into chunks, and the bytes not yet transferred.
   struct QueuedRequest {
     Request request;
     Ticket ticket = no_ticket;
     std::size_t issued = 0, remaining = 0;
     Ticket joined = no_ticket;  // the next request in the same chunk
   };
-  // A transfer in flight, or the remaining bytes of a short transfer. `ticket` is the first request whose bytes are in
-  // the chunk.
+  // A transfer in flight, or the rest of a short transfer. `ticket` is the first request whose bytes are in the chunk.
   struct Chunk {
     Ticket ticket = no_ticket;
     Transfer transfer;
   };
   // The requests of one direction that are not completely divided into chunks yet. They are in the order of submission.
-  struct TicketQueue {
-    std::vector<Ticket> ring;
-    std::size_t first = 0, count = 0;
-
-    Ticket front() const { return ring[first]; }
-    void push(Ticket ticket) { ring[(first + count++) % ring.size()] = ticket; }
-    void pop() {
-      first = (first + 1) % ring.size();
-      --count;
-    }
-  };
+  using TicketQueue = BoundedQueue<Ticket>;
   struct FailedTransfer {
     Transfer transfer;
     int error = 0;

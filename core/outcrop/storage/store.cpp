@@ -10,13 +10,6 @@
 #include "outcrop/base/error.hpp"
 
 namespace outcrop {
-namespace {
-
-// The maximum size of a transfer by read() and write(). It is larger than a chunk of the pump, because read() and
-// write() never have several transfers in flight.
-constexpr std::size_t max_transfer_bytes = std::size_t{64} << 20;
-
-}  // namespace
 
 void Store::flush() {
   std::set<std::string> flushed;  // a single flush makes all parts of a device durable
@@ -52,6 +45,8 @@ Store::Location Store::locate(const Transfer &transfer) const {
 }
 
 void Store::move(Transfer whole) {
+  // larger than a chunk of the pump, because this function never has several transfers in flight
+  constexpr std::size_t max_transfer_bytes = std::size_t{64} << 20;
   const std::lock_guard lock(moving_);
   while (whole.length > 0) {
     Transfer part = whole;

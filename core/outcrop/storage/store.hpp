@@ -2,11 +2,9 @@
 //
 //     submit(transfers) ──► at most depth() in flight ──► reap(completions)
 //
-// submit() and reap() of a store never throw. A failure is reported as the result of a completion. So the caller always
+// submit() and reap() of a store never throw. A failure is reported as the result of a completion, so the caller always
 // knows which memory the system may still use. Transfers complete in any order. A transfer may be short, as with pread.
 // Only one thread may use a store at a time. Another thread may begin to use the store while no transfer is in flight.
-//
-// To add a backend, add one file to this folder. Then add a declaration and a line of the table to store.cpp.
 #pragma once
 
 #include <cstddef>
@@ -46,10 +44,9 @@ struct Transfer {
   std::uint64_t tag = 0;
 };
 
-/// The end of a transfer. `result` is the number of bytes transferred, or -errno. If fewer bytes than requested are
-/// transferred, the caller submits the remaining bytes again. The caller also repeats a transfer after EAGAIN and
-/// EINTR. A store may return EAGAIN for a transfer that has not begun. A result of 0 means the end of the file, and the
-/// caller treats this as a failure.
+/// The end of a transfer. `result` is the number of bytes transferred, or -errno. After a short transfer, the caller
+/// submits the remaining bytes. After EAGAIN and EINTR, the caller repeats the transfer. A store may return EAGAIN for
+/// a transfer that has not begun. A result of 0 means the end of the file, which is a failure.
 struct Completion {
   std::uint64_t tag = 0;
   std::int64_t result = 0;
@@ -59,8 +56,6 @@ class Store {
  public:
   explicit Store(std::vector<File> files) : files_(std::move(files)) {}
   virtual ~Store() = default;
-  Store(const Store &) = delete;
-  Store &operator=(const Store &) = delete;
 
   /// Returns the name of the backend in the table of store.cpp.
   virtual const char *name() const = 0;
@@ -88,27 +83,24 @@ class Store {
   virtual const std::vector<File> &files() const { return files_; }
   const std::string &path(std::uint32_t file) const { return files().at(file).path(); }
 
-  /// Returns true if aligned transfers of every file bypass the page cache.
-  bool direct() const;
+  bool direct() const;  ///< true if aligned transfers of every file bypass the page cache
 
   /// Returns the alignment, in bytes, of offset, length and address for O_DIRECT. Returns 1 if no file is direct.
   std::size_t alignment() const;
 
-  /// Returns the reason why the store does not use the preferred backend or mode. The result is empty if the store uses
-  /// them.
+  /// Returns the reason why the store does not use the preferred backend or mode, if any.
   const std::string &note() const { return note_; }
   void add_note(const std::string &text) { note_ += (note_.empty() ? "" : "; ") + text; }
 
-  /// Transfer `length` bytes and wait until they are transferred. Any thread may call these functions. But no thread
-  /// may call them while a pump uses the store. Throw StorageError.
+  /// Transfer `length` bytes and wait until they are transferred. Any thread may call these functions, but not while a
+  /// pump uses the store. Throw StorageError.
   void read(std::uint32_t file, std::uint64_t offset, std::byte *data, std::size_t length);
   void write(std::uint32_t file, std::uint64_t offset, const std::byte *data, std::size_t length);
 
  protected:
-  /// Returns the descriptor and the offset for the system call of a transfer. If the transfer is not possible, the
-  /// descriptor is -1, and the system call then fails with EBADF. A transfer is not possible if the store has no file
-  /// with this number. It is also not possible if a write needs a file that was not opened for writing, or if the
-  /// transfer reaches beyond the part of the file.
+  /// Returns the descriptor and the offset for the system call of a transfer. The descriptor is -1, and the system call
+  /// then fails with EBADF, in three cases: the store has no file with this number, the file was not opened for
+  /// writing, or the transfer reaches beyond the part of the file.
   struct Location {
     int descriptor = -1;
     std::uint64_t offset = 0;
@@ -121,6 +113,27 @@ class Store {
   std::vector<File> files_;
   std::string note_;
   std::mutex moving_;
+};
+
+/// A queue of at most `size` elements. The queue allocates no memory after its construction.
+template <typename T>
+class BoundedQueue {
+ public:
+  explicit BoundedQueue(std::size_t size) : ring_(size) {}
+  std::size_t size() const { return ring_.size(); }
+  std::size_t count() const { return count_; }
+  const T &front() const { return ring_[first_]; }
+  void push(const T &value) { ring_[(first_ + count_++) % ring_.size()] = value; }
+  T pop() {
+    const T value = front();
+    first_ = (first_ + 1) % ring_.size();
+    --count_;
+    return value;
+  }
+
+ private:
+  std::vector<T> ring_;
+  std::size_t first_ = 0, count_ = 0;
 };
 
 // --- opening --------------------------------------------------------------------------------------------------------
@@ -151,8 +164,7 @@ struct StoreOptions {
   Faults faults;
 };
 
-/// The result of a trial of a backend. `reason` says why the backend does not work on this machine. `reason` is empty
-/// if the backend works.
+/// The result of a trial of a backend. `reason` says why the backend does not work here. It is empty if it works.
 struct Probe {
   std::string name;
   std::string reason;
@@ -162,9 +174,9 @@ struct Probe {
 /// backends.
 std::vector<Probe> probe_backends();
 
-/// Opens the files with the backend of this name. "auto" takes the first backend that works. Afterwards, note() of the
-/// store names the backends that do not work, and a file for which the system refuses O_DIRECT. Throws InputError for a
-/// backend that is unknown or does not work, and StorageError for a file that cannot be opened.
+/// Opens the files with the backend of this name. "auto" chooses the first backend that works. Then note() names the
+/// backends that do not work, and a file for which the system refuses O_DIRECT. Throws InputError for a backend that is
+/// unknown or does not work, and StorageError for a file that cannot be opened.
 std::unique_ptr<Store> open_store(const std::string &backend, const std::vector<FileSpec> &files,
                                   const StoreOptions &options = {});
 

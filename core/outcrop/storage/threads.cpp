@@ -53,26 +53,6 @@ class PoolStore : public Store {
   void stop();
 
  private:
-  // A queue of at most `size` elements. The queue allocates no memory after its construction.
-  template <typename T>
-  class BoundedQueue {
-   public:
-    explicit BoundedQueue(std::size_t size) : ring_(size) {}
-    std::size_t size() const { return ring_.size(); }
-    std::size_t count() const { return count_; }
-    void push(const T &value) { ring_[(first_ + count_++) % ring_.size()] = value; }
-    T pop() {
-      const T value = ring_[first_];
-      first_ = (first_ + 1) % ring_.size();
-      --count_;
-      return value;
-    }
-
-   private:
-    std::vector<T> ring_;
-    std::size_t first_ = 0, count_ = 0;
-  };
-
   void start_threads();
   void work();
 

@@ -28,26 +28,25 @@ std::uint64_t thread_number() {
   return number;
 }
 
-class Uring {
- public:
-  explicit Uring(unsigned entries) {
-    int result = -EINVAL;
-#ifdef IORING_SETUP_DEFER_TASKRUN
-    result = io_uring_queue_init(entries, &ring_,
-                                 IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN | IORING_SETUP_TASKRUN_FLAG);
-#endif
-    if (result == -EINVAL) result = io_uring_queue_init(entries, &ring_, 0);  // kernels before 6.1
-    if (result < 0) throw StorageError("set up", "io_uring", -result);
+struct CloseRing {
+  void operator()(io_uring *ring) const {
+    io_uring_queue_exit(ring);
+    delete ring;
   }
-  ~Uring() { io_uring_queue_exit(&ring_); }
-  Uring(const Uring &) = delete;
-  Uring &operator=(const Uring &) = delete;
-
-  io_uring *get() { return &ring_; }
-
- private:
-  io_uring ring_{};
 };
+using Ring = std::unique_ptr<io_uring, CloseRing>;
+
+Ring open_ring(unsigned entries) {
+  auto ring = std::make_unique<io_uring>();
+  int result = -EINVAL;
+#ifdef IORING_SETUP_DEFER_TASKRUN
+  result = io_uring_queue_init(entries, ring.get(),
+                               IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN | IORING_SETUP_TASKRUN_FLAG);
+#endif
+  if (result == -EINVAL) result = io_uring_queue_init(entries, ring.get(), 0);  // kernels before 6.1
+  if (result < 0) throw StorageError("set up", "io_uring", -result);
+  return Ring(ring.release());
+}
 
 class UringStore final : public Store {
  public:
@@ -78,11 +77,11 @@ class UringStore final : public Store {
     std::size_t count = 0;
     for (; count < completions.size() && !refused_.empty(); refused_.pop_back()) completions[count++] = refused_.back();
     io_uring_cqe *entry = nullptr;
-    while (wait && count == 0 && in_kernel_ > 0 && io_uring_wait_cqe(ring_->get(), &entry) == -EINTR) {
+    while (wait && count == 0 && in_kernel_ > 0 && io_uring_wait_cqe(ring_.get(), &entry) == -EINTR) {
     }
-    while (count < completions.size() && in_kernel_ > 0 && io_uring_peek_cqe(ring_->get(), &entry) == 0) {
+    while (count < completions.size() && in_kernel_ > 0 && io_uring_peek_cqe(ring_.get(), &entry) == 0) {
       completions[count++] = {entry->user_data, entry->res};
-      io_uring_cqe_seen(ring_->get(), entry);
+      io_uring_cqe_seen(ring_.get(), entry);
       --in_kernel_;
     }
     return count;
@@ -91,7 +90,7 @@ class UringStore final : public Store {
  private:
   void make_ring() {
     ring_.reset();
-    ring_ = std::make_unique<Uring>(static_cast<unsigned>(depth_));
+    ring_ = open_ring(static_cast<unsigned>(depth_));
     owner_ = thread_number();
   }
 
@@ -108,7 +107,7 @@ class UringStore final : public Store {
   }
 
   void prepare(const Transfer &transfer) {
-    io_uring_sqe *entry = io_uring_get_sqe(ring_->get());
+    io_uring_sqe *entry = io_uring_get_sqe(ring_.get());
     assert(entry != nullptr);  // an entry is always free, because the queue has room for `depth` transfers
     const auto [file, offset] = locate(transfer);
     const auto length = static_cast<unsigned>(std::min(transfer.length, max_transfer_bytes));
@@ -124,7 +123,7 @@ class UringStore final : public Store {
   // submitted after a completion.
   void push() {
     while (!waiting_.empty()) {
-      const int result = io_uring_submit(ring_->get());
+      const int result = io_uring_submit(ring_.get());
       if (result == -EINTR) continue;
       if (result > 0) {
         waiting_.erase(waiting_.begin(), waiting_.begin() + result);
@@ -144,7 +143,7 @@ class UringStore final : public Store {
   static constexpr std::uint64_t no_thread = 0;
 
   const std::size_t depth_;
-  std::unique_ptr<Uring> ring_;
+  Ring ring_;
   std::uint64_t owner_ = no_thread;     // the thread that created the ring; no_thread if the ring is broken
   std::size_t in_kernel_ = 0;           // number of transfers that the kernel has accepted and that are not reaped
   std::vector<std::uint64_t> waiting_;  // tags of prepared entries that the kernel has not accepted, in order

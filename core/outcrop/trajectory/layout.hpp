@@ -45,19 +45,12 @@ class StateLayout {
   const std::vector<StateField> &fields() const { return fields_; }
   const std::string &dtype() const { return dtype_; }
 
-  /// Returns the bytes of the cells of a field.
-  std::size_t cell_bytes(std::size_t field) const { return cells_[field]; }
-  /// Returns where the cells of a field begin in a buffer.
-  std::size_t offset(std::size_t field) const { return offsets_[field]; }
-  /// Returns the bytes of the cells of all fields.
-  std::uint64_t state_bytes() const { return state_bytes_; }
-  /// Returns the bytes of a buffer for a state.
+  std::size_t cell_bytes(std::size_t field) const { return cells_[field]; }  ///< bytes of the cells of a field
+  std::size_t offset(std::size_t field) const { return offsets_[field]; }    ///< where the cells begin in a buffer
+  std::uint64_t state_bytes() const { return state_bytes_; }                 ///< bytes of the cells of all fields
   std::size_t buffer_bytes() const { return buffer_bytes_; }
-  /// Returns the bytes that the files of a state take, in whole blocks of a file system.
-  std::uint64_t stored_bytes() const { return stored_bytes_; }
-
-  /// Returns the bytes that follow the cells in a file.
-  const std::string &index(std::size_t field) const { return indices_[field]; }
+  std::uint64_t stored_bytes() const { return stored_bytes_; }  ///< bytes of all files, in blocks of a file system
+  const std::string &index(std::size_t field) const { return indices_[field]; }  ///< the bytes behind the cells
   std::uint64_t file_bytes(std::size_t field) const { return cells_[field] + indices_[field].size(); }
 
   /// Returns the name of the file of a field in a state, relative to the directory.

@@ -59,21 +59,8 @@ void flush(int descriptor, const std::string &label) {
   if (fsync(descriptor) != 0) throw StorageError("flush", label, errno);
 }
 
-// Makes a new file. `name` is a path beneath the folder whose last folder is not a link.
-Descriptor make_file(int folder, const std::string &name, const std::string &label) {
-  Descriptor made(openat(folder, name.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666));
-  if (made.get() < 0) throw StorageError("create", label, errno);
-  return made;
-}
-
-void write_all(int file, const std::string &content, std::uint64_t offset, const std::string &label) {
-  for (std::size_t done = 0; done < content.size();) {
-    const ssize_t count = pwrite(file, content.data() + done, content.size() - done, static_cast<off_t>(offset + done));
-    if (count < 0 && errno == EINTR) continue;
-    if (count <= 0)
-      throw StorageError("write", label, offset + done, content.size() - done, count < 0 ? errno : ENOSPC);
-    done += static_cast<std::size_t>(count);
-  }
+void write(const File &file, const std::string &content, std::uint64_t offset) {
+  file.write(offset, reinterpret_cast<const std::byte *>(content.data()), content.size());
 }
 
 // Replaces a file. A reader sees the old or the new content. With `durable`, this also holds after a power cut.
@@ -81,10 +68,10 @@ void replace_file(int folder, const std::string &name, const std::string &conten
                   bool durable) {
   const std::string beside = name + ".tmp";
   unlinkat(folder, beside.c_str(), 0);  // a killed process may have left this file
-  const Descriptor made = make_file(folder, beside, label);
+  const File made = File::make(folder, beside, 0666, label);
   try {
-    write_all(made.get(), content, 0, label);
-    if (durable) flush(made.get(), label);
+    write(made, content, 0);
+    if (durable) made.flush();
     if (renameat(folder, beside.c_str(), folder, name.c_str()) != 0) throw StorageError("rename", label, errno);
   } catch (...) {
     unlinkat(folder, beside.c_str(), 0);
@@ -237,7 +224,7 @@ Places Places::create(const StateLayout &layout, std::uint64_t states, std::uint
       Descriptor folder = open_folder(one.path);
       lock(folder.get(), one.path);
       require_empty(one.path);  // another process may have made a trajectory since the check
-      places.folders_.push_back({one.path, std::move(folder), {}, false});
+      places.folders_.push_back({one.path, std::move(folder)});
     }
     places.make_files();
     places.commit({});
@@ -264,10 +251,9 @@ void Places::make_files() {
     const OpenFolder &place = folders_[place_of(state)];
     for (std::size_t field = 0; field < layout_.count(); ++field) {
       const std::string name = layout_.file_name(field, state), path = place.path + "/" + name;
-      const Descriptor file = make_file(place.handle.get(), name, path);
-      const int error = allocate(file.get(), layout_.file_bytes(field));
-      if (error != 0) throw StorageError("allocate", path, 0, layout_.file_bytes(field), error);
-      write_all(file.get(), layout_.index(field), layout_.cell_bytes(field), path);
+      const File file = File::make(place.handle.get(), name, 0666, path);
+      file.allocate(layout_.file_bytes(field));
+      write(file, layout_.index(field), layout_.cell_bytes(field));
       if (&place != folders_.data() && symlinkat(path.c_str(), folders_[0].handle.get(), name.c_str()) != 0)
         throw StorageError("link", label(field, state), errno);
     }
@@ -292,7 +278,7 @@ Places Places::open(const std::string &path) {
   TrajectoryManifest manifest = TrajectoryManifest::parse(read_file(own.get(), manifest_name, file), file);
   Places places(layout_of(manifest, file), manifest);
   outcrop::flush(own.get(), path);  // an earlier process may have been killed after its rename and before this flush
-  places.folders_.push_back({path, std::move(own), {}, false});
+  places.folders_.push_back({path, std::move(own)});
   for (std::size_t i = 1; i < manifest.places.size(); ++i) {
     const std::string &further = manifest.places[i].path;
     Descriptor folder(::open(further.c_str(), folder_flags));
@@ -302,7 +288,7 @@ Places Places::open(const std::string &path) {
     if (read_file(folder.get(), member_name, member) != member_text(manifest.identity, i))
       throw StorageError("open", further, "it does not hold states of " + path + "; put back what was there", 0);
     lock(folder.get(), further);
-    places.folders_.push_back({further, std::move(folder), {}, false});
+    places.folders_.push_back({further, std::move(folder)});
   }
   places.show_states();
   return places;
@@ -330,12 +316,9 @@ std::string Places::label(std::size_t field, std::uint64_t state) const {
 File Places::open_file(std::size_t field, std::uint64_t state, bool direct) {
   OpenFolder &place = folders_[place_of(state)];
   const std::string name = layout_.file_name(field, state), path = place.path + "/" + name;
-  if (direct && place.has_sample) return place.sample.open_like(name, place.handle.get(), path);
+  if (direct && place.sample) return place.sample->open_like(name, place.handle.get(), path);
   File file = File::open(name, true, direct, place.handle.get(), path);
-  if (direct) {
-    place.sample = File::open(name, true, true, place.handle.get(), path);
-    place.has_sample = true;
-  }
+  if (direct) place.sample = File::open(name, true, true, place.handle.get(), path);
   return file;
 }
 
@@ -393,14 +376,14 @@ void Places::remove_files() {
 void Places::close() {
   for (OpenFolder &place : folders_) {
     place.handle.reset();
-    place.sample = {};
+    place.sample.reset();
   }
 }
 
 void Places::remove() {
   remove_files();
   for (OpenFolder &place : folders_) {
-    place.sample = {};
+    place.sample.reset();
     rmdir(place.path.c_str());  // a folder with other files is kept
   }
 }

@@ -17,6 +17,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -72,8 +73,7 @@ class Places {
   struct OpenFolder {
     std::string path;
     Descriptor handle;
-    File sample;  // the first file that was opened in the folder; it shows whether direct transfers work
-    bool has_sample = false;
+    std::optional<File> sample{};  // a file that was opened in the folder; it shows whether direct transfers work
   };
 
   Places(StateLayout layout, TrajectoryManifest manifest)

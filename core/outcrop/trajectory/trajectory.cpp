@@ -37,11 +37,6 @@ std::uint64_t threads_for(const StateLayout &layout) {
   return std::clamp<std::uint64_t>(std::thread::hardware_concurrency(), 1, max_threads);
 }
 
-// Returns the size of the pieces of a state. The transfer of a piece starts while the next piece is being copied.
-std::size_t piece_bytes_of(const StateLayout &layout) {
-  return round_up(std::max(min_piece_bytes, layout.buffer_bytes() / max_pieces), page_bytes);
-}
-
 std::size_t buffers_of(const TrajectoryOptions &options) { return std::max<std::size_t>(options.buffers, 2); }
 
 // Returns the memory that the system can give without swapping, or the largest number if this is unknown.
@@ -85,7 +80,8 @@ std::unique_ptr<Trajectory> Trajectory::open(const std::string &path, const Traj
 
 Trajectory::Trajectory(Places places, AlignedMemory memory, const TrajectoryOptions &options)
     : places_(std::move(places)), threads_(threads_for(layout())), memory_(std::move(memory)) {
-  const std::size_t piece_bytes = piece_bytes_of(layout());
+  // the transfer of a piece starts while the next piece is being copied
+  const std::size_t piece_bytes = round_up(std::max(min_piece_bytes, layout().buffer_bytes() / max_pieces), page_bytes);
   for (std::size_t field = 0; field < layout().count(); ++field)
     for (std::size_t begin = 0; begin < layout().cell_bytes(field); begin += piece_bytes) {
       const std::size_t end = std::min(begin + piece_bytes, layout().cell_bytes(field));
@@ -275,31 +271,26 @@ Trajectory::StateBuffer *Trajectory::find(std::uint64_t state) {
   return nullptr;
 }
 
-// Returns a buffer for another state. Takes an empty buffer if possible. Otherwise takes the buffer of the oldest state
-// whose transfers are complete. If no such buffer exists, waits for the buffer whose transfers were started first.
-Trajectory::StateBuffer &Trajectory::take() {
-  StateBuffer *best = nullptr;
+// Returns the buffer that is best for another state: an empty buffer if possible, otherwise the buffer of the oldest
+// state whose transfers are complete, otherwise the buffer whose transfers were started first.
+Trajectory::StateBuffer &Trajectory::best() {
+  StateBuffer *found = nullptr;
   const auto rank = [this](const StateBuffer &buffer) {
     const bool idle = is_idle(buffer);
     return std::pair(idle ? (buffer.state ? 1 : 0) : 2, idle ? buffer.state.value_or(0) : buffer.last);
   };
   for (StateBuffer &buffer : buffers_)
-    if (!buffer.is_held && (best == nullptr || rank(buffer) < rank(*best))) best = &buffer;
-  wait(*best);
-  best->state.reset();
-  best->is_read = false;
-  return *best;
+    if (!buffer.is_held && (found == nullptr || rank(buffer) < rank(*found))) found = &buffer;
+  return *found;
 }
 
-// Returns a buffer that is empty, or that holds a state older than `oldest`. Returns null if there is none.
-Trajectory::StateBuffer *Trajectory::take_for_reading(std::uint64_t oldest) {
-  for (StateBuffer &buffer : buffers_)
-    if (!buffer.is_held && is_idle(buffer) && (!buffer.state || *buffer.state < oldest)) {
-      wait(buffer);
-      buffer.is_read = false;
-      return &buffer;
-    }
-  return nullptr;
+// Empties the best buffer and returns it.
+Trajectory::StateBuffer &Trajectory::take() {
+  StateBuffer &buffer = best();
+  wait(buffer);
+  buffer.state.reset();
+  buffer.is_read = false;
+  return buffer;
 }
 
 void Trajectory::open_files(StateBuffer &buffer, std::uint64_t state) {
@@ -344,9 +335,9 @@ void Trajectory::read_ahead(std::uint64_t newest) {
   for (std::uint64_t i = 1; i <= count; ++i) {
     const std::uint64_t state = newest - i;
     if (is_in_memory(state) || find(state) != nullptr) continue;
-    StateBuffer *buffer = take_for_reading(newest - count);
-    if (buffer == nullptr) return;
-    start_reading(*buffer, state);
+    const StateBuffer &buffer = best();
+    if (!is_idle(buffer) || buffer.state >= newest - count) return;  // an empty optional is less than any number
+    start_reading(take(), state);
   }
 }
 

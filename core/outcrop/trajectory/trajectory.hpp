@@ -8,9 +8,9 @@
 // needed. A push into memory copies the state to its place. The buffer of a popped state stays unchanged until the next
 // pop. For this reason, the pop of a state in memory exchanges the memory of the state for a free buffer.
 //
-// A commit makes all pushed states durable. States that were popped stay on storage until the next commit, because a
-// program that is killed must find the states of its last commit again. For this reason, a push is refused if its place
-// still belongs to a committed state. A program that never commits is never refused.
+// A commit makes all pushed states durable. A program that is killed must find the states of its last commit again. So
+// states that were popped stay on storage until the next commit, and a push is refused if its place still belongs to a
+// committed state. A program that never commits is never refused.
 //
 //     committed ▒▒▒▒▒▒▒▒▒▒▒▒       pop ──► ▒▒▒▒▒▒▒▒░░░░       push is refused: the place belongs to a committed state
 //                                  commit ──► ▒▒▒▒▒▒▒▒        push is possible
@@ -60,8 +60,7 @@ class Trajectory {
   std::uint64_t max_states() const { return places_.manifest().states; }
   std::uint64_t states() const;
   std::uint64_t committed() const;
-  /// Returns the number of states that are kept in memory.
-  std::uint64_t memory_states() const { return places_.manifest().memory_states; }
+  std::uint64_t memory_states() const { return places_.manifest().memory_states; }  ///< number of states in memory
   /// Returns whether commit() is possible: whether all states have files.
   bool is_durable() const { return places_.manifest().all_have_files(); }
 
@@ -114,8 +113,8 @@ class Trajectory {
   void wait_for_writes(std::uint64_t state);
   bool is_idle(const StateBuffer &buffer) const;
   StateBuffer *find(std::uint64_t state);
+  StateBuffer &best();
   StateBuffer &take();
-  StateBuffer *take_for_reading(std::uint64_t oldest);
   void open_files(StateBuffer &buffer, std::uint64_t state);
   void transfer(StateBuffer &buffer, std::byte *data, bool write, std::size_t field, std::size_t begin,
                 std::size_t end);
@@ -136,8 +135,7 @@ class Trajectory {
   std::vector<std::byte *> memory_states_;  // the memory of each state that is kept in memory
   std::vector<bool> in_memory_;             // whether this memory has the present state
   std::vector<StateBuffer> buffers_;
-  std::vector<std::uint32_t>
-      sums_;  // the checksum of each field of each state, up to the largest number of states so far
+  std::vector<std::uint32_t> sums_;  // the checksum of each field of all states that were pushed so far
   std::uint64_t states_ = 0;
   bool is_open_ = true;
   mutable std::mutex mutex_;

@@ -55,6 +55,15 @@ Pointer given(Pointer pointer, const char *what) {
 
 Trajectory &trajectory_of(const outcrop_trajectory *trajectory) { return *given(trajectory, "the trajectory")->value; }
 
+// Returns the addresses of the fields of a state. `Byte` and `Address` are both const or both not const.
+template <typename Byte, typename Address>
+std::vector<Byte *> cells_of(const Trajectory &trajectory, Address *const *fields) {
+  std::vector<Byte *> cells;
+  for (std::size_t i = 0; i < trajectory.layout().count(); ++i)
+    cells.push_back(static_cast<Byte *>(given(given(fields, "the state")[i], "a field of the state")));
+  return cells;
+}
+
 }  // namespace
 
 const char *outcrop_trajectory_error(void) { return failure.c_str(); }
@@ -97,10 +106,7 @@ uint64_t outcrop_trajectory_states(const outcrop_trajectory *trajectory) {
 int outcrop_trajectory_push(outcrop_trajectory *trajectory, const void *const *fields, uint64_t *number) {
   return guarded([&] {
     Trajectory &found = trajectory_of(trajectory);
-    std::vector<const std::byte *> cells;
-    for (std::size_t i = 0; i < found.layout().count(); ++i)
-      cells.push_back(static_cast<const std::byte *>(given(given(fields, "the state")[i], "a field of the state")));
-    const std::uint64_t state = found.push(cells);
+    const std::uint64_t state = found.push(cells_of<const std::byte>(found, fields));
     if (number != nullptr) *number = state;
   });
 }
@@ -118,10 +124,7 @@ int outcrop_trajectory_pop(outcrop_trajectory *trajectory, const void **fields, 
 int outcrop_trajectory_read(outcrop_trajectory *trajectory, uint64_t number, void *const *fields) {
   return guarded([&] {
     Trajectory &found = trajectory_of(trajectory);
-    std::vector<std::byte *> cells;
-    for (std::size_t i = 0; i < found.layout().count(); ++i)
-      cells.push_back(static_cast<std::byte *>(given(given(fields, "the state")[i], "a field of the state")));
-    found.read(number, cells);
+    found.read(number, cells_of<std::byte>(found, fields));
   });
 }
 
