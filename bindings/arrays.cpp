@@ -128,10 +128,9 @@ void bind_arrays(nb::module_ &module) {
       .def(
           "write_changed",
           [](SlotFile &file, const Contiguous &memory) {
-            nb::gil_scoped_release release;
             return file.write_changed(reinterpret_cast<const std::byte *>(memory.data()));
           },
-          nb::arg("memory"),
+          nb::arg("memory"), unlocked,
           "Write the tiles that have changed since the last commit and make them durable. Returns the number of bytes.")
       .def_prop_ro(
           "checksums", [](const SlotFile &file) { return content(file.written().checksums); },

@@ -41,9 +41,9 @@ long field(nb::handle object, const char *name) { return get<long>(object, name)
 
 Grid to_grid(nb::handle python) {
   Grid grid;
-  const auto pair = [&](const char *name, long &first, long &second) {
-    first = nb::cast<long>(python.attr(name)[0]);
-    second = nb::cast<long>(python.attr(name)[1]);
+  const auto pair = [&]<typename Value>(const char *name, Value &first, Value &second) {
+    first = nb::cast<Value>(python.attr(name)[0]);
+    second = nb::cast<Value>(python.attr(name)[1]);
   };
   pair("shape", grid.nz, grid.ny);
   grid.nx = nb::cast<long>(python.attr("shape")[2]);
@@ -51,8 +51,7 @@ Grid to_grid(nb::handle python) {
   grid.radius_y = field(python, "radius_y");
   pair("rim_z", grid.rim_z_low, grid.rim_z_high);
   pair("rim_y", grid.rim_y_low, grid.rim_y_high);
-  grid.periodic_z = nb::cast<bool>(python.attr("periodic")[0]);
-  grid.periodic_y = nb::cast<bool>(python.attr("periodic")[1]);
+  pair("periodic", grid.periodic_z, grid.periodic_y);
   grid.skew_z = field(python, "skew_z");
   grid.skew_y = field(python, "skew_y");
   grid.statics_z = field(python, "statics_z");
@@ -327,7 +326,6 @@ nb::tuple run(Executor &executor, const Pass &pass, const FirstFiles &source, co
                         to_files(statics, planes_per_file, seeds, "statics"),
                         std::move(states),
                         PlaneFiles{scratch_file, std::numeric_limits<long>::max()},
-                        scratch_file,
                         fringe_rows,
                         std::move(recomputed_rows)};
   std::vector<std::byte> values = to_bytes(scalars), lead_values = to_bytes(lead_scalars);

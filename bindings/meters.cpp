@@ -73,10 +73,8 @@ StreamFlush to_flush(const std::string &name) {
 std::pair<double, double> run_stream(Stream &stream, const std::string &loop, const Doubles &first,
                                      const Doubles &second, const Doubles &result, const std::string &flush,
                                      const Mapping *mapping) {
-  const StreamLoop found = find_stream_loop(loop);
-  const StreamFlush how = to_flush(flush);
-  const nb::gil_scoped_release release;
-  const StreamSeconds seconds = stream.run(found, all(first), all(second), all(result), how, mapping);
+  const StreamSeconds seconds =
+      stream.run(find_stream_loop(loop), all(first), all(second), all(result), to_flush(flush), mapping);
   return {seconds.loop, seconds.flush};
 }
 
@@ -103,21 +101,13 @@ void bind_meters(nb::module_ &module) {
            }),
            nb::arg("threads"), nb::arg("may_bind"))
       .def(
-          "fill",
-          [](Stream &stream, const Doubles &values, double value) {
-            const nb::gil_scoped_release release;
-            stream.fill(all(values), value);
-          },
-          nb::arg("values"), nb::arg("value"))
+          "fill", [](Stream &stream, const Doubles &values, double value) { stream.fill(all(values), value); },
+          nb::arg("values"), nb::arg("value"), unlocked)
       .def(
-          "holds",
-          [](Stream &stream, const Doubles &values, double value) {
-            const nb::gil_scoped_release release;
-            return stream.holds(all(values), value);
-          },
-          nb::arg("values"), nb::arg("value"))
+          "holds", [](Stream &stream, const Doubles &values, double value) { return stream.holds(all(values), value); },
+          nb::arg("values"), nb::arg("value"), unlocked)
       .def("run", &run_stream, nb::arg("loop"), nb::arg("first"), nb::arg("second"), nb::arg("result"),
-           nb::arg("flush"), nb::arg("mapping").none())
+           nb::arg("flush"), nb::arg("mapping").none(), unlocked)
       .def_static(
           "flushed_at_once", [](const Mapping &mapping) { return Stream::flushed_at_once(mapping) * sizeof(double); },
           nb::arg("mapping"));

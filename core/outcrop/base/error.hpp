@@ -32,7 +32,9 @@ struct InputError : std::runtime_error {
 struct StorageError : std::runtime_error {
   StorageError(const std::string &doing, const std::string &path_, std::uint64_t offset_, std::uint64_t length_,
                int error_)
-      : std::runtime_error(doing + " failed: " + path_ + extent(offset_, length_) + ": " + cause(error_)),
+      : std::runtime_error(text_from(doing, " failed: ", path_,
+                                     length_ > 0 ? text_from(", offset ", offset_, ", length ", length_) : "", ": ",
+                                     error_ != 0 ? std::system_category().message(error_) : "the file ends early")),
         path(path_),
         offset(offset_),
         length(length_),
@@ -45,20 +47,12 @@ struct StorageError : std::runtime_error {
   /// Makes an error whose message contains the text `reason`. This constructor is for failures without an errno, and
   /// for failures whose errno does not explain the reason.
   StorageError(const std::string &doing, const std::string &path_, const std::string &reason, int error_)
-      : std::runtime_error(doing + " failed: " + path_ + ": " + reason), path(path_), error(error_) {}
+      : std::runtime_error(text_from(doing, " failed: ", path_, ": ", reason)), path(path_), error(error_) {}
 
   std::string path;
   std::uint64_t offset = 0;
   std::uint64_t length = 0;
   int error;  ///< errno, or 0 if a transfer ended early
-
- private:
-  static std::string extent(std::uint64_t offset, std::uint64_t length) {
-    return length == 0 ? "" : text_from(", offset ", offset, ", length ", length);
-  }
-  static std::string cause(int error) {
-    return error != 0 ? std::system_category().message(error) : "the file ends early";
-  }
 };
 
 /// The bytes that were read differ from the bytes that were written.

@@ -1,11 +1,5 @@
 // Performs all work of a pass except the updates: point sources, receivers, sums and snapshots. This work happens while
-// the rows are in a cache, so no plane is loaded a second time. The caller of the class Acquisition calls
-//
-//     before()   before level 1 of a pass, for the receivers that sample before the first step, and for the sums and
-//                snapshots of the first values,
-//     after()    after each update. It adds sources to the fields that no later stage of the step updates. After the
-//                last stage of a step, it also processes receivers, sums and snapshots.
-//     rim()      when the rim is copied, for all steps at once, because the rim does not change.
+// the rows are in a cache, so no plane is loaded a second time.
 //
 // A block may also update cells that another block owns. Each block adds sources to all cells that it updates. But it
 // samples and sums only the cells that it owns.

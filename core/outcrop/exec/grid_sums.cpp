@@ -172,7 +172,6 @@ OUTCROP_INLINE void add_row(const Value *row, long x0, long x1, GroupSums &group
   }
 }
 
-// Adds rows of one plane.
 template <std::size_t width, typename Value>
 OUTCROP_INLINE void add_rows(const std::byte *origin, std::size_t pitch_bytes, const Rectangle &cells,
                              FieldSum &total) {

@@ -50,8 +50,7 @@ struct Topology {
   bool this_system = false;     ///< true if threads and memory can be bound to this topology
 };
 
-/// Returns whether the core was built with hwloc.
-bool has_hwloc();
+bool has_hwloc();  ///< whether the core was built with hwloc
 
 /// Returns the part of this system that the calling thread may use.
 Topology system_topology();

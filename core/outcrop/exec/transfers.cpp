@@ -14,7 +14,6 @@ namespace {
 // number of bytes of one array that are transferred before bytes of the next array
 constexpr std::size_t together_bytes = std::size_t{1} << 20;
 
-// Returns whether an array stores fringes.
 bool is_fringe(Array array) { return array == Array::fringes || array == Array::recomputed; }
 
 // Returns the files of an array that is not an array of fringes.
@@ -149,10 +148,16 @@ Request Transfers::request(const ArrayRing &pair, long z, const Rectangle &cells
   Request result;
   result.data = window_.cell(pair.ring, z, cells.y0, cells.x0);
   result.length = static_cast<std::size_t>(cells.rows() * cells.columns()) * grid_.item_bytes;
+  const auto by_rows = [&](std::size_t row_bytes, std::size_t file_stride, std::size_t data_stride) {
+    result.length = row_bytes;
+    result.rows = static_cast<std::size_t>(cells.rows());
+    result.file_stride = file_stride;
+    result.data_stride = data_stride;
+  };
   if (is_fringe(pair.array)) {
     assert(cells.columns() == grid_.pitch_cells());
     assert(cells.rows() <= (pair.array == Array::fringes ? files_.fringe_rows : files_.recomputed_rows[pair.index]));
-    result.file = files_.fringe_file;
+    result.file = files_.other.first_file;
     result.offset = fringe_offset(pair, z);
     return result;
   }
@@ -162,11 +167,7 @@ Request Transfers::request(const ArrayRing &pair, long z, const Rectangle &cells
     assert(cells.columns() == grid_.pitch_cells());
     result.file = files_.history[pair.index].file;
     result.offset = static_cast<std::uint64_t>(plane * grid_.ny + cells.y0) * row_bytes;
-    if (row_bytes == grid_.pitch_bytes) return result;
-    result.length = row_bytes;
-    result.rows = static_cast<std::size_t>(cells.rows());
-    result.file_stride = row_bytes;
-    result.data_stride = grid_.pitch_bytes;
+    if (row_bytes != grid_.pitch_bytes) by_rows(row_bytes, row_bytes, grid_.pitch_bytes);
     return result;
   }
   const PlaneFiles &files = files_of(files_, pair);
@@ -174,15 +175,11 @@ Request Transfers::request(const ArrayRing &pair, long z, const Rectangle &cells
   result.offset = static_cast<std::uint64_t>(plane % files.planes_per_file) * grid_.record_bytes +
                   static_cast<std::uint64_t>(cells.y0) * grid_.pitch_bytes +
                   static_cast<std::uint64_t>(cells.x0) * grid_.item_bytes;
-  if (cells.columns() == grid_.pitch_cells()) return result;
-  result.length = static_cast<std::size_t>(cells.columns()) * grid_.item_bytes;
-  result.rows = static_cast<std::size_t>(cells.rows());
-  result.file_stride = grid_.pitch_bytes;
-  result.data_stride = window_.pitch_bytes();
+  if (cells.columns() != grid_.pitch_cells())
+    by_rows(static_cast<std::size_t>(cells.columns()) * grid_.item_bytes, grid_.pitch_bytes, window_.pitch_bytes());
   return result;
 }
 
-// Returns the offset of the rows of plane z in the file of fringes.
 std::uint64_t Transfers::fringe_offset(const ArrayRing &pair, long z) const {
   const std::vector<long> &rows = files_.recomputed_rows;
   const auto sum = [&](std::size_t count) {

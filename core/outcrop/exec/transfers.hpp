@@ -62,8 +62,7 @@ struct HistoryFile {
 struct PassFiles {
   std::vector<PlaneFiles> source, target, statics;
   std::vector<HistoryFile> history;
-  PlaneFiles other;
-  std::uint32_t fringe_file = 0;
+  PlaneFiles other;  ///< its first file is also the file of fringes
   long fringe_rows = 0;
   std::vector<long> recomputed_rows{};
 };
@@ -82,7 +81,6 @@ class Transfers {
   /// arguments must outlive this object.
   Transfers(const Grid &grid, const Window &window, const Fields &fields, Store *store);
 
-  /// Sets the files of the arrays for all later transfers.
   void set_files(const PassFiles &files) { files_ = files; }
 
   /// Start to transfer planes z0 <= z < z1 of all pairs: 1 MiB of the first pair, the same planes of the next pair, and
@@ -156,7 +154,6 @@ class PlaneSums {
  public:
   explicit PlaneSums(const Grid &grid);
 
-  /// Resets the sums of all planes.
   void clear();
 
   /// Adds the part `cells` of plane z. `origin` is the address of cell (0, 0), and rows are `pitch_bytes` apart. Every
@@ -181,7 +178,6 @@ class PlaneSums {
 /// Computes the checksums of the states that a pass reads. A state has one checksum for all its bytes.
 class HistorySums {
  public:
-  /// Begins a pass that reads these files.
   void begin_pass(const std::vector<HistoryFile> &files);
 
   /// Adds the rows y0 <= y < y1 of plane z of state `index`. `rows` is the address of cell 0 of row y0. In memory, rows

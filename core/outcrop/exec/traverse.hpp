@@ -97,7 +97,6 @@ class Traverse {
   /// Makes all later updates call `acquisition`, if it is not null, before and after each level.
   void set_acquisition(Acquisition *acquisition) { acquisition_ = acquisition; }
 
-  /// Returns the number of cells updated since construction.
   std::uint64_t cells_updated() const { return cells_updated_.load(std::memory_order_relaxed); }
 
  private:

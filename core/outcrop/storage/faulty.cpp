@@ -2,10 +2,10 @@
 #include "outcrop/storage/store.hpp"
 
 #include <algorithm>
-#include <cassert>
 #include <cerrno>
 #include <chrono>
 #include <deque>
+#include <map>
 #include <mutex>
 #include <thread>
 #include <utility>
@@ -35,10 +35,8 @@ enum Question : std::uint64_t { error, again, shorter, flip, where };
 class FaultyStore final : public Store {
  public:
   FaultyStore(std::unique_ptr<Store> inside, const Faults &faults)
-      : Store({}), inside_(std::move(inside)), faults_(faults), pending_(inside_->depth()) {
+      : Store({}), inside_(std::move(inside)), faults_(faults), arrived_(inside_->depth()) {
     add_note(inside_->note());
-    for (std::size_t i = pending_.size(); i > 0; --i) free_.push_back(i - 1);
-    arrived_.resize(pending_.size());
   }
 
   const char *name() const override { return inside_->name(); }
@@ -95,15 +93,12 @@ class FaultyStore final : public Store {
       delayed_.push_back({{transfer.tag, -failure}, due});
       return;
     }
-    assert(!free_.empty());
-    const std::size_t slot = free_.back();
-    free_.pop_back();
     // Reads are counted separately, because the number of writes between two reads differs from run to run.
     const std::uint64_t read = transfer.write ? reads_ : reads_++;
     const bool flips = !transfer.write && (read == faults_.flip_at || happens(faults_.flip_rate, read, flip));
-    pending_[slot] = Pending{transfer, due, flips, read};
+    pending_[number] = Pending{transfer, due, flips, read};
     Transfer passed = transfer;
-    passed.tag = slot;
+    passed.tag = number;
     if (happens(faults_.short_rate, number, shorter)) passed.length = shortened(transfer, number);
     if (transfer.write) written_ += passed.length;
     inside_->submit({&passed, 1});
@@ -128,22 +123,19 @@ class FaultyStore final : public Store {
   }
 
   void arrive(const Completion &completion) {
-    const std::size_t slot = completion.tag;
-    const Pending &pending = pending_[slot];
+    const Pending pending = pending_.extract(completion.tag).mapped();
     if (pending.flip && completion.result > 0) {
       const std::uint64_t word = random_word(faults_.seed, pending.read, where);
       std::byte &victim = pending.transfer.data[(word >> 3) % static_cast<std::uint64_t>(completion.result)];
       victim ^= std::byte{1} << static_cast<int>(word & 7);
     }
     delayed_.push_back({{pending.transfer.tag, completion.result}, pending.due});
-    free_.push_back(slot);
   }
 
   const std::unique_ptr<Store> inside_;
   const Faults faults_;
   std::mutex replacing_;
-  std::vector<Pending> pending_;
-  std::vector<std::size_t> free_;
+  std::map<std::uint64_t, Pending> pending_;  // by the number of the transfer
   std::vector<Completion> arrived_;
   std::deque<Delayed> delayed_;
   std::uint64_t transfers_ = 0, reads_ = 0, written_ = 0, flushes_ = 0;

@@ -90,7 +90,6 @@ File File::open_like(const std::string &path, int folder, const std::string &lab
   return file;
 }
 
-// Opens the file for reading, or also for writing if this File is writable.
 Descriptor File::open_descriptor(const std::string &path, int folder, int more_flags) const {
   const int flags = (writable_ ? O_RDWR : O_RDONLY) | O_CLOEXEC | more_flags;
   if (folder >= 0) return open_beneath(folder, path, flags, path_);

@@ -145,9 +145,8 @@ File open_without_links(const std::string &path, bool writable, bool direct);
 /// path. Throws StorageError.
 Descriptor open_beneath(int folder, const std::string &path, int flags, const std::string &label);
 
-// open_beneath() uses open_at_once() if the system supports openat2, and open_by_components() otherwise. Both functions
-// return a descriptor. If they fail, they return -1 and set errno. The errno is ELOOP for a link, and EXDEV for a path
-// that leads out of the folder.
+// The two ways to open a file beneath a folder. Both functions return a descriptor, or -1 and an errno: ELOOP for a link,
+// EXDEV for a path that leads out of the folder.
 int open_at_once(int folder, const std::string &path, int flags);
 int open_by_components(int folder, const std::string &path, int flags);
 

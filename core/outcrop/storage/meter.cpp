@@ -58,7 +58,6 @@ void check(const Workload &workload, std::size_t max_depth) {
     throw InputError("depth ", workload.depth, " must be from 1 to ", max_depth);
 }
 
-// The results of one thread.
 struct Share {
   std::uint64_t requests = 0;
   int error = 0;

@@ -43,20 +43,21 @@ std::string size_text(std::uint64_t bytes) {
   return text.data();
 }
 
-Descriptor open_folder(const std::string &path) {
-  Descriptor found(::open(path.c_str(), folder_flags));
-  if (found.get() < 0) throw InputError("directory ", path, " cannot be used: ", reason(errno));
+OpenFolder open_folder(const std::string &path) {
+  OpenFolder found{path, Descriptor(::open(path.c_str(), folder_flags))};
+  if (found.handle.get() < 0) throw InputError("directory ", path, " cannot be used: ", reason(errno));
   return found;
 }
 
-Descriptor open_inside(int folder, const std::string &name, const std::string &label) {
-  Descriptor found(openat(folder, name.c_str(), folder_flags | O_NOFOLLOW));
-  if (found.get() < 0) throw StorageError("open", label, errno);
+OpenFolder open_inside(const OpenFolder &folder, const std::string &name) {
+  OpenFolder found{folder.path_of(name),
+                   Descriptor(openat(folder.handle.get(), name.c_str(), folder_flags | O_NOFOLLOW))};
+  if (found.handle.get() < 0) throw StorageError("open", found.path, errno);
   return found;
 }
 
-void flush(int descriptor, const std::string &label) {
-  if (fsync(descriptor) != 0) throw StorageError("flush", label, errno);
+void flush_names(const OpenFolder &folder) {
+  if (fsync(folder.handle.get()) != 0) throw StorageError("flush", folder.path, errno);
 }
 
 void write(const File &file, const std::string &content, std::uint64_t offset) {
@@ -64,36 +65,36 @@ void write(const File &file, const std::string &content, std::uint64_t offset) {
 }
 
 // Replaces a file. A reader sees the old or the new content. With `durable`, this also holds after a power cut.
-void replace_file(int folder, const std::string &name, const std::string &content, const std::string &label,
-                  bool durable) {
+void replace_file(const OpenFolder &folder, const std::string &name, const std::string &content, bool durable) {
+  const int handle = folder.handle.get();
   const std::string beside = name + ".tmp";
-  unlinkat(folder, beside.c_str(), 0);  // a killed process may have left this file
-  const File made = File::make(folder, beside, 0666, label);
+  unlinkat(handle, beside.c_str(), 0);  // a killed process may have left this file
+  const File made = File::make(handle, beside, 0666, folder.path_of(name));
   try {
     write(made, content, 0);
     if (durable) made.flush();
-    if (renameat(folder, beside.c_str(), folder, name.c_str()) != 0) throw StorageError("rename", label, errno);
+    if (renameat(handle, beside.c_str(), handle, name.c_str()) != 0) throw StorageError("rename", made.path(), errno);
   } catch (...) {
-    unlinkat(folder, beside.c_str(), 0);
+    unlinkat(handle, beside.c_str(), 0);
     throw;
   }
-  if (durable) flush(folder, label);
+  if (durable) flush_names(folder);
 }
 
-std::string read_file(int folder, const std::string &name, const std::string &label) {
-  const File file = File::open(name, false, false, folder, label);
+std::string read_file(const OpenFolder &folder, const std::string &name) {
+  const File file = File::open(name, false, false, folder.handle.get(), folder.path_of(name));
   const std::uint64_t size = file.size();
-  if (size > max_manifest_bytes) throw CorruptionError(label, " is damaged: ", size, " bytes");
+  if (size > max_manifest_bytes) throw CorruptionError(file.path(), " is damaged: ", size, " bytes");
   std::string content(size, '\0');
   file.read(0, reinterpret_cast<std::byte *>(content.data()), size);
   return content;
 }
 
-void lock(int folder, const std::string &path) {
-  if (flock(folder, LOCK_EX | LOCK_NB) == 0) return;
+void lock(const OpenFolder &folder) {
+  if (flock(folder.handle.get(), LOCK_EX | LOCK_NB) == 0) return;
   if (errno == EWOULDBLOCK)
-    throw InputError(path, " is in use by another process, or by a trajectory of this one that is not closed");
-  throw StorageError("lock", path, errno);
+    throw InputError(folder.path, " is in use by another process, or by a trajectory of this one that is not closed");
+  throw StorageError("lock", folder.path, errno);
 }
 
 std::string random_identity() {
@@ -221,10 +222,10 @@ Places Places::create(const StateLayout &layout, std::uint64_t states, std::uint
     for (const Room &one : found) {
       const std::vector<std::filesystem::path> more = make_directory(one.path);
       made.insert(made.begin(), more.begin(), more.end());
-      Descriptor folder = open_folder(one.path);
-      lock(folder.get(), one.path);
+      OpenFolder folder = open_folder(one.path);
+      lock(folder);
       require_empty(one.path);  // another process may have made a trajectory since the check
-      places.folders_.push_back({one.path, std::move(folder)});
+      places.folders_.push_back(std::move(folder));
     }
     places.make_files();
     places.commit({});
@@ -239,18 +240,17 @@ Places Places::create(const StateLayout &layout, std::uint64_t states, std::uint
 
 void Places::make_files() {
   for (std::size_t i = 0; i < folders_.size(); ++i) {
-    const int folder = folders_[i].handle.get();
-    if (i > 0)
-      replace_file(folder, member_name, member_text(manifest_.identity, i), folders_[i].path + "/" + member_name, true);
+    const OpenFolder &place = folders_[i];
+    if (i > 0) replace_file(place, member_name, member_text(manifest_.identity, i), true);
     for (const StateField &field : layout_.fields())
-      if (mkdirat(folder, field.name.c_str(), 0777) != 0)
-        throw StorageError("create", folders_[i].path + "/" + field.name, errno);
+      if (mkdirat(place.handle.get(), field.name.c_str(), 0777) != 0)
+        throw StorageError("create", place.path_of(field.name), errno);
   }
   for (std::uint64_t state = 0; state < manifest_.states; ++state) {
     if (!has_file(state)) continue;
     const OpenFolder &place = folders_[place_of(state)];
     for (std::size_t field = 0; field < layout_.count(); ++field) {
-      const std::string name = layout_.file_name(field, state), path = place.path + "/" + name;
+      const std::string name = layout_.file_name(field, state), path = place.path_of(name);
       const File file = File::make(place.handle.get(), name, 0666, path);
       file.allocate(layout_.file_bytes(field));
       write(file, layout_.index(field), layout_.cell_bytes(field));
@@ -259,36 +259,32 @@ void Places::make_files() {
     }
   }
   for (const OpenFolder &place : folders_) {
-    for (const StateField &field : layout_.fields()) {
-      const std::string path = place.path + "/" + field.name;
-      outcrop::flush(open_inside(place.handle.get(), field.name, path).get(), path);
-    }
-    outcrop::flush(place.handle.get(), place.path);
+    for (const StateField &field : layout_.fields()) flush_names(open_inside(place, field.name));
+    flush_names(place);
   }
 }
 
 Places Places::open(const std::string &path) {
-  Descriptor own(::open(path.c_str(), folder_flags));
-  const std::string file = path + "/" + manifest_name;
-  if (own.get() < 0) throw InputError(path, " holds no trajectory: ", reason(errno));
+  OpenFolder own{path, Descriptor(::open(path.c_str(), folder_flags))};
+  if (own.handle.get() < 0) throw InputError(path, " holds no trajectory: ", reason(errno));
   struct stat status {};
-  if (fstatat(own.get(), manifest_name, &status, AT_SYMLINK_NOFOLLOW) != 0)
+  if (fstatat(own.handle.get(), manifest_name, &status, AT_SYMLINK_NOFOLLOW) != 0)
     throw InputError(path, " holds no trajectory: ", manifest_name, " is missing");
-  lock(own.get(), path);
-  TrajectoryManifest manifest = TrajectoryManifest::parse(read_file(own.get(), manifest_name, file), file);
+  lock(own);
+  const std::string file = own.path_of(manifest_name);
+  TrajectoryManifest manifest = TrajectoryManifest::parse(read_file(own, manifest_name), file);
   Places places(layout_of(manifest, file), manifest);
-  outcrop::flush(own.get(), path);  // an earlier process may have been killed after its rename and before this flush
-  places.folders_.push_back({path, std::move(own)});
+  flush_names(own);  // an earlier process may have been killed after its rename and before this flush
+  places.folders_.push_back(std::move(own));
   for (std::size_t i = 1; i < manifest.places.size(); ++i) {
     const std::string &further = manifest.places[i].path;
-    Descriptor folder(::open(further.c_str(), folder_flags));
-    if (folder.get() < 0)
-      throw StorageError("open", further, "it holds states of " + path + ": " + reason(errno), errno);
-    const std::string member = further + "/" + member_name;
-    if (read_file(folder.get(), member_name, member) != member_text(manifest.identity, i))
+    OpenFolder folder{further, Descriptor(::open(further.c_str(), folder_flags))};
+    if (folder.handle.get() < 0)
+      throw StorageError("open", further, text_from("it holds states of ", path, ": ", reason(errno)), errno);
+    if (read_file(folder, member_name) != member_text(manifest.identity, i))
       throw StorageError("open", further, "it does not hold states of " + path + "; put back what was there", 0);
-    lock(folder.get(), further);
-    places.folders_.push_back({further, std::move(folder)});
+    lock(folder);
+    places.folders_.push_back(std::move(folder));
   }
   places.show_states();
   return places;
@@ -310,12 +306,12 @@ std::size_t Places::place_of(std::uint64_t state) const {
 }
 
 std::string Places::label(std::size_t field, std::uint64_t state) const {
-  return folders_[place_of(state)].path + "/" + layout_.file_name(field, state);
+  return folders_[place_of(state)].path_of(layout_.file_name(field, state));
 }
 
 File Places::open_file(std::size_t field, std::uint64_t state, bool direct) {
   OpenFolder &place = folders_[place_of(state)];
-  const std::string name = layout_.file_name(field, state), path = place.path + "/" + name;
+  const std::string name = layout_.file_name(field, state), path = place.path_of(name);
   if (direct && place.sample) return place.sample->open_like(name, place.handle.get(), path);
   File file = File::open(name, true, direct, place.handle.get(), path);
   if (direct) place.sample = File::open(name, true, true, place.handle.get(), path);
@@ -332,8 +328,7 @@ void Places::flush(std::uint64_t first, std::uint64_t last) {
 void Places::commit(std::vector<std::uint32_t> sums) {
   TrajectoryManifest next = manifest_;
   next.sums = std::move(sums);
-  const std::string label = folders_[0].path + "/" + manifest_name;
-  replace_file(folders_[0].handle.get(), manifest_name, next.to_text(), label, true);
+  replace_file(folders_[0], manifest_name, next.to_text(), true);
   manifest_ = std::move(next);
   show_states();
 }
@@ -341,14 +336,11 @@ void Places::commit(std::vector<std::uint32_t> sums) {
 // Writes the number of committed states into the metadata for readers of Zarr.
 void Places::show_states() {
   const OpenFolder &own = folders_[0];
-  for (std::size_t field = 0; field < layout_.count(); ++field) {
-    const std::string &name = layout_.fields()[field].name, path = own.path + "/" + name;
-    const Descriptor folder = open_inside(own.handle.get(), name, path);
-    replace_file(folder.get(), group_name, layout_.array_metadata(field, manifest_.committed()),
-                 path + "/" + group_name, false);
-  }
-  replace_file(own.handle.get(), group_name, layout_.group_metadata(manifest_.committed()), own.path + "/" + group_name,
-               false);
+  const std::uint64_t states = manifest_.committed();
+  for (std::size_t field = 0; field < layout_.count(); ++field)
+    replace_file(open_inside(own, layout_.fields()[field].name), group_name, layout_.array_metadata(field, states),
+                 false);
+  replace_file(own, group_name, layout_.group_metadata(states), false);
 }
 
 // Removes all files. Files and folders that do not exist are ignored.

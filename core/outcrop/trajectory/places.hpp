@@ -32,6 +32,15 @@ struct DirectoryLimit {
   std::uint64_t bytes = 0;
 };
 
+/// An open directory, or the folder of a field in a directory.
+struct OpenFolder {
+  std::string path;
+  Descriptor handle;
+  std::optional<File> sample{};  ///< a file that was opened in the folder; it shows whether direct transfers work
+
+  std::string path_of(const std::string &name) const { return path + "/" + name; }
+};
+
 class Places {
  public:
   /// Makes a trajectory without states. `memory_bytes` of memory are available for states. Directories that exist must
@@ -70,12 +79,6 @@ class Places {
   void remove();
 
  private:
-  struct OpenFolder {
-    std::string path;
-    Descriptor handle;
-    std::optional<File> sample{};  // a file that was opened in the folder; it shows whether direct transfers work
-  };
-
   Places(StateLayout layout, TrajectoryManifest manifest)
       : layout_(std::move(layout)), manifest_(std::move(manifest)) {}
 

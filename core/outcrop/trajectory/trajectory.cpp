@@ -347,7 +347,6 @@ void Trajectory::join_sums(std::uint32_t *sums) const {
   for (const Piece &piece : pieces_) sums[piece.field] = crc32c_join(sums[piece.field], piece.sum, piece.factor);
 }
 
-// Computes the checksum of each field. `cells` has the address of each field.
 std::vector<std::uint32_t> Trajectory::sums_of(std::span<const std::byte *const> cells) {
   in_parallel(pieces_.size(), threads_, [&](std::uint64_t i) {
     Piece &piece = pieces_[i];
@@ -358,7 +357,6 @@ std::vector<std::uint32_t> Trajectory::sums_of(std::span<const std::byte *const>
   return found;
 }
 
-// Returns the address of each field in a buffer.
 std::vector<std::byte *> Trajectory::fields_in(std::byte *buffer) const {
   std::vector<std::byte *> found;
   for (std::size_t field = 0; field < layout().count(); ++field) found.push_back(buffer + layout().offset(field));
