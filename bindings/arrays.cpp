@@ -82,9 +82,10 @@ Damage load(SlotFile &file, const nb::bytes &checksums, const nb::bytes &slots, 
 void bind_arrays(nb::module_ &module) {
   const auto unlocked = nb::call_guard<nb::gil_scoped_release>();
   module.def("memory_on_nodes", &memory_on_nodes, nb::arg("nbytes"), nb::arg("nodes"),
-             "Zeroed bytes from these NUMA nodes. Raises InputError if the system does not allow that.");
-  module.def("aligned_array", &aligned_array, nb::arg("nbytes"),
-             "Zeroed bytes, aligned for direct I/O, in huge pages if possible; a page becomes resident when touched.");
+             "Return zeroed bytes from these NUMA nodes. Raises InputError if the system does not allow that.");
+  module.def(
+      "aligned_array", &aligned_array, nb::arg("nbytes"),
+      "Return zeroed bytes, aligned for direct I/O, in huge pages if possible. A page becomes resident when touched.");
 
   nb::class_<Mapping>(module, "MappedFile", "A file that is mapped into memory.")
       .def_static(
@@ -99,8 +100,8 @@ void bind_arrays(nb::module_ &module) {
           nb::arg("folder"), nb::arg("nbytes"), nb::arg("tries_sync") = false, unlocked,
           "Map a new unnamed file in `folder`, which is deleted with the mapping. All its bytes are allocated. Raises "
           "StorageError.")
-      .def_prop_ro("bytes", &bytes_of, "All bytes; writable if the file was opened for writing.")
-      .def_prop_ro("is_synchronous", &Mapping::synchronous, "Whether a cache line is durable once it is written back.")
+      .def_prop_ro("bytes", &bytes_of, "All bytes. They are writable if the file was opened for writing.")
+      .def_prop_ro("is_synchronous", &Mapping::synchronous, "True if a cache line is durable once it is written back.")
       .def("flush", &flush_in_parallel, nb::arg("begin"), nb::arg("nbytes"), nb::arg("threads"), unlocked,
            "Make these bytes as durable as the file system can.");
 
@@ -109,7 +110,7 @@ void bind_arrays(nb::module_ &module) {
            nb::arg("array_bytes"), nb::arg("tile_bytes"), nb::arg("writable"), nb::arg("threads"), unlocked,
            "Open an existing file with room for one or two slots for each tile. Raises StorageError.")
       .def_static("stride_bytes", &SlotFile::stride_bytes, nb::arg("array_bytes"),
-                  "The bytes of one slot for each tile.")
+                  "Return the bytes of one slot for each tile.")
       .def_prop_ro("primitive", &SlotFile::primitive, "The system operation that makes a commit durable.")
       .def(
           "load",

@@ -213,14 +213,16 @@ NamedShapes fields_of(const Trajectory &trajectory) {
 
 void bind_storage(nb::module_ &module) {
   const auto unlocked = nb::call_guard<nb::gil_scoped_release>();
-  module.def("crc32c", &crc32c_of, nb::arg("data"), nb::arg("crc") = 0,
-             "CRC32C of the bytes of `data`. If `crc` is the checksum of earlier bytes, CRC32C of all these bytes.");
+  module.def(
+      "crc32c", &crc32c_of, nb::arg("data"), nb::arg("crc") = 0,
+      "Return the CRC32C of `data`. If `crc` is the checksum of earlier bytes, return the CRC32C of all these bytes.");
   module.def("plane_seal", &plane_seal, nb::arg("z"), nb::arg("crc"), nb::arg("seed"),
-             "The seal of plane z with the checksum `crc`, see storage/checksums.hpp.");
+             "Return the seal of plane z with the checksum `crc`, see storage/checksums.hpp.");
   module.def("plane_damage", &plane_damage, nb::arg("z"), nb::arg("is_whole"), nb::arg("path"), nb::arg("offset"),
              nb::arg("plane_bytes"),
-             "The message about a damaged plane: its checksum is wrong or, if it `is_whole`, only its seal.");
-  module.def("probe", &probe, "The reason why each backend does not work here; empty for a backend that works.");
+             "Return the message about a damaged plane: its checksum is wrong or, if it `is_whole`, only its seal.");
+  module.def("probe", &probe,
+             "Return the reason why each backend does not work here. The reason is empty for a backend that works.");
   module.def("create_file", &File::create, nb::arg("path"), nb::arg("size"), unlocked,
              "Create or replace a file of `size` bytes, all of them allocated. Raises StorageError.");
   module.def(
@@ -229,7 +231,7 @@ void bind_storage(nb::module_ &module) {
         return open_beneath(folder, path, writable ? O_RDWR : O_RDONLY, label).release();
       },
       nb::arg("folder"), nb::arg("path"), nb::arg("label"), nb::arg("writable") = false, unlocked,
-      "The descriptor of a regular file beneath an open folder. Follows no links. Raises StorageError.");
+      "Open a regular file beneath an open folder and return its descriptor. Follows no links. Raises StorageError.");
   nb::class_<Store>(module, "Store", "Open files, and a backend that moves bytes between them and memory.")
       .def(nb::new_(&make_store), nb::arg("files"), nb::arg("backend") = "auto", nb::arg("direct") = true,
            nb::arg("writable") = false, nb::arg("faults") = NamedFaults(), nb::arg("depth") = 64,
@@ -244,7 +246,7 @@ void bind_storage(nb::module_ &module) {
       .def("flush", &Store::flush, unlocked, "Wait until all written bytes are on the device. Raises StorageError.")
       .def("close", &Store::close, unlocked, "Close the files. Later transfers raise StorageError.")
       .def_prop_ro("name", &Store::name, "The name of the backend.")
-      .def_prop_ro("direct", &Store::direct, "Whether all files bypass the page cache.")
+      .def_prop_ro("direct", &Store::direct, "True if all files bypass the page cache.")
       .def_prop_ro("alignment", &Store::alignment, "The alignment of direct transfers in bytes; 1 if there are none.")
       .def_prop_ro("note", &Store::note, "The reason why this is not the preferred backend or mode; empty if it is.")
       .def_prop_ro("paths", &paths, "The paths or labels of the files, by number. Parts include their first byte.");
@@ -272,7 +274,7 @@ void bind_storage(nb::module_ &module) {
       .def_prop_ro("committed", &Trajectory::committed, unlocked, "The number of states of the last commit.")
       .def_prop_ro("max_states", &Trajectory::max_states, "The maximum number of states.")
       .def_prop_ro("memory_states", &Trajectory::memory_states, "The number of states that memory keeps.")
-      .def_prop_ro("is_durable", &Trajectory::is_durable, "Whether commit() is possible.");
+      .def_prop_ro("is_durable", &Trajectory::is_durable, "True if commit() is possible.");
 }
 
 }  // namespace outcrop

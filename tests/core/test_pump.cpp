@@ -32,7 +32,7 @@ std::vector<std::byte> part(const std::vector<std::byte> &bytes, std::size_t beg
 }
 
 // The test reads and writes at random places. Each request waits for the previous request at the same place. The result
-// must equal that of the same operations on a plain array.
+// must equal the result of the same operations on a plain array.
 void move_at_random(ScriptedStore &store, const PumpOptions &options) {
   constexpr std::size_t places = 8, place_bytes = file_bytes / places;
   std::vector<std::byte> expected = store.bytes();

@@ -129,8 +129,8 @@ TEST(Ownership, PartsSmallerThanAHugePageAreNotCut) {
   EXPECT_FALSE(memory_parts(Window(grid_of(4096, 4096), rings_of(grid_of(4096, 4096), {3, 3})), Counts(8, 1)).empty());
 }
 
-// A window is placed in one of two ways. Either each node owns a part of it, or successive pages belong to different
-// nodes in turn. The nodes of this test are synthetic. The memory comes from a real node of this machine.
+// A window is placed in one of two ways. Either each node owns a part of the window, or successive pages belong to
+// different nodes in turn. The nodes of this test are synthetic. The memory comes from a real node of this machine.
 TEST(Ownership, EveryByteOfAPlacedWindowIsZeroAndUsable) {
   for (const std::size_t pitch : {std::size_t{64}, std::size_t{4096}})
     for (const Counts &threads : all_nodes) {

@@ -145,8 +145,8 @@ File open_without_links(const std::string &path, bool writable, bool direct);
 /// path. Throws StorageError.
 Descriptor open_beneath(int folder, const std::string &path, int flags, const std::string &label);
 
-// The two ways to open a file beneath a folder. Both functions return a descriptor, or -1 and an errno: ELOOP for a link,
-// EXDEV for a path that leads out of the folder.
+// The two ways to open a file beneath a folder. Both functions return a descriptor, or -1 and an errno. The errno is
+// ELOOP for a link, and EXDEV for a path that leads out of the folder.
 int open_at_once(int folder, const std::string &path, int flags);
 int open_by_components(int folder, const std::string &path, int flags);
 

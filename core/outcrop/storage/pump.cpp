@@ -231,7 +231,7 @@ void Pump::credit(Chunk &chunk, std::size_t moved) {
 // --- the thread ----------------------------------------------------------------------------------------------------
 
 void Pump::loop() {
-  // The waiting time after EAGAIN if no transfer is in flight. A transfer in flight frees resources when it is complete.
+  // The wait after EAGAIN if no transfer is in flight. A transfer in flight frees resources when it is complete.
   constexpr std::chrono::milliseconds pause_again{1};
   std::unique_lock lock(mutex_);
   for (;;) {

@@ -197,11 +197,10 @@ void Trajectory::read(std::uint64_t state, std::span<std::byte *const> fields) {
   if (StateBuffer *buffer = find(state); buffer != nullptr && !buffer->is_read) there = buffer->data;
   for (std::size_t field = 0; field < layout().count(); ++field) {
     const std::size_t bytes = layout().cell_bytes(field);
-    if (there != nullptr) {
+    if (there != nullptr)
       std::memcpy(fields[field], there + layout().offset(field), bytes);
-    } else {
+    else
       places_.open_file(field, state, bytes >= direct_bytes).read(0, fields[field], bytes);
-    }
   }
   if (there == nullptr) check(state, fields);
 }
@@ -321,11 +320,16 @@ void Trajectory::transfer(StateBuffer &buffer, std::byte *data, bool write, std:
   }
 }
 
-void Trajectory::start_reading(StateBuffer &buffer, std::uint64_t state) {
+// Starts the transfer of a whole state between its files and the memory at `data`.
+void Trajectory::transfer_state(StateBuffer &buffer, std::uint64_t state, std::byte *data, bool write) {
   open_files(buffer, state);
-  buffer.state = state;
   for (std::size_t field = 0; field < layout().count(); ++field)
-    transfer(buffer, buffer.data + layout().offset(field), false, field, 0, layout().cell_bytes(field));
+    transfer(buffer, data + layout().offset(field), write, field, 0, layout().cell_bytes(field));
+}
+
+void Trajectory::start_reading(StateBuffer &buffer, std::uint64_t state) {
+  transfer_state(buffer, state, buffer.data, false);
+  buffer.state = state;
   buffer.is_read = true;
 }
 
@@ -375,13 +379,7 @@ void Trajectory::check(std::uint64_t state, std::span<std::byte *const> cells) {
 // Starts to write a state that is in memory. The state stays in memory.
 void Trajectory::write_from_memory(std::uint64_t state) {
   if (!is_in_memory(state)) return;
-  StateBuffer &buffer = take();
-  open_files(buffer, state);
-  for (std::size_t field = 0; field < layout().count(); ++field) {
-    std::byte *cells = memory_states_[state] + layout().offset(field);
-    const std::size_t bytes = layout().cell_bytes(field);
-    transfer(buffer, cells, true, field, 0, bytes);
-  }
+  transfer_state(take(), state, memory_states_[state], true);
   std::ranges::copy(sums_of(fields_in(memory_states_[state])), &sum(state, 0));
 }
 

@@ -118,6 +118,7 @@ class Trajectory {
   void open_files(StateBuffer &buffer, std::uint64_t state);
   void transfer(StateBuffer &buffer, std::byte *data, bool write, std::size_t field, std::size_t begin,
                 std::size_t end);
+  void transfer_state(StateBuffer &buffer, std::uint64_t state, std::byte *data, bool write);
   void start_reading(StateBuffer &buffer, std::uint64_t state);
   void read_ahead(std::uint64_t newest);
   void join_sums(std::uint32_t *sums) const;
