@@ -13,8 +13,8 @@
 #include "../transport_contract.hpp"
 #include "mpi_broken_windows.hpp"
 #include "mpi_end_all_ranks.h"
-#include "outcrop/aggregate/mpi/mpi_transport.h"
 #include "outcrop/aggregate/mpi/mpi_two_sided.hpp"
+#include "outcrop/aggregate/transport/transport.h"
 
 namespace outcrop::aggregate {
 namespace {

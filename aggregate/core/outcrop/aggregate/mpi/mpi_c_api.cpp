@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "outcrop/aggregate/file.hpp"
-#include "outcrop/aggregate/mpi/mpi_transport.h"
 #include "outcrop/aggregate/mpi/mpi_two_sided.hpp"
 #include "outcrop/aggregate/mpi/outcrop_aggregate.h"
 #include "outcrop/aggregate/plan.hpp"

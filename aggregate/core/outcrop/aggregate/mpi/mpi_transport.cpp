@@ -14,7 +14,6 @@
 //
 // The files mpi_* include no header of this project except for mpi_* and transport.h. So Python can compile these files
 // against any MPI.
-#include "outcrop/aggregate/mpi/mpi_transport.h"
 
 #include <cstdio>
 #include <cstring>
@@ -22,7 +21,6 @@
 
 #include "outcrop/aggregate/mpi/mpi_one_sided.hpp"
 #include "outcrop/aggregate/mpi/mpi_two_sided.hpp"
-#include "outcrop/aggregate/transport/transport.h"
 
 namespace outcrop::aggregate {
 namespace {
