@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "outcrop/aggregate/placement/staging.hpp"
+#include "outcrop/aggregate/placement/placement.hpp"
 
 namespace outcrop::aggregate {
 namespace {

@@ -11,8 +11,29 @@
 #include <vector>
 
 #include "outcrop/aggregate/plan.hpp"
+#include "outcrop/aggregate/steps/step.hpp"
+#include "outcrop/storage/store.hpp"
 
 namespace outcrop::aggregate {
+
+struct FileOptions {
+  bool durable = false;  ///< true if a write ends only when its bytes are on the device
+  CacheMode cache_mode = CacheMode::automatic;
+  std::uint64_t size_bytes = 0;  ///< for create: the fixed size of the file; 0: the file grows
+  /// The folder of the stage, on a tier of this node. Nodes may have different folders. A write ends when its bytes are
+  /// durable in the folder. Later the bytes are copied to the file in the background. If `stage_folder` is empty, bytes
+  /// are written directly to the file.
+  std::string stage_folder = {};
+  /// The maximum size of the stage on a node, in bytes. The aggregators of the node share this room. The value 0 means
+  /// that a stage may use all free bytes.
+  std::uint64_t stage_bytes = 0;
+  /// Other stage folders of this node. Steps of this file that an earlier program has left in these folders are drained
+  /// or discarded, as in `stage_folder`.
+  std::vector<std::string> settle_folders = {};
+  /// If true, each node has its own file, and an index `path`.index lists these files (node_files.hpp).
+  bool node_files = false;
+  Faults faults = {};  ///< simulated errors of storage at aggregators, for tests
+};
 
 /// A write or read of one step that File::begin_write or begin_read has started.
 ///
@@ -23,9 +44,6 @@ class Operation {
  public:
   Operation() = default;
   Operation(std::shared_ptr<Engine> engine, std::shared_ptr<Step> step);
-  Operation(Operation &&) noexcept = default;
-  Operation &operator=(Operation &&other) noexcept;
-  ~Operation() { abandon(); }
 
   /// Returns true if the operation has ended without an error, and false if it has not ended. Throws the same errors as
   /// wait().
@@ -37,10 +55,15 @@ class Operation {
   Timing timing() const;
 
  private:
-  void abandon() noexcept;
-  std::shared_ptr<Engine> engine_;
-  std::shared_ptr<Step> step_;
+  struct Begun {
+    std::shared_ptr<Engine> engine;
+    std::shared_ptr<Step> step;
+    ~Begun();
+  };
+  std::unique_ptr<Begun> begun_;
 };
+
+struct Opened;
 
 /// An open file. Files can be moved.
 class File {

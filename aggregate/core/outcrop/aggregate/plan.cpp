@@ -5,6 +5,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "outcrop/aggregate/file.hpp"
 #include "outcrop/aggregate/steps/engine.hpp"
 #include "outcrop/aggregate/text/text.hpp"
 #include "outcrop/aggregate/transport/transport.hpp"
@@ -49,8 +50,7 @@ Parts announce(const Link &link, const Pattern &pattern, const std::vector<std::
     parts.own.push_back(pattern.serialised(domains[domain]));
     mine.push_back({{static_cast<std::uint32_t>(domain), rank, bytes}, parts.own.back().size()});
   }
-  std::vector<std::size_t> begins;
-  parts.all = link.gather_lists(std::span<const Announced>(mine), begins);
+  parts.all = link.gather_lists(mine);
   std::ranges::stable_sort(parts.all, {}, [](const Announced &part) { return part.tally.domain; });
   return parts;
 }
@@ -61,16 +61,10 @@ std::vector<Tally> tallies_of(std::span<const Announced> parts) {
   return tallies;
 }
 
-void join_neighbours(std::vector<std::vector<Range>> &domains, std::size_t together) {
+void join_domains(std::vector<std::vector<Range>> &domains, std::size_t together) {
   std::vector<std::vector<Range>> joined((domains.size() + together - 1) / together);
   for (std::size_t domain = 0; domain < domains.size(); ++domain)
-    for (const Range &range : domains[domain]) {
-      std::vector<Range> &ranges = joined[domain / together];
-      if (!ranges.empty() && ranges.back().end == range.begin)
-        ranges.back().end = range.end;
-      else
-        ranges.push_back(range);
-    }
+    for (const Range &range : domains[domain]) append(joined[domain / together], range);
   domains = std::move(joined);
 }
 
@@ -116,7 +110,7 @@ void refuse_overlaps(const Link &link, const std::vector<std::vector<Sender>> &s
                    "; only a plan for reading, by the setting reads_only, may do so");
 }
 
-std::vector<Contribution> contributions_of(const Engine &engine, const Decision &decision) {
+std::vector<Contribution> contributions_of(const Engine &engine, const std::vector<std::vector<Range>> &domains) {
   std::vector<Contribution> contributions;
   for (const Tally &tally : engine.summary.tallies) {
     if (static_cast<int>(tally.rank) != engine.link.rank()) continue;
@@ -125,7 +119,7 @@ std::vector<Contribution> contributions_of(const Engine &engine, const Decision 
                       aggregator,
                       engine.node->local_of(aggregator) >= 0,
                       engine.node->relay(tally.domain),
-                      cut_rounds(decision.domains[tally.domain], decision.buffer_bytes),
+                      cut_rounds(domains[tally.domain], engine.summary.buffer_bytes),
                       {},
                       {},
                       {}};
@@ -172,23 +166,23 @@ void set_up_relays(Engine &engine) {
   }
 }
 
-void set_up(Engine &engine, const Decision &decision, std::span<const Medium> media, bool merged,
+void set_up(Engine &engine, const std::vector<std::vector<Range>> &domains, std::span<const Medium> media, bool merged,
             std::vector<std::vector<Sender>> senders) {
   const std::vector<int> &aggregators = engine.summary.aggregators;
   std::vector<std::uint32_t> rounds;
-  for (const std::vector<Range> &domain : decision.domains)
-    rounds.push_back(merged ? static_cast<std::uint32_t>(cut_rounds(domain, decision.buffer_bytes).count()) : 0);
+  for (const std::vector<Range> &domain : domains)
+    rounds.push_back(merged ? static_cast<std::uint32_t>(cut_rounds(domain, engine.summary.buffer_bytes).count()) : 0);
   const RelayInputs relayed = merged ? RelayInputs{engine.summary.tallies, rounds} : RelayInputs{};
   engine.node = std::make_unique<Node>(engine.link, aggregators,
-                                       BufferLayout{decision.buffer_bytes + AlignedMemory::page_bytes, decision.buffers,
-                                                    engine.summary.tiers, media, relayed});
-  engine.contributions = contributions_of(engine, decision);
+                                       BufferLayout{engine.summary.buffer_bytes + AlignedMemory::page_bytes,
+                                                    engine.summary.buffers, engine.summary.tiers, media, relayed});
+  engine.contributions = contributions_of(engine, domains);
   set_up_relays(engine);
   for (std::size_t domain = 0; domain < aggregators.size(); ++domain) {
     if (engine.node->local_of(aggregators[domain]) < 0) continue;
     if (++engine.writers == 1) engine.flushes = aggregators[domain] == engine.link.rank();
     if (aggregators[domain] != engine.link.rank()) continue;
-    DomainWork work(domain, cut_rounds(decision.domains[domain], decision.buffer_bytes), std::move(senders[domain]),
+    DomainWork work(domain, cut_rounds(domains[domain], engine.summary.buffer_bytes), std::move(senders[domain]),
                     *engine.node);
     engine.aggregators.push_back(std::make_unique<Aggregator>(*engine.node, std::move(work), engine.link.rank()));
   }
@@ -206,24 +200,19 @@ Plan Plan::make(outcrop_transport &transport, const Declaration &declaration, co
   Decision decision = decide(link, engine->pattern, options, problem);
 
   Parts parts = announce(link, engine->pattern, decision.domains);
-  PlanSummary &summary = engine->summary;
+  PlanSummary &summary = engine->summary = std::move(decision.summary);
   engine->reading_only = options.reading_only;
-  summary.bytes = decision.bytes;
-  summary.hull = decision.hull;
-  summary.own = !decision.owners.empty();
-  summary.buffer_bytes = decision.buffer_bytes;
-  summary.buffers = decision.buffers;
   const std::vector<int> nodes = link.gather(link.node());
   const std::vector<Tally> tallies = tallies_of(parts.all);
   // A plan for reading has no relays. Several ranks may read the same bytes, so their parts of a round can be too large
   // for the slot of a relay.
-  const bool can_merge = decision.owners.empty() && !options.reading_only;
+  const bool can_merge = !summary.own && !options.reading_only;
   Election election = options.elect(
-      {decision.domains.size(), tallies, nodes, decision.buffer_bytes, decision.buffers, can_merge, decision.owners});
+      {decision.domains.size(), tallies, nodes, summary.buffer_bytes, summary.buffers, can_merge, decision.owners});
   summary.aggregators = std::move(election.aggregators);
   summary.tiers = std::move(election.tiers);
   if (election.together > 1) {
-    join_neighbours(decision.domains, election.together);
+    join_domains(decision.domains, election.together);
     parts = announce(link, engine->pattern, decision.domains);
   }
   assert(summary.aggregators.size() == decision.domains.size());
@@ -234,7 +223,7 @@ Plan Plan::make(outcrop_transport &transport, const Declaration &declaration, co
 
   std::vector<std::vector<Sender>> senders = exchange_patterns(link, parts.all, parts.own, summary.aggregators);
   if (!options.reading_only) refuse_overlaps(link, senders, decision.overlap);
-  set_up(*engine, decision, options.media, election.merged && can_merge, std::move(senders));
+  set_up(*engine, decision.domains, options.media, election.merged && can_merge, std::move(senders));
   return Plan(std::move(engine));
 }
 

@@ -28,13 +28,14 @@
 #include "outcrop/aggregate/decision/decision.hpp"
 #include "outcrop/aggregate/decision/extent.hpp"
 #include "outcrop/aggregate/node/shared_memory.hpp"
+#include "outcrop/aggregate/placement/placement.hpp"
 #include "outcrop/aggregate/placement/settings.hpp"
-#include "outcrop/aggregate/placement/staging.hpp"
-#include "outcrop/aggregate/steps/open_file.hpp"
 #include "outcrop/aggregate/steps/step.hpp"
 #include "outcrop/aggregate/transport/transport.h"
 
 namespace outcrop::aggregate {
+
+struct FileOptions;
 
 /// A handle of a plan. Copies of the handle refer to the same plan. Only one thread at a time may use a plan, its files
 /// and its operations.

@@ -120,8 +120,8 @@ void follow_data(std::span<const Region> regions, std::span<const std::size_t> b
 
 void share_out(std::span<const Region> regions, const PlanOptions &options, std::size_t max_count, Decision &decision) {
   std::size_t count = options.aggregators;
-  if (count == 0) count = std::clamp<std::size_t>(decision.bytes / min_domain_bytes, 1, max_count);
-  const std::uint64_t share = decision.bytes / count / 8;
+  if (count == 0) count = std::clamp<std::size_t>(decision.summary.bytes / min_domain_bytes, 1, max_count);
+  const std::uint64_t share = decision.summary.bytes / count / 8;
   const std::uint64_t alignment = std::clamp<std::uint64_t>(std::bit_floor(share), page, max_buffer_bytes);
   decision.domains = cut_domains(regions, count, alignment);
 }
@@ -133,11 +133,11 @@ void choose_buffers(const PlanOptions &options, Decision &decision) {
     for (const Range &range : ranges) bytes += range.bytes();
     longest = std::max(longest, bytes);
   }
-  decision.buffers = options.buffers > 0 ? options.buffers : usual_buffers;
-  decision.buffer_bytes = options.buffer_bytes;
-  if (decision.buffer_bytes == 0)
-    decision.buffer_bytes = std::clamp(round_up(longest / 8, mib), min_buffer_bytes, max_buffer_bytes);
-  if (longest / decision.buffer_bytes > max_rounds)
+  decision.summary.buffers = options.buffers > 0 ? options.buffers : usual_buffers;
+  decision.summary.buffer_bytes = options.buffer_bytes;
+  if (decision.summary.buffer_bytes == 0)
+    decision.summary.buffer_bytes = std::clamp(round_up(longest / 8, mib), min_buffer_bytes, max_buffer_bytes);
+  if (longest / decision.summary.buffer_bytes > max_rounds)
     throw InputError("a domain of this plan spans " + std::to_string(longest) + " bytes, which needs more than " +
                      std::to_string(max_rounds) + " rounds; declare fewer or denser extents");
 }
@@ -162,7 +162,7 @@ Decision decide(const Link &link, const Pattern &pattern, const PlanOptions &opt
   std::vector<int> nodes;
   bool own = true;
   for (const Proposal &each : all) {
-    decision.bytes += each.bytes;
+    decision.summary.bytes += each.bytes;
     own = own && each.can_own != 0;
     nodes.push_back(each.node);
   }
@@ -171,17 +171,18 @@ Decision decide(const Link &link, const Pattern &pattern, const PlanOptions &opt
   own = own && (!automatic || count_nodes == 1);
   if (!own) regions = regions_of(pattern, gap_bytes, std::max(min_regions_of_rank, max_regions / all.size()));
   std::vector<std::size_t> begins;
-  const std::vector<Region> everywhere = link.gather_lists(std::span<const Region>(regions), begins);
+  const std::vector<Region> everywhere = link.gather_lists(regions, &begins);
   if (everywhere.empty()) {
     choose_buffers(options, decision);
     return decision;
   }
-  decision.hull = everywhere.front().range;
+  decision.summary.hull = everywhere.front().range;
   for (const Region &region : everywhere) {
-    decision.hull.begin = std::min(decision.hull.begin, region.range.begin);
-    decision.hull.end = std::max(decision.hull.end, region.range.end);
+    decision.summary.hull.begin = std::min(decision.summary.hull.begin, region.range.begin);
+    decision.summary.hull.end = std::max(decision.summary.hull.end, region.range.end);
   }
   if (own) {
+    decision.summary.own = true;
     follow_data(everywhere, begins, decision);
     if (!options.reading_only) decision.overlap = overlap_of(everywhere, begins);
   } else {

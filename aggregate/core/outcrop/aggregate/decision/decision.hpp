@@ -96,10 +96,7 @@ struct PlanSummary {
 struct Decision {
   std::vector<std::vector<Range>> domains;
   std::vector<int> owners;  ///< if each rank performs its own I/O: the rank that owns each domain; otherwise empty
-  std::uint64_t buffer_bytes = 0;
-  std::uint32_t buffers = 0;
-  std::uint64_t bytes = 0;
-  Range hull;
+  PlanSummary summary;      ///< only `bytes`, `hull`, `own` and the buffers are set
   /// A byte that two ranks declare. The decision searches for such a byte only if each rank performs its own I/O.
   std::optional<Overlap> overlap;
 };

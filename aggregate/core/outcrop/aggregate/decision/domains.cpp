@@ -34,18 +34,12 @@ void split(const Extent &extent, std::size_t level, std::uint64_t file, std::uin
 
 void join(std::vector<Region> &regions, std::uint64_t gap_bytes) {
   std::ranges::sort(regions, {}, [](const Region &region) { return region.range.begin; });
-  std::size_t last = 0;
-  for (std::size_t i = 1; i < regions.size(); ++i) {
-    Region &before = regions[last];
-    const Region &next = regions[i];
-    if (next.range.begin < before.range.end || next.range.begin - before.range.end < gap_bytes) {
-      before.range.end = std::max(before.range.end, next.range.end);
-      before.bytes += next.bytes;
-    } else {
-      regions[++last] = next;
-    }
-  }
-  if (!regions.empty()) regions.resize(last + 1);
+  join_neighbours(regions, 0, [&](Region &before, const Region &next) {
+    if (next.range.begin >= before.range.end && next.range.begin - before.range.end >= gap_bytes) return false;
+    before.range.end = std::max(before.range.end, next.range.end);
+    before.bytes += next.bytes;
+    return true;
+  });
 }
 
 }  // namespace
@@ -82,14 +76,6 @@ std::vector<std::vector<Range>> cut_domains(std::span<const Region> regions, std
   }
   std::vector<std::vector<Range>> domains(1);
   const double share = total / static_cast<double>(count);
-  const auto add = [&](std::uint64_t begin, std::uint64_t end) {
-    if (begin >= end) return;
-    std::vector<Range> &ranges = domains.back();
-    if (!ranges.empty() && ranges.back().end == begin)
-      ranges.back().end = end;
-    else
-      ranges.push_back({begin, end});
-  };
   double density = 0, assigned = 0;
   int depth = 0;
   for (auto change = changes.begin(); change != changes.end(); ++change) {
@@ -111,7 +97,7 @@ std::vector<std::vector<Range>> cut_domains(std::span<const Region> regions, std
         const double wanted = std::min(static_cast<double>(begin) + std::max(missing, 1.0) / density, 0x1p62);
         cut = std::clamp(round_up(static_cast<std::uint64_t>(wanted), alignment), begin + 1, end);
       }
-      add(begin, cut);
+      append(domains.back(), {begin, cut});
       assigned += static_cast<double>(cut - begin) * density;
       begin = cut;
     }
@@ -229,16 +215,12 @@ void DomainWork::find_runs(std::size_t round) {
           }
         });
       });
-    const auto found = std::span(runs_).subspan(first);
-    if (found.empty()) continue;
-    std::ranges::sort(found, {}, [](const BufferedRange &run) { return run.file.begin; });
-    std::size_t last = 0;
-    for (std::size_t i = 1; i < found.size(); ++i)
-      if (found[i].file.begin <= found[last].file.end)
-        found[last].file.end = std::max(found[last].file.end, found[i].file.end);
-      else
-        found[++last] = found[i];
-    runs_.resize(first + last + 1);
+    std::ranges::sort(std::span(runs_).subspan(first), {}, [](const BufferedRange &run) { return run.file.begin; });
+    join_neighbours(runs_, first, [](BufferedRange &before, const BufferedRange &next) {
+      if (next.file.begin > before.file.end) return false;
+      before.file.end = std::max(before.file.end, next.file.end);
+      return true;
+    });
   }
   runs_round_ = round;
 }

@@ -219,24 +219,17 @@ Pattern Pattern::parsed(std::span<const std::uint64_t> words) {
 
 namespace {
 
-// One repetition of the outer dims of an extent. Such a repetition consists of the inner dims `dims`. `file` is the
-// offset of this repetition in the file.
+// One repetition of the outer dims of an extent. It consists of the inner dims from `level` on, and begins at offset
+// `file` of the file.
 struct ExtentTail {
-  std::span<const Dimension> dims;
-  std::uint64_t block = 0;
-  std::uint64_t file = 0;
+  const detail::Walk &walk;
+  std::size_t level;
+  std::uint64_t file;
 
-  std::uint64_t inside() const {  // returns the length, in the file, of one repetition of the first dim
-    return dims.empty() ? block : ExtentTail{dims.subspan(1), block, 0}.span();
-  }
-  std::uint64_t span() const {
-    std::uint64_t bytes = block;
-    for (const Dimension &dim : dims) bytes += (dim.count - 1) * dim.file_stride_bytes;
-    return bytes;
-  }
-  ExtentTail repetition(std::uint64_t index) const {
-    return {dims.subspan(1), block, file + index * dims.front().file_stride_bytes};
-  }
+  bool is_block() const { return level == walk.dims.size(); }
+  const Dimension &dim() const { return walk.dims[level]; }
+  std::uint64_t end() const { return file + walk.spans[level]; }
+  ExtentTail repetition(std::uint64_t index) const { return {walk, level + 1, file + index * dim().file_stride_bytes}; }
 };
 
 std::optional<std::uint64_t> common_of(const ExtentTail &a, const ExtentTail &b);
@@ -245,9 +238,8 @@ std::optional<std::uint64_t> common_of(const ExtentTail &a, const ExtentTail &b)
 // strides are equal, the difference j - i alone decides whether repetition i of `a` overlaps repetition j of `b`. Only
 // three values of j - i are possible.
 std::optional<std::uint64_t> common_in_step(const ExtentTail &a, const ExtentTail &b) {
-  const auto stride = static_cast<__int128>(a.dims.front().file_stride_bytes);
-  const auto count_a = static_cast<__int128>(a.dims.front().count),
-             count_b = static_cast<__int128>(b.dims.front().count);
+  const auto stride = static_cast<__int128>(a.dim().file_stride_bytes);
+  const auto count_a = static_cast<__int128>(a.dim().count), count_b = static_cast<__int128>(b.dim().count);
   const __int128 apart = static_cast<__int128>(a.file) - static_cast<__int128>(b.file);
   for (__int128 ahead = apart / stride - 1; ahead <= apart / stride + 1; ++ahead) {
     if (ahead <= -count_a || ahead >= count_b) continue;
@@ -262,37 +254,37 @@ std::optional<std::uint64_t> common_in_step(const ExtentTail &a, const ExtentTai
 
 // Returns a byte that both extents contain. Tests only those repetitions of `a` that overlap the hull of `b`.
 std::optional<std::uint64_t> common_with_each(const ExtentTail &a, const ExtentTail &b) {
-  const Dimension &dim = a.dims.front();
-  const std::uint64_t inside = a.inside(), end = b.file + b.span();
-  const std::uint64_t first = a.file + inside > b.file ? 0 : (b.file - a.file - inside) / dim.file_stride_bytes + 1;
-  for (std::uint64_t i = first; i < dim.count && a.file + i * dim.file_stride_bytes < end; ++i)
+  const Dimension &dim = a.dim();
+  const std::uint64_t inside = a.file + a.walk.spans[a.level + 1];  // the end of the first repetition
+  const std::uint64_t first = inside > b.file ? 0 : (b.file - inside) / dim.file_stride_bytes + 1;
+  for (std::uint64_t i = first; i < dim.count && a.file + i * dim.file_stride_bytes < b.end(); ++i)
     if (const auto found = common_of(a.repetition(i), b)) return found;
   return std::nullopt;
 }
 
 std::optional<std::uint64_t> common_of(const ExtentTail &a, const ExtentTail &b) {
-  if (a.file >= b.file + b.span() || b.file >= a.file + a.span()) return std::nullopt;
-  if (a.dims.empty() && b.dims.empty()) return std::max(a.file, b.file);
-  if (b.dims.empty()) return common_with_each(a, b);
-  if (a.dims.empty()) return common_with_each(b, a);
-  const std::uint64_t stride_a = a.dims.front().file_stride_bytes, stride_b = b.dims.front().file_stride_bytes;
+  if (a.file >= b.end() || b.file >= a.end()) return std::nullopt;
+  if (a.is_block() && b.is_block()) return std::max(a.file, b.file);
+  if (b.is_block()) return common_with_each(a, b);
+  if (a.is_block()) return common_with_each(b, a);
+  const std::uint64_t stride_a = a.dim().file_stride_bytes, stride_b = b.dim().file_stride_bytes;
   if (stride_a == stride_b) return common_in_step(a, b);
   return stride_a > stride_b ? common_with_each(a, b) : common_with_each(b, a);
 }
-
-struct RankExtent {
-  const DeclaredExtent *declared;
-  int rank;
-};
 
 }  // namespace
 
 std::optional<std::uint64_t> common_byte(const Extent &a, const Extent &b) {
   if (a.block_bytes == 0 || b.block_bytes == 0) return std::nullopt;
-  return common_of({a.dims, a.block_bytes, a.file_offset}, {b.dims, b.block_bytes, b.file_offset});
+  const detail::Walk walk_a = detail::walk_of(a, {}), walk_b = detail::walk_of(b, {});
+  return common_of({walk_a, 0, a.file_offset}, {walk_b, 0, b.file_offset});
 }
 
 std::optional<Overlap> find_overlap(std::span<const Sender> senders) {
+  struct RankExtent {
+    const DeclaredExtent *declared;
+    int rank;
+  };
   std::vector<RankExtent> all;
   for (const Sender &sender : senders)
     for (const DeclaredExtent &declared : sender.pattern.extents()) all.push_back({&declared, sender.rank});

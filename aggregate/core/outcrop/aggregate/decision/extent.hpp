@@ -35,6 +35,25 @@ struct Range {
 
 inline Range common(const Range &a, const Range &b) { return {std::max(a.begin, b.begin), std::min(a.end, b.end)}; }
 
+/// Adds a range behind sorted ranges. If the range begins where the last range ends, makes the last range longer.
+inline void append(std::vector<Range> &ranges, const Range &range) {
+  if (!ranges.empty() && ranges.back().end == range.begin)
+    ranges.back().end = range.end;
+  else
+    ranges.push_back(range);
+}
+
+/// Goes through the items from index `first` on. Calls join(before, next) for neighbours. If join() has added `next` to
+/// `before`, it returns true, and `next` is removed.
+template <typename Item, typename Join>
+void join_neighbours(std::vector<Item> &items, std::size_t first, Join &&join) {
+  if (first >= items.size()) return;
+  std::size_t last = first;
+  for (std::size_t i = first + 1; i < items.size(); ++i)
+    if (!join(items[last], items[i])) items[++last] = items[i];
+  items.resize(last + 1);
+}
+
 struct Dimension {
   std::uint64_t count = 1, file_stride_bytes = 0, memory_stride_bytes = 0;
   bool operator==(const Dimension &) const = default;

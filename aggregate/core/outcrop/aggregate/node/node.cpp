@@ -166,7 +166,7 @@ std::string Node::take_segments(const Link &link) {
   for (const int rank : ranks_) processes.push_back(all_processes[static_cast<std::size_t>(rank)]);
   processes_ = ProcessWatch(processes);
   std::vector<std::size_t> begins;
-  const std::vector<Segment::Address> all = link.gather_lists(std::span<const Segment::Address>(mine), begins);
+  const std::vector<Segment::Address> all = link.gather_lists(mine, &begins);
   if (leads()) return reason;
   const auto leader = static_cast<std::size_t>(ranks_.front());
   if (begins[leader + 1] - begins[leader] != specs_.size())

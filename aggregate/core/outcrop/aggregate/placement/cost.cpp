@@ -5,6 +5,8 @@
 #include <tuple>
 #include <utility>
 
+#include "outcrop/aggregate/decision/extent.hpp"
+
 namespace outcrop::aggregate {
 namespace {
 
@@ -49,20 +51,14 @@ NodeTallies node_tallies(std::span<const Tally> tallies, std::size_t domains,
       const std::uint64_t messages = messages_of(tallies[i].bytes, buffer_bytes);
       result.tallies.push_back({node_of_rank[tallies[i].rank], 1, tallies[i].bytes, messages});
     }
-    const auto begin = result.tallies.begin() + static_cast<std::ptrdiff_t>(result.first.back());
-    std::stable_sort(begin, result.tallies.end(), [](const auto &a, const auto &b) { return a.node < b.node; });
-    auto kept = begin;
-    for (auto one = begin; one != result.tallies.end(); ++one) {
-      if (one != begin && (kept - 1)->node == one->node) {
-        NodeTally &into = *(kept - 1);
-        into.ranks += one->ranks;
-        into.bytes += one->bytes;
-        into.messages += one->messages;
-      } else {
-        *kept++ = *one;
-      }
-    }
-    result.tallies.erase(kept, result.tallies.end());
+    std::ranges::stable_sort(std::span(result.tallies).subspan(result.first.back()), {}, &NodeTally::node);
+    join_neighbours(result.tallies, result.first.back(), [](NodeTally &before, const NodeTally &next) {
+      if (before.node != next.node) return false;
+      before.ranks += next.ranks;
+      before.bytes += next.bytes;
+      before.messages += next.messages;
+      return true;
+    });
   }
   assert(i == tallies.size());
   result.first.push_back(result.tallies.size());
@@ -111,16 +107,12 @@ std::vector<Tally> sorted_tallies(std::span<const Tally> tallies) {
   for (const Tally &tally : tallies)
     if (tally.bytes > 0) sorted.push_back(tally);
   const auto place = [](const Tally &tally) { return std::tie(tally.domain, tally.rank); };
-  const auto before = [&](const Tally &a, const Tally &b) { return place(a) < place(b); };
-  if (!std::is_sorted(sorted.begin(), sorted.end(), before)) std::sort(sorted.begin(), sorted.end(), before);
-  std::size_t kept = 0;
-  for (std::size_t i = 0; i < sorted.size(); ++i) {
-    if (kept > 0 && place(sorted[kept - 1]) == place(sorted[i]))
-      sorted[kept - 1].bytes += sorted[i].bytes;
-    else
-      sorted[kept++] = sorted[i];
-  }
-  sorted.resize(kept);
+  if (!std::ranges::is_sorted(sorted, {}, place)) std::ranges::sort(sorted, {}, place);
+  join_neighbours(sorted, 0, [&](Tally &before, const Tally &next) {
+    if (place(before) != place(next)) return false;
+    before.bytes += next.bytes;
+    return true;
+  });
   return sorted;
 }
 
@@ -171,8 +163,7 @@ DomainCosts::Merging DomainCosts::merging(std::size_t domain) const {
 
 Gathering DomainCosts::gathering(std::size_t domain, std::uint32_t node, double distance) const {
   const std::span<const NodeTally> all = tallies_.of(domain);
-  const auto own = std::lower_bound(all.begin(), all.end(), node,
-                                    [](const NodeTally &tally, std::uint32_t number) { return tally.node < number; });
+  const auto own = std::ranges::lower_bound(all, node, {}, &NodeTally::node);
   Gathering result;
   result.distance = distance;
   result.remote_bytes = bytes_[domain];
@@ -186,8 +177,7 @@ Gathering DomainCosts::gathering(std::size_t domain, std::uint32_t node, double 
 }
 
 Buffering DomainCosts::buffering(std::size_t domain) const {
-  const std::uint64_t rounds = (bytes_[domain] + options_.buffer_bytes - 1) / options_.buffer_bytes;
-  return {std::max<std::uint64_t>(1, rounds), options_.buffers};
+  return {std::max<std::uint64_t>(1, messages_of(bytes_[domain], options_.buffer_bytes)), options_.buffers};
 }
 
 Cost DomainCosts::cost(std::size_t domain, std::size_t node, const Gathering &gathering, const Tier &tier,
@@ -197,11 +187,7 @@ Cost DomainCosts::cost(std::size_t domain, std::size_t node, const Gathering &ga
 }
 
 std::span<const Tally> tallies_of(std::span<const Tally> sorted, std::size_t domain) {
-  const auto begin = std::lower_bound(sorted.begin(), sorted.end(), domain,
-                                      [](const Tally &tally, std::size_t d) { return tally.domain < d; });
-  const auto end =
-      std::upper_bound(begin, sorted.end(), domain, [](std::size_t d, const Tally &tally) { return d < tally.domain; });
-  return {begin, end};
+  return std::ranges::equal_range(sorted, domain, {}, &Tally::domain);
 }
 
 }  // namespace outcrop::aggregate

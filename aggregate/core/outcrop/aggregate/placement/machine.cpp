@@ -50,15 +50,23 @@ unsigned long type_of(std::filesystem::path folder) {
   return statfs(folder.c_str(), &found) == 0 ? static_cast<unsigned long>(found.f_type) : 0;
 }
 
+std::string target_table(const std::string &kind, double read, double write, double latency,
+                         const std::string &origin) {
+  std::ostringstream text;
+  text.precision(std::numeric_limits<double>::max_digits10);
+  text << "[target]\nkind = \"" << kind << "\"\nread = " << read << "\nwrite = " << write
+       << "\nread_latency = " << latency << "\nwrite_latency = " << latency << "\norigin = \"" << origin << "\"\n";
+  return text.str();
+}
+
 std::string assumed_target(const std::string &folder) {
-  const auto table = [](const std::string &kind, const std::string &rate, const std::string &latency) {
-    return "[target]\nkind = \"" + kind + "\"\nread = " + rate + "\nwrite = " + rate + "\nread_latency = " + latency +
-           "\nwrite_latency = " + latency + "\norigin = \"assumed for " + kind + "\"\n";
+  const auto table = [](const std::string &kind, double rate, double latency) {
+    return target_table(kind, rate, rate, latency, "assumed for " + kind);
   };
   const unsigned long type = type_of(folder);
-  if (std::ranges::find(NETWORK, type) != std::end(NETWORK)) return table("pfs", "1e11", "1e-3");
-  if (type == TMPFS_MAGIC || type == RAMFS_MAGIC) return table("tmpfs", "5e9", "1e-6");
-  return table("disk", "1e9", "1e-4");
+  if (std::ranges::find(NETWORK, type) != std::end(NETWORK)) return table("pfs", 1e11, 1e-3);
+  if (type == TMPFS_MAGIC || type == RAMFS_MAGIC) return table("tmpfs", 5e9, 1e-6);
+  return table("disk", 1e9, 1e-4);
 }
 
 constexpr std::array MEMORY = {"hbm", "dram", "cxl", "nvm"};
@@ -152,12 +160,8 @@ std::string target_on(const std::vector<NodeTier> &tiers, const std::string &fol
   }
   if (best == nullptr) return "";
   const Tier &tier = best->tier;
-  std::ostringstream text;
-  text.precision(std::numeric_limits<double>::max_digits10);
-  text << "[target]\nread = " << tier.empty_bytes_per_second << "\nwrite = " << tier.fill_bytes_per_second
-       << "\nread_latency = " << tier.latency_seconds << "\nwrite_latency = " << tier.latency_seconds << "\norigin = \""
-       << tier.name << ", " << best->origin << "\"\n";
-  return text.str();
+  return target_table("disk", tier.empty_bytes_per_second, tier.fill_bytes_per_second, tier.latency_seconds,
+                      tier.name + ", " + best->origin);
 }
 
 // If buffers and stages cannot use a medium on this node, returns the reason. Otherwise returns an empty text.
@@ -402,7 +406,7 @@ Distances distances_by_node() {
 std::vector<std::string> gather_texts(const Link &link, const std::string &mine, const std::string &problem) {
   const std::string told = problem.empty() ? "+" + mine : "-" + problem;
   std::vector<std::size_t> begins;
-  const std::vector<char> all = link.gather_lists(std::span<const char>(told), begins);
+  const std::vector<char> all = link.gather_lists(told, &begins);
   std::vector<std::string> texts;
   for (std::size_t rank = 0; rank + 1 < begins.size(); ++rank) {
     std::string text(all.data() + begins[rank], begins[rank + 1] - begins[rank]);

@@ -1,4 +1,4 @@
-#include "outcrop/aggregate/placement/staging.hpp"
+#include "outcrop/aggregate/placement/placement.hpp"
 
 #include <algorithm>
 

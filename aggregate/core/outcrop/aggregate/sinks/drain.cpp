@@ -26,18 +26,11 @@ namespace {
 constexpr std::string_view head = "outcrop stage 1\n";
 constexpr std::array<std::string_view, 3> endings{".data", ".list", ".done"};  // in the order of StageFile
 
-bool take_run(std::string_view &text, StagedRun &run) {
-  return take(text, "run ") && take_number(text, run.target) && take(text, " ") && take_number(text, run.length) &&
-         take(text, " ") && take_number(text, run.data) && take(text, " ") && take_number(text, run.checksum) &&
-         take(text, "\n");
-}
-
 bool take_list(std::string_view text, StageList &list) {
-  if (!take(text, head) || !take(text, "target ") || !take_rest(text, list.target)) return false;
-  if (!take(text, "step ") || !take_number(text, list.step)) return false;
-  if (!take(text, "\nwriter ") || !take_number(text, list.writer) || !take(text, "\n")) return false;
+  if (!take_all(text, head, "target ") || !take_rest(text, list.target)) return false;
+  if (!take_all(text, "step ", list.step, "\nwriter ", list.writer, "\n")) return false;
   for (StagedRun run; !text.empty(); list.runs.push_back(run))
-    if (!take_run(text, run)) return false;
+    if (!take_all(text, "run ", run.target, " ", run.length, " ", run.data, " ", run.checksum, "\n")) return false;
   return true;
 }
 
@@ -66,9 +59,7 @@ std::string StageName::text() const {
 std::optional<StageName> StageName::of(const std::string &text) {
   std::string_view rest = text;
   StageName name;
-  if (!take(rest, "step-") || !take_number(rest, name.step) || !take(rest, ".writer-") ||
-      !take_number(rest, name.writer))
-    return std::nullopt;
+  if (!take_all(rest, "step-", name.step, ".writer-", name.writer)) return std::nullopt;
   for (const StageFile kind : {StageFile::data, StageFile::list, StageFile::done})
     if (rest == endings[static_cast<std::size_t>(kind)]) {
       name.kind = kind;
@@ -269,28 +260,36 @@ void undo_after_lists(Folder &folder, const WriterLocks &dead) {
   }
 }
 
-}  // namespace
-
-Recovery recover_stage(const std::string &path, const std::string &target, double seconds, Files &files) {
+// Locks the folder and its dead writers, calls settle(folder, dead writers, result), and returns the result. If the
+// folder does not exist, the result is empty.
+template <typename Settle>
+Recovery with_dead_writers(const std::string &path, double seconds, Files &files, Settle &&settle) {
   Recovery recovery;
   const std::unique_ptr<Folder> folder = files.own_folder(path, false);
   if (!folder) return recovery;
   const std::unique_ptr<FolderLock> alone = lock_recovery(*folder, seconds);
   const WriterLocks dead = lock_dead_writers(*folder, recovery.busy);
-  undo_after_lists(*folder, dead);
+  settle(*folder, dead, recovery);
+  folder->flush();  // without this flush, removed files can reappear beside a new step with the same number
+  return recovery;
+}
+
+void drain_dead_writers(Files &files, Folder &folder, const WriterLocks &dead, const std::string &target,
+                        Recovery &recovery) {
+  undo_after_lists(folder, dead);
   // A writer that was killed may not have made its list durable. Without this flush, a power cut during the drain can
   // remove the list. The target then has only a part of the step.
-  folder->flush();
+  folder.flush();
   std::set<std::uint32_t> stuck;
-  for (const auto &[key, kinds] : files_in(*folder)) {  // sorted by writer, then by step
+  for (const auto &[key, kinds] : files_in(folder)) {  // sorted by writer, then by step
     const auto &[writer, step] = key;
     if (!dead.contains(writer) || stuck.contains(writer)) continue;
     // A staged step has a data file and a list. The names of both files were durable before the step counted as staged.
     const bool staged = kinds.contains(StageFile::list) && kinds.contains(StageFile::data);
     if (staged) {
       try {
-        StageList list = read_list(*folder, {step, writer, StageFile::list});
-        drain_step(files, *folder, list, target);
+        StageList list = read_list(folder, {step, writer, StageFile::list});
+        drain_step(files, folder, list, target);
         recovery.drained.push_back(std::move(list));
       } catch (const std::runtime_error &error) {
         recovery.failed.push_back(error.what());
@@ -300,27 +299,28 @@ Recovery recover_stage(const std::string &path, const std::string &target, doubl
     } else if (!kinds.contains(StageFile::done)) {
       recovery.lost.push_back({step, writer, StageFile::data});
     }
-    folder->flush();
-    remove_step(*folder, step, writer);
+    folder.flush();
+    remove_step(folder, step, writer);
   }
-  folder->flush();  // without this flush, removed files can reappear beside a new step with the same number
-  return recovery;
+}
+
+}  // namespace
+
+Recovery recover_stage(const std::string &path, const std::string &target, double seconds, Files &files) {
+  return with_dead_writers(path, seconds, files, [&](Folder &folder, const WriterLocks &dead, Recovery &recovery) {
+    drain_dead_writers(files, folder, dead, target, recovery);
+  });
 }
 
 Recovery discard_stage(const std::string &path, double seconds, Files &files) {
-  Recovery recovery;
-  const std::unique_ptr<Folder> folder = files.own_folder(path, false);
-  if (!folder) return recovery;
-  const std::unique_ptr<FolderLock> alone = lock_recovery(*folder, seconds);
-  const WriterLocks dead = lock_dead_writers(*folder, recovery.busy);
-  for (const auto &[key, kinds] : files_in(*folder)) {
-    const auto &[writer, step] = key;
-    if (!dead.contains(writer)) continue;
-    if (!kinds.contains(StageFile::done)) recovery.lost.push_back({step, writer, StageFile::data});
-    drop_step(*folder, step, writer);
-  }
-  folder->flush();
-  return recovery;
+  return with_dead_writers(path, seconds, files, [](Folder &folder, const WriterLocks &dead, Recovery &recovery) {
+    for (const auto &[key, kinds] : files_in(folder)) {
+      const auto &[writer, step] = key;
+      if (!dead.contains(writer)) continue;
+      if (!kinds.contains(StageFile::done)) recovery.lost.push_back({step, writer, StageFile::data});
+      drop_step(folder, step, writer);
+    }
+  });
 }
 
 }  // namespace outcrop::aggregate

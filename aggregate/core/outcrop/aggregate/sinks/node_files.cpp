@@ -19,11 +19,6 @@ namespace {
 
 constexpr std::string_view head = "outcrop node files 1\n";
 
-bool take_range(std::string_view &text, NodeRange &range) {
-  return take_number(text, range.range.begin) && take(text, " ") && take_number(text, range.range.end) &&
-         take(text, " ") && take_number(text, range.file) && take(text, "\n");
-}
-
 constexpr std::uint64_t max_end = std::uint64_t{1} << 62;
 
 // Returns true if the text is a plain file name. Paths are refused, because they can lead out of the index's folder.
@@ -49,14 +44,15 @@ bool is_valid(const NodeIndex &index) {
 
 // Parses the lines of an index. Returns false if they are invalid, or in another order than that of to_text().
 bool take_index(std::string_view text, NodeIndex &index) {
-  if (!take(text, head) || !take(text, "size ") || !take_number(text, index.size_bytes) || !take(text, "\n"))
-    return false;
+  if (!take_all(text, head, "size ", index.size_bytes, "\n")) return false;
   while (take(text, "file "))
     if (!take_rest(text, index.files.emplace_back())) return false;
-  while (take(text, "range "))
-    if (!take_range(text, index.ranges.emplace_back())) return false;
+  while (take(text, "range ")) {
+    auto &[range, file, padding] = index.ranges.emplace_back();
+    if (!take_all(text, range.begin, " ", range.end, " ", file, "\n")) return false;
+  }
   while (take(text, "step "))
-    if (!take_number(text, index.bases.emplace_back()) || !take(text, "\n")) return false;
+    if (!take_all(text, index.bases.emplace_back(), "\n")) return false;
   return text.empty() && is_valid(index);
 }
 
@@ -91,13 +87,12 @@ NodeIndex node_index_of(const std::string &text, const std::string &path) {
 
 std::vector<NodeRange> joined(std::vector<NodeRange> ranges) {
   std::ranges::sort(ranges, {}, [](const NodeRange &each) { return each.range.begin; });
-  std::vector<NodeRange> result;
-  for (const NodeRange &each : ranges)
-    if (!result.empty() && result.back().range.end == each.range.begin && result.back().file == each.file)
-      result.back().range.end = each.range.end;
-    else
-      result.push_back(each);
-  return result;
+  join_neighbours(ranges, 0, [](NodeRange &before, const NodeRange &next) {
+    if (before.range.end != next.range.begin || before.file != next.file) return false;
+    before.range.end = next.range.end;
+    return true;
+  });
+  return ranges;
 }
 
 std::string index_of(const std::string &path) { return path + ".index"; }

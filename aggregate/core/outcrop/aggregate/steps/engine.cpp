@@ -63,15 +63,13 @@ void Aggregator::post(Job job) {
 
 void Aggregator::run(const Job &job) {
   if (broken_) return;
-  failure_ = {};
-  seconds_ = 0;
-  bytes_ = 0;
+  result_ = {};
   try {
     if (job.write)
       write_rounds(job);
     else
       read_rounds(job);
-    job.done(failure_, seconds_, bytes_);
+    job.done(result_);
   } catch (const CommunicationError &error) {  // another process of this node has ended, or a rank has given up
     broken_ = true;
     node_.give_up(error.what());
@@ -95,14 +93,14 @@ void Aggregator::wait_for_parts(std::uint64_t number) {
   }
 }
 
-// Runs act(), and adds its running time to `seconds_`. If the job has already failed, does nothing.
+// Runs act(), and adds its running time to the result. If the job has already failed, does nothing.
 template <typename Act>
 void Aggregator::use_sink(const Job &job, Act &&act) {
   using Clock = std::chrono::steady_clock;
-  if (failure_.happened()) return;
+  if (result_.failure.happened()) return;
   const Clock::time_point begin = Clock::now();
-  failure_ = attempt(job.write ? Failure::write : Failure::read, rank_, act);
-  seconds_ += std::chrono::duration<double>(Clock::now() - begin).count();
+  result_.failure = attempt(job.write ? Failure::write : Failure::read, rank_, act);
+  result_.seconds += std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
 void Aggregator::write_rounds(const Job &job) {
@@ -115,7 +113,7 @@ void Aggregator::write_rounds(const Job &job) {
     move(job, round);
   }
   use_sink(job, [&] { job.sink->end_step(); });
-  if (failure_.happened()) job.sink->drop_step();
+  if (result_.failure.happened()) job.sink->drop_step();
 }
 
 void Aggregator::read_rounds(const Job &job) {
@@ -140,7 +138,7 @@ void Aggregator::move(const Job &job, std::size_t round) {
         job.sink->write(job.base + run.file.begin, buffer + run.position, run.file.bytes());
       else
         job.sink->read(job.base + run.file.begin, buffer + run.position, run.file.bytes());
-      bytes_ += run.file.bytes();
+      result_.bytes += run.file.bytes();
     }
   });
 }

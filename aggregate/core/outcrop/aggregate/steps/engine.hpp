@@ -53,6 +53,13 @@ class TaskThread {
   std::thread thread_;
 };
 
+/// The result of a job: its first failure, and the cost of the transfers from and to storage.
+struct JobResult {
+  Failure failure;
+  double seconds = 0;
+  std::uint64_t bytes = 0;
+};
+
 /// The work of an aggregator for one operation.
 struct Job {
   bool write = false;
@@ -61,7 +68,7 @@ struct Job {
   std::uint64_t step = 0;  ///< the number of steps that were written to the file before this operation
   Sink *sink = nullptr;
   /// The aggregator's thread calls this function when the job has ended.
-  std::function<void(const Failure &failure, double seconds, std::uint64_t bytes)> done;
+  std::function<void(const JobResult &result)> done;
 };
 
 class Aggregator {
@@ -86,11 +93,7 @@ class Aggregator {
   DomainWork work_;
   const int rank_;
 
-  // The result of the current job.
-  Failure failure_;
-  double seconds_ = 0;
-  std::uint64_t bytes_ = 0;
-
+  JobResult result_;     // of the current job
   bool broken_ = false;  // true if this node has given up; then further jobs are dropped
   TaskThread thread_;    // must be the last member, because its tasks use the other members
 };

@@ -48,23 +48,21 @@ void Step::post_jobs() {
     Sink &sink = *task_.sinks[i];
     aggregator.post({task_.kind == Task::write, data_number_ * aggregator.work().rounds().count(), task_.base,
                      task_.step, &sink,
-                     [self = shared_from_this(), &sink](const Failure &failure, double seconds, std::uint64_t bytes) {
-                       self->job_done(sink, failure, seconds, bytes);
-                     }});
+                     [self = shared_from_this(), &sink](const JobResult &result) { self->job_done(sink, result); }});
   }
 }
 
-void Step::job_done(Sink &sink, Failure failure, double seconds, std::uint64_t bytes) {
+void Step::job_done(Sink &sink, JobResult result) {
   const Clock::time_point begin = Clock::now();
   // The last aggregator of this node flushes the file. One flush for each node is enough, because one operating system
   // performs all writes of the node.
   if (task_.kind == Task::write && task_.durable && outcome_->wrote(engine_.writers)) {
     const Failure flushing = attempt(Failure::flush, engine_.link.rank(), [&] { sink.flush(); });
-    if (!failure.happened()) failure = flushing;
+    if (!result.failure.happened()) result.failure = flushing;
   }
-  if (failure.happened()) outcome_->record(failure);
-  seconds_storage_.fetch_add(seconds + seconds_since(begin));
-  bytes_storage_ += bytes;
+  if (result.failure.happened()) outcome_->record(result.failure);
+  seconds_storage_.fetch_add(result.seconds + seconds_since(begin));
+  bytes_storage_ += result.bytes;
   part_done();
 }
 
@@ -174,7 +172,7 @@ bool Step::move_own() {
                   sink->read(offset, data, length);
               });
   });
-  job_done(*sink, failure, seconds_since(begin), engine_.pattern.bytes());
+  job_done(*sink, {failure, seconds_since(begin), engine_.pattern.bytes()});
   return true;
 }
 

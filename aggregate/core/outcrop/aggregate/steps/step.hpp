@@ -185,7 +185,7 @@ class Step : public std::enable_shared_from_this<Step> {
 
   void run_local();
   void post_jobs();
-  void job_done(Sink &sink, Failure failure, double seconds, std::uint64_t bytes);
+  void job_done(Sink &sink, JobResult result);
   void part_done();
   void copy_rounds();
   bool move_own();

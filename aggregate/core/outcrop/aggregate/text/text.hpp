@@ -9,6 +9,7 @@
 #include <string>
 #include <string_view>
 #include <system_error>
+#include <type_traits>
 #include <vector>
 
 #include "outcrop/storage/folder.hpp"
@@ -71,6 +72,19 @@ bool take_number(std::string_view &text, Number &number) {
   if (error != std::errc()) return false;
   text.remove_prefix(static_cast<std::size_t>(end - text.data()));
   return true;
+}
+
+/// Removes the parts from the start of `text`, one after the other. A part is a word, or a variable that gets the number
+/// at this place. Returns false if `text` does not have these parts.
+template <typename... Parts>
+bool take_all(std::string_view &text, Parts &&...parts) {
+  const auto take_part = [&text](auto &part) {
+    if constexpr (std::is_arithmetic_v<std::remove_reference_t<decltype(part)>>)
+      return take_number(text, part);
+    else
+      return take(text, part);
+  };
+  return (take_part(parts) && ...);
 }
 
 /// Moves the first line of `text` to `rest`, and removes its newline. Returns false if `text` has no newline.

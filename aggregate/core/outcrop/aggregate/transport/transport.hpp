@@ -63,15 +63,16 @@ class Link {
     return all;
   }
 
-  /// Collective. Returns the lists of all ranks, one after the other. The list of rank r has the indices begins[r] to
-  /// begins[r + 1] - 1.
-  template <typename T>
-  std::vector<T> gather_lists(std::span<const T> mine, std::vector<std::size_t> &begins) const {
-    const std::vector<std::uint64_t> bytes = gather(std::uint64_t{mine.size_bytes()});
-    begins.assign(1, 0);
-    for (const std::uint64_t each : bytes) begins.push_back(begins.back() + each / sizeof(T));
-    std::vector<T> all(begins.back());
+  /// Collective. Returns the lists of all ranks, one after the other. If `begins` is given, stores there where the lists
+  /// begin. The list of rank r has the indices begins[r] to begins[r + 1] - 1.
+  template <typename List, typename T = typename List::value_type>
+  std::vector<T> gather_lists(const List &mine, std::vector<std::size_t> *begins = nullptr) const {
+    const std::vector<std::uint64_t> bytes = gather(std::uint64_t{mine.size() * sizeof(T)});
+    std::vector<std::size_t> ends{0};
+    for (const std::uint64_t each : bytes) ends.push_back(ends.back() + each / sizeof(T));
+    std::vector<T> all(ends.back());
     check(table_->gather_all_sizes(table_->self, mine.data(), bytes.data(), all.data()));
+    if (begins != nullptr) *begins = std::move(ends);
     return all;
   }
 
