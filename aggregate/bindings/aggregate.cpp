@@ -1,22 +1,29 @@
 // Python bindings of aggregation. Functions that may wait for other ranks or for storage release the GIL.
 #include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/array.h>
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/string_view.h>
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <list>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
+#include <type_traits>
 #include <utility>
+#include <variant>
 #include <vector>
 
-#include "aggregate.hpp"
 #include "outcrop/aggregate/file.hpp"
+#include "outcrop/aggregate/placement/placement.hpp"
+#include "outcrop/aggregate/placement/settings.hpp"
 #include "outcrop/aggregate/plan.hpp"
 #include "outcrop/aggregate/sinks/node_files.hpp"
 #include "outcrop/aggregate/transport/transport.hpp"
@@ -31,6 +38,35 @@ namespace {
 using namespace aggregate;
 
 using Sizes = std::vector<std::uint64_t>;
+using Variables = std::vector<std::vector<Extent>>;
+
+template <typename Value>
+using Array = nb::ndarray<const Value, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+
+template <typename Value>
+Value get(nb::handle object, const char *name) {
+  return nb::cast<Value>(object.attr(name));
+}
+
+template <typename Value>
+std::vector<Value> to_vector(const Array<Value> &array) {
+  return {array.data(), array.data() + array.size()};
+}
+
+// Returns an object that reads distances from the rows of a Python object. The Python object must exist while the
+// distances are used. While the object reads a row, it holds the GIL.
+Distances to_distances(nb::handle python) {
+  return [python](std::size_t node, std::span<double> row) {
+    const nb::gil_scoped_acquire hold;
+    const auto array = nb::cast<Array<double>>(python.attr("row")(node));
+    if (array.size() != row.size())
+      throw InputError("distances from node " + std::to_string(node) + " are " + std::to_string(array.size()) +
+                       "; there are " + std::to_string(row.size()) + " nodes");
+    std::copy_n(array.data(), row.size(), row.begin());
+  };
+}
+
+// --- plans and files -------------------------------------------------------------------------------------------------
 
 // A plan of the core. If the program does not use MPI, this object also owns a transport with one rank.
 struct BoundPlan {
@@ -61,8 +97,6 @@ class BoundRequest {
   std::list<Buffer> memory_;
   Operation operation_;
 };
-
-using Variables = std::vector<std::vector<Extent>>;
 
 // Converts the facts that Python code has found about the machine to the C++ type MachineSources. The Python object
 // must exist until the plan is made, because the core reads distances from this object later.
@@ -153,30 +187,21 @@ auto with_spans(const std::list<Buffer> &memory, Act &&act) {
   return act(spans);
 }
 
-std::unique_ptr<BoundRequest> begin_write(BoundFile &file, nb::handle arrays, std::uint64_t base,
-                                          const std::string &problem) {
-  std::list<Buffer> memory = to_memory(arrays, false);
-  Operation operation = with_spans<const std::byte>(
-      memory, [&](const auto &spans) { return file.value.begin_write(spans, base, problem); });
-  return std::make_unique<BoundRequest>(std::move(memory), std::move(operation));
-}
-
-std::unique_ptr<BoundRequest> begin_read(BoundFile &file, nb::handle arrays, std::uint64_t base,
-                                         const std::string &problem) {
-  std::list<Buffer> memory = to_memory(arrays, true);
+// Calls File::begin_write or begin_read. A write takes constant bytes.
+template <auto Begin, typename Byte>
+std::unique_ptr<BoundRequest> begin(BoundFile &file, nb::handle arrays, std::uint64_t base,
+                                    const std::string &problem) {
+  std::list<Buffer> memory = to_memory(arrays, !std::is_const_v<Byte>);
   Operation operation =
-      with_spans<std::byte>(memory, [&](const auto &spans) { return file.value.begin_read(spans, base, problem); });
+      with_spans<Byte>(memory, [&](const auto &spans) { return (file.value.*Begin)(spans, base, problem); });
   return std::make_unique<BoundRequest>(std::move(memory), std::move(operation));
 }
 
-Timing write(BoundFile &file, nb::handle arrays, std::uint64_t base, const std::string &problem) {
-  return with_spans<const std::byte>(to_memory(arrays, false),
-                                     [&](const auto &spans) { return file.value.write(spans, base, problem); });
-}
-
-Timing read(BoundFile &file, nb::handle arrays, std::uint64_t base, const std::string &problem) {
-  return with_spans<std::byte>(to_memory(arrays, true),
-                               [&](const auto &spans) { return file.value.read(spans, base, problem); });
+// Calls File::write or read.
+template <auto Move, typename Byte>
+Timing move(BoundFile &file, nb::handle arrays, std::uint64_t base, const std::string &problem) {
+  return with_spans<Byte>(to_memory(arrays, !std::is_const_v<Byte>),
+                          [&](const auto &spans) { return (file.value.*Move)(spans, base, problem); });
 }
 
 // Writes or reads each contiguous run of a rank with one plain system call. The benchmark compares aggregation with
@@ -317,16 +342,233 @@ void bind_file(nb::module_ &module) {
                   nb::arg("node_files"), nb::arg("settings"), nb::arg("writable"), nb::keep_alive<0, 1>())
       .def_ro("staged", &BoundFile::staged)
       .def_prop_ro("notes", [](const BoundFile &file) { return file.value.notes(); })
-      .def("begin_write", &begin_write, nb::arg("arrays"), nb::arg("base"), nb::arg("problem"), nb::keep_alive<0, 1>())
-      .def("begin_read", &begin_read, nb::arg("arrays"), nb::arg("base"), nb::arg("problem"), nb::keep_alive<0, 1>())
-      .def("write", &write, nb::arg("arrays"), nb::arg("base"), nb::arg("problem"))
-      .def("read", &read, nb::arg("arrays"), nb::arg("base"), nb::arg("problem"))
+      .def("begin_write", &begin<&aggregate::File::begin_write, const std::byte>, nb::arg("arrays"), nb::arg("base"),
+           nb::arg("problem"), nb::keep_alive<0, 1>())
+      .def("begin_read", &begin<&aggregate::File::begin_read, std::byte>, nb::arg("arrays"), nb::arg("base"),
+           nb::arg("problem"), nb::keep_alive<0, 1>())
+      .def("write", &move<&aggregate::File::write, const std::byte>, nb::arg("arrays"), nb::arg("base"),
+           nb::arg("problem"))
+      .def("read", &move<&aggregate::File::read, std::byte>, nb::arg("arrays"), nb::arg("base"), nb::arg("problem"))
       .def(
           "flush", [](BoundFile &file) { file.value.flush(); }, unlocked)
       .def("close", [](BoundFile &file) { file.value.close(); }, unlocked);
   module.def(
       "merge", [](const std::string &index, const std::string &target) { return merge(index, target); },
       nb::arg("index"), nb::arg("target"), unlocked);
+}
+
+// --- machines, the placement of aggregators, and settings ------------------------------------------------------------
+
+Tier to_tier(nb::handle python) {
+  return {get<std::string>(python, "name"),
+          get<double>(python, "latency_seconds"),
+          get<double>(python, "fill_bytes_per_second"),
+          get<double>(python, "empty_bytes_per_second"),
+          static_cast<Persistence>(nb::cast<int>(python.attr("persistence"))),
+          get<bool>(python, "holds_files")};
+}
+
+Target to_target(nb::handle python) {
+  return {get<double>(python, "latency_seconds"), get<double>(python, "bytes_per_second"),
+          get<bool>(python, "is_shared")};
+}
+
+// Converts a machine that Python code has checked. The distances of the result refer to `python`, which must exist
+// while the distances are used.
+Machine to_machine(nb::handle python) {
+  Machine machine;
+  machine.node_of_rank = to_vector(get<Array<std::uint32_t>>(python, "node_of_rank"));
+  machine.distance_to_target = to_vector(get<Array<double>>(python, "distance_to_target"));
+  machine.room_bytes = to_vector(get<Array<std::uint64_t>>(python, "room_bytes"));
+  machine.distances = to_distances(python.attr("distances"));
+  const nb::object network = python.attr("network"), target = python.attr("target"),
+                   target_read = python.attr("target_read"), memory = python.attr("shared_memory");
+  machine.network = {get<double>(network, "latency_seconds"), get<double>(network, "card_bytes_per_second"),
+                     get<std::uint32_t>(network, "cards_on_node")};
+  machine.target = to_target(target);
+  machine.target_read = target_read.is_none() ? machine.target : to_target(target_read);
+  machine.shared_memory = {get<double>(memory, "latency_seconds"), get<double>(memory, "bytes_per_second")};
+  for (const nb::handle tier : python.attr("tiers")) machine.tiers.push_back(to_tier(tier));
+  return machine;
+}
+
+std::vector<Tally> to_tallies(nb::handle python) {
+  const auto domains = get<Array<std::uint32_t>>(python, "domains");
+  const auto ranks = get<Array<std::uint32_t>>(python, "ranks");
+  const auto bytes = get<Array<std::uint64_t>>(python, "bytes");
+  std::vector<Tally> tallies(domains.size());
+  for (std::size_t i = 0; i < tallies.size(); ++i) tallies[i] = {domains.data()[i], ranks.data()[i], bytes.data()[i]};
+  return tallies;
+}
+
+// Calls act(machine, tallies), and releases the GIL during this call.
+template <typename Act>
+Placed place_by(nb::handle machine, nb::handle tallies, const PlacementOptions &options, const Act &act) {
+  Placed placed{to_machine(machine), options, {}};
+  const std::vector<Tally> list = to_tallies(tallies);
+  {
+    const nb::gil_scoped_release release;
+    placed.placement = act(placed.machine, list);
+  }
+  placed.machine.distances = nullptr;  // Python may later destroy the object that provides the distances
+  return placed;
+}
+
+Placed place_best_of(nb::handle machine, nb::handle tallies, std::size_t domains, const PlacementOptions &options,
+                     bool try_both) {
+  return place_by(machine, tallies, options, [&](const Machine &on, std::span<const Tally> list) {
+    return place_best(on, list, domains, options, try_both);
+  });
+}
+
+Placed place_all(nb::handle machine, nb::handle tallies, std::size_t domains, const PlacementOptions &options) {
+  return place_by(machine, tallies, options,
+                  [&](const Machine &on, std::span<const Tally> list) { return place(on, list, domains, options); });
+}
+
+Placed predict_of(nb::handle machine, nb::handle tallies, const PlacementOptions &options,
+                  const Array<std::uint32_t> &ranks, const Array<std::uint32_t> &tiers) {
+  return place_by(machine, tallies, options, [&](const Machine &on, std::span<const Tally> list) {
+    return predict(on, list, options, {ranks.data(), ranks.size()}, {tiers.data(), tiers.size()});
+  });
+}
+
+nb::object to_python(const SettingValue &value) {
+  return std::visit(
+      [](const auto &held) -> nb::object {
+        if constexpr (std::is_same_v<decltype(held), const Persistence &>)
+          return nb::int_(static_cast<int>(held));
+        else
+          return nb::cast(held);
+      },
+      value);
+}
+
+// Returns one tuple for each setting: argument, field, hint, ROMIO's hint, variable, a text that describes the default,
+// and meaning.
+nb::list setting_rows() {
+  nb::list rows;
+  for (const SettingRow &row : setting_table())
+    rows.append(nb::make_tuple(row.name, row.field, row.hint(), row.romio, row.variable(), row.unset, row.meaning));
+  return rows;
+}
+
+nb::dict values_of(const Settings &settings) {
+  nb::dict values;
+  for (const SettingRow &row : setting_table()) values[nb::cast(row.field)] = to_python(row.value(settings));
+  return values;
+}
+
+nb::dict origins_of(const Settings &settings) {
+  nb::dict found;
+  for (const SettingRow &row : setting_table()) found[nb::cast(row.field)] = row.origin(settings);
+  return found;
+}
+
+constexpr std::pair<const char *, double Cost::*> TERMS[] = {{"merge", &Cost::merge},
+                                                             {"messages", &Cost::messages},
+                                                             {"transfer", &Cost::transfer},
+                                                             {"copy", &Cost::copy},
+                                                             {"target_latency", &Cost::target_latency},
+                                                             {"target_transfer", &Cost::target_transfer},
+                                                             {"hidden", &Cost::hidden}};
+
+nb::dict terms_of(const Cost &cost) {
+  nb::dict terms;
+  for (const auto &[name, term] : TERMS) terms[name] = cost.*term;
+  return terms;
+}
+
+void bind_results(nb::module_ &module) {
+  nb::class_<Cost> cost(module, "Cost");
+  for (const auto &[name, term] : TERMS) cost.def_ro(name, term);
+  cost.def_prop_ro("terms", &terms_of).def_prop_ro("total", &Cost::total);
+  nb::class_<Choice>(module, "Choice")
+      .def_ro("rank", &Choice::rank)
+      .def_prop_ro("node", [](const Choice &choice) { return choice.chosen.node; })
+      .def_prop_ro("tier", [](const Choice &choice) { return choice.chosen.tier; })
+      .def_ro("bytes", &Choice::bytes)
+      .def_prop_ro("cost", [](const Choice &choice) { return choice.chosen.cost; });
+  nb::class_<Placed>(module, "Placement")
+      .def_prop_ro("choices", [](const Placed &placed) { return placed.placement.choices; })
+      .def_prop_ro("seconds", [](const Placed &placed) { return placed.placement.seconds; })
+      .def_prop_ro("slowest", [](const Placed &placed) { return placed.placement.slowest; })
+      .def_prop_ro("merged", [](const Placed &placed) { return placed.placement.merged; })
+      .def_prop_ro("is_least", [](const Placed &placed) { return placed.placement.is_least; })
+      .def_prop_ro("notes", [](const Placed &placed) { return placed.placement.notes; })
+      .def(
+          "explain",
+          [](const Placed &placed, std::size_t max_domains) {
+            return explain(placed.placement, placed.machine, placed.options, max_domains);
+          },
+          nb::arg("max_domains") = 1);
+}
+
+void bind_settings(nb::module_ &module) {
+  nb::class_<PlacementOptions>(module, "PlacementOptions")
+      .def(
+          "__init__",
+          [](PlacementOptions *made, std::uint64_t buffer_bytes, std::uint32_t buffers, int persistence,
+             const std::string &tier, bool merged, const std::vector<std::uint32_t> &max_on_node) {
+            const PlacementOptions options{buffer_bytes, buffers, static_cast<Persistence>(persistence),
+                                           tier,         merged,  max_on_node};
+            if (buffer_bytes < 1 || buffers < 1)
+              throw InputError(std::to_string(buffers) + " buffers of " + std::to_string(buffer_bytes) +
+                               " bytes: both numbers must be at least 1");
+            new (made) PlacementOptions(options);
+          },
+          nb::arg("buffer_bytes") = 16U << 20, nb::arg("buffers") = 2, nb::arg("persistence") = 0, nb::arg("tier") = "",
+          nb::arg("merged") = true, nb::arg("max_on_node") = std::vector<std::uint32_t>())
+      .def_prop_ro("persistence", [](const PlacementOptions &options) { return static_cast<int>(options.persistence); })
+      .def_ro("max_on_node", &PlacementOptions::max_on_node)
+      .def(
+          "sending_merged",
+          [](PlacementOptions options, bool merged) {
+            options.merged = merged;
+            return options;
+          },
+          nb::arg("merged"));
+  nb::class_<Settings>(module, "Settings")
+      .def_prop_ro("values", &values_of)
+      .def_prop_ro("origins", &origins_of)
+      .def(
+          "placement_options",
+          [](const Settings &settings, const std::vector<std::string> &hosts) {
+            return placement_options(settings, hosts);
+          },
+          nb::arg("hosts"));
+  module.def("settings", &read_settings, nb::arg("arguments"), nb::arg("hints"), nb::arg("environment"));
+  module.def("setting_rows", &setting_rows);
+}
+
+// Parses the text that describes a node, and returns two values. The first value is a list with one tuple for each
+// tier: name, latency, rates of filling and emptying, persistence, holds_files, room and origin. The second value is
+// the latency and the write rate of the target, or None if the text has no target.
+nb::tuple parse_node_of(const std::string &text, const std::string &file) {
+  const NodeDescription node = parse_node(text, file);
+  nb::list tiers;
+  for (const NodeTier &each : node.tiers)
+    tiers.append(nb::make_tuple(each.tier.name, each.tier.latency_seconds, each.tier.fill_bytes_per_second,
+                                each.tier.empty_bytes_per_second, static_cast<int>(each.tier.persistence),
+                                each.tier.holds_files, each.room_bytes, each.origin));
+  nb::object target = nb::none();
+  if (node.target) target = nb::make_tuple(node.target->write.latency_seconds, node.target->write.bytes_per_second);
+  return nb::make_tuple(tiers, target);
+}
+
+void bind_placement(nb::module_ &module) {
+  bind_results(module);
+  bind_settings(module);
+  module.def("place", &place_all, nb::arg("machine"), nb::arg("tallies"), nb::arg("domains"), nb::arg("options"));
+  module.def("place_best", &place_best_of, nb::arg("machine"), nb::arg("tallies"), nb::arg("domains"),
+             nb::arg("options"), nb::arg("try_both"));
+  module.def("predict", &predict_of, nb::arg("machine"), nb::arg("tallies"), nb::arg("options"), nb::arg("ranks"),
+             nb::arg("tiers"));
+  module.def("parse_node", &parse_node_of, nb::arg("text"), nb::arg("file"));
+  module.def("text_of_this_node", &text_of_this_node, nb::arg("text"), nb::arg("file"), nb::arg("target"));
+  module.def(
+      "rank_places", [](const std::string &text, const std::string &file) { return parse_rank_places(text, file); },
+      nb::arg("text"), nb::arg("file"));
 }
 
 }  // namespace
