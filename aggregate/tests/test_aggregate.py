@@ -105,11 +105,11 @@ READ_ONLY.flags.writeable = False
         ([], "1 variables were declared, 0 are given"),
         ([np.zeros(299)], "variable u has 2392 bytes, 2400 were declared"),
         ([np.zeros((50, 6)).T], "variable u is not contiguous"),
-        ([[0.0] * 300], "variable u is of list"),
+        ([[0.0] * 300], "variable u is of the type list"),
         ({"v": np.zeros(300)}, "variable u is missing"),
         ({"u": np.zeros(300), "v": np.zeros(300)}, "variable v is not declared"),
-        ([np.full(300, None)], "variable u holds Python objects"),
-        ([READ_ONLY], "variable u may not be written"),
+        ([np.full(300, None)], "variable u contains Python objects"),
+        ([READ_ONLY], "variable u is read-only"),
     ],
 )
 def test_wrong_arrays_are_named(tmp_path: Path, arrays: Any, line: str) -> None:
@@ -186,7 +186,7 @@ def test_settings_reach_the_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     plan, _ = one_array(tmp_path, hints={"cb_buffer_size": "131072"}, buffer="256KiB", buffers=3)
     assert "buffers of 3 x 256 KiB" in plan.explain() and "buffer_bytes by argument buffer" in plan.explain()
     plan, _ = one_array(tmp_path, transport="rma")
-    assert "between nodes: messages, for rma does not work: there is one process" in plan.explain()
+    assert "between nodes: messages, because rma does not work: there is only one process" in plan.explain()
     assert "transport by argument transport" in plan.explain()
 
 

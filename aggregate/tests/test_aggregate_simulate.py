@@ -188,7 +188,7 @@ def test_a_number_that_was_not_tried_is_said(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr("outcrop.aggregate.simulate.MIN_AGGREGATORS", 2)
     (simulated,) = simulate(replace(on, target=Target()), patterns)
     assert len(simulated.rows[0].placement.choices) == 2
-    assert "no more than 2 aggregators were tried, for 8 cards" in "\n".join(table(simulated))
+    assert "at most 2 aggregators were tried for 8 cards" in "\n".join(table(simulated))
 
 
 def test_capacity_ladder_of_a_machine_that_is_not_here(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -236,7 +236,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert call(arguments) == 0
     printed = capsys.readouterr().out
     assert "64 x 4 = 256 ranks" in printed and "hbm: 16 GiB free on a node" in printed
-    assert "target: 80 GB/s for all together" in printed
+    assert "target: 80 GB/s for all nodes together" in printed
     found = json.loads(out.read_text())
     assert [one["workload"].split(",")[1] for one in found["simulated"]] == [
         " array of structures",
@@ -253,13 +253,13 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     ("changed", "message"),
     [
         (["--workload", "ior"], "ior is unknown"),
-        (["--topology", "/no/such/file"], "no file that can be read"),
-        (["--nodes", "0"], "there must be some"),
-        (["--ranks-per-node", "-1"], "there must be some"),
-        (["--nodes", "1000000"], "at most"),
+        (["--topology", "/no/such/file"], "or a file that can be read"),
+        (["--nodes", "0"], "there must be 1 to"),
+        (["--ranks-per-node", "-1"], "there must be 1 to"),
+        (["--nodes", "1000000"], "the maximum is"),
         (["--aggregators", "99"], "must be from 1 to 8"),
         (["--aggregators", "0"], "must be from 1 to 8"),
-        (["--nodes", "16384", "--aggregators", "9000"], "of 16384 nodes at most 8192"),
+        (["--nodes", "16384", "--aggregators", "9000"], "the maximum for 16384 nodes is 8192"),
         (["--tier", "tape"], "'tape' is unknown"),
         (["--persistence", "ever"], "must be process, reboot, job or permanent"),
         (["--bandwidth", "fast"], "write a bandwidth such as"),

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import outcrop.aggregate as agg
-from outcrop.aggregate.distances import Surroundings, expand_hosts, find_distances
-from outcrop.aggregate.surroundings import Facts, facts_here, partners, run_command, surroundings_of
+from outcrop.aggregate.distances import Facts, PmixAnswer, Surroundings, expand_hosts, find_distances
+from outcrop.aggregate.surroundings import facts_here, partners, run_command, surroundings_of
 from outcrop.aggregate.topologies import make_topology, near_equal, parse_topology
 from outcrop.errors import InputError
 
@@ -119,15 +119,15 @@ def test_file_of_ranks(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "nodes", "message"),
     [
-        ("mesh", 4, "mesh is none of torus, dragonfly, fat-tree, and no file"),
+        ("mesh", 4, "mesh must be one of torus, dragonfly, fat-tree, or a file"),
         ("torus:2x3", 4, "has 6 nodes"),
-        ("torus:2x", 4, "numbers with x between"),
-        ("torus:" + "9" * 5000, 4, "numbers with x between"),
-        ("torus:4" + "x1" * 70, 4, "numbers with x between"),
+        ("torus:2x", 4, "sizes, separated by x"),
+        ("torus:" + "9" * 5000, 4, "sizes, separated by x"),
+        ("torus:4" + "x1" * 70, 4, "sizes, separated by x"),
         ("/dev/zero", 4, "is a device"),
         ("dragonfly:4", 4, "two sizes"),
         ("fat-tree:0x4", 4, "two sizes"),
-        ("torus", 0, "there must be some"),
+        ("torus", 0, "there must be 1 to"),
     ],
 )
 def test_wrong_topologies_are_refused(name: str, nodes: int, message: str) -> None:
@@ -156,7 +156,7 @@ def test_file_and_numbers_must_agree(tmp_path: Path) -> None:
     """Check that an error is raised if the file and the options give different numbers of nodes or ranks."""
     path = tmp_path / "ranks"
     path.write_text("0: a b c\n1: a b d\n")
-    with pytest.raises(InputError, match=r"2 nodes and 2 ranks: --nodes 1 --ranks-per-node 2 must say the same"):
+    with pytest.raises(InputError, match=r"2 nodes and 2 ranks, but the options are --nodes 1 --ranks-per-node 2"):
         make_topology(str(path), 1, 2)
 
 
@@ -164,7 +164,7 @@ def rows(around: Surroundings, provider: str) -> list[list[float]]:
     """Return the distances between all nodes, and check that `provider` has found them."""
     found = find_distances(around)
     assert found.provider == provider, str(found)
-    return [found.distances.row(node).tolist() for node in range(around.nodes)]
+    return [found.distances.row(node).tolist() for node in range(len(around.nodes))]
 
 
 def test_a_file_of_another_number_of_ranks_is_refused(tmp_path: Path) -> None:
@@ -182,9 +182,9 @@ def test_slurm_addresses() -> None:
     switches. Addresses without switches give no distances.
     """
     addresses = ["s0.s1.n0", "s0.s1.n1", "s0.s2.n2"]
-    around = Surroundings(["n0", "n1", "n2"], [0, 1, 2], [{"SLURM_TOPOLOGY_ADDR": one} for one in addresses])
+    around = Surroundings([Facts(f"n{i}", {"SLURM_TOPOLOGY_ADDR": one}) for i, one in enumerate(addresses)])
     assert rows(around, "Slurm") == [[0, 2, 4], [2, 0, 4], [4, 4, 0]]
-    flat = Surroundings(["p", "q"], [0, 1], [{"SLURM_TOPOLOGY_ADDR": "p"}, {"SLURM_TOPOLOGY_ADDR": "q"}])
+    flat = Surroundings([Facts(host, {"SLURM_TOPOLOGY_ADDR": host}) for host in ("p", "q")])
     assert find_distances(flat).provider == "node"
 
 
@@ -204,18 +204,18 @@ def test_slurm_by_scontrol() -> None:
         return SCONTROL
 
     hosts = ["n01", "n10", "n00"]
-    job = [{"SLURM_JOB_ID": "7"}] * 3
-    assert rows(Surroundings(hosts, [0, 1, 2], job, run=run), "Slurm") == [[0, 4, 2], [4, 0, 4], [2, 4, 0]]
+    job = {"SLURM_JOB_ID": "7"}
+    assert rows(Surroundings([Facts(host, job) for host in hosts], run), "Slurm") == [[0, 4, 2], [4, 0, 4], [2, 4, 0]]
     assert asked == [["scontrol", "show", "topology"]]
-    assert find_distances(Surroundings(hosts, [0, 1, 2], [{}] * 3, run=run)).provider == "node"
+    assert find_distances(Surroundings([Facts(host) for host in hosts], run)).provider == "node"
     assert len(asked) == 1
-    stranger = find_distances(Surroundings(["n01", "m1"], [0, 1], job[:2], run=run))
-    assert "Slurm: no switch has m1" in str(stranger)
+    stranger = find_distances(Surroundings([Facts("n01", job), Facts("m1", job)], run))
+    assert "Slurm: no switch has the host m1" in str(stranger)
 
 
 def test_pmix_coordinates() -> None:
     """Check that PMIx coordinates are used as the path from the top of the tree to a node."""
-    around = Surroundings(["a", "b", "c"], [0, 1, 2], coordinates=[(0, 1), (0, 1), (1, 1)])
+    around = Surroundings([Facts("abc"[i], pmix=PmixAnswer("", one)) for i, one in enumerate([(0, 1), (0, 1), (1, 1)])])
     assert rows(around, "PMIx") == [[0, 2, 6], [2, 0, 6], [6, 6, 0]]
 
 
@@ -223,11 +223,11 @@ def test_names_of_nodes() -> None:
     """Check that names of Cray nodes and some names of hosts give the place in the machine room. The domain of a host
     name is ignored.
     """
-    around = Surroundings(["nid1", "nid2"], [0, 1], cray_names=["c0-0c0s1n0", "c0-0c0s1n3"])
+    around = Surroundings([Facts("nid1", cray_name="c0-0c0s1n0"), Facts("nid2", cray_name="c0-0c0s1n3")])
     assert rows(around, "Cray") == [[0, 2], [2, 0]]
     hosts = ["x1000c0s0b0n0.site", "x1000c0s1b0n0.site", "x1001c0s0b0n0.site"]
-    assert rows(Surroundings(hosts, [0, 1, 2]), "host names") == [[0, 6, 10], [6, 0, 10], [10, 10, 0]]
-    assert rows(Surroundings(["rack1-node1", "rack1-node2"], [0, 1]), "host names") == [[0, 2], [2, 0]]
+    assert rows(Surroundings([Facts(host) for host in hosts]), "host names") == [[0, 6, 10], [6, 0, 10], [10, 10, 0]]
+    assert rows(Surroundings([Facts("rack1-node1"), Facts("rack1-node2")]), "host names") == [[0, 2], [2, 0]]
 
 
 def test_ping_pong_is_asked_before_giving_up() -> None:
@@ -235,14 +235,15 @@ def test_ping_pong_is_asked_before_giving_up() -> None:
     measurement without a result is skipped.
     """
     seconds = np.array([[0, 2e-6, 5e-6], [2e-6, 0, 4e-6], [3e-6, 4e-6, 0]])
-    around = Surroundings(["a", "b", "c"], [0, 1, 2], ping_pong=lambda: seconds)
+    around = Surroundings([Facts("a"), Facts("b"), Facts("c")], ping_pong=lambda: seconds)
     assert np.allclose(rows(around, "ping-pong"), [[0, 1, 2], [1, 0, 2], [2, 2, 0]])
     noisy = seconds * (1 + 0.1 * np.random.default_rng(1).random((3, 3)))
     assert rows(replace(around, ping_pong=lambda: noisy), "ping-pong") == [[0, 1, 2], [1, 0, 2], [2, 2, 0]]
     nothing = find_distances(replace(around, ping_pong=lambda: np.zeros((3, 3))))
-    assert "ping-pong: it measured nothing" in str(nothing)
-    assert "ping-pong: there are no three nodes" in str(find_distances(Surroundings(["a", "b"], [0, 1])))
-    many = find_distances(Surroundings([str(node) for node in range(65)], range(65)))
+    assert "ping-pong: the measured times are not positive" in str(nothing)
+    few = find_distances(Surroundings([Facts("a"), Facts("b")]))
+    assert "ping-pong: with fewer than three nodes" in str(few)
+    many = find_distances(Surroundings([Facts(str(node)) for node in range(65)]))
     assert "ping-pong: there are more than 64 nodes" in str(many)
 
 
@@ -261,8 +262,8 @@ def test_who_answered_is_said() -> None:
     """Check that the text names the provider of the distances. The text must also say why earlier providers gave no
     distances.
     """
-    found = find_distances(Surroundings(["a", "b"], [0, 1]))
-    assert str(found).startswith("distances by node (Slurm: this is no job of Slurm's;")
+    found = find_distances(Surroundings([Facts("a"), Facts("b")]))
+    assert str(found).startswith("distances by node (Slurm: this job runs without Slurm;")
     assert [found.distances.row(node).tolist() for node in range(2)] == [[0, 1], [1, 0]]
 
 
@@ -278,7 +279,8 @@ def test_facts_of_ranks_become_those_of_nodes(tmp_path: Path) -> None:
     around = surroundings_of([there, here, there, here], [1, 0, 1, 0])
     assert around.hosts == [here.host, "b"]
     assert rows(replace(around, run=lambda command: None), "Cray") == [[0, 2], [2, 0]]
-    assert surroundings_of([here, Facts("b", {})], [0, 1]).cray_names == ()
+    unnamed = replace(surroundings_of([here, Facts("b")], [0, 1]), run=lambda command: None)
+    assert ("Cray", "the nodes have no Cray names") in find_distances(unnamed).refusals
 
 
 def test_commands_that_fail_print_nothing() -> None:

@@ -122,7 +122,7 @@ def test_a_program_whose_other_never_comes_gives_up(tmp_path: Path, monkeypatch:
     path = tmp_path / "baton"
     path.touch()
     monkeypatch.setattr("outcrop.bench.aggregate.job.MAX_SECONDS", 0.0)
-    with pytest.raises(StorageError, match=r"baton: the other program of MPI has not done its turn"):
+    with pytest.raises(StorageError, match=r"baton: the other MPI program has not finished its task"):
         Baton(path).wait_for(1)
 
 
@@ -187,7 +187,7 @@ def test_programs_that_took_turns_make_one_table() -> None:
     said = "\n".join(remarks(figures))
     assert "s3d, 4 ranks, read, cold: 0.50 of the speed of OMPIO" in said and "storage has 90% and copying 20%" in said
     assert "up to 50% of the file were still in the page cache" in said and "within the spread" not in said
-    assert summary([figures]).count("in 1 of 2 cells, the least 0.50") == 2
+    assert summary([figures]).count("in 1 of 2 cells, the minimum is 0.50") == 2
     figures["cells"][1]["seconds"]["outcrop"]["min"] = 0.9
     assert "within the spread" in not_faster(figures, figures["cells"][1])
 

@@ -1,5 +1,5 @@
-"""Aggregation: many ranks write to or read from one shared file. A few ranks collect the data of all ranks, and
-transfer these data in large pieces.
+"""Aggregation: many ranks write or read one file. A few ranks, the aggregators, collect the data of all ranks, and
+transfer the data in large pieces.
 
 A program declares one plan and uses it for all steps::
 
@@ -10,9 +10,8 @@ A program declares one plan and uses it for all steps::
     print(plan.explain())
 """
 
-from outcrop.aggregate.extents import Extent, contiguous, strided, subarray
 from outcrop.aggregate.file import File, Request, Timing, create, merge, open
-from outcrop.aggregate.plan import Plan, declare
+from outcrop.aggregate.plan import Extent, Plan, contiguous, declare, strided, subarray
 
 __all__ = [
     "Extent",

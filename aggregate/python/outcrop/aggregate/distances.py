@@ -4,8 +4,7 @@
     2  PMIx: coordinates of the fabric                            5  measured: a ping-pong between nodes
     3  (Cray) the name of the node in the machine room            6  whether two ranks are on the same node
 
-If the user gives a file with lines `rank: group switch port`, this file has priority over all providers. The core reads
-this file.
+A file of the user with lines `rank: group switch port` has priority over all providers. The core reads this file.
 
 Nodes are the leaves of a tree of switches. The distance between two nodes follows from the common part of their paths:
 
@@ -36,15 +35,14 @@ MAX_PING_PONG_NODES = 64
 """With more nodes, it takes too long to measure all pairs of nodes."""
 
 DRAGONFLY = (5.0, 3.0, 2.0, 0.0)
-"""The numbers of links between two nodes. The four numbers are for paths (group, switch, port) that share no part, one
-part, two parts, and all parts. The longest connection is node - switch - switch of the group - switch of the other
-group - switch - node.
+"""The number of links between two nodes whose paths (group, switch, port) share the first 0, 1, 2 or 3 parts. The
+longest connection is node - switch - switch of the group - switch of the other group - switch - node.
 """
 
 
 def tree_links(levels: int) -> tuple[float, ...]:
-    """Return a list of distances in a tree. Entry s is the number of links between two nodes whose paths share the
-    first s parts. The links lead up to the common switch and down again.
+    """Return the distances in a tree. Entry s is the number of links between two nodes whose paths share the first s
+    parts. The links lead up to the common switch and down again.
     """
     return tuple(2.0 * (levels - shared) for shared in range(levels + 1))
 
@@ -60,9 +58,7 @@ class PathDistances:
 
     @staticmethod
     def of(paths: Sequence[Sequence[Hashable]], links: tuple[float, ...]) -> PathDistances:
-        """Make distances from paths. The parts of a path can have any type. For example, they can be names. All paths
-        have the same length.
-        """
+        """Make distances from paths of the same length. The parts of a path can have any type, such as names."""
         levels = len(links) - 1
         assert paths and all(len(path) == levels for path in paths)
         numbers = np.empty((len(paths), levels), np.int64)
@@ -78,29 +74,45 @@ class PathDistances:
 
 
 @dataclass(frozen=True)
-class Surroundings:
-    """Facts about the nodes, and functions that find more facts. All lists are in the order of the nodes.
-
-    For each node, `environments` has environment variables of one rank of this node. `run` returns the output of a
-    command, or None if it fails. `ping_pong` returns the seconds that a small message takes between every two nodes.
-    The result has a row for each node.
+class PmixAnswer:
+    """The answer of the PMIx server: the name of the host, the coordinates of the host in the fabric, and the reason if
+    the coordinates are missing.
     """
 
-    hosts: Sequence[str]
-    node_of_rank: Sequence[int]
-    environments: Sequence[Mapping[str, str]] = ()
-    coordinates: Sequence[Sequence[int]] | None = None
-    """The coordinates of each node in the fabric, from PMIx (surroundings.py)."""
-    coordinates_refusal: str = ""
-    """The reason if the coordinates are missing."""
-    cray_names: Sequence[str] = ()
-    """The content of /etc/cray/xname or /proc/cray_xt/cname on each node."""
+    host: str = ""
+    coordinates: tuple[int, ...] = ()
+    refusal: str = ""
+
+
+NO_PMIX = PmixAnswer(refusal="MPI has loaded no PMIx library")
+
+
+@dataclass(frozen=True)
+class Facts:
+    """The facts of one rank (surroundings.py): its host, some environment variables, the name of the node in the
+    machine room of a Cray, and the answer of PMIx.
+    """
+
+    host: str
+    environment: Mapping[str, str] = field(default_factory=dict)
+    cray_name: str = ""
+    pmix: PmixAnswer = NO_PMIX
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """The facts of each node, and functions that find more facts. `run` returns the output of a command, or None if the
+    command fails. `ping_pong` returns the seconds that a small message takes between every two nodes, with a row for
+    each node.
+    """
+
+    nodes: Sequence[Facts]
     run: Callable[[Sequence[str]], str | None] = field(default=lambda command: None)
     ping_pong: Callable[[], Floats] | None = None
 
     @property
-    def nodes(self) -> int:
-        return len(self.hosts)
+    def hosts(self) -> list[str]:
+        return [node.host for node in self.nodes]
 
 
 @dataclass(frozen=True)
@@ -138,40 +150,38 @@ def find_distances(around: Surroundings) -> Found:
 
 
 def by_slurm(around: Surroundings) -> Distances | str:
-    """Return distances from the environment variable `SLURM_TOPOLOGY_ADDR`. Its value looks like `s0.s4.node7`. If this
-    variable is missing or names no switch, the distances come from the list of switches and nodes that scontrol prints.
+    """Return distances from the environment variable `SLURM_TOPOLOGY_ADDR`, such as `s0.s4.node7`. If the variable is
+    missing or names no switch, the distances come from the list of switches and nodes that scontrol prints.
     """
-    addresses = [one.get("SLURM_TOPOLOGY_ADDR", "") for one in around.environments]
-    if len(addresses) == around.nodes and all(addresses):
+    addresses = [node.environment.get("SLURM_TOPOLOGY_ADDR", "") for node in around.nodes]
+    if all(addresses):
         paths = [address.split(".") for address in addresses]
         if max(map(len, paths)) > 1:
             return _tree([*path[:-1], host] for path, host in zip(paths, around.hosts, strict=True))
-    if not any("SLURM_JOB_ID" in one for one in around.environments):
-        return "this is no job of Slurm's"
+    if not any("SLURM_JOB_ID" in node.environment for node in around.nodes):
+        return "this job runs without Slurm"
     listed = around.run(["scontrol", "show", "topology"])
     if not listed:
-        return "it knows no topology"
+        return "scontrol prints no topology"
     above = _switches_above(listed)
     missing = next((host for host in around.hosts if host not in above), None)
-    return f"no switch has {missing}" if missing else _tree([*above[host], host] for host in around.hosts)
+    return f"no switch has the host {missing}" if missing else _tree([*above[host], host] for host in around.hosts)
 
 
 def by_pmix(around: Surroundings) -> Distances | str:
-    """Return distances from the coordinates of the nodes. The coordinates of a node are used as the path of the node in
-    a tree. The first coordinate belongs to the top of the tree.
-    """
-    if around.coordinates is None:
-        return around.coordinates_refusal or "it gives no coordinates"
-    if len(around.coordinates) != around.nodes or len({len(one) for one in around.coordinates}) != 1:
-        return "its coordinates are not of all nodes"
-    return _tree([*one, host] for one, host in zip(around.coordinates, around.hosts, strict=True))
+    """Return distances in a tree. The path of a node in the tree consists of its coordinates, from the top down."""
+    missing = next((node.pmix for node in around.nodes if not node.pmix.coordinates), None)
+    if missing:
+        return missing.refusal or "a node has no coordinates"
+    if len({len(node.pmix.coordinates) for node in around.nodes}) != 1:
+        return "nodes have different numbers of coordinates"
+    return _tree([*node.pmix.coordinates, node.host] for node in around.nodes)
 
 
 def by_cray(around: Surroundings) -> Distances | str:
     """Return distances that follow from the name of each node in the machine room."""
-    if len(around.cray_names) != around.nodes:
-        return "nodes have no such names"
-    return _by_names(around.cray_names)
+    names = [node.cray_name for node in around.nodes]
+    return _by_names(names) if all(names) else "the nodes have no Cray names"
 
 
 def by_hosts(around: Surroundings) -> Distances | str:
@@ -181,20 +191,21 @@ def by_hosts(around: Surroundings) -> Distances | str:
 
 def by_ping_pong(around: Surroundings) -> Distances | str:
     """Return distances from measured seconds, as multiples of the shortest time between two nodes. Each time is the
-    mean of both directions. The distances are rounded to multiples of 0.5, because the measurement is not exact enough
-    for smaller differences.
+    mean of both directions. The distances are rounded to multiples of 0.5, because smaller differences cannot be
+    measured reliably.
     """
-    if around.nodes < 3:
-        return "there are no three nodes, so nothing is farther than something else"
-    if around.nodes > MAX_PING_PONG_NODES:
-        return f"there are more than {MAX_PING_PONG_NODES} nodes, of which every two would have to be asked"
+    nodes = len(around.nodes)
+    if nodes < 3:
+        return "with fewer than three nodes, all distances are equal"
+    if nodes > MAX_PING_PONG_NODES:
+        return f"there are more than {MAX_PING_PONG_NODES} nodes, so measuring all pairs takes too long"
     if around.ping_pong is None:
-        return "nobody has measured"
+        return "the times between nodes were not measured"
     seconds = np.asarray(around.ping_pong(), np.float64)
     both = (seconds + seconds.T) / 2
-    apart = both[~np.eye(around.nodes, dtype=bool)]
+    apart = both[~np.eye(nodes, dtype=bool)]
     if not (np.isfinite(apart).all() and apart.min() > 0):
-        return "it measured nothing"
+        return "the measured times are not positive"
     both = np.round(2 * both / apart.min()) / 2
     np.fill_diagonal(both, 0)
     return TableDistances(both)
@@ -202,7 +213,7 @@ def by_ping_pong(around: Surroundings) -> Distances | str:
 
 def by_node(around: Surroundings) -> Distances | str:
     """Return distances of 0 within a node and 1 between nodes."""
-    return PathDistances(np.arange(around.nodes)[:, None], (1.0, 0.0))
+    return PathDistances(np.arange(len(around.nodes))[:, None], (1.0, 0.0))
 
 
 PROVIDERS: dict[str, Callable[[Surroundings], Distances | str]] = {
@@ -221,7 +232,8 @@ NAMES = (
     ("r1i2n3", r"r(\d+)i(\d+)n(\d+)"),  # SGI ICE: rack, enclosure, node
     ("rack4-node12", r"(?:r|rack)[-_]?(\d+)[-_]?(?:n|node)[-_]?(\d+)"),
 )
-"""Each entry is an example and a pattern. The groups of a pattern are parts of the path, from the top of the tree down.
+"""Examples and patterns of host names. The groups of a pattern are the parts of the path, from the top of the tree
+down.
 """
 
 
@@ -231,12 +243,12 @@ def _by_names(names: Sequence[str]) -> Distances | str:
         matches = [re.fullmatch(pattern, name) for name in short]
         if all(matches):
             return _tree([*match.groups()[:-1], name] for match, name in zip(matches, short, strict=True) if match)
-    return "they tell nothing"
+    return "the names match no known pattern"
 
 
 def _tree(paths: Iterable[Sequence[Hashable]]) -> PathDistances:
-    """Return the distances between nodes with these paths. Each path begins at the top of the tree. If a path is
-    shorter than the longest path, the first part of the shorter path is repeated until both have the same length.
+    """Return the distances between nodes with these paths. Each path begins at the top of the tree. The first part of a
+    short path is repeated until the path is as long as the longest path.
     """
     listed = [list(path) for path in paths]
     levels = max(map(len, listed))

@@ -1,25 +1,24 @@
-"""With this module, all ranks of a plan write or read one file together, step by step.
+"""All ranks of a plan write or read one file together, step by step.
 
     with agg.create(path, plan) as file:
         for step in range(steps):
             file.write([u, v], base=step * plan.end)
 
-All ranks must call each function, and each rank passes its own arrays. An error at one rank is raised on all ranks.
+All ranks must call each function, and each rank passes its own arrays. If one rank has an error, all ranks raise it.
 """
 
 from __future__ import annotations
 
-import operator
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from outcrop import _aggregate
-from outcrop.aggregate.plan import Plan, texts
+from outcrop.aggregate.plan import Plan, texts, whole
 from outcrop.errors import CommunicationError, InputError, OutcropError, shown
 from outcrop.paths import as_path, as_place, make_directory, remove_made, require_regular
 
@@ -27,6 +26,7 @@ Arrays = Mapping[str, NDArray[Any]] | Sequence[NDArray[Any]]
 MAX_BASE = 2**62
 WAYS = ("automatic", "buffered", "direct")
 Timing = _aggregate.Timing
+Result = TypeVar("Result")
 
 
 def create(
@@ -43,34 +43,29 @@ def create(
     reads_back: float | None = None,
     node_files: bool = False,
 ) -> File:
-    """Create a file to write. An existing file is emptied. All ranks must call this. Raises StorageError on all ranks.
+    """Create a file, or empty an existing file. All ranks must call this function. Raises StorageError on all ranks.
 
     Args:
         path: the path of the file that all ranks share.
-        plan: the plan. It describes which bytes each rank writes in each step.
-        durable: if true, a write does not end before its bytes are on the device.
-        way: "buffered" uses the page cache, "direct" bypasses the page cache, and "automatic" chooses one of these two
-            ways.
+        plan: the plan. It has the bytes that each rank writes in each step.
+        durable: if true, a write ends only when its bytes are on the device.
+        way: "buffered" uses the page cache, "direct" bypasses it, and "automatic" chooses between the two.
         size_bytes: the final size of the file. The default 0 means that the file grows.
         stage: a folder on a tier of each node. A write ends as soon as its bytes are durable in this folder. Later, the
-            bytes are copied to the file in the background. Steps that an earlier run has left in this folder are first
-            copied to their file (see `File.notes`). With "auto", steps are staged on a tier of the machine if this is
-            predicted to be faster than no stage.
-        stage_bytes: the maximum size of the stage on a node; 0 for all free space.
+            bytes are copied to the file in the background. Steps of this file that an earlier run has left in the
+            folder are dropped (see `File.notes`). With "auto", steps are staged on a tier of the machine if the
+            predicted time is shorter than without a stage.
+        stage_bytes: the maximum size of the stage on a node. 0 means all free space.
         stage_persistence: for "auto": the minimum persistence of a stage: reboot, job or permanent.
         seconds_between: for "auto": the seconds between two steps. The stage is drained during this time.
-        reads_back: for "auto": the number of times that each step is read again soon after its write.
-        node_files: if true, each node writes its own file, and no shared file is written. The file `path`.index is the
-            index of these files.
+        reads_back: for "auto": how often each step is read again soon after its write.
+        node_files: if true, each node writes its own file instead of the shared file. The file `path`.index lists these
+            files.
 
-    If an argument is None, its value is taken from the plan's hints. If the hints do not contain a value, it is taken
-    from the environment.
+    The settings of the plan replace arguments that are None.
     """
-    settings = texts(
-        {"stage": stage, "stage_bytes": stage_bytes, "stage_persistence": stage_persistence,
-         "seconds_between": seconds_between, "reads_back": reads_back}
-    )  # fmt: skip
-    place = _checked(path, plan, way, size_bytes, durable=durable, node_files=node_files)
+    stages = stage, stage_bytes, stage_persistence, seconds_between, reads_back
+    place, settings = _checked(path, plan, way, size_bytes, stages, durable=durable, node_files=node_files)
     return File(_aggregate.File.create(plan._core, place, way, durable, node_files, settings, size_bytes), plan)
 
 
@@ -88,32 +83,38 @@ def open(
     reads_back: float | None = None,
     node_files: bool = False,
 ) -> File:
-    """Open an existing file to read it, and also to write it if `writable` is true. The other options are those of
-    `create`. All ranks must call this. Raises StorageError on all ranks.
+    """Open an existing file to read it, and to write it if `writable` is true. The other arguments have the same
+    meaning as in `create`. Steps that an earlier run has left in the stage are first copied to the file. All ranks must
+    call this function. Raises StorageError on all ranks.
     """
-    settings = texts(
-        {"stage": stage, "stage_bytes": stage_bytes, "stage_persistence": stage_persistence,
-         "seconds_between": seconds_between, "reads_back": reads_back}
-    )  # fmt: skip
-    place = _checked(path, plan, way, 0, durable=durable, node_files=node_files)
+    stages = stage, stage_bytes, stage_persistence, seconds_between, reads_back
+    place, settings = _checked(path, plan, way, 0, stages, durable=durable, node_files=node_files)
     return File(_aggregate.File.open(plan._core, place, way, durable, node_files, settings, writable), plan)
 
 
-def _checked(path: str | os.PathLike[str], plan: Plan, way: str, size_bytes: int, **flags: bool) -> str:
-    """Check the options, and return the path in the form that the core needs. Raises InputError for invalid options."""
+STAGES = ("stage", "stage_bytes", "stage_persistence", "seconds_between", "reads_back")
+
+
+def _checked(
+    path: str | os.PathLike[str], plan: Plan, way: str, size_bytes: int, stages: Sequence[object], **flags: bool
+) -> tuple[str, dict[str, str]]:
+    """Return the path and the settings of the stage, as texts for the core. `stages` has the values of STAGES. Raises
+    InputError for invalid arguments.
+    """
+    settings = texts(dict(zip(STAGES, stages, strict=True)))
     plan.check_open()
     for name, value in flags.items():
         if not isinstance(value, bool):
             raise InputError(f"{name} {shown(value)} must be True or False")
     if way not in WAYS:
         raise InputError(f"way {way!r} must be one of {', '.join(WAYS)}")
-    _offset(size_bytes)
-    return str(as_path(path, "path"))
+    whole("size_bytes", size_bytes, MAX_BASE)
+    return str(as_path(path, "path")), settings
 
 
 def merge(index: str | os.PathLike[str], target: str | os.PathLike[str]) -> int:
-    """Join the files of all nodes into the file `target`. `index` is the path of the file that lists these files. Only
-    one process may call this. Returns the number of bytes.
+    """Copy the files of all nodes into the file `target`, and return the size of this file. `index` is the path of the
+    file that lists the files of the nodes. Only one process may call this function.
 
     The bytes of the new file are read back and compared before the file gets the name `target`. The files of the nodes
     are kept. Raises InputError, CorruptionError and StorageError.
@@ -138,8 +139,8 @@ class Request:
         self._counted = False
 
     def test(self) -> bool:
-        """Return whether the request has ended. Each call of this function also continues the transfer of messages.
-        Raises the errors of `wait`.
+        """Return whether the request has ended. Each call also advances the messages between nodes. Raises the same
+        errors as `wait`.
         """
         self._check()
         has_ended = self._core.test()
@@ -148,9 +149,8 @@ class Request:
         return has_ended
 
     def wait(self) -> Timing:
-        """Wait until the request has ended, and return its timing. If one rank has an error, all ranks raise the error.
-        The error is StorageError (with rank, file and offset), InputError (for unsuitable arrays) or
-        CommunicationError.
+        """Wait until the request has ended, and return its timing. Raises StorageError (with rank, file and offset),
+        InputError (for unsuitable arrays) or CommunicationError. All ranks raise the same error.
         """
         self._check()
         self._core.wait()
@@ -169,11 +169,11 @@ class Request:
 
 
 class File:
-    """A file that all ranks share. Use `create` or `open` to make this object.
+    """An open file. Use `create` or `open` to make this object.
 
-    To write or read a step, pass one array for each declared variable. Pass a list of arrays, or a mapping from the
-    names of variables to arrays. The arrays must be contiguous NumPy arrays with the declared numbers of bytes. `base`,
-    in bytes, is added to all offsets of the plan. If one rank passes unsuitable arrays, all ranks raise InputError.
+    To write or read a step, pass one array for each declared variable, in a list or in a mapping from names to arrays.
+    The arrays must be contiguous NumPy arrays with at least the declared number of bytes. `base`, in bytes, is added to
+    all offsets of the plan. If one rank passes unsuitable arrays, all ranks raise InputError.
     """
 
     def __init__(self, core: _aggregate.File, plan: Plan) -> None:
@@ -183,7 +183,7 @@ class File:
 
     @property
     def is_staged(self) -> bool:
-        """True if steps are first written to a stage."""
+        """True if steps are staged."""
         return bool(self._before)
 
     @property
@@ -194,42 +194,30 @@ class File:
         return self._core.notes
 
     def write(self, arrays: Arrays, base: int = 0) -> Timing:
-        """Write a step. Raises StorageError with rank, file and offset. Raises CommunicationError if another rank has
-        ended.
-        """
-        memory, problem = self._memory(arrays, writable=False)
-        timing = self._core.write(memory, _offset(base), problem)
-        self._plan._core.add_measured(self._before + "write", timing)
-        return timing
+        """Write a step. Raises the same errors as `Request.wait`."""
+        return self._timed("write", self._act(self._core.write, arrays, base))
 
     def read(self, arrays: Arrays, base: int = 0) -> Timing:
-        """Read a step into the arrays. Raises the errors of `write`."""
-        memory, problem = self._memory(arrays, writable=True)
-        timing = self._core.read(memory, _offset(base), problem)
-        self._plan._core.add_measured(self._before + "read", timing)
-        return timing
+        """Read a step into the arrays. Raises the same errors as `Request.wait`."""
+        return self._timed("read", self._act(self._core.read, arrays, base, writable=True))
 
     def begin_write(self, arrays: Arrays, base: int = 0) -> Request:
         """Begin to write a step. Do not change the arrays before the request has ended. At most four requests can be
-        active. If four requests are active already, this call waits until one of them has ended.
+        active. With four active requests, this call first waits until the oldest of them has ended.
         """
-        memory, problem = self._memory(arrays, writable=False)
-        return Request(self._core.begin_write(memory, _offset(base), problem), self._before + "write", self._plan)
+        return Request(self._act(self._core.begin_write, arrays, base), self._before + "write", self._plan)
 
     def begin_read(self, arrays: Arrays, base: int = 0) -> Request:
         """Begin to read a step into the arrays. Do not use the arrays before the request has ended."""
-        memory, problem = self._memory(arrays, writable=True)
-        return Request(self._core.begin_read(memory, _offset(base), problem), self._before + "read", self._plan)
+        return Request(self._act(self._core.begin_read, arrays, base, writable=True), self._before + "read", self._plan)
 
     def flush(self) -> None:
-        """Wait until all written bytes are in the file and on the device of the file. Raises StorageError."""
+        """Wait until all written bytes are durable in the file. Raises StorageError."""
         self._plan.check_open()
         self._core.flush()
 
     def close(self) -> None:
-        """Wait until all requests have ended, and until all staged steps are in the file. The file cannot be used
-        afterwards.
-        """
+        """Wait until all requests have ended and all staged steps are in the file. Then close the file."""
         if self._closed:
             return
         self._plan.check_open()
@@ -242,14 +230,21 @@ class File:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        # If only this rank has an error, the other ranks may never call close(). So do not wait for the other ranks.
-        # The caller then gets the error at once.
+        # If only this rank has an error, the other ranks may never call close(). So this rank does not wait for them.
         if kind is None or self._plan.size == 1 or (issubclass(kind, OutcropError) and kind is not CommunicationError):
             self.close()
 
+    def _act(self, act: Callable[..., Result], arrays: Arrays, base: int, writable: bool = False) -> Result:
+        memory, problem = self._memory(arrays, writable)
+        return act(memory, whole("base", base, MAX_BASE), problem)
+
+    def _timed(self, what: str, timing: Timing) -> Timing:
+        self._plan._core.add_measured(self._before + what, timing)
+        return timing
+
     def _memory(self, arrays: Arrays, writable: bool) -> tuple[list[NDArray[np.uint8]], str]:
-        """Return two values: the bytes of all arrays, and an empty text. If an array is unsuitable, return an empty
-        list and a text with the problem. The core reports the problem to all ranks.
+        """Return the bytes of all arrays, and "". If an array is unsuitable, return an empty list and the problem,
+        which the core reports to all ranks.
         """
         self._plan.check_open()
         names, needed = self._plan.names, self._plan._core.memory_nbytes
@@ -273,23 +268,13 @@ class File:
 def _problem(array: Any, needed: int, writable: bool) -> str:
     """Return the reason why an array cannot be used, or "" if it can be used."""
     if not isinstance(array, np.ndarray):
-        return f"is of {type(array).__name__}; give a NumPy array"
+        return f"is of the type {type(array).__name__}; pass a NumPy array"
     if array.dtype.hasobject:
-        return "holds Python objects, which have no bytes"
+        return "contains Python objects, which cannot be written as bytes"
     if not array.flags.c_contiguous:
-        return "is not contiguous; give numpy.ascontiguousarray of it" if not writable else "is not contiguous"
+        return "is not contiguous" + ("" if writable else "; pass numpy.ascontiguousarray(array)")
     if array.nbytes < needed:
         return f"has {array.nbytes} bytes, {needed} were declared"
     if writable and not array.flags.writeable:
-        return "may not be written"
+        return "is read-only"
     return ""
-
-
-def _offset(base: int) -> int:
-    try:
-        number = operator.index(base)
-    except TypeError:
-        number = -1
-    if not 0 <= number <= MAX_BASE:
-        raise InputError(f"{base!r} must be a whole number of bytes from 0 to 2^62")
-    return number

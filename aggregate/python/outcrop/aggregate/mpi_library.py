@@ -1,13 +1,13 @@
-"""Find the MPI library of this process, headers that fit this library, and an mpirun of the same MPI.
+"""Find the MPI library of this process, headers for this library, and an mpirun of the same MPI.
 
     mpi4py ──► the library that is loaded (path, name, version)
                     │   must be the same
     mpi.h  ──► headers found by $MPICC, by mpi4py's compiler, near the library, or by an mpicc
 
-Every implementation of MPI has its own binary interface, and several implementations may be installed. A transport that
-is compiled with the headers of a wrong implementation crashes later. So Outcrop checks that the headers and the library
-belong to the same implementation. An mpirun of the same family starts the ranks. Outcrop looks for this mpirun in the
-installation of the library, in the folder of scripts of this Python, and in the folders of PATH.
+Each implementation of MPI has its own binary interface, and several implementations may be installed. A transport
+crashes later if it was compiled with the headers of another implementation. So Outcrop checks that the headers and the
+library belong to the same implementation. Outcrop looks for the mpirun in the installation of the library, in the
+folder of scripts of this Python, and in the folders of PATH.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ WRAPPERS = ("mpicc", "mpicc.openmpi", "mpicc.mpich", "mpicc_abi")
 REMEDY = "install its development package, or set MPICC to its mpicc"
 PROGRAMS = ("mpirun", "mpiexec", "mpirun.openmpi", "mpirun.mpich")
 OPEN_MPI_FLAGS = ("--oversubscribe", "--bind-to", "none")
-"""These options allow more ranks than cores, and do not bind ranks to cores. If ranks were bound, several
-programs would all use the first cores.
+"""These options allow more ranks than cores, and do not bind ranks to cores. Several programs with bound ranks would
+all use the first cores.
 """
 
 # The program below prints the macros by which a header identifies its implementation of MPI. Libraries that are derived
-# from MPICH (Intel, Cray) have the binary interface of MPICH, but other version numbers. Libraries of any origin may
-# have the binary interface of the standard (MPI 5). The names below are in quotes, because MPICH is also a macro, and
-# the preprocessor replaces it outside of quotes.
+# from MPICH (Intel, Cray) have the binary interface of MPICH, but other version numbers. Other libraries may have the
+# binary interface of the standard (MPI 5). The names are in quotes, because MPICH is also a macro, and the preprocessor
+# replaces it outside of quotes.
 PROBE = """
 #include <mpi.h>
 #if defined(OPEN_MPI)
@@ -62,8 +62,8 @@ class MpiVersion:
         return " ".join([self.name, *([".".join(map(str, self.version))] if self.version else [])])
 
     def fits(self, other: MpiVersion) -> bool:
-        """Return whether this MPI and `other` have the same binary interface. Their names must be equal. If both
-        versions are known, the major versions must also be equal.
+        """Return whether this MPI and `other` have the same binary interface. This is the case if their names are
+        equal, and also their major versions if both are known.
         """
         known = self.version and other.version
         return self.name == other.name and (not known or self.version[0] == other.version[0])
@@ -118,15 +118,13 @@ def loaded_library(mpi: Any) -> MpiLibrary:
         ctypes.CDLL(None).dladdr(function, ctypes.byref(found))
     path = Path(os.fsdecode(found.file or b""))
     if not path.is_file() or path.samefile(mpi.__file__):
-        raise InputError(f"mpi4py at {mpi.__file__} does not use a shared MPI library: install one that does")
+        raise InputError(f"mpi4py at {mpi.__file__} does not use a shared MPI library: install an mpi4py that does")
     return MpiLibrary(path.resolve(), MpiVersion(ABI) if "mpi_abi" in path.name else version_of(text), text)
 
 
 def find_headers(library: MpiLibrary, compiler: tuple[str, ...]) -> MpiHeaders:
-    """Return the headers of this library. Headers of the same version have priority over other headers with the same
-    binary interface.
-
-    Raises InputError if no headers are found, or only headers of other implementations of MPI.
+    """Return headers for this library. Headers of the same version have priority over other headers with the same
+    binary interface. Raises InputError if no headers, or only headers of other implementations of MPI are found.
     """
     found = [headers for origin, flags in _candidates(library) if (headers := _probe(compiler, flags, origin))]
     fitting = [headers for headers in found if headers.version.fits(library.version)]
@@ -134,7 +132,7 @@ def find_headers(library: MpiLibrary, compiler: tuple[str, ...]) -> MpiHeaders:
         return next((headers for headers in fitting if headers.version == library.version), fitting[0])
     if found:
         others = ", ".join(dict.fromkeys(f"{headers.version} ({headers.origin})" for headers in found))
-        raise InputError(f"{library.version} runs ({library.path}), but mpi.h is of {others}: {REMEDY}")
+        raise InputError(f"this process uses {library.version} ({library.path}), but mpi.h is of {others}: {REMEDY}")
     raise InputError(f"no mpi.h found for {library.version} ({library.path}): {REMEDY}")
 
 
@@ -173,7 +171,7 @@ def _mpi4py_compiler() -> str:
 
 
 def _shown_flags(wrapper: list[str]) -> tuple[str, ...]:
-    """Return the flags for headers that a compiler wrapper prints. The result is empty if the wrapper fails."""
+    """Return the header flags that a compiler wrapper prints, or an empty tuple if the wrapper fails."""
     try:
         done = subprocess.run([*wrapper, "-show"], capture_output=True, text=True)
     except OSError:
@@ -194,14 +192,13 @@ def _probe(compiler: tuple[str, ...], flags: tuple[str, ...], origin: str) -> Mp
 
 @dataclass(frozen=True)
 class Launcher:
-    """A launcher (mpirun), and the family of its implementation of MPI. The family is Open MPI or MPICH."""
+    """A launcher (mpirun), and the family of its MPI: Open MPI or MPICH."""
 
     program: Path
     family: str
 
     def command(self, ranks: int, *options: str) -> list[str]:
-        """Return the beginning of a command line that starts `ranks` ranks. The caller appends the program that each
-        rank runs.
+        """Return the first words of a command that starts `ranks` ranks. The caller appends the program of the ranks.
         """
         flags = [*OPEN_MPI_FLAGS, *(["--allow-run-as-root"] if os.geteuid() == 0 else [])]
         return [str(self.program), *(flags if self.family == OPEN_MPI else []), *options, "-n", str(ranks)]
@@ -230,9 +227,9 @@ def find_launcher() -> Launcher:
             return Launcher(Path(program), family)
         if program:
             others.append(program)
-    there = f"; {', '.join(others)} start others" if others else ""
+    there = f"; {', '.join(others)} belong to other implementations" if others else ""
     missing = f"no mpirun found for {library.version} ({library.path}){there}"
-    raise InputError(f"{missing}: install it, or start ranks yourself")
+    raise InputError(f"{missing}: install it, or start the ranks yourself")
 
 
 def _family(program: str) -> str:

@@ -35,7 +35,7 @@ SHARED = "pfs"
 
 @dataclass(frozen=True)
 class Typical:
-    """The bandwidth and latency that are assumed for a tier if only the kind of the tier is known."""
+    """The assumed bandwidth and latency of a kind of tier."""
 
     bytes_per_second: float
     latency_seconds: float
@@ -54,15 +54,13 @@ TYPICAL = {
     "tmpfs": Typical(5e9, 1e-6),
     "pfs": Typical(1e11, 1e-3),
 }
-"""These figures are only orders of magnitude. The figures of HBM and DRAM are from the paper that describes the cost
-model.
-"""
+"""These figures are orders of magnitude. The paper on the cost model gives the figures of HBM and DRAM."""
 
 
 @dataclass(frozen=True)
 class NodeTier:
-    """A tier of the nodes. `room_bytes` is the number of bytes that buffers may use in this tier on each node. `origin`
-    says where the figures of the tier come from.
+    """A tier of the nodes. `room_bytes` is the number of bytes that buffers may use on each node. `origin` is the
+    origin of the figures.
     """
 
     tier: BufferTier
@@ -82,15 +80,15 @@ CARDS = ("sys/class/infiniband", "sys/class/cxi")
 RESERVED = ("target", "network", "unusable")
 """Tables of a machine file that are not tiers."""
 HEAD = """\
-# What a node is like, for aggregation: bytes, bytes per second, seconds. Change what is wrong; what a table may have is
-# said in the manual, "Aggregation".
+# The description of a node, for aggregation. Sizes are in bytes, rates in bytes per second, and times in seconds.
+# Correct the values that are wrong. The page "Aggregation" of the manual explains all keys.
 """
 
 
 @dataclass(frozen=True)
 class KnownMachine:
-    """A rank's description of the machine, for the core. On the first rank of a node, `node_text` is the text of a
-    machine file. If this text cannot be made, `problem` is the reason. The text of `Plan.explain` contains `lines`.
+    """The description of the machine by one rank, for the core. On the first rank of a node, `node_text` is the text of
+    a machine file. If this text cannot be made, `problem` is the reason. `Plan.explain` shows `lines`.
     """
 
     node_text: str
@@ -102,7 +100,9 @@ class KnownMachine:
 
 
 def known_machine(ranks: Ranks, settings: _aggregate.Settings) -> KnownMachine:
-    """Return a description of the machine. All ranks must call this with the same settings. Raises InputError."""
+    """Return this rank's description of the machine. All ranks must call this function with the same settings. Raises
+    InputError.
+    """
     values = settings.values
     text, problem = "", ""
     if ranks.rank == ranks.node:
@@ -115,7 +115,7 @@ def known_machine(ranks: Ranks, settings: _aggregate.Settings) -> KnownMachine:
     lines = []
     if values["transport"] == "rma":
         obstacle = ranks.use_rma()
-        lines = [f"between nodes: messages, for rma does not work: {obstacle}" if obstacle else "between nodes: rma"]
+        lines = ["between nodes: " + (f"messages, because rma does not work: {obstacle}" if obstacle else "rma")]
     return KnownMachine(text, problem, facts.host, found.distances if found else None, str(found), lines)
 
 
@@ -124,17 +124,17 @@ def _node_text(file: Path | None, target: Path) -> str:
 
 
 def text_of_this_node(file: Path | None, target: Path) -> str:
-    """Return the text of the machine file `file`. If `file` is None, return a text that describes the tiers of this
-    node. The core adds a table of the tiers that cannot be used on this node. If the text has no target, the core also
-    adds a target. Raises InputError for an invalid file.
+    """Return the text of the machine file `file`, or a text that describes this node if `file` is None. The core adds
+    the tiers that cannot be used on this node, and a target if the text has none. Raises InputError for an invalid
+    file.
     """
     name = "this machine" if file is None else str(file)
     return _aggregate.text_of_this_node(_node_text(file, target), name, str(target))
 
 
 def _find_distances(ranks: Ranks, facts: Any) -> Found:
-    """Return the distances between nodes from the first provider that knows them. All ranks must call this function,
-    and all ranks get the same result.
+    """Return the distances between nodes from the first provider that knows them. All ranks must call this function.
+    All ranks get the same result.
     """
     everyone = ranks.gather((ranks.node, facts))
     leaders = sorted({node for node, _ in everyone})
@@ -166,8 +166,8 @@ def _of_first(ranks: Ranks, make: Callable[[], Found]) -> Found:
 
 
 def node_tiers(file: Path | None) -> NodeTiers:
-    """Return the tiers that the machine file describes, or those of this machine if `file` is None. Raises InputError
-    if no tier can hold buffers.
+    """Return the tiers of the machine file, or the tiers of this machine if `file` is None. Raises InputError if no
+    tier has room for buffers.
     """
     if file is None:
         found = find_tiers()
@@ -182,8 +182,8 @@ def node_tiers(file: Path | None) -> NodeTiers:
 
 
 def parse_node_tiers(text: str, file: str) -> tuple[tuple[NodeTier, ...], Target | None]:
-    """Return the tiers and the target that the text of a machine file describes. The described machine need not exist.
-    Raises InputError for invalid values.
+    """Return the tiers and the target in the text of a machine file. The machine need not exist. Raises InputError for
+    invalid values.
     """
     listed, target = _aggregate.parse_node(text, file)
     tiers = tuple(
@@ -195,9 +195,7 @@ def parse_node_tiers(text: str, file: str) -> tuple[tuple[NodeTier, ...], Target
 
 
 def node_tier(tier: Tier) -> NodeTier:
-    """Return a description of `tier` as a tier for buffers. If a figure is unknown, use the figure in `TYPICAL` for the
-    kind of the tier.
-    """
+    """Return `tier` as a tier for buffers. If a figure of the tier is unknown, TYPICAL gives the figure."""
     typical = TYPICAL[tier.kind]
     read, write, latency = tier.read_bytes_per_second, tier.write_bytes_per_second, tier.latency_seconds_write
     latency = tier.latency_seconds_read if latency is None else latency
@@ -218,8 +216,8 @@ def _target(latency_seconds: float | None, bytes_per_second: float | None) -> Ta
 
 
 def machine_text(tiers: Sequence[Tier], target: Path) -> str:
-    """Return the text of a machine file. The text describes the tiers that can hold buffers, and the file system at
-    `target`. Raises InputError.
+    """Return the text of a machine file with the tiers that can hold buffers, and with the file system at `target`.
+    Raises InputError.
     """
     kept = {_name(tier): tier for tier in tiers if tier.kind != SHARED and tier.free_bytes and _is_plain(tier.where)}
     tables = [_tier_table(name, tier) for name, tier in kept.items()]
@@ -258,8 +256,8 @@ def _place(tier: Tier) -> Iterator[tuple[str, str]]:
 
 
 def _target_table(tiers: Sequence[Tier], folder: Path) -> str:
-    """Return the table that describes the file system at `folder`. If `outcrop tiers` has measured this file system,
-    the table has the measured figures. Otherwise it has typical figures of this kind of file system.
+    """Return the table of the file system at `folder`. The table has measured figures if `outcrop tiers` has measured
+    this file system, and typical figures otherwise.
     """
     try:
         tier = mounted_tier(mount_of(nearest_existing(folder)))

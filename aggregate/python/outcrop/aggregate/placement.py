@@ -1,5 +1,5 @@
-"""Choose the aggregator of each domain, and the tier for the buffers of the domain, on a described machine. The core
-makes this choice.
+"""Choose the aggregator of each domain, and the tier of its buffers, on a described machine. The core makes this
+choice.
 
     Machine (network, tiers of nodes, target, ranks), Tallies (the bytes of each rank), PlacementOptions
         ──► place, place_best, predict ──► Placement: the rank of each domain, and the predicted seconds
@@ -27,7 +27,7 @@ PlacementOptions = _aggregate.PlacementOptions
 
 
 class Distances(Protocol):
-    """The distances between nodes. A message needs `Network.latency_seconds` for one unit of distance."""
+    """The distances between nodes. `Network.latency_seconds` is the latency of a message for one unit of distance."""
 
     def row(self, node: int) -> Floats:
         """Return the distances from `node` to every node. The distance from `node` to itself is 0."""
@@ -35,9 +35,7 @@ class Distances(Protocol):
 
 @dataclass(frozen=True)
 class Network:
-    """The network between nodes and to a shared target. The latency is the time that a message needs for one unit of
-    distance.
-    """
+    """The network between nodes, and between a node and a shared target."""
 
     latency_seconds: float = 1e-6
     card_bytes_per_second: float = math.inf
@@ -46,9 +44,7 @@ class Network:
 
 @dataclass(frozen=True)
 class BufferTier:
-    """A tier of the nodes that can hold buffers. One bandwidth is for filling a buffer, and the other is for emptying a
-    buffer.
-    """
+    """A tier of the nodes that can hold buffers. Its buffers are filled and emptied at different rates."""
 
     name: str
     latency_seconds: float
@@ -56,14 +52,13 @@ class BufferTier:
     empty_bytes_per_second: float = math.inf
     persistence: Persistence = Persistence.PROCESS
     holds_files: bool = False
-    """True if the tier is a file system of the node. Steps can be staged only on such a tier."""
+    """True if the tier is a file system of the node. Only such a tier can hold a stage."""
 
 
 @dataclass(frozen=True)
 class Target:
-    """The storage of the file. If `is_shared` is true, all nodes share this storage, and `bytes_per_second` is the
-    bandwidth of all nodes together. Otherwise each node has its own device, and `bytes_per_second` is the bandwidth of
-    one device.
+    """The storage of the file. If `is_shared` is true, all nodes share the storage and its bandwidth. Otherwise each
+    node has its own device with this bandwidth.
     """
 
     latency_seconds: float = 0.0
@@ -73,7 +68,7 @@ class Target:
 
 @dataclass(frozen=True)
 class SharedMemory:
-    """The memory in which the ranks of a node join their bytes into one message."""
+    """The memory in which the ranks of a node merge their bytes into one message."""
 
     latency_seconds: float = 1e-6
     bytes_per_second: float = 10e9
@@ -81,8 +76,8 @@ class SharedMemory:
 
 @dataclass(frozen=True)
 class Machine:
-    """The ranks, nodes, tiers and network. `room_bytes` is a table of the bytes that buffers may use. It has a row for
-    each node and a column for each tier.
+    """The ranks, nodes, tiers and network. `room_bytes` has the bytes that buffers may use, with a row for each node
+    and a column for each tier.
     """
 
     node_of_rank: NDArray[np.uint32]
@@ -94,8 +89,7 @@ class Machine:
     target: Target = field(default_factory=Target)
     shared_memory: SharedMemory = field(default_factory=SharedMemory)
     target_read: Target | None = None
-    """The target, described by its figures for reading. None if these figures equal the figures for writing in
-    `target`."""
+    """The target with its figures for reading. None means the same figures as for writing."""
 
     def __post_init__(self) -> None:
         nodes = len(self.distance_to_target)
@@ -117,7 +111,7 @@ class Machine:
 @dataclass(frozen=True)
 class Tallies:
     """The number of bytes that each rank has in each domain. Rank `ranks[i]` has `bytes[i]` bytes in domain
-    `domains[i]`. If a pair of domain and rank is missing, this rank has no bytes in this domain.
+    `domains[i]`. Pairs without bytes can be left out.
     """
 
     domains: NDArray[np.uint32]
@@ -127,16 +121,13 @@ class Tallies:
     @staticmethod
     def of(domains: Any, ranks: Any, counts: Any) -> Tallies:
         """Make tallies from values that NumPy can convert to arrays."""
-        return Tallies(
-            np.ascontiguousarray(domains, np.uint32),
-            np.ascontiguousarray(ranks, np.uint32),
-            np.ascontiguousarray(counts, np.uint64),
-        )
+        domains, ranks = np.ascontiguousarray(domains, np.uint32), np.ascontiguousarray(ranks, np.uint32)
+        return Tallies(domains, ranks, np.ascontiguousarray(counts, np.uint64))
 
 
 def place(machine: Machine, tallies: Tallies, domains: int, options: PlacementOptions) -> Placement:
-    """Return the placement of `domains` domains that has the smallest sum of costs. Raises InputError if no tier has
-    room for the buffers.
+    """Return the placement of `domains` domains with the smallest sum of costs. Raises InputError if no tier has room
+    for the buffers.
     """
     _check(machine, tallies, domains)
     return _aggregate.place(machine, tallies, domains, options)
@@ -145,11 +136,11 @@ def place(machine: Machine, tallies: Tallies, domains: int, options: PlacementOp
 def place_best(
     machine: Machine, tallies: Tallies, domains: int, options: PlacementOptions, *, try_both: bool = True
 ) -> Placement:
-    """Compare placements with `domains` domains, and with fewer domains, and return the fastest. To get fewer domains,
-    the function joins groups of 2, 4, 8, ... neighbouring domains. Each group becomes one domain.
+    """Return the fastest placement of `domains` domains or fewer. To get fewer domains, groups of 2, 4, 8, ...
+    neighbouring domains are joined.
 
-    If `try_both` is true, also compares two ways to send: all ranks of a node send one message together, or each rank
-    sends its own messages. Raises InputError if no tier has room for the buffers.
+    If `try_both` is true, this function compares two ways of sending: the ranks of a node send one message together, or
+    each rank sends its own messages. Raises InputError if no tier has room for the buffers.
     """
     _check(machine, tallies, domains)
     return _aggregate.place_best(machine, tallies, domains, options, try_both)
@@ -158,14 +149,11 @@ def place_best(
 def predict(
     machine: Machine, tallies: Tallies, options: PlacementOptions, ranks: Sequence[int], tiers: Sequence[int]
 ) -> Placement:
-    """Return the placement that puts the domains on these ranks and tiers. The placement includes its predicted cost.
-    """
+    """Return the placement of the domains on these ranks and tiers, with its predicted cost."""
     _check(machine, tallies, len(ranks))
-    assert len(ranks) == len(tiers) and len(set(ranks)) == len(ranks), "a rank gathers one domain"
+    assert len(ranks) == len(tiers) and len(set(ranks)) == len(ranks), "a rank is the aggregator of one domain"
     assert not len(ranks) or (max(ranks) < len(machine.node_of_rank) and max(tiers) < len(machine.tiers))
-    return _aggregate.predict(
-        machine, tallies, options, np.asarray(ranks, np.uint32), np.asarray(tiers, np.uint32)
-    )
+    return _aggregate.predict(machine, tallies, options, np.asarray(ranks, np.uint32), np.asarray(tiers, np.uint32))
 
 
 def _check(machine: Machine, tallies: Tallies, domains: int) -> None:

@@ -1,32 +1,100 @@
-"""A program declares once what each rank writes or reads in each step. The resulting plan chooses the ranks that
-aggregate.
+"""A program declares once which bytes each rank writes or reads in each step. Then the plan chooses the aggregators.
 
     declare ──► Ranks ──► settings that all ranks agree on ──► nodes.known_machine ──► the core's plan
                                   an error at one rank is raised on all ranks
 
-Settings come from arguments, MPI info hints and the environment. The table of all settings is in the core, in
-placement/settings.
+An extent describes bytes of a file, and the places of these bytes in the memory of a rank (decision/extent.hpp of the
+core). It is contiguous, strided (blocks of equal size, a stride apart), or a part of an array in C order.
+
+Settings come from arguments, MPI info hints and the environment. The core has the table of all settings
+(placement/settings.cpp).
 """
 
 from __future__ import annotations
 
+import operator
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from numbers import Real
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+import numpy as np
+from numpy.typing import DTypeLike
+
 from outcrop import _aggregate
-from outcrop.aggregate.extents import Extent
 from outcrop.aggregate.nodes import known_machine
 from outcrop.aggregate.ranks import Ranks
 from outcrop.errors import InputError, shown
 
+Extent = _aggregate.Extent
+"""An extent. `nbytes`, `begin` and `end` describe its bytes in the file, and `memory_nbytes` the memory that it needs.
+"""
 Settings = _aggregate.Settings
 Variable = Extent | Sequence[Extent]
 Extents = Mapping[str, Variable] | Sequence[Variable]
+
+
+def contiguous(offset: int, nbytes: int, *, memory_offset: int = 0) -> Extent:
+    """Return an extent of `nbytes` bytes, which begins at byte `offset` of the file and at byte `memory_offset` of the
+    variable's memory. Raises InputError for impossible numbers, such as negative numbers.
+    """
+    numbers = {"offset": offset, "nbytes": nbytes, "memory_offset": memory_offset}
+    return _aggregate.contiguous(*(whole(name, number) for name, number in numbers.items()))
+
+
+def strided(
+    offset: int,
+    count: int,
+    block_bytes: int,
+    stride_bytes: int,
+    *,
+    memory_stride_bytes: int = 0,
+    memory_offset: int = 0,
+) -> Extent:
+    """Return an extent of `count` blocks of `block_bytes` bytes. In the file, a block begins every `stride_bytes`
+    bytes. In memory, a block begins every `memory_stride_bytes` bytes. With a memory stride of 0, the blocks are
+    adjacent in memory. Raises InputError for impossible numbers, and for blocks that overlap.
+    """
+    numbers = {
+        "offset": offset, "count": count, "block_bytes": block_bytes, "stride_bytes": stride_bytes,
+        "memory_stride_bytes": memory_stride_bytes, "memory_offset": memory_offset,
+    }  # fmt: skip
+    return _aggregate.strided(*(whole(name, number) for name, number in numbers.items()))
+
+
+def subarray(
+    shape: Sequence[int], subshape: Sequence[int], starts: Sequence[int], dtype: DTypeLike, *, offset: int = 0
+) -> Extent:
+    """Return an extent for a part of an array of `shape` in C order. The whole array begins at byte `offset` of the
+    file. The part begins at the indices `starts` and has the shape `subshape`. In memory, the part is contiguous.
+    Raises InputError if the part is not inside the array.
+    """
+    try:
+        item_bytes = np.dtype(dtype).itemsize
+    except TypeError:
+        raise InputError(f"dtype {dtype!r} must be a data type of NumPy") from None
+    sizes, subsizes, begins = _list("shape", shape), _list("subshape", subshape), _list("starts", starts)
+    return _aggregate.subarray(sizes, subsizes, begins, item_bytes, whole("offset", offset))
+
+
+def _list(name: str, values: Sequence[int]) -> list[int]:
+    if not isinstance(values, Iterable):
+        raise InputError(f"{name} = {shown(values)} must be a list of whole numbers, one for each axis")
+    return [whole(name, one) for one in values]
+
+
+def whole(name: str, value: int, most: int = 2**64 - 1) -> int:
+    """Return `value` as an integer. Raises InputError if it is not a whole number from 0 to `most`."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = -1
+    if not 0 <= number <= most:
+        raise InputError(f"{name} = {value!r} must be a whole number from 0 to {most}")
+    return number
 
 
 class Plan:
@@ -59,14 +127,12 @@ class Plan:
 
     @property
     def aggregators(self) -> list[int]:
-        """For each domain, the rank that aggregates it."""
+        """For each domain, its aggregator."""
         return self._core.aggregators
 
     @property
     def seconds(self) -> float:
-        """The predicted seconds to write a step directly to the file, or to read a step if the plan is only for
-        reading.
-        """
+        """The predicted seconds to write a step directly to the file. If `reads_only`, the seconds to read a step."""
         return self._core.seconds
 
     @property
@@ -76,19 +142,18 @@ class Plan:
 
     @property
     def settings(self) -> Settings:
-        """The settings. All ranks have equal settings. Only the folder and the size of a stage may differ among ranks.
-        """
+        """The settings. They are equal on all ranks, except for the folder and the size of a stage."""
         return self._core.settings
 
     def explain(self, domains: int = 1) -> str:
-        """Return a text that says which ranks aggregate, on which tiers, and why. The text also gives the predicted
-        seconds. The `domains` slowest domains are described in detail. If steps have been written or read, the text
-        also compares the measured times of this rank with the prediction. A single rank may call this.
+        """Return a text that names the aggregators and the tiers of their buffers, with the reasons. The text describes
+        the `domains` slowest domains in detail. It gives the predicted seconds of a step, and the measured seconds of
+        this rank's steps. A single rank may call this function.
         """
         return self._core.explain(domains).rstrip("\n")
 
     def close(self) -> None:
-        """Free the duplicate of the communicator. All ranks must call this. Close the plan's files first."""
+        """Free the duplicate of the communicator. All ranks must call this function. Close the plan's files first."""
         self._closed = True
         self._ranks.close()
 
@@ -127,21 +192,21 @@ def declare(
     transport: str | None = None,
     seconds_most: float | None = None,
 ) -> Plan:
-    """Make a plan of what every rank writes or reads in each step. All ranks must call this. Only `extents` may differ
-    among ranks.
+    """Make a plan from the bytes that each rank writes or reads in each step. All ranks must call this function. Only
+    `extents` may differ between ranks.
 
     Args:
         communicator: an mpi4py communicator. With None, this process is the only rank, and MPI is not used.
-        extents: the variables of this rank, as a list, or as a mapping from names to variables. The list or mapping may
-            be empty. Each variable is an extent or a list of extents.
+        extents: the variables of this rank, as a list, or as a mapping from names to variables. Each variable is an
+            extent or a list of extents. A rank may have no variables.
         target: the folder of the files. The bandwidth and latency of this folder influence which ranks aggregate. The
             default is the working directory.
         machine: a file that describes the nodes. `outcrop agg machine` writes such a file. By default, the nodes have
             the tiers that `outcrop tiers` finds, with the figures of earlier measurements.
         reads_only: if true, ranks may declare the same bytes, and the plan cannot write.
-        own_run_bytes: if the contiguous ranges of bytes of every rank have at least this mean length, each rank
-            performs its own I/O. 0 means never. The default is 64 KiB if all ranks are on one node and no setting of
-            aggregators is given. Otherwise the default is 0.
+        own_run_bytes: if the contiguous ranges of bytes of each rank have at least this mean length, each rank performs
+            its own I/O. 0 means never. The default is 64 KiB if all ranks are on one node and you set nothing about
+            aggregators. Otherwise the default is 0.
         topology: a file with lines `rank: group switch port`.
         hints: an mpi4py `Info` or a mapping. The names of hints are those of ROMIO, or begin with `outcrop_agg_`.
         count: the number of aggregators. The default is the number with the shortest predicted time.
@@ -155,11 +220,10 @@ def declare(
         seconds_most: the maximum time that a rank waits for other ranks. After this time, the rank raises
             CommunicationError. The default is no limit.
 
-    A setting that is not given as an argument is taken from `hints`. If `hints` does not contain the setting either, it
-    is taken from OUTCROP_AGG_* in the environment of rank 0.
+    A setting that is not an argument is taken from `hints`, or else from OUTCROP_AGG_* in the environment of rank 0.
 
-    Raises InputError on all ranks for impossible arguments, or if two ranks declare the same byte. The message names
-    the byte and both ranks.
+    Raises InputError on all ranks for invalid arguments, or if two ranks declare the same byte. The message names the
+    byte and both ranks.
     """
     arguments = {
         "count": count, "tier": tier, "persistence": persistence, "buffer": buffer, "buffers": buffers, "hosts": hosts,
@@ -185,8 +249,8 @@ def declare(
 
 
 def _variables(extents: Extents) -> tuple[list[str], list[list[Extent]], str]:
-    """Return the names and the extents of the variables, and an empty text. If the extents cannot be used, return empty
-    lists and a text with the problem.
+    """Return the names and the extents of the variables, and "". If the extents are invalid, return empty lists and the
+    problem.
     """
     if isinstance(extents, Extent) or not isinstance(extents, Mapping | Sequence):
         return [], [], "extents must be a list, with an extent or a list of extents for each variable"
@@ -195,15 +259,15 @@ def _variables(extents: Extents) -> tuple[list[str], list[list[Extent]], str]:
     for name, one in pairs:
         several = [one] if isinstance(one, Extent) else list(one) if isinstance(one, Sequence) else [one]
         if not all(isinstance(each, Extent) for each in several):
-            return [], [], f"variable {name}: make its extents by contiguous, strided or subarray"
+            return [], [], f"variable {name}: make its extents with contiguous, strided or subarray"
         names.append(str(name))
         variables.append(several)
     return names, variables, ""
 
 
 def _given(arguments: Mapping[str, object], reads_only: bool) -> dict[str, str]:
-    """Return the arguments that are set. An argument that is None or 0 counts as missing. Only own_run_bytes may be 0.
-    Raises InputError.
+    """Return the arguments that are set. None and 0 count as missing, except that own_run_bytes may be 0. Raises
+    InputError.
     """
     if not isinstance(reads_only, bool):
         raise InputError(f"reads_only {shown(reads_only)} must be True or False")
@@ -224,17 +288,15 @@ def read_settings(
     hints: Mapping[str, str] | None = None,
     environment: Mapping[str, str] = os.environ,
 ) -> Settings:
-    """Return the settings. A setting is taken from the arguments. If the arguments do not contain it, it is taken from
-    the hints. If the hints do not contain it either, it is taken from the environment. An argument that is None or 0
-    counts as missing. Raises InputError for invalid values.
+    """Return the settings. Each setting is taken from the arguments, or else from the hints, or else from the
+    environment. An argument that is None or 0 counts as missing. Raises InputError for invalid values.
     """
     given = {name: str(value) for name, value in (arguments or {}).items() if value}
     return _aggregate.settings(given, dict(hints or {}), environment_texts(environment))
 
 
 def environment_texts(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Return all environment variables whose names begin with OUTCROP_AGG_, including variables that are not settings.
-    """
+    """Return all variables whose names begin with OUTCROP_AGG_, including variables that are not settings."""
     return {name: value for name, value in environment.items() if name.startswith("OUTCROP_AGG_")}
 
 
@@ -251,6 +313,6 @@ def texts(arguments: Mapping[str, object]) -> dict[str, str]:
         try:
             given[name] = os.fsdecode(value) if isinstance(value, os.PathLike) else str(value)
             given[name].encode()
-        except ValueError:  # not valid UTF-8, or a number with too many digits for Python
-            raise InputError(f"{name} {shown(value)} must be a number or text that can be written") from None
+        except ValueError:  # the text is not valid Unicode, or the number has too many digits for Python
+            raise InputError(f"{name} {shown(value)} must be a number or text in Unicode") from None
     return given

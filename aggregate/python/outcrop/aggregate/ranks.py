@@ -67,11 +67,11 @@ class Ranks:
     """
 
     def __init__(self, communicator: Any) -> None:
-        """`communicator` is an mpi4py intracommunicator. With None, this process is the only rank. The first use of an
-        MPI compiles the transport, which takes some seconds.
+        """`communicator` is an mpi4py intracommunicator. With None, this process is the only rank. The transport is
+        compiled when an MPI is first used, which takes some seconds.
 
-        Raises InputError on all ranks if mpi4py, a C++ compiler or the headers of the running MPI are missing. Also
-        raises InputError if `communicator` is not an intracommunicator.
+        Raises InputError on all ranks if mpi4py, a C++ compiler or the headers of the running MPI are missing, or if
+        `communicator` is not an intracommunicator.
         """
         self._users = communicator
         self._table: ctypes._Pointer[_Table] | None = None
@@ -80,7 +80,7 @@ class Ranks:
             return
         mpi = import_mpi()
         if not isinstance(communicator, mpi.Intracomm) or communicator == mpi.COMM_NULL:
-            raise InputError(f"communicator {communicator!r} is no intracommunicator of mpi4py; give MPI.COMM_WORLD")
+            raise InputError(f"communicator {communicator!r} must be an intracommunicator, such as MPI.COMM_WORLD")
         self._functions = _functions_of_all(mpi, communicator)
         open_transport = self._functions.outcrop_open_mpi_transport
         made, error = ctypes.POINTER(_Table)(), ctypes.create_string_buffer(ERROR_BYTES)
@@ -93,8 +93,8 @@ class Ranks:
 
     @property
     def address(self) -> int:
-        """The address of the table of functions (struct outcrop_transport). The address is valid until `close`. If
-        `communicator` is None, the address is 0.
+        """The address of the table of functions (struct outcrop_transport), or 0 if this process is the only rank. The
+        address is valid until `close`.
         """
         return 0 if self._users is None else ctypes.addressof(self._open_table())
 
@@ -103,10 +103,8 @@ class Ranks:
         return self._table.contents
 
     def gather(self, value: Value) -> list[Value]:
-        """Return the values of all ranks, in the order of ranks. All ranks must call this.
-
-        Raises CommunicationError if MPI fails, or if a rank does not take part within the time of the setting
-        seconds_most.
+        """Return the values of all ranks, in the order of ranks. All ranks must call this function. Raises
+        CommunicationError if MPI fails, or if a rank does not call it within the time of the setting seconds_most.
         """
         if self._users is None:
             return [value]
@@ -125,15 +123,14 @@ class Ranks:
             raise CommunicationError(table.error(table.self).decode(errors="replace"))
 
     def use_rma(self) -> str:
-        """Send all messages except short ones by one-sided communication, if such communication works. All ranks must
-        call this before other communication.
+        """Test one-sided communication, and send all messages except short ones by it if the test succeeds. All ranks
+        must call this function before other communication.
 
-        Returns "" if one-sided communication works. Otherwise, returns the reason on all ranks, and messages are sent
-        as before. A first test message shows whether one-sided communication works. If MPI hangs in that test, the
-        program ends with an error line. Raises CommunicationError.
+        Returns "" if the test succeeds, and the reason on all ranks if it fails. If MPI hangs in the test, the program
+        prints a line and ends. Raises CommunicationError.
         """
         if self._users is None:
-            return "there is one process"
+            return "there is only one process"
         why = ctypes.create_string_buffer(ERROR_BYTES)
         usual, seconds, room = ctypes.c_size_t(0), ctypes.c_double(PROBE_SECONDS), ctypes.c_size_t(ERROR_BYTES)
         outcome = self._functions.outcrop_use_one_sided(ctypes.c_void_p(self.address), usual, seconds, why, room)
@@ -143,15 +140,11 @@ class Ranks:
         return text if outcome else ""
 
     def ping_pong(self, leaders: Sequence[int]) -> Floats:
-        """Return the seconds that a small message takes between every two nodes, with a row for each node. `leaders`
-        are the first ranks of the nodes. All ranks must call this.
-        """
+        """Return the result of measure_ping_pong() for these ranks. All ranks must call this function."""
         return np.zeros((1, 1)) if self._users is None else measure_ping_pong(self._users, leaders)
 
     def close(self) -> None:
-        """Free the duplicate of the communicator. All ranks must call this function. Afterwards, they cannot
-        communicate through this object.
-        """
+        """Free the duplicate of the communicator. All ranks must call this function."""
         if self._table is not None:
             table, self._table = self._table.contents, None
             table.free(table.self)
@@ -159,10 +152,8 @@ class Ranks:
 
 @lru_cache
 def compile_transport(library: MpiLibrary) -> Path:
-    """Return the path of the transport for this MPI. If the cache does not contain the transport, this function
-    compiles it. A process searches the cache only once.
-
-    Raises InputError if no C++ compiler or no headers of this MPI are found.
+    """Return the path of the transport for this MPI. Compiles the transport if it is not in the cache. A process
+    searches the cache only once. Raises InputError if no C++ compiler or no headers of this MPI are found.
     """
     compiler = find_compiler("C++")
     headers = find_headers(library, compiler)
@@ -173,7 +164,7 @@ def compile_transport(library: MpiLibrary) -> Path:
     content = [*compiler_identity(compiler), *flags, str(library.path), library.text, *texts]
 
     def build(beside: Path) -> None:
-        # Link with the file that is already loaded. Otherwise the system might load another file with the same name.
+        # This links with the file that is already loaded. A name alone could refer to another file.
         sources = [str(file) for file in files if file.suffix == ".cpp"]
         command = [*compiler, *flags, *sources, str(library.path), "-o", str(beside)]
         run_compiler(command, f"the transport over {library.version}")
@@ -209,9 +200,7 @@ def _functions_of_all(mpi: Any, communicator: Any) -> ctypes.CDLL:
 
 
 def _compiled(mpi: Any) -> tuple[str, str]:
-    """Return the path of the compiled transport, and an empty text. If the transport cannot be compiled, return an
-    empty text and the error.
-    """
+    """Return the path of the compiled transport and "", or "" and the error."""
     try:
         return str(compile_transport(loaded_library(mpi))), ""
     except (InputError, OSError) as error:

@@ -37,8 +37,8 @@ from outcrop.units import counted, format_bytes
 
 MAX_RANKS, MAX_COSTS_ASKED = 1 << 17, 1 << 27
 MAX_COSTS, MIN_AGGREGATORS = 1 << 22, 512
-"""By default, up to one aggregator for each card is tried. A second limit is the larger one of two numbers: MAX_COSTS /
-nodes, and MIN_AGGREGATORS. The option --aggregators can exceed both limits.
+"""By default, the number of aggregators is limited by the number of cards, and by the maximum of MIN_AGGREGATORS and
+MAX_COSTS / nodes. The option --aggregators can exceed both limits.
 """
 HEADS = ("placement", "aggregators", "nodes", "tier", "messages", "predicted", "GB/s", "merge", "latency", "transfer",
          "copy", "target", "overlapped")  # fmt: skip
@@ -89,9 +89,7 @@ class Row:
     bytes_per_second: float
 
     def to_json(self) -> dict[str, Any]:
-        """Return the row as JSON data. `seconds_by_term` has the predicted seconds of each part of the cost, for the
-        slowest domain.
-        """
+        """Return the row as JSON data. `seconds_by_term` has the terms of the cost of the slowest domain."""
         cost = self.placement.choices[self.placement.slowest].cost
         return {
             "name": self.name,
@@ -112,12 +110,12 @@ class Row:
 
 @dataclass(frozen=True)
 class Simulated:
-    """The placements of one pattern, the chosen one first."""
+    """The placements of one pattern. The first is the chosen placement."""
 
     pattern: Pattern
     rows: tuple[Row, ...]
     note: str = ""
-    """The reason why more aggregators were not tried although they might be faster. Otherwise ""."""
+    """A remark if more aggregators might be faster, but were not tried. Otherwise ""."""
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -130,16 +128,16 @@ class Simulated:
 
 
 def check_ranks(nodes: int, ranks_per_node: int, aggregators: int | None, name: str = "--aggregators") -> None:
-    """Raise InputError for more ranks than can be simulated, and for more aggregators than ranks. The message contains
-    `name`, which is the name of the option or setting that gave the number of aggregators.
+    """Raise InputError for more ranks than can be simulated, and for more aggregators than ranks. `name` is the option
+    or setting that has the number of aggregators.
     """
     ranks = nodes * ranks_per_node
     if ranks > MAX_RANKS:
-        raise InputError(f"{nodes} nodes of {ranks_per_node} ranks: there can be {MAX_RANKS} ranks at most")
+        raise InputError(f"{nodes} nodes with {ranks_per_node} ranks each: the maximum is {MAX_RANKS} ranks")
     if aggregators is not None and not 0 < aggregators <= ranks:
         raise InputError(f"{name} {aggregators} must be from 1 to {ranks}, the number of ranks")
     if aggregators is not None and aggregators * nodes > MAX_COSTS_ASKED:
-        raise InputError(f"{name} {aggregators}: of {nodes} nodes at most {MAX_COSTS_ASKED // nodes} can be asked")
+        raise InputError(f"{name} {aggregators}: the maximum for {nodes} nodes is {MAX_COSTS_ASKED // nodes}")
 
 
 def simulate(scenario: Scenario, patterns: Sequence[Pattern]) -> Iterator[Simulated]:
@@ -149,7 +147,7 @@ def simulate(scenario: Scenario, patterns: Sequence[Pattern]) -> Iterator[Simula
         rows = tuple(_rows(scenario, machine, pattern))
         limit, tried = _cards(scenario), _most_aggregators(scenario)
         is_limited = scenario.aggregators is None and tried < limit and 2 * len(rows[0].placement.choices) > tried
-        note = f"no more than {tried} aggregators were tried, for {limit} cards; --aggregators asks for more"
+        note = f"at most {tried} aggregators were tried for {limit} cards; choose more with --aggregators"
         yield Simulated(pattern, rows, note if is_limited else "")
 
 
@@ -197,8 +195,8 @@ def _choose(scenario: Scenario, machine: Machine, tallies: Tallies, domains: int
 
 
 def _as_romio(machine: Machine, pattern: Pattern) -> Placement:
-    """Predict the cost of a placement that ROMIO chooses by default: one aggregator on each node, with a buffer of 16
-    MiB in memory. Each rank sends separately.
+    """Return ROMIO's default placement: one aggregator on each node, with a buffer of 16 MiB in memory. Each rank sends
+    its own messages.
     """
     tallies, count = tally(pattern, machine.nodes)
     options = PlacementOptions(ROMIO_BUFFER_BYTES, 1, merged=False)
@@ -208,9 +206,8 @@ def _as_romio(machine: Machine, pattern: Pattern) -> Placement:
 
 
 def _staged(scenario: Scenario, machine: Machine, pattern: Pattern, tallies: Tallies, domains: int) -> Iterator[Row]:
-    """Yield a row for staging on a tier of the nodes. The tier is the fastest tier whose files last at least as long as
-    a job. The predicted time does not include the copy to the target. If no such tier exists, or if the nodes do not
-    share the target, yield nothing.
+    """Yield a row for staging on the fastest tier whose files last at least as long as a job. The predicted time does
+    not include the copy to the target. Yields nothing if no such tier exists, or if the nodes do not share the target.
     """
     lasting = [one.tier for one in scenario.tiers.tiers if one.tier.persistence >= Persistence.JOB]
     if not lasting or not scenario.target.is_shared:
@@ -251,9 +248,7 @@ def head(scenario: Scenario) -> Iterator[str]:
 
 
 def table(simulated: Simulated) -> Iterator[str]:
-    """Yield a table with a row for each placement, then the reasons for the chosen placement. The time of a placement
-    is the time of its slowest domain.
-    """
+    """Yield a table with a row for each placement, then the reasons for the chosen placement."""
     yield ""
     yield f"{simulated.pattern.text}: {format_bytes(simulated.pattern.file_bytes)}"
     rows = [HEADS, *(_cells(row) for row in simulated.rows)]
@@ -288,8 +283,8 @@ def _cells(row: Row) -> tuple[str, ...]:
 
 def _target_text(target: Target) -> str:
     if math.isinf(target.bytes_per_second):
-        return "limited by the network alone"
-    return f"{_rate(target.bytes_per_second)} for all together, {_time(target.latency_seconds)}"
+        return "limited only by the network"
+    return f"{_rate(target.bytes_per_second)} for all nodes together, {_time(target.latency_seconds)}"
 
 
 def _rate(bytes_per_second: float) -> str:

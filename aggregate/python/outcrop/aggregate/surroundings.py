@@ -4,12 +4,12 @@ between nodes.
     every rank: facts_here() ──► gathered from all ranks ──► surroundings_of(...) ──► distances.find_distances
 
 PMIx: when a process starts, the launcher gives it the coordinates of its node. So no call waits for the server. Outcrop
-uses only a library that MPI has loaded and initialised. The layouts of structures are those of pmix_common.h, versions
-3 to 5.
+uses only a PMIx library that MPI has loaded and initialised. The structures below have the layouts of pmix_common.h,
+versions 3 to 5.
 
     MPI ──loads──► libpmix ◄──at the start── server of the launcher (Open MPI's prte, Slurm, PALS)
                       ▲
-                      └── ask_pmix(): PMIx_Get of values that are already here
+                      └── ask_pmix(): PMIx_Get of values that this process already has
 
 Ping-pong: the first ranks of all nodes measure the time of a small message. Each pair of nodes measures in one round,
 and all pairs of a round measure at the same time:
@@ -29,13 +29,12 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from outcrop.aggregate.distances import Surroundings
+from outcrop.aggregate.distances import NO_PMIX, Facts, PmixAnswer, Surroundings
 from outcrop.aggregate.placement import Floats
 
 CRAY_NAMES = ("etc/cray/xname", "proc/cray_xt/cname")
@@ -83,20 +82,6 @@ class _Geometry(ctypes.Structure):
     )
 
 
-@dataclass(frozen=True)
-class PmixAnswer:
-    """The answer of the PMIx server: the name of the host, the coordinates of the host in the fabric, and the reason if
-    the coordinates are missing.
-    """
-
-    host: str = ""
-    coordinates: tuple[int, ...] = ()
-    refusal: str = ""
-
-
-NO_PMIX = PmixAnswer(refusal="MPI has loaded none")
-
-
 def ask_pmix(library: Path | None = None) -> PmixAnswer:
     """Return the answer of the PMIx library at the path `library`. The default is the library that MPI has loaded."""
     path = library or loaded_pmix()
@@ -110,13 +95,13 @@ def ask_pmix(library: Path | None = None) -> PmixAnswer:
     own = _Process()
     # PMIx counts calls of PMIx_Init and PMIx_Finalize. So PMIx_Finalize below does not end the PMIx of MPI.
     if not is_ready or pmix.PMIx_Init(ctypes.byref(own), None, ctypes.c_size_t(0)) != 0:
-        return PmixAnswer(refusal="MPI does not use it")
+        return PmixAnswer(refusal="MPI does not use PMIx")
     try:
         host = _host(_get(pmix, own, HOST))
         coordinates = _coordinates(_get(pmix, own, FABRIC_COORDINATES))
     finally:
         pmix.PMIx_Finalize(None, ctypes.c_size_t(0))
-    return PmixAnswer(host, coordinates, "" if coordinates else "its server gives no coordinates")
+    return PmixAnswer(host, coordinates, "" if coordinates else "the PMIx server gives no coordinates")
 
 
 def loaded_pmix(maps: Path = MAPS) -> Path | None:
@@ -130,8 +115,8 @@ def loaded_pmix(maps: Path = MAPS) -> Path | None:
 
 
 def _get(pmix: ctypes.CDLL, own: _Process, key: bytes) -> _Value | None:
-    """Return the value of a key if this process already has the value. Otherwise return None. PMIx allocates a little
-    memory for the value. This memory is not freed.
+    """Return the value of a key, or None if this process does not have the value yet. PMIx allocates a little memory
+    for the value, which is not freed.
     """
     only_local = _Info(OPTIONAL, 0, _Value(1))
     only_local.value.data[0] = 1
@@ -147,9 +132,7 @@ def _host(value: _Value | None) -> str:
 
 
 def _coordinates(value: _Value | None) -> tuple[int, ...]:
-    """Return the coordinates of the first logical view. If no view is logical, return the coordinates of the first
-    view.
-    """
+    """Return the coordinates of the first logical view, or of the first view if no view is logical."""
     found = list(_views(value))
     logical = [numbers for view, numbers in found if view == LOGICAL_VIEW]
     return (logical or [numbers for _, numbers in found] or [()])[0]
@@ -174,46 +157,21 @@ def _views(value: _Value | None) -> Iterator[tuple[int, tuple[int, ...]]]:
             yield one.view, tuple(one.values[i] for i in range(one.dims))
 
 
-@dataclass(frozen=True)
-class Facts:
-    """The facts of one rank: its host, the environment variables in VARIABLES, the node's name in the machine room, and
-    the answer of PMIx.
-    """
-
-    host: str
-    environment: Mapping[str, str]
-    cray_name: str = ""
-    pmix: PmixAnswer = NO_PMIX
-
-
 def facts_here(environment: Mapping[str, str] = os.environ, root: Path = Path("/")) -> Facts:
     known = {name: environment[name] for name in VARIABLES if name in environment}
     return Facts(socket.gethostname(), known, _cray_name(root), ask_pmix())
 
 
 def surroundings_of(
-    facts: Sequence[Facts],
-    node_of_rank: Sequence[int],
-    ping_pong: Callable[[], Floats] | None = None,
+    facts: Sequence[Facts], node_of_rank: Sequence[int], ping_pong: Callable[[], Floats] | None = None
 ) -> Surroundings:
-    """Return the surroundings. `facts` are the facts of all ranks, in the order of ranks. The facts of a node are those
+    """Return the surroundings of ranks. `facts` has the facts of all ranks, in the order of ranks. A node has the facts
     of its first rank.
     """
     first: dict[int, Facts] = {}
     for node, one in zip(node_of_rank, facts, strict=True):
         first.setdefault(node, one)
-    nodes = [first[node] for node in range(len(first))]
-    names = [one.cray_name for one in nodes]
-    return Surroundings(
-        [one.host for one in nodes],
-        list(node_of_rank),
-        [one.environment for one in nodes],
-        [one.pmix.coordinates for one in nodes] if all(one.pmix.coordinates for one in nodes) else None,
-        next((one.pmix.refusal for one in nodes if one.pmix.refusal), ""),
-        cray_names=names if all(names) else (),
-        run=run_command,
-        ping_pong=ping_pong,
-    )
+    return Surroundings([first[node] for node in range(len(first))], run_command, ping_pong)
 
 
 def run_command(command: Sequence[str]) -> str | None:
@@ -236,8 +194,8 @@ def _cray_name(root: Path) -> str:
 
 def measure_ping_pong(communicator: Any, leaders: Sequence[int]) -> Floats:
     """Return the seconds that a message takes between every two nodes, with a row for each node. `leaders` are the
-    first ranks of the nodes, ascending. All ranks of the mpi4py communicator must call this. Messages use a duplicate
-    of the communicator.
+    first ranks of the nodes, ascending. All ranks of the mpi4py communicator must call this function. Messages use a
+    duplicate of the communicator.
     """
     over = communicator.Dup()
     try:
@@ -259,9 +217,9 @@ def measure_ping_pong(communicator: Any, leaders: Sequence[int]) -> Floats:
 
 def partners(own: int, nodes: int) -> Iterator[int | None]:
     """Yield the partner of the node `own` in each round, or None in a round in which this node has no partner. The
-    numbers of two partners add up to the number of the round, modulo the number of rounds. By this rule, one node in
-    each round is its own partner. If the number of nodes is even, the last node becomes the partner of this node. If
-    the number of nodes is odd, this node has no partner in this round.
+    numbers of two partners add up to the number of the round, modulo the number of rounds. This rule makes one node in
+    each round its own partner. With an even number of nodes, the last node becomes the partner of that node. With an
+    odd number of nodes, that node has no partner in the round.
     """
     rounds = nodes - 1 + nodes % 2
     for number in range(rounds):

@@ -6,8 +6,8 @@
     FILE             a line for each rank, `rank: group switch port`; distances as in a dragonfly
 
 Nodes reach the target through gateways. A gateway is every 128th node of a torus, the first switch of each group of a
-dragonfly, or the top of a fat tree. A FILE does not describe gateways. So the distance of every node to the target is
-the longest distance from the first node to another node.
+dragonfly, or the top of a fat tree. A FILE does not describe gateways. With a FILE, each node has the same distance to
+the target: the longest distance from the first node to another node.
 """
 
 from __future__ import annotations
@@ -38,9 +38,7 @@ _SIZES = re.compile(r"\d{1,9}(x\d{1,9}){0,7}")
 
 @dataclass(frozen=True)
 class Topology:
-    """A topology, with its description in `text`. `node_of_rank` is None if the topology does not come from a file. In
-    this case, ranks fill one node after the other.
-    """
+    """A topology, with its description in `text`. If `node_of_rank` is None, ranks fill one node after the other."""
 
     text: str
     distances: Distances
@@ -72,22 +70,21 @@ class TorusDistances:
 def make_topology(name: str, nodes: int, ranks_per_node: int) -> Topology:
     """Return the topology with this name, or read it from the file with this name. Raises InputError."""
     if not 0 < nodes <= MAX_NODES or ranks_per_node < 1:
-        raise InputError(f"{nodes} nodes of {ranks_per_node} ranks: there must be some, and at most {MAX_NODES} nodes")
+        each = f"{nodes} nodes with {ranks_per_node} ranks each"
+        raise InputError(f"{each}: there must be 1 to {MAX_NODES} nodes, and at least 1 rank on each node")
     kind, colon, sizes = name.partition(":")
     if kind in TOPOLOGIES and (not colon or _SIZES.fullmatch(sizes)):
         return TOPOLOGIES[kind](nodes, tuple(int(size) for size in sizes.split("x")) if sizes else ())
     if kind in TOPOLOGIES:
-        raise InputError(f"--topology {name}: sizes are up to eight numbers with x between them, such as {kind}:4x8")
+        raise InputError(f"--topology {name}: write up to eight sizes, separated by x, such as {kind}:4x8")
     return _check(topology_file(Path(name)), nodes, ranks_per_node)
 
 
 def torus(nodes: int, shape: tuple[int, ...] = ()) -> Topology:
-    """Return a torus with any number of axes. Without a shape, the torus has three axes and is nearly cubic. Raises
-    InputError.
-    """
+    """Return a torus with this shape, or a nearly cubic torus if no shape is given. Raises InputError."""
     shape = shape or near_equal(nodes, 3)
     if math.prod(shape) != nodes:
-        raise InputError(f"torus:{_by(shape)} has {math.prod(shape)} nodes; --nodes {nodes} must be as many")
+        raise InputError(f"torus:{_by(shape)} has {math.prod(shape)} nodes, but --nodes is {nodes}")
     distances = TorusDistances(shape)
     to_target = np.full(nodes, np.inf)
     for gateway in range(0, nodes, GATEWAY_NODES):
@@ -120,8 +117,8 @@ TOPOLOGIES: dict[str, Callable[[int, tuple[int, ...]], Topology]] = {
 
 
 def topology_file(path: Path) -> Topology:
-    """Return the topology that a file with lines `rank: group switch port` describes. Ranks at the same port share a
-    node. Raises InputError.
+    """Return the topology in a file with lines `rank: group switch port`. Ranks at the same port share a node. Raises
+    InputError.
     """
     try:
         with open_regular(path) as file:
@@ -132,7 +129,7 @@ def topology_file(path: Path) -> Topology:
     except (InputError, OSError, UnicodeDecodeError) as error:
         why = "it is not text" if isinstance(error, UnicodeDecodeError) else str(error)
         known = ", ".join(TOPOLOGIES)
-        raise InputError(f"topology {path} is none of {known}, and no file that can be read: {why}") from None
+        raise InputError(f"topology {path} must be one of {known}, or a file that can be read: {why}") from None
     return parse_topology(text, str(path))
 
 
@@ -149,16 +146,13 @@ def _check(topology: Topology, nodes: int, ranks_per_node: int) -> Topology:
     assert topology.node_of_rank is not None
     ranks = len(topology.node_of_rank)
     if (topology.nodes, ranks) != (nodes, nodes * ranks_per_node):
-        raise InputError(
-            f"{topology.text} and {ranks} ranks: --nodes {nodes} --ranks-per-node {ranks_per_node} must say the same"
-        )
+        options = f"--nodes {nodes} --ranks-per-node {ranks_per_node}"
+        raise InputError(f"{topology.text} and {ranks} ranks, but the options are {options}")
     return topology
 
 
 def _filled(nodes: int, on_switch: int, in_group: int) -> tuple[NDArray[np.int64], int]:
-    """Return the path (group, switch, port) of each node, and the number of groups. Nodes fill one switch after the
-    other.
-    """
+    """Return the path (group, switch, port) of each node, and the number of groups. Nodes fill the switches in turn."""
     switches, ports = np.divmod(np.arange(nodes), on_switch)
     groups, switches = np.divmod(switches, in_group)
     return np.stack([groups, switches, ports], axis=1).astype(np.int64), int(groups[-1]) + 1
@@ -175,11 +169,10 @@ def _by(sizes: tuple[int, ...]) -> str:
 
 
 def near_equal(count: int, axes: int) -> tuple[int, ...]:
-    """Divide `count` into factors, one for each axis. The number of axes is `axes`. The factors are ascending and
-    nearly equal, and their product is `count`.
+    """Return `axes` factors of `count`, ascending and nearly equal. Their product is `count`.
 
-    The factors are found one by one, and `count` is divided by each factor that is found. If n factors are still
-    missing, the next factor is the largest divisor of the quotient that does not exceed the n-th root of the quotient.
+    The factors are found one by one, and each factor divides `count`. If n factors are still missing, the next factor
+    is the largest divisor of the quotient that is not larger than the n-th root of the quotient.
     """
     assert count > 0 and axes > 0
     factors: list[int] = []

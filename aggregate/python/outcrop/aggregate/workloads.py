@@ -1,13 +1,11 @@
-"""The output of known programs in one shared file, for any number of ranks. A workload says how many bytes each rank
-has in each part of the file.
+"""The output of known programs in one shared file, for any number of ranks.
 
     s3d        S3D-IO: 16 components of float64, one after the other, on a grid divided along x, y and z
     hacc-aos   HACC-IO, array of structures: particles of 38 bytes, first those of rank 0, then those of rank 1, ...
     hacc-soa   HACC-IO, structure of arrays: nine variables, one after the other, each in the order of ranks
 
-For any place in the file, a pattern gives the number of bytes that each rank has before this place. The difference
-between the numbers for two places is the number of bytes that each rank has between these places. So no list of
-segments is needed.
+A pattern gives the number of bytes that each rank has before any place in the file. The difference of the numbers for
+two places is the number of bytes between these places. So no list of segments is needed.
 """
 
 from __future__ import annotations
@@ -106,9 +104,9 @@ class S3d:
 
 @dataclass(frozen=True)
 class Hacc:
-    """A file of particles. Each rank has `particles` particles. The file consists of parts. In each part, the bytes of
-    rank 0 come first, then the bytes of rank 1, and so on. An array of structures is one part with 38 bytes for each
-    particle. A structure of arrays has one part for each variable.
+    """A file of particles. Each rank has `particles` particles. Each part of the file has the bytes of rank 0, then the
+    bytes of rank 1, and so on. An array of structures has one part, with 38 bytes for each particle. A structure of
+    arrays has one part for each variable.
     """
 
     ranks: int
@@ -162,15 +160,11 @@ WORKLOADS: dict[str, Callable[[int, int | None], list[Pattern]]] = {
     "hacc-aos": lambda ranks, size: [hacc(ranks, size, _AOS)],
     "hacc-soa": lambda ranks, size: [hacc(ranks, size, _SOA)],
 }
-"""For each workload, a function that returns the patterns of the workload. The arguments are the number of ranks and
-the bytes of a rank.
-"""
+"""For each workload, a function of the number of ranks and the bytes of a rank. It returns the patterns."""
 
 
 def tally(pattern: Pattern, domains: int) -> tuple[Tallies, int]:
-    """Divide the file into at most `domains` equal domains. Return the number of bytes of each rank in each domain, and
-    the number of domains.
-    """
+    """Divide the file into at most `domains` equal domains. Return the tallies, and the number of domains."""
     size = -(-pattern.file_bytes // domains)
     if size > ALIGNMENT_BYTES:
         size = -(-size // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
@@ -186,8 +180,8 @@ def tally(pattern: Pattern, domains: int) -> tuple[Tallies, int]:
 
 
 def _within(place: int, block: NDArray[np.intp], length: int) -> tuple[Counts, NDArray[np.bool_]]:
-    """Return two values for each rank: how many cells of the rank's range are before `place`, and whether `place` is
-    inside the range. Along the axis, each rank has a range of `length` cells.
+    """Return two values for each rank, which has `length` cells along an axis: the number of its cells before `place`,
+    and whether `place` is inside its cells.
     """
     begin = block * length
     counts: Counts = np.clip(place - begin, 0, length)

@@ -1,14 +1,14 @@
-"""`outcrop agg bench`: many ranks write and read one file. Compare Outcrop with MPI-IO and plain system calls.
+"""`outcrop agg bench`: compare Outcrop with MPI-IO and plain system calls, when many ranks write and read one file.
 
     mpirun -n 8 outcrop agg bench -d SCRATCH
     outcrop agg bench -d SCRATCH --ranks 4,8,16
 
-The first command measures on the 8 ranks that mpirun starts. The second command starts the mpirun of mpi4py's MPI
-itself, for each of the three numbers of ranks.
+The first command measures on the 8 ranks that mpirun starts. The second command itself starts mpirun for each number of
+ranks.
 
-The benchmark compares several ways to write and read the file. kernel.py contains the kernels, way.py contains the
-ways, and job.py determines the order of measurements. Usually one MPI program measures all ways. But some MPIs choose
-their implementation of MPI-IO when a program starts. With such an MPI, each implementation needs its own program:
+kernel.py contains the kernels, way.py contains the ways to write and read the file, and job.py determines the order of
+measurements. Usually one MPI program measures all ways. But Open MPI chooses its implementation of MPI-IO when a
+program starts. So each implementation needs its own program:
 
 Open MPI   mpirun --mca io ompio       outcrop, mpi-io:ompio, posix   ─┐ alternating, task by task
            mpirun --mca io romio321    mpi-io:romio321                ─┘
@@ -47,9 +47,7 @@ if TYPE_CHECKING:
 RANKS = (4, 8, 16)
 MAX_RANKS = 4096
 COPIES_IN_MEMORY = 4
-"""The number of copies of a rank's data in memory: the original, the written bytes, the bytes read, and the buffers of
-one way.
-"""
+"""The copies of a rank's data in memory: the original, the written bytes, the bytes read, and the buffers of a way."""
 COPIES_ON_DISK = 2
 SECONDS_BETWEEN_CHECKS = 0.1
 SECONDS_TO_END = 10.0
@@ -104,14 +102,14 @@ def bench(request: BenchRequest, ranks: str | None = None, png: Path | None = No
     """Measure all ways and print the figures. Returns the figures as JSON data on the first rank, and {} on other
     ranks.
 
-    `ranks` is a list of numbers of ranks, separated by commas. It is used only if mpirun has not started this process.
-    Raises InputError for invalid options. Raises StorageError if the device has no room or if an MPI program fails.
-    Raises CorruptionError if the bytes read differ from the bytes written.
+    `ranks` has numbers of ranks, separated by commas. It must be None if mpirun has started this process. Raises
+    InputError for invalid options. Raises StorageError if the device has no room or if an MPI program fails. Raises
+    CorruptionError if the bytes read differ from the bytes written.
     """
     job = request.job()
     if any(name in os.environ for name in LAUNCHERS):
         if ranks is not None:
-            raise InputError(f"--ranks {ranks}: mpirun has started this already, its ranks are those that there are")
+            raise InputError(f"--ranks {ranks}: mpirun has already started the ranks; leave out --ranks")
         found = _on_these_ranks(request.directory, job)
     else:
         found = _by_mpirun(request.directory, job, ranks_of(ranks))
@@ -135,7 +133,7 @@ def ranks_of(text: str | None) -> tuple[int, ...]:
         return RANKS
     counts = tuple(int(one) if one.isdecimal() else 0 for one in text.split(","))
     if not all(1 <= one <= MAX_RANKS for one in counts):
-        raise InputError(f"--ranks {text}: write numbers from 1 to {MAX_RANKS} with commas between, such as 4,8,16")
+        raise InputError(f"--ranks {text}: write numbers from 1 to {MAX_RANKS}, separated by commas, such as 4,8,16")
     return counts
 
 
@@ -145,17 +143,17 @@ def check_room(directory: Path, job: Job, ranks: int, on_node: int) -> None:
     free = discover.free_disk_bytes(directory)
     if COPIES_ON_DISK * largest > free:
         wanted = format_bytes(COPIES_ON_DISK * largest)
-        raise InputError(f"{ranks} ranks need {wanted} in {directory}, which has {format_bytes(free)}: {REMEDY}")
+        raise InputError(f"{ranks} ranks need {wanted} in {directory}, which has {format_bytes(free)} free: {REMEDY}")
     needed, there = COPIES_IN_MEMORY * job.bytes_of_rank * on_node, discover.memory_bytes()
     if needed > there:
-        has = f"it has {format_bytes(there)}"
-        raise InputError(f"{on_node} ranks on a node need {format_bytes(needed)} of memory, {has}: {REMEDY}")
+        has = f"which has {format_bytes(there)}"
+        raise InputError(f"{on_node} ranks need {format_bytes(needed)} of memory on a node, {has}: {REMEDY}")
 
 
 def _on_these_ranks(directory: Path, job: Job) -> list[dict[str, Any]]:
     with all_ranks() as ranks:
         if not isinstance(ranks, MpiRanks):
-            raise InputError("this process is not one of mpirun's")
+            raise InputError("mpirun has not started this process")
         check_room(directory, job, ranks.size, ranks.on_node)
         with _folder(directory, ranks) as folder:
             figures = measure(replace(job, folder=folder), ranks)
@@ -210,7 +208,7 @@ class Program:
 
 def programs_for(ways: Sequence[str], mpi_io: Sequence[str]) -> list[Program]:
     """Return the programs that measure these ways. `mpi_io` has the implementations of MPI-IO among which this MPI can
-    choose. `mpi_io` is empty if this MPI offers no choice.
+    choose, and is empty if this MPI has no choice.
     """
     if "mpi-io" not in ways or not mpi_io:
         return [Program(tuple(ways))]
@@ -252,8 +250,8 @@ def run_programs(launcher: Launcher, ranks: int, programs: Sequence[Program], jo
 
 
 def _wait(running: Sequence[tuple[subprocess.Popen[bytes], Any]]) -> None:
-    """Wait until all programs have ended, or until one program has failed. After a failure, the other programs wait
-    forever, so the caller must end them. Raises StorageError.
+    """Wait until all programs have ended. Raises StorageError when a program has failed. Then the other programs wait
+    for ever, so the caller must end them.
     """
     while any(process.poll() is None for process, _ in running):
         if any(process.returncode for process, _ in running):
@@ -264,8 +262,8 @@ def _wait(running: Sequence[tuple[subprocess.Popen[bytes], Any]]) -> None:
             said.seek(0)
             lines = [line.strip() for line in said.read().splitlines() if line.strip()]
             own = [line for line in lines if line.startswith("outcrop: ")]
-            text = own[0].removeprefix("outcrop: ") if own else (lines or ["it said nothing"])[-1]
-            raise StorageError(f"a program of MPI has failed ({process.returncode}): {text}")
+            text = own[0].removeprefix("outcrop: ") if own else (lines or ["it printed nothing"])[-1]
+            raise StorageError(f"an MPI program has failed ({process.returncode}): {text}")
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

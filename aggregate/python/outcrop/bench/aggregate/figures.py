@@ -19,21 +19,19 @@ MAX_COLD_SHARE = 0.01
 """A file counts as cold if at most this share of its pages is in the page cache."""
 TEXTS = {mode.name: mode.text for mode in MODES}
 NOTES = (
-    "By the seconds of the slowest rank, from barrier to barrier, ways in turns. Every write makes a new file, of its "
-    "full size from the start; durable: flushed within the time.",
-    "Reads are of one file for all ways, written by every rank's own calls; cold: its pages dropped before, warm: read "
-    "before by the same way.",
-    "Not in the time: declaring, making or opening a file with its view, closing it. All bytes have been compared.",
+    "Times are those of the slowest rank, from barrier to barrier. The ways are measured alternately. Each write makes "
+    "a file of its full size. A durable write includes the flush.",
+    "All ways read the same file, which each rank has written with its own calls. Before a cold read, the file's pages "
+    "are dropped from the page cache. Before a warm read, the same way has read the file once.",
+    "The times do not include declaring, opening and closing. All bytes read were compared with the bytes written.",
 )
 COLORS = {"outcrop": "#e07b39", "posix": "#7f9db9"}
 OTHERS = ("#4c8c6b", "#c9b458", "#8e6c8a", "#333333")
-"""One color for each implementation of MPI-IO. The first implementation of a figure gets the first color."""
+"""The colors of the implementations of MPI-IO, in the order of a figure."""
 
 
 def of_programs(programs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the figures of each workload. `programs` are the figures of all programs that were measured alternately on
-    the same number of ranks.
-    """
+    """Return the figures of each workload. `programs` has the figures of all programs that share a schedule."""
     return [_of_workload([program["workloads"][i] for program in programs], programs)
             for i in range(len(programs[0]["workloads"]))]  # fmt: skip
 
@@ -73,8 +71,8 @@ def _of_way(way: str, declared: dict[str, Any], records: Iterable[dict[str, Any]
 
 def cell(mode: str, records: Sequence[dict[str, Any]], file_bytes: int) -> dict[str, Any]:
     """Return the figures of one mode of a workload, for all ways. `gain` is the median speed of Outcrop divided by the
-    median speed of the fastest other way. `gain_collective` is the median speed of Outcrop divided by the median speed
-    of the fastest MPI-IO. A gain is None if one of these speeds was not measured.
+    median speed of the fastest other way. `gain_collective` compares only with MPI-IO. A gain is None if a speed was
+    not measured.
     """
     ways = list(dict.fromkeys(sorted(record["way"] for record in records)))
     by_way = {way: [record for record in records if record["way"] == way] for way in ways}
@@ -120,8 +118,8 @@ def head(figures: dict[str, Any]) -> Iterator[str]:
 
 
 def table(figures: dict[str, Any]) -> Iterator[str]:
-    """Yield a table with a row for each mode and a column for each way. The last rows show the memory, and the times of
-    the calls that are not part of the measured speeds.
+    """Yield a table with a row for each mode and a column for each way. The last rows show the memory, and the times
+    that the measured speeds do not include.
     """
     ways = figures["ways"]
     names = " | ".join(one["name"] for one in ways.values())
@@ -140,26 +138,26 @@ def table(figures: dict[str, Any]) -> Iterator[str]:
         if any(key in one for one in ways.values()):
             yield f"| {' | '.join([text, *(_milliseconds(one.get(key)) for one in ways.values()), '', ''])} |"
     memory = [_memory(one) for one in ways.values()]
-    yield f"| {' | '.join(['memory of a rank beside its data: mean (most)', *memory, '', ''])} |"
+    yield f"| {' | '.join(['additional memory of a rank: mean (maximum)', *memory, '', ''])} |"
     yield ""
 
 
 def remarks(figures: dict[str, Any]) -> Iterator[str]:
-    """Yield remarks on cells of the table. One kind of remark is on cells in which Outcrop is slower than another way.
-    The other kind is on cold reads of files that were partly in the page cache.
+    """Yield remarks on cells in which Outcrop is slower than another way, and on cold reads of files that were partly
+    in the page cache.
     """
     for cell in figures["cells"]:
         if cell["gain"] is not None and cell["gain"] < 1:
             yield not_faster(figures, cell)
         if cell["mode"] == "read-cold" and cell["cached_most"] is None:
-            yield f"{_where(figures, cell)}: the system does not say whether the file was cold."
+            yield f"{_where(figures, cell)}: the system does not report whether the file was in the page cache."
         elif cell["mode"] == "read-cold" and cell["cached_most"] > MAX_COLD_SHARE:
             yield f"{_where(figures, cell)}: up to {cell['cached_most']:.0%} of the file were still in the page cache."
 
 
 def not_faster(figures: dict[str, Any], cell: dict[str, Any]) -> str:
-    """Return a remark on a cell of the table in which Outcrop is slower. The remark gives the ratio of the speeds, says
-    whether the spreads overlap, and gives the share of time of each phase of Outcrop.
+    """Return a remark on a cell in which Outcrop is slower. It has the ratio of the speeds, says whether the spreads
+    overlap, and has the shares of storage and copying in the time of Outcrop.
     """
     ours, other = cell["seconds"][OURS], cell["seconds"][cell["best_other"]]
     inside = ours["min"] <= other["max"] and other["min"] <= ours["max"]
@@ -169,7 +167,7 @@ def not_faster(figures: dict[str, Any], cell: dict[str, Any]) -> str:
     known = cell["known"]
     if known.get("seconds"):
         storage, copying = known["seconds_storage"] / known["seconds"], known["seconds_copying"] / known["seconds"]
-        text += f"; of its time storage has {storage:.0%} and copying {copying:.0%} at the rank with most of it"
+        text += f"; storage takes up to {storage:.0%} of the time of a rank, and copying up to {copying:.0%}"
     return text + "."
 
 
@@ -180,7 +178,7 @@ def summary(every: list[dict[str, Any]]) -> str:
         gains = [cell[key] for figures in every for cell in figures["cells"] if cell[key] is not None]
         if gains:
             faster = sum(gain >= 1 for gain in gains)
-            parts.append(f"than {others} in {faster} of {counted(len(gains), 'cell')}, the least {min(gains):.2f}")
+            parts.append(f"than {others} in {faster} of {counted(len(gains), 'cell')}, the minimum is {min(gains):.2f}")
     return f"{OURS} is as fast or faster {'; '.join(parts)}." if parts else "Nothing was compared."
 
 

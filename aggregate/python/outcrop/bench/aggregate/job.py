@@ -13,10 +13,9 @@ measured alternately, so that changes of the machine's load affect all ways equa
     read    drop its pages ─► open ─► (warm: read once) ─► │ read │ ─► close, compare
                              measured from barrier to barrier, for the slowest rank
 
-Every write creates a new file. In read modes, all ways read one file. Before the measurement, each rank writes and
-flushes its part of this file by system calls. Open MPI chooses OMPIO or ROMIO when a program starts. So several MPI
-programs, each with its own ways, may share a schedule. While one program performs a task, the other programs sleep
-(`Baton`).
+Each write creates a new file. In read modes, all ways read one file. Before the measurement, each rank writes and
+flushes its part of this file by system calls. Several MPI programs, each with its own ways, may share a schedule
+(bench.py). While one program performs a task, the other programs sleep (`Baton`).
 """
 
 from __future__ import annotations
@@ -99,7 +98,7 @@ class Baton:
         end = time.monotonic() + MAX_SECONDS
         while os.stat(self._path).st_size < number:
             if time.monotonic() > end:
-                raise StorageError(f"{self._path}: the other program of MPI has not done its turn in {MAX_SECONDS} s")
+                raise StorageError(f"{self._path}: the other MPI program has not finished its task in {MAX_SECONDS} s")
             time.sleep(SECONDS_BETWEEN_LOOKS)
 
     def pass_on(self) -> None:
@@ -111,8 +110,8 @@ class Baton:
 
 @dataclass
 class Declared:
-    """A way that has been declared. `seconds` is the time to declare the way. `memory` and `bytes_by_rank` measure the
-    additional memory that each rank needs for the declaration and the first task.
+    """A way that has been declared in `seconds` seconds. `memory` and `bytes_by_rank` measure the additional memory
+    that each rank needs for the declaration and the first task.
     """
 
     way: Way
@@ -151,8 +150,8 @@ class RankBench:
         self._ranks.wait_for_all()
 
     def measure(self, task: Task, mode: Mode) -> dict[str, Any]:
-        """Measure a task. Returns JSON data with the seconds of the slowest rank. `known` maps each measurement that
-        the way itself makes to the highest value of all ranks. Raises CorruptionError if the bytes read are wrong.
+        """Measure a task. Returns JSON data with the seconds of the slowest rank. `known` has the figures that the way
+        itself measures, with the maximum of all ranks. Raises CorruptionError if the bytes read are wrong.
         """
         measured = self._write(task, mode) if mode.is_write else self._read(task, mode)
         every = self._ranks.of_all(measured["known"])
@@ -225,15 +224,11 @@ class RankBench:
         return self.declared[name].way
 
     def _other_than(self, name: str) -> str:
-        """Return the name of a way that differs from `name`. This other way reads back the file that the way `name` has
-        written.
-        """
+        """Return the name of another way, which reads back the file that the way `name` has written."""
         return next((other for other in self.declared if other != name), "outcrop") if name == "posix" else "posix"
 
     def _note_memory(self, name: str) -> None:
-        """Record the memory that a way needs in its first task. The first call records it, and later calls change
-        nothing.
-        """
+        """Record the memory that a way needs in its first task. Later calls change nothing."""
         one = self.declared[name]
         if not one.bytes_by_rank:
             one.bytes_by_rank = self._ranks.of_all(one.memory.bytes_more)
@@ -242,8 +237,8 @@ class RankBench:
         wrong = [rank for rank, right in enumerate(self._ranks.of_all(self._contents.is_right)) if not right]
         if wrong:
             raise CorruptionError(
-                f"{task.workload}, {mode.text} by {task.way}, turn {task.turn}: rank {wrong[0]} has read other "
-                f"bytes, by {reader}, than were written"
+                f"{task.workload}, {mode.text} by {task.way}, turn {task.turn}: rank {wrong[0]} has read bytes "
+                f"by {reader} that differ from the bytes written"
             )
 
     def _clock(self, act: Callable[[], object]) -> float:
@@ -269,8 +264,7 @@ def to_json(bench: RankBench, measured: list[dict[str, Any]]) -> dict[str, Any]:
 @dataclass(frozen=True)
 class Job:
     """The work of an MPI program. `ways` are the ways of all programs that share the schedule, and `own` are the ways
-    of this program. The program writes its figures to `output`. `baton` is the file of the Baton, or "" for a single
-    program.
+    of this program. The program writes its figures to `output`. `baton` is the file of the Baton, or "".
     """
 
     folder: str
@@ -326,7 +320,7 @@ def main() -> None:
     job = Job(**fields)
     with all_ranks() as ranks:
         if not isinstance(ranks, MpiRanks):
-            raise InputError("aggregate_job is a program of MPI: start it by mpirun")
+            raise InputError("this program needs MPI: start it with mpirun")
         figures = measure(job, ranks)
         if ranks.rank == 0:
             Path(job.output).write_text(json.dumps(figures))

@@ -22,7 +22,7 @@ from outcrop.errors import InputError
 S3D_VARIABLES = {"mass": 11, "velocity": 3, "pressure": 1, "temperature": 1}
 """The number of components of each variable."""
 MAX_RANK_BYTES = 1 << 30
-"""The maximum number of bytes of a rank. A limit is needed because MPI-IO counts the bytes of a call in 32 bits."""
+"""The maximum number of bytes of a rank. MPI-IO counts the bytes of a call in 32 bits."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Kernel:
 def make_kernel(name: str, ranks: int, rank: int, bytes_of_rank: int) -> Kernel:
     """Return the kernel of a rank. Raises InputError if the size is too large for MPI-IO."""
     if bytes_of_rank > MAX_RANK_BYTES:
-        raise InputError(f"--size {bytes_of_rank}: at most 1GiB a rank, for MPI-IO to count them")
+        raise InputError(f"--size {bytes_of_rank}: the maximum is 1GiB for each rank, because MPI-IO counts in 32 bits")
     return KERNELS[name](ranks, rank, bytes_of_rank)
 
 
@@ -102,8 +102,8 @@ KERNELS: dict[str, Callable[[int, int, int], Kernel]] = {
 
 
 class Contents:
-    """The random bytes of a rank's variables. A stamp is a number that selects these bytes. Different stamps give
-    different bytes. So the comparison detects bytes that were written in earlier turns.
+    """The random bytes of a rank's variables. A number, the stamp, selects the bytes. Different stamps give different
+    bytes. So the comparison detects bytes that were written in earlier turns.
     """
 
     def __init__(self, kernel: Kernel, rank: int) -> None:
@@ -118,9 +118,7 @@ class Contents:
         return self._bytes(self._stamped)
 
     def emptied(self) -> NDArray[np.uint8]:
-        """Return memory for a read. Before the read, every byte of this memory differs from the byte that the read must
-        store there.
-        """
+        """Return memory for a read. Each byte of this memory differs from the byte that the read must store there."""
         np.bitwise_not(self._stamped, out=self._found)
         return self._bytes(self._found)
 
@@ -134,7 +132,5 @@ class Contents:
 
 
 def _mixed(stamp: int) -> int:
-    """Return a number of 64 bits for a stamp. Each byte of this number differs from the same byte of the numbers for
-    the previous and the next stamp.
-    """
+    """Return 64 bits for a stamp. Each byte differs from the same byte for the previous and for the next stamp."""
     return (stamp + 1) * 0x9E3779B97F4A7C15 % 2**64

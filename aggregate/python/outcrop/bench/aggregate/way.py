@@ -1,4 +1,4 @@
-"""The ways to write and read one file. The benchmark compares these ways.
+"""The ways to write and read one file that the benchmark compares.
 
 outcrop     this library, with a plan that is declared once
 mpi-io      MPI-IO of the running MPI (OMPIO or ROMIO): one view of all variables, one collective call
@@ -6,9 +6,9 @@ posix       each rank transfers its own contiguous ranges of bytes, with one pwr
 
 declare ─► create or open ─► write or read ─► close     all calls are collective; only write and read are measured
 
-The file view of a kernel is an MPI datatype. This module makes the datatype by calls of MPI that count in 32 bits. It
-does not make the datatype by mpi4py, because mpi4py prefers calls that count in 64 bits. ROMIO of MPICH 4.0 ends the
-program when it gets a datatype that was made by such calls.
+The file view of a kernel is an MPI datatype. This module makes the datatype by calls of MPI that count in 32 bits, not
+by mpi4py, which prefers calls that count in 64 bits. ROMIO of MPICH 4.0 ends the program when it gets a datatype that
+was made by such calls.
 """
 
 from __future__ import annotations
@@ -164,9 +164,7 @@ MAKERS: dict[str, Callable[[Any, Kernel, Path], Way]] = {"outcrop": OutcropWay, 
 
 
 def implementation_of_open_mpi(chosen: str) -> str:
-    """Return the implementation of MPI-IO that the user has chosen. This function is needed because an open file does
-    not say which implementation it uses.
-    """
+    """Return the implementation of MPI-IO that the user has chosen. An open file does not tell its implementation."""
     if not chosen:
         return "MPI-IO that Open MPI prefers"
     return "ROMIO" if chosen.startswith("romio") else chosen.upper()
