@@ -140,7 +140,7 @@ def test_wrong_topologies_are_refused(name: str, nodes: int, message: str) -> No
     ("text", "message"),
     [
         ("0: a b", "ranks:1: must be `rank: group switch port`"),
-        ("0: a b c\n0: a b d", "ranks:2: rank 0 is there twice"),
+        ("0: a b c\n0: a b d", "ranks:2: rank 0 occurs twice"),
         ("0: a b c\n2: a b d", "rank 1 is missing"),
         ("", "rank 0 is missing"),
         ("9" * 5000 + ": a b c", "must be `rank: group switch port`"),
@@ -173,7 +173,7 @@ def test_a_file_of_another_number_of_ranks_is_refused(tmp_path: Path) -> None:
     """
     path = tmp_path / "ranks"
     path.write_text("0: g s 1\n1: g t 1\n")
-    with pytest.raises(InputError, match="ranks is of 2 ranks; there are 1"):
+    with pytest.raises(InputError, match="ranks has 2 ranks; there are 1"):
         agg.declare(None, [], target=tmp_path, topology=path)
 
 

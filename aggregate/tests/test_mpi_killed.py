@@ -68,7 +68,7 @@ def test_ranks_of_other_nodes_do_not_wait_longer_than_is_said(
     first_step_is_whole(tmp_path)
     if len(told) < RANKS - 1:
         pytest.skip("this mpirun has ended others all the same, before they could note what they were told")
-    assert any("within 3 s, the most by the setting seconds_most" in text for text in told), told
+    assert any("within 3 s, the limit of the setting seconds_most" in text for text in told), told
 
 
 @pytest.mark.parametrize("whom", ["aggregator", "other"])
@@ -102,4 +102,4 @@ def test_a_stuck_rank_does_not_keep_the_others(tmp_path: Path, whom: str, how: s
     assert done.returncode != 0, "a rank was stuck"
     told = [path.read_text() for path in tmp_path.glob("told-*")]
     assert len(told) == RANKS - 1, done.stderr
-    assert all("the most by the setting seconds_most" in text for text in told), told
+    assert all("the limit of the setting seconds_most" in text for text in told), told

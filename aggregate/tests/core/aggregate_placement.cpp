@@ -73,7 +73,7 @@ TEST(AggregatePlacement, GoesDownTheLadderOfCapacities) {
   ASSERT_EQ(placement.notes.size(), 1U);
   EXPECT_EQ(
       placement.notes[0],
-      "1 of 1 aggregators have their buffers in dram instead of hbm: it has no room left for 2 x 128 MiB on their "
+      "1 of 1 aggregators have their buffers in dram instead of hbm, which has no room left for 2 x 128 MiB on their "
       "nodes");
   cap(machine, 1, 0);
   placement = place(machine, PUBLISHED_BYTES, 1, options());

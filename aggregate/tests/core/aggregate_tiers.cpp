@@ -154,7 +154,7 @@ TEST(AggregateTiers, HbmCappedFallsToDramAndDramCappedToNvm) {
   Ladder capped(tiers_with("100KiB", "1GiB"));
   const std::string text = capped.write({});
   EXPECT_NE(text.find("buffers of this node in dram: 136 KiB, ordinary memory"), std::string::npos) << text;
-  EXPECT_NE(text.find("in dram instead of hbm: it has no room left"), std::string::npos) << text;
+  EXPECT_NE(text.find("in dram instead of hbm, which has no room left"), std::string::npos) << text;
   Ladder low(tiers_with("100KiB", "100KiB"));
   EXPECT_NE(low.write({}).find("buffers of this node in nvm: 136 KiB, a file in " + low.nvm()), std::string::npos);
   EXPECT_TRUE(low.is_in_file());
@@ -216,7 +216,7 @@ TEST(AggregateTiers, SettingsThatDifferAreNamed) {
                        agreed_settings(transport, {{}, {{"outcrop_agg_count", std::to_string(rank + 1)}}, {}}));
       ADD_FAILURE();
     } catch (const InputError &error) {
-      EXPECT_STREQ(error.what(), "ranks 0 and 1 have other settings: count = 1 ; count = 2 ");
+      EXPECT_STREQ(error.what(), "ranks 0 and 1 have different settings: count = 1 ; count = 2 ");
     }
   });
 }

@@ -290,7 +290,8 @@ Settings agreed_settings(outcrop_transport &transport, GivenSettings given, bool
   const std::vector<std::string> all = gather_texts(link, alike(settings), given.problem);
   for (std::size_t rank = 0; rank < all.size(); ++rank)
     if (all[rank] != all[0])
-      throw InputError("ranks 0 and " + std::to_string(rank) + " have other settings: " + all[0] + "; " + all[rank]);
+      throw InputError("ranks 0 and " + std::to_string(rank) + " have different settings: " + all[0] + "; " +
+                       all[rank]);
   transport.seconds_most = settings.seconds_most.value;
   return settings;
 }

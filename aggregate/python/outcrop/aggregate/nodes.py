@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -221,7 +221,7 @@ def machine_text(tiers: Sequence[Tier], target: Path) -> str:
     """
     kept = {_name(tier): tier for tier in tiers if tier.kind != SHARED and tier.free_bytes and _is_plain(tier.where)}
     tables = [_tier_table(name, tier) for name, tier in kept.items()]
-    return HEAD + "\n" + "\n".join([*tables, _target_table(tiers, target), _table("network", [("cards", cards())])])
+    return HEAD + "\n" + "\n".join([*tables, _target_table(tiers, target), _table("network", cards=cards())])
 
 
 def cards(root: Path = Path("/")) -> int:
@@ -242,17 +242,19 @@ def _is_plain(text: str) -> bool:
 
 def _tier_table(name: str, tier: Tier) -> str:
     found = node_tier(tier)
-    return _table(name, [("kind", tier.kind), *_place(tier), *_figures(found.tier.empty_bytes_per_second,
-                  found.tier.fill_bytes_per_second, None, found.tier.latency_seconds),
-                  ("capacity", found.room_bytes), ("persistence", tier.persistence.name.lower()),
-                  ("origin", found.origin)])  # fmt: skip
-
-
-def _place(tier: Tier) -> Iterator[tuple[str, str]]:
-    if tier.directory is not None:
-        yield "directory", str(tier.directory.absolute())
-    elif tier.kind != "dram":  # the system allocates ordinary memory near the thread that accesses the memory first
-        yield "nodes", ",".join(map(str, tier.nodes))
+    return _table(
+        name,
+        kind=tier.kind,
+        directory=str(tier.directory.absolute()) if tier.directory is not None else None,
+        # The system allocates ordinary memory near the thread that accesses the memory first.
+        nodes=None if tier.directory is not None or tier.kind == "dram" else ",".join(map(str, tier.nodes)),
+        read=float(found.tier.empty_bytes_per_second),
+        write=float(found.tier.fill_bytes_per_second),
+        write_latency=float(found.tier.latency_seconds),
+        capacity=found.room_bytes,
+        persistence=tier.persistence.name.lower(),
+        origin=found.origin,
+    )
 
 
 def _target_table(tiers: Sequence[Tier], folder: Path) -> str:
@@ -270,19 +272,22 @@ def _target_table(tiers: Sequence[Tier], folder: Path) -> str:
     read, write = (rate or typical.bytes_per_second for rate in rates)
     read_latency, write_latency = (typical.latency_seconds if one is None else one for one in latencies)
     origin = tier.origin if all(rates) else f"assumed for {tier.kind}"
-    figures = _figures(read, write, read_latency, write_latency)
-    return _table("target", [("kind", tier.kind), *figures, ("origin", f"{_name(tier)}, {origin}")])
+    return _table(
+        "target",
+        kind=tier.kind,
+        read=float(read),
+        write=float(write),
+        read_latency=float(read_latency),
+        write_latency=float(write_latency),
+        origin=f"{_name(tier)}, {origin}",
+    )
 
 
-def _figures(
-    read: float, write: float, read_latency: float | None, write_latency: float
-) -> Iterator[tuple[str, float]]:
-    yield from (("read", float(read)), ("write", float(write)))
-    if read_latency is not None:
-        yield "read_latency", float(read_latency)
-    yield "write_latency", float(write_latency)
-
-
-def _table(name: str, values: Sequence[tuple[str, str | float]]) -> str:
-    lines = [f'{key} = "{value}"' if isinstance(value, str) else f"{key} = {value!r}" for key, value in values]
+def _table(name: str, **values: str | float | None) -> str:
+    """Return a table of a machine file. Keys whose value is None are left out."""
+    lines = [
+        f'{key} = "{value}"' if isinstance(value, str) else f"{key} = {value!r}"
+        for key, value in values.items()
+        if value is not None
+    ]
     return "\n".join([f"[{name}]", *lines, ""])

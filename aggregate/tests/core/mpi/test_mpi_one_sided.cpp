@@ -124,7 +124,7 @@ int main(int count, char **arguments) {
   slots_are_not_waited_for_in_a_circle();
   refuses(Broken::making, "making a window");
   refuses(Broken::opening_at_last_rank, "beginning access to a window");
-  refuses(Broken::wrong_bytes, "other bytes came");
+  refuses(Broken::wrong_bytes, "differ from the bytes sent");
   MPI_Finalize();
   return 0;
 }

@@ -1,7 +1,6 @@
 #include "outcrop/aggregate/decision/domains.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <map>
 
 #include "outcrop/base/aligned.hpp"

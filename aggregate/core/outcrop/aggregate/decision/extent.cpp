@@ -1,8 +1,6 @@
 #include "outcrop/aggregate/decision/extent.hpp"
 
-#include <algorithm>
 #include <string>
-#include <vector>
 
 #include "outcrop/base/error.hpp"
 
@@ -143,7 +141,7 @@ Extent subarray(std::span<const std::uint64_t> sizes, std::span<const std::uint6
                        " from item " + std::to_string(starts[axis]));
     extent.dims.push_back({subsizes[axis], file_stride, memory_stride});
     extent.file_offset =
-        sum(extent.file_offset, product(starts[axis], file_stride, "the begin in the file"), "the begin in the file");
+        sum(extent.file_offset, product(starts[axis], file_stride, "the start in the file"), "the start in the file");
     file_stride = product(file_stride, sizes[axis], "the array");
     memory_stride = product(memory_stride, subsizes[axis], "the memory");
   }

@@ -323,7 +323,7 @@ class MpiGets {
     const Header &header = message.header;
     if (header.bytes_of_message != message.bytes || header.bytes > message.rest.size())
       throw std::runtime_error(text(message) + ": a message of " + std::to_string(header.bytes_of_message) +
-                               " bytes came");
+                               " bytes arrived");
     message.piece = window_.fetch(message.rest.first(header.bytes), message.from, header.slot);
     message.fetching = true;
   }
@@ -391,7 +391,8 @@ class MpiOneSided {
                                    " does not end");
       }
       if (came != content(bytes, from, rank))
-        throw std::runtime_error("other bytes came from rank " + std::to_string(from) + " than it has sent");
+        throw std::runtime_error("the bytes that arrived from rank " + std::to_string(from) +
+                                 " differ from the bytes sent");
     }
   }
 

@@ -34,8 +34,32 @@ void copy_text(const std::string &text, std::span<char> target) {
 
 class MpiTransport {
  public:
-  MpiTransport(MPI_Comm users, std::size_t chunk_bytes);
-  ~MpiTransport();
+  MpiTransport(MPI_Comm users, std::size_t chunk_bytes)
+      : chunk_bytes_(chunk_bytes == 0 ? max_chunk_bytes : std::min(chunk_bytes, max_chunk_bytes)) {
+    check(MPI_Comm_dup(users, &messages_over_.value), "duplicating a communicator");
+    check(MPI_Comm_dup(users, &collectives_over_.value), "duplicating a communicator");
+    check(MPI_Comm_rank(users, &table.rank), "asking for the rank");
+    check(MPI_Comm_size(users, &table.size), "asking for the number of ranks");
+    try {
+      describe_ranks();
+    } catch (const std::exception &) {
+      release();
+      throw;
+    }
+    fill_table(table, this);
+    messages_ = std::make_unique<MpiMessages>(messages_over_.value, chunk_bytes_, policy_);
+    collectives_ = std::make_unique<MpiCollectives>(collectives_over_.value, chunk_bytes_, policy_, [this] {
+      if (one_sided_) one_sided_->gets().advance();
+    });
+  }
+
+  ~MpiTransport() {
+    int over = 0;
+    MPI_Finalized(&over);
+    if (over == 0 && !failed_ && one_sided_) meet_before_freeing();
+    if (over == 0 && failed_) abandon();
+    if (over != 0 || failed_) release();
+  }
   MpiTransport(const MpiTransport &) = delete;
   MpiTransport &operator=(const MpiTransport &) = delete;
 
@@ -48,8 +72,24 @@ class MpiTransport {
     return fetches(bytes) ? one_sided_->gets().receive(data, bytes, from, tag)
                           : messages_->receive(data, bytes, from, tag);
   }
-  void wait(std::span<outcrop_request> requests);
-  bool test(std::span<outcrop_request> requests);
+  void wait(std::span<outcrop_request> requests) {
+    if (!one_sided_) return messages_->wait(requests);
+    for (Backoff backoff(policy_); !test(requests);)
+      backoff.pause([] { return std::string("exchanging messages by windows"); });
+  }
+  bool test(std::span<outcrop_request> requests) {
+    if (!one_sided_) return messages_->advance(requests);
+    one_sided_->gets().advance();
+    bool all = true;
+    for (outcrop_request &request : requests) {
+      const bool over =
+          (request & MpiGets::mark) != 0 ? one_sided_->gets().over(request) : messages_->advance({&request, 1});
+      if (over) request = 0;
+      all = all && over;
+    }
+    return all;
+  }
+
   void gather_all(const void *mine, std::size_t bytes, void *all) { collectives_->gather_all(mine, bytes, all); }
   void gather_all_sizes(const void *mine, const std::uint64_t *sizes, void *all) {
     collectives_->gather_all_sizes(mine, sizes, all);
@@ -57,20 +97,112 @@ class MpiTransport {
   void barrier() { collectives_->barrier(); }
 
   /// Collective. Makes receivers fetch messages from windows from now on. No message may be under way. If windows do
-  /// not work, returns the reason.
-  std::string use_one_sided(std::size_t slot_bytes, std::chrono::duration<double> limit);
+  /// not work, returns the reason. The ranks begin each step (mpi_one_sided.hpp) only if the previous step has succeeded
+  /// on all ranks. The deadline ends the process if a call of MPI hangs. The probe has a shorter time limit of its own.
+  /// If the probe exceeds this limit, MPI can still be used.
+  std::string use_one_sided(std::size_t slot_bytes, std::chrono::duration<double> limit) {
+    const Deadline deadline(3 * limit, "rank " + std::to_string(table.rank) + " on " + table.host + ": " + table.name +
+                                           " hangs in one-sided communication; do not set transport = rma");
+    const auto attempt = [this](auto &&act) {
+      std::string problem;
+      try {
+        act();
+      } catch (const std::exception &error) {
+        problem = error.what();
+      }
+      return first_problem(problem);
+    };
+    std::unique_ptr<MpiOneSided> tried;
+    std::string problem = attempt([&] { tried = std::make_unique<MpiOneSided>(collectives_over_.value, slot_bytes); });
+    if (problem.empty()) problem = attempt([&] { tried->make_window(); });
+    const bool all_have_windows = problem.empty();
+    if (problem.empty()) problem = attempt([&] { tried->open_window(); });
+    if (problem.empty()) problem = attempt([&] { tried->probe(table.rank, table.size, limit); });
+    if (problem.empty()) {
+      one_sided_ = std::move(tried);
+    } else if (tried) {
+      // If the probe did not end in time, its requests are still under way. All memory that these requests use must stay
+      // allocated.
+      const bool left_behind = all_have_windows && !tried->idle();
+      if (left_behind) tried->abandon();
+      if (!first_problem(all_have_windows && !left_behind ? "" : "this cannot be freed by all").empty())
+        tried->release();
+      if (left_behind) static_cast<void>(tried.release());
+    }
+    return problem;
+  }
 
-  bool abandon() noexcept;
-  void fail(const char *what) noexcept;
+  bool abandon() noexcept {
+    int over = 0;
+    MPI_Finalized(&over);
+    failed_ = true;
+    if (over != 0) return true;
+    bool ended = messages_->abandon();
+    ended = collectives_->abandon() && ended;
+    if (one_sided_) {
+      ended = one_sided_->abandon() && ended;
+      one_sided_->release();
+      static_cast<void>(one_sided_.release());  // MPI may still use this object
+    }
+    return ended;
+  }
+
+  void fail(const char *what) noexcept {
+    failed_ = true;
+    try {
+      failure_ = "rank " + std::to_string(table.rank) + " on " + table.host + ": " + what;
+    } catch (const std::exception &) {
+      failure_.clear();  // there is too little memory for the text
+    }
+  }
+
   const char *failure() const { return failure_.c_str(); }
   void close() { delete this; }
 
  private:
-  void describe_ranks();
-  void meet_before_freeing() noexcept;
-  void release();
+  void describe_ranks() {
+    Communicator node;
+    int ranks = 0, length = 0;
+    check(MPI_Comm_split_type(messages_over_.value, MPI_COMM_TYPE_SHARED, table.rank, MPI_INFO_NULL, &node.value),
+          "finding the ranks of a node");
+    check(MPI_Comm_size(node.value, &ranks), "counting the ranks of a node");
+    policy_.crowded = static_cast<unsigned>(ranks) >= std::thread::hardware_concurrency();
+    table.node = table.rank;
+    check(MPI_Bcast(&table.node, 1, MPI_INT, 0, node.value), "finding the first rank of a node");
+    std::string host(MPI_MAX_PROCESSOR_NAME, '\0');
+    check(MPI_Get_processor_name(host.data(), &length), "asking for the node's name");
+    copy_text(host, table.host);
+    copy_text(mpi_library_name(), table.name);
+  }
+
+  // Waits for all ranks at a barrier before a window is freed. When MPI frees a window, it waits for all ranks without a
+  // time limit. Our barrier has a time limit.
+  void meet_before_freeing() noexcept {
+    try {
+      barrier();
+    } catch (const std::exception &error) {
+      fail(error.what());
+    }
+  }
+
+  void release() {
+    if (one_sided_) one_sided_->release();
+    messages_over_.release();
+    collectives_over_.release();
+  }
+
   bool fetches(std::size_t bytes) const { return one_sided_ && one_sided_->takes(bytes); }
-  std::string first_problem(const std::string &mine);
+  std::string first_problem(const std::string &mine) {
+    struct Problem {
+      char text[240];
+    } own{};
+    copy_text(mine, own.text);
+    std::vector<Problem> all(static_cast<std::size_t>(table.size));
+    gather_all(&own, sizeof own, all.data());
+    for (std::size_t rank = 0; rank < all.size(); ++rank)
+      if (all[rank].text[0] != 0) return "rank " + std::to_string(rank) + ": " + all[rank].text;
+    return "";
+  }
 
   Communicator messages_over_, collectives_over_;
   std::size_t chunk_bytes_;
@@ -81,154 +213,6 @@ class MpiTransport {
   bool failed_ = false;
   std::string failure_;
 };
-
-MpiTransport::MpiTransport(MPI_Comm users, std::size_t chunk_bytes)
-    : chunk_bytes_(chunk_bytes == 0 ? max_chunk_bytes : std::min(chunk_bytes, max_chunk_bytes)) {
-  check(MPI_Comm_dup(users, &messages_over_.value), "duplicating a communicator");
-  check(MPI_Comm_dup(users, &collectives_over_.value), "duplicating a communicator");
-  check(MPI_Comm_rank(users, &table.rank), "asking for the rank");
-  check(MPI_Comm_size(users, &table.size), "asking for the number of ranks");
-  try {
-    describe_ranks();
-  } catch (const std::exception &) {
-    release();
-    throw;
-  }
-  fill_table(table, this);
-  messages_ = std::make_unique<MpiMessages>(messages_over_.value, chunk_bytes_, policy_);
-  collectives_ = std::make_unique<MpiCollectives>(collectives_over_.value, chunk_bytes_, policy_, [this] {
-    if (one_sided_) one_sided_->gets().advance();
-  });
-}
-
-MpiTransport::~MpiTransport() {
-  int over = 0;
-  MPI_Finalized(&over);
-  if (over == 0 && !failed_ && one_sided_) meet_before_freeing();
-  if (over == 0 && failed_) abandon();
-  if (over != 0 || failed_) release();
-}
-
-// Waits for all ranks at a barrier before a window is freed. When MPI frees a window, it waits for all ranks without a
-// time limit. Our barrier has a time limit.
-void MpiTransport::meet_before_freeing() noexcept {
-  try {
-    barrier();
-  } catch (const std::exception &error) {
-    fail(error.what());
-  }
-}
-
-void MpiTransport::release() {
-  if (one_sided_) one_sided_->release();
-  messages_over_.release();
-  collectives_over_.release();
-}
-
-bool MpiTransport::abandon() noexcept {
-  int over = 0;
-  MPI_Finalized(&over);
-  failed_ = true;
-  if (over != 0) return true;
-  bool ended = messages_->abandon();
-  ended = collectives_->abandon() && ended;
-  if (one_sided_) {
-    ended = one_sided_->abandon() && ended;
-    one_sided_->release();
-    static_cast<void>(one_sided_.release());  // MPI may still use this object
-  }
-  return ended;
-}
-
-void MpiTransport::wait(std::span<outcrop_request> requests) {
-  if (!one_sided_) return messages_->wait(requests);
-  for (Backoff backoff(policy_); !test(requests);)
-    backoff.pause([] { return std::string("fetching or being fetched from"); });
-}
-
-bool MpiTransport::test(std::span<outcrop_request> requests) {
-  if (!one_sided_) return messages_->advance(requests);
-  one_sided_->gets().advance();
-  bool all = true;
-  for (outcrop_request &request : requests) {
-    const bool over =
-        (request & MpiGets::mark) != 0 ? one_sided_->gets().over(request) : messages_->advance({&request, 1});
-    if (over) request = 0;
-    all = all && over;
-  }
-  return all;
-}
-
-void MpiTransport::describe_ranks() {
-  Communicator node;
-  int ranks = 0, length = 0;
-  check(MPI_Comm_split_type(messages_over_.value, MPI_COMM_TYPE_SHARED, table.rank, MPI_INFO_NULL, &node.value),
-        "finding the ranks of a node");
-  check(MPI_Comm_size(node.value, &ranks), "counting the ranks of a node");
-  policy_.crowded = static_cast<unsigned>(ranks) >= std::thread::hardware_concurrency();
-  table.node = table.rank;
-  check(MPI_Bcast(&table.node, 1, MPI_INT, 0, node.value), "finding the first rank of a node");
-  std::string host(MPI_MAX_PROCESSOR_NAME, '\0');
-  check(MPI_Get_processor_name(host.data(), &length), "asking for the node's name");
-  copy_text(host, table.host);
-  copy_text(mpi_library_name(), table.name);
-}
-
-std::string MpiTransport::first_problem(const std::string &mine) {
-  struct Problem {
-    char text[240];
-  } own{};
-  copy_text(mine, own.text);
-  std::vector<Problem> all(static_cast<std::size_t>(table.size));
-  gather_all(&own, sizeof own, all.data());
-  for (std::size_t rank = 0; rank < all.size(); ++rank)
-    if (all[rank].text[0] != 0) return "rank " + std::to_string(rank) + ": " + all[rank].text;
-  return "";
-}
-
-// Makes communicators, makes windows, begins access to the windows, and runs the probe. The ranks begin each of these
-// steps only if the previous step has succeeded on all ranks. The deadline ends the process if a call of MPI hangs. The
-// probe has a shorter time limit of its own. If the probe exceeds its own limit, MPI can still be used.
-std::string MpiTransport::use_one_sided(std::size_t slot_bytes, std::chrono::duration<double> limit) {
-  const Deadline deadline(3 * limit, "rank " + std::to_string(table.rank) + " on " + table.host + ": " + table.name +
-                                         " hangs with one-sided communication, which was asked for by transport = rma; "
-                                         "leave that out");
-  const auto attempt = [this](auto &&act) {
-    std::string problem;
-    try {
-      act();
-    } catch (const std::exception &error) {
-      problem = error.what();
-    }
-    return first_problem(problem);
-  };
-  std::unique_ptr<MpiOneSided> tried;
-  std::string problem = attempt([&] { tried = std::make_unique<MpiOneSided>(collectives_over_.value, slot_bytes); });
-  if (problem.empty()) problem = attempt([&] { tried->make_window(); });
-  const bool all_have_windows = problem.empty();
-  if (problem.empty()) problem = attempt([&] { tried->open_window(); });
-  if (problem.empty()) problem = attempt([&] { tried->probe(table.rank, table.size, limit); });
-  if (problem.empty()) {
-    one_sided_ = std::move(tried);
-  } else if (tried) {
-    // If the probe did not end in time, its requests are still under way. All memory that these requests use must stay
-    // allocated.
-    const bool left_behind = all_have_windows && !tried->idle();
-    if (left_behind) tried->abandon();
-    if (!first_problem(all_have_windows && !left_behind ? "" : "this cannot be freed by all").empty()) tried->release();
-    if (left_behind) static_cast<void>(tried.release());
-  }
-  return problem;
-}
-
-void MpiTransport::fail(const char *what) noexcept {
-  failed_ = true;
-  try {
-    failure_ = "rank " + std::to_string(table.rank) + " on " + table.host + ": " + what;
-  } catch (const std::exception &) {
-    failure_.clear();  // there is too little memory for the text
-  }
-}
 
 /// While this object exists, calls of MPI with this communicator return their errors, and do not call the user's error
 /// handler.

@@ -119,7 +119,8 @@ class Backoff {
 
   std::string late() const {
     char text[120];
-    std::snprintf(text, sizeof text, ": other ranks have not come within %.4g s, the most by the setting seconds_most",
+    std::snprintf(text, sizeof text,
+                  ": other ranks have not responded within %.4g s, the limit of the setting seconds_most",
                   seconds_most_);
     return text;
   }
@@ -266,8 +267,8 @@ class MpiMessages {
       check(MPI_Get_count(&status, MPI_BYTE, &length), text(message));
       const std::size_t expected = std::min(chunk_bytes_, message.bytes - message.finished * chunk_bytes_);
       if (static_cast<std::size_t>(length) != expected)
-        throw std::runtime_error(text(message) + ": a chunk of " + std::to_string(length) + " bytes came instead of " +
-                                 std::to_string(expected));
+        throw std::runtime_error(text(message) + ": a chunk of " + std::to_string(length) +
+                                 " bytes arrived instead of " + std::to_string(expected));
     }
     unused_.push_back(request - 1);
     return true;

@@ -11,8 +11,6 @@
 #include <chrono>
 #include <climits>
 #include <ctime>
-#include <map>
-#include <utility>
 
 #include "outcrop/aggregate/text/text.hpp"
 #include "outcrop/base/aligned.hpp"

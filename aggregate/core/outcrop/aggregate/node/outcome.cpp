@@ -1,7 +1,6 @@
 #include "outcrop/aggregate/node/outcome.hpp"
 
 #include <algorithm>
-#include <array>
 #include <utility>
 
 #include "outcrop/aggregate/node/node.hpp"

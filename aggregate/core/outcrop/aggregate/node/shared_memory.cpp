@@ -14,8 +14,6 @@
 #include <limits>
 #include <map>
 #include <mutex>
-#include <string>
-#include <vector>
 
 #include "outcrop/base/aligned.hpp"
 #include "outcrop/base/error.hpp"

@@ -32,20 +32,13 @@ std::string compared(double seconds, double chosen) {
   return format_seconds(seconds) + ", " + format_seconds(more < 0 ? -more : more) + (more < 0 ? " less" : " more");
 }
 
-std::string reason(Verdict verdict) {
-  switch (verdict) {
-    case Verdict::taken:
-      return ", but other aggregators have all of its room";
-    case Verdict::no_room:
-      return ", but it has no room for the buffers";
-    case Verdict::too_volatile:
-      return ", but its persistence is lower than requested";
-    case Verdict::not_requested:
-      return ", but another tier was requested";
-    default:
-      return "";
-  }
-}
+// The reasons why tiers were not chosen, in the order of Verdict.
+constexpr std::array<const char *, 6> reasons = {"",
+                                                 "",
+                                                 ", but other aggregators have all of its room",
+                                                 ", but it has no room for the buffers",
+                                                 ", but its persistence is lower than requested",
+                                                 ", but another tier was requested"};
 
 std::string tiers_taken(const Placement &placement, const Machine &machine) {
   std::vector<std::size_t> counts(machine.tiers.size());
@@ -69,7 +62,8 @@ std::string explain_choice(const Placement &placement, const Machine &machine, s
   for (std::size_t i = 0; i < choice.verdicts.size(); ++i) {
     if (choice.verdicts[i] == Verdict::chosen) continue;
     text += "  " + machine.tiers[choice.tiers[i].tier].name +
-            " there: " + compared(choice.tiers[i].cost.total(), seconds) + reason(choice.verdicts[i]) + "\n";
+            " there: " + compared(choice.tiers[i].cost.total(), seconds) +
+            reasons.at(static_cast<std::size_t>(choice.verdicts[i])) + "\n";
   }
   if (choice.runner_up)
     text += "  next best: node " + std::to_string(choice.runner_up->node) + ", " +

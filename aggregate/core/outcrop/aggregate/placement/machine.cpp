@@ -10,13 +10,11 @@
 #include <cstring>
 #include <filesystem>
 #include <iterator>
-#include <limits>
 #include <map>
 #include <sstream>
 #include <system_error>
 #include <utility>
 
-#include "outcrop/aggregate/node/shared_memory.hpp"
 #include "outcrop/aggregate/text/text.hpp"
 #include "outcrop/base/aligned.hpp"
 #include "outcrop/base/error.hpp"
@@ -358,7 +356,7 @@ std::vector<RankPlace> parse_rank_places(std::string_view text, const std::strin
     RankPlace place;
     if (!take_place(line, rank, place)) throw InputError(where + "must be `rank: group switch port`");
     if (!places.emplace(rank, std::move(place)).second)
-      throw InputError(where + "rank " + std::to_string(rank) + " is there twice");
+      throw InputError(where + "rank " + std::to_string(rank) + " occurs twice");
   }
   std::vector<RankPlace> listed;
   for (auto &[rank, place] : places) {
@@ -375,7 +373,7 @@ Distances distances_by_places(std::string_view text, const std::string &file,
                               std::span<const std::uint32_t> node_of_rank) {
   const std::vector<RankPlace> places = parse_rank_places(text, file);
   if (places.size() != node_of_rank.size())
-    throw InputError(file + " is of " + std::to_string(places.size()) + " ranks; there are " +
+    throw InputError(file + " has " + std::to_string(places.size()) + " ranks; there are " +
                      std::to_string(node_of_rank.size()));
   std::vector<RankPlace> of_node(std::size_t{std::ranges::max(node_of_rank)} + 1);
   std::vector<std::size_t> first(of_node.size(), places.size());
@@ -386,7 +384,7 @@ Distances distances_by_places(std::string_view text, const std::string &file,
       of_node[node] = places[rank];
     } else if (of_node[node] != places[rank]) {
       throw InputError(file + ": ranks " + std::to_string(first[node]) + " and " + std::to_string(rank) +
-                       " are on one node, not apart");
+                       " are on the same node, but have different places");
     }
   }
   return [of_node](std::size_t node, std::span<double> row) {

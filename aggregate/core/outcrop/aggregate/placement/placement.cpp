@@ -146,11 +146,6 @@ Capacity find_capacity(const Machine &machine, std::span<const std::uint32_t> ra
 // assign() needs at most D * D * C steps. The maximum number of steps takes some seconds.
 constexpr double MAX_STEPS = 4e10;
 
-bool can_be_least(std::size_t domains, const Capacity &capacity) {
-  const auto rows = static_cast<double>(domains);
-  return rows * rows * static_cast<double>(capacity.columns.group.size()) <= MAX_STEPS;
-}
-
 // The cost of each domain at each place.
 struct Candidates {
   const Machine &machine;
@@ -276,12 +271,11 @@ class Verdicts {
 };
 
 void find_slowest(Placement &placement) {
-  for (std::size_t domain = 0; domain < placement.choices.size(); ++domain) {
-    const double seconds = placement.choices[domain].chosen.cost.total();
-    if (domain > 0 && seconds <= placement.seconds) continue;
-    placement.seconds = seconds;
-    placement.slowest = domain;
-  }
+  if (placement.choices.empty()) return;
+  const auto seconds = [](const Choice &choice) { return choice.chosen.cost.total(); };
+  const auto slowest = std::ranges::max_element(placement.choices, {}, seconds);
+  placement.slowest = static_cast<std::size_t>(slowest - placement.choices.begin());
+  placement.seconds = seconds(*slowest);
 }
 
 // Adds a note for each excluded tier. If a choice is not the cheapest because other aggregators use the cheaper places,
@@ -304,7 +298,7 @@ void add_notes(Placement &placement, const Machine &machine, const PlacementOpti
   for (const auto &[tiers, count] : instead) {
     const std::string &wanted = machine.tiers[tiers.first].name, &got = machine.tiers[tiers.second].name;
     placement.notes.push_back(std::to_string(count) + all + "have their buffers in " + got + " instead of " + wanted +
-                              ": it has no room left for " + std::to_string(options.buffers) + " x " +
+                              ", which has no room left for " + std::to_string(options.buffers) + " x " +
                               format_bytes(options.buffer_bytes) + " on their nodes");
   }
   if (displaced > 0)
@@ -324,16 +318,14 @@ std::vector<Tally> merge_domains(std::span<const Tally> tallies, std::uint32_t t
 // The inputs of one placement that place_best() tries: a number of domains, and whether the ranks of a node send
 // together or separately.
 struct Attempt {
+  Attempt(const Machine &machine, std::vector<Tally> tallies, std::size_t domains, const PlacementOptions &options,
+          std::uint32_t domains_together)
+      : sorted(std::move(tallies)), together(domains_together), work(machine, sorted, domains, options) {}
+
   std::vector<Tally> sorted;
   std::uint32_t together;
   DomainCosts work;
 };
-
-Attempt make_attempt(const Machine &machine, std::vector<Tally> sorted, std::size_t domains,
-                     const PlacementOptions &options, std::uint32_t together) {
-  DomainCosts work(machine, sorted, domains, options);
-  return {std::move(sorted), together, std::move(work)};
-}
 
 Placement place_attempt(const Machine &machine, const Attempt &attempt, std::span<const double> distances) {
   const DomainCosts &work = attempt.work;
@@ -351,7 +343,7 @@ Placement place_attempt(const Machine &machine, const Attempt &attempt, std::spa
   if (!std::ranges::all_of(costs, [](double seconds) { return std::isfinite(seconds); }))
     throw InputError(
         "the predicted time of aggregators is not a finite number; check the latencies and rates of the machine");
-  placement.is_least = can_be_least(domains, capacity);
+  placement.is_least = static_cast<double>(domains) * static_cast<double>(costs.size()) <= MAX_STEPS;
   const std::vector<std::uint32_t> column_of =
       placement.is_least ? assign(domains, capacity.columns, costs) : assign_in_turn(domains, capacity.columns, costs);
   std::vector<char> is_taken(machine.node_of_rank.size());
@@ -377,7 +369,7 @@ Placement place_attempt(const Machine &machine, const Attempt &attempt, std::spa
 
 Placement place(const Machine &machine, std::span<const Tally> tallies, std::size_t domains,
                 const PlacementOptions &options) {
-  const Attempt attempt = make_attempt(machine, sorted_tallies(tallies), domains, options, 1);
+  const Attempt attempt(machine, sorted_tallies(tallies), domains, options, 1);
   const NodeTallies *const all[] = {&attempt.work.tallies()};
   return place_attempt(machine, attempt, distances_gathered(all, machine.nodes(), machine.distances).front());
 }
@@ -395,7 +387,7 @@ Placement place_best(const Machine &machine, std::span<const Tally> tallies, std
     for (const bool merged : try_both && !is_alone ? std::vector{true, false} : std::vector{options.merged}) {
       PlacementOptions tried = options;
       tried.merged = merged;
-      all.push_back(make_attempt(machine, merge_domains(sorted, together), count, tried, together));
+      all.emplace_back(machine, merge_domains(sorted, together), count, tried, together);
       all_tallies.push_back(&all.back().work.tallies());
     }
   }

@@ -4,16 +4,13 @@
 #include <array>
 #include <filesystem>
 #include <map>
-#include <memory>
 #include <set>
-#include <span>
 #include <sstream>
 #include <string_view>
 #include <system_error>
 #include <utility>
 
 #include "outcrop/aggregate/text/text.hpp"
-#include "outcrop/base/aligned.hpp"
 #include "outcrop/base/error.hpp"
 #include "outcrop/storage/checksums.hpp"
 

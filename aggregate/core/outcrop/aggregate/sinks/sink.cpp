@@ -9,10 +9,8 @@
 #include <cassert>
 #include <cerrno>
 #include <chrono>
-#include <cstddef>
 #include <map>
 #include <mutex>
-#include <string>
 #include <vector>
 
 #include "outcrop/aggregate/node/shared_memory.hpp"

@@ -10,7 +10,6 @@
 #include <utility>
 
 #include "outcrop/aggregate/text/text.hpp"
-#include "outcrop/base/aligned.hpp"
 #include "outcrop/base/error.hpp"
 #include "outcrop/storage/checksums.hpp"
 

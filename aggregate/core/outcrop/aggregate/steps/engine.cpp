@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <string>
 #include <utility>
 
 #include "outcrop/aggregate/steps/step.hpp"
@@ -75,7 +74,7 @@ void Aggregator::run(const Job &job) {
     node_.give_up(error.what());
   } catch (const std::exception &error) {
     broken_ = true;
-    node_.give_up("rank " + std::to_string(rank_) + " cannot go on: " + error.what());
+    node_.give_up("rank " + std::to_string(rank_) + " cannot continue: " + error.what());
   }
 }
 

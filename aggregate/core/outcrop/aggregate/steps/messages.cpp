@@ -1,7 +1,6 @@
 #include "outcrop/aggregate/steps/step.hpp"
 
 #include <cstring>
-#include <memory>
 
 #include "outcrop/base/aligned.hpp"
 
@@ -16,28 +15,33 @@ namespace {
 // structures. Sender and receiver must use the same size, because the pieces determine the order of bytes in a message.
 constexpr std::uint64_t piece_bytes = std::uint64_t{256} << 10;
 
+// Blocks of equal length. Each block begins `stride` bytes after the previous block.
+struct Blocks {
+  std::byte *begin;
+  std::uint64_t stride;
+};
+
 template <std::size_t block>
-void copy_small(std::byte *target, std::uint64_t target_stride, const std::byte *source, std::uint64_t source_stride,
-                std::uint64_t count) {
-  for (std::uint64_t i = 0; i < count; ++i) std::memcpy(target + i * target_stride, source + i * source_stride, block);
+void copy_small(const Blocks &target, const Blocks &source, std::uint64_t count) {
+  for (std::uint64_t i = 0; i < count; ++i)
+    std::memcpy(target.begin + i * target.stride, source.begin + i * source.stride, block);
 }
 
-void copy_rows(std::byte *target, std::uint64_t target_stride, const std::byte *source, std::uint64_t source_stride,
-               std::uint64_t count, std::uint64_t block) {
-  switch (block) {  // the compiler copies a block of constant length in one instruction
+void copy_blocks(const Blocks &target, const Blocks &source, const Batch &batch) {
+  switch (batch.block) {  // the compiler copies a block of constant length in one instruction
     case 1:
-      return copy_small<1>(target, target_stride, source, source_stride, count);
+      return copy_small<1>(target, source, batch.count);
     case 2:
-      return copy_small<2>(target, target_stride, source, source_stride, count);
+      return copy_small<2>(target, source, batch.count);
     case 4:
-      return copy_small<4>(target, target_stride, source, source_stride, count);
+      return copy_small<4>(target, source, batch.count);
     case 8:
-      return copy_small<8>(target, target_stride, source, source_stride, count);
+      return copy_small<8>(target, source, batch.count);
     case 16:
-      return copy_small<16>(target, target_stride, source, source_stride, count);
+      return copy_small<16>(target, source, batch.count);
     default:
-      for (std::uint64_t i = 0; i < count; ++i)
-        std::memcpy(target + i * target_stride, source + i * source_stride, block);
+      for (std::uint64_t i = 0; i < batch.count; ++i)
+        std::memcpy(target.begin + i * target.stride, source.begin + i * source.stride, batch.block);
   }
 }
 
@@ -62,48 +66,33 @@ std::uint64_t in_order(const Pattern &pattern, const Range &range, Copy &&copy) 
   return position;
 }
 
+// Copies between a message and a buffer of an aggregator. In a write, the bytes move to the buffer. Returns the number of
+// copied bytes.
+std::uint64_t copy_remote(bool write, const Pattern &pattern, const Range &range, std::byte *message,
+                          std::byte *buffer) {
+  return in_order(pattern, range, [&](const DeclaredExtent &, const Batch &batch, std::uint64_t position) {
+    const Blocks sent{message + position, batch.block}, kept{buffer + (batch.file - range.begin), batch.file_stride};
+    copy_blocks(write ? kept : sent, write ? sent : kept, batch);
+  });
+}
+
 }  // namespace
 
-void fill(const Pattern &pattern, const Range &range, std::span<std::byte *const> memory, std::byte *buffer) {
+void copy_local(bool write, const Pattern &pattern, const Range &range, std::span<std::byte *const> memory,
+                std::byte *buffer) {
   by_pieces(pattern, range, [&](const DeclaredExtent &declared, const Batch &batch) {
-    copy_rows(buffer + (batch.file - range.begin), batch.file_stride, memory[declared.variable] + batch.memory,
-              batch.memory_stride, batch.count, batch.block);
+    const Blocks own{memory[declared.variable] + batch.memory, batch.memory_stride},
+        kept{buffer + (batch.file - range.begin), batch.file_stride};
+    copy_blocks(write ? kept : own, write ? own : kept, batch);
   });
 }
 
-void empty(const Pattern &pattern, const Range &range, std::span<std::byte *const> memory, const std::byte *buffer) {
-  by_pieces(pattern, range, [&](const DeclaredExtent &declared, const Batch &batch) {
-    copy_rows(memory[declared.variable] + batch.memory, batch.memory_stride, buffer + (batch.file - range.begin),
-              batch.file_stride, batch.count, batch.block);
-  });
-}
-
-std::uint64_t pack(const Pattern &pattern, const Range &range, std::span<std::byte *const> memory, std::byte *message) {
+std::uint64_t copy_packed(bool write, const Pattern &pattern, const Range &range, std::span<std::byte *const> memory,
+                          std::byte *message) {
   return in_order(pattern, range, [&](const DeclaredExtent &declared, const Batch &batch, std::uint64_t position) {
-    copy_rows(message + position, batch.block, memory[declared.variable] + batch.memory, batch.memory_stride,
-              batch.count, batch.block);
-  });
-}
-
-std::uint64_t unpack(const Pattern &pattern, const Range &range, std::span<std::byte *const> memory,
-                     const std::byte *message) {
-  return in_order(pattern, range, [&](const DeclaredExtent &declared, const Batch &batch, std::uint64_t position) {
-    copy_rows(memory[declared.variable] + batch.memory, batch.memory_stride, message + position, batch.block,
-              batch.count, batch.block);
-  });
-}
-
-std::uint64_t lay(const Pattern &pattern, const Range &range, const std::byte *message, std::byte *buffer) {
-  return in_order(pattern, range, [&](const DeclaredExtent &, const Batch &batch, std::uint64_t position) {
-    copy_rows(buffer + (batch.file - range.begin), batch.file_stride, message + position, batch.block, batch.count,
-              batch.block);
-  });
-}
-
-std::uint64_t lift(const Pattern &pattern, const Range &range, const std::byte *buffer, std::byte *message) {
-  return in_order(pattern, range, [&](const DeclaredExtent &, const Batch &batch, std::uint64_t position) {
-    copy_rows(message + position, batch.block, buffer + (batch.file - range.begin), batch.file_stride, batch.count,
-              batch.block);
+    const Blocks own{memory[declared.variable] + batch.memory, batch.memory_stride},
+        sent{message + position, batch.block};
+    copy_blocks(write ? sent : own, write ? own : sent, batch);
   });
 }
 
@@ -137,20 +126,20 @@ void Messages::add_contribution(const Contribution &contribution) {
   flow.flights.resize(flights_of_rank);
   flow.ready = [](std::size_t) { return true; };
   const int tag = tag_of(contribution.domain);
-  flow.begin = [this, &contribution, tag](std::size_t item, Flight &flight) {
-    flight.data.resize(contribution.bytes[item]);
-    if (!write_) return engine_.link.receive(flight.data, contribution.aggregator, tag);
+  const auto copy = [this, &contribution](std::size_t item, Flight &flight) {
     std::byte *position = flight.data.data();
     if (!memory_.empty())
       for (const BufferedRange &range : contribution.rounds.of(contribution.mine[item]))
-        position += pack(engine_.pattern, range.file, memory_, position);
+        position += copy_packed(write_, engine_.pattern, range.file, memory_, position);
+  };
+  flow.begin = [this, &contribution, tag, copy](std::size_t item, Flight &flight) {
+    flight.data.resize(contribution.bytes[item]);
+    if (!write_) return engine_.link.receive(flight.data, contribution.aggregator, tag);
+    copy(item, flight);
     return engine_.link.send(flight.data, contribution.aggregator, tag);
   };
-  flow.end = [this, &contribution](std::size_t item, Flight &flight) {
-    if (write_ || memory_.empty()) return;
-    const std::byte *position = flight.data.data();
-    for (const BufferedRange &range : contribution.rounds.of(contribution.mine[item]))
-      position += unpack(engine_.pattern, range.file, memory_, position);
+  flow.end = [this, copy](std::size_t item, Flight &flight) {
+    if (!write_) copy(item, flight);
   };
 }
 
@@ -215,36 +204,31 @@ void Messages::add_domain(const DomainWork &work) {
   flow.items = work.remote_parts().size();
   flow.flights.resize(flights_of_aggregator);
   const int tag = tag_of(work.domain());
-  const auto buffer = [this, &work, first](std::uint32_t round) {
-    return engine_.node->buffer(work.domain(), first + round) + shift_;
-  };
-  const auto count_down = [this, &work, first](std::uint32_t round) {
+  // Copies between the message of an item and the buffer. Then the message's part of the round is done.
+  const auto copy = [this, &work, first](std::size_t item, Flight &flight) {
     const Node &node = *engine_.node;
-    if (node.pending(work.domain(), first + round).fetch_sub(1) == 1) node.round_state(work.domain()).event.notify();
+    const RemotePart &part = work.remote_parts()[item];
+    std::byte *const buffer = node.buffer(work.domain(), first + part.round) + shift_;
+    std::byte *position = flight.data.data();
+    for (const std::uint32_t sender : work.peer(part.peer).senders)
+      for (const BufferedRange &range : work.rounds().of(part.round))
+        position += copy_remote(write_, work.sender(sender).pattern, range.file, position, buffer + range.position);
+    if (node.pending(work.domain(), first + part.round).fetch_sub(1) == 1)
+      node.round_state(work.domain()).event.notify();
   };
   flow.ready = [this, &work, first](std::size_t item) {
     return engine_.node->opened(work.domain(), first + work.remote_parts()[item].round);
   };
-  flow.begin = [this, &work, tag, buffer, count_down](std::size_t item, Flight &flight) {
+  flow.begin = [this, &work, tag, copy](std::size_t item, Flight &flight) {
     const RemotePart &part = work.remote_parts()[item];
-    const Peer &other = work.peer(part.peer);
+    const int peer = work.peer(part.peer).rank;
     flight.data.resize(part.bytes);
-    if (write_) return engine_.link.receive(flight.data, other.rank, tag);
-    std::byte *position = flight.data.data();
-    for (const std::uint32_t sender : other.senders)
-      for (const BufferedRange &range : work.rounds().of(part.round))
-        position += lift(work.sender(sender).pattern, range.file, buffer(part.round) + range.position, position);
-    count_down(part.round);
-    return engine_.link.send(flight.data, other.rank, tag);
+    if (write_) return engine_.link.receive(flight.data, peer, tag);
+    copy(item, flight);
+    return engine_.link.send(flight.data, peer, tag);
   };
-  flow.end = [this, &work, buffer, count_down](std::size_t item, Flight &flight) {
-    if (!write_) return;
-    const RemotePart &part = work.remote_parts()[item];
-    const std::byte *position = flight.data.data();
-    for (const std::uint32_t sender : work.peer(part.peer).senders)
-      for (const BufferedRange &range : work.rounds().of(part.round))
-        position += lay(work.sender(sender).pattern, range.file, position, buffer(part.round) + range.position);
-    count_down(part.round);
+  flow.end = [this, copy](std::size_t item, Flight &flight) {
+    if (write_) copy(item, flight);
   };
 }
 

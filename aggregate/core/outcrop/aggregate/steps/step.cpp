@@ -94,16 +94,12 @@ void Step::copy_round(const Contribution &contribution, std::size_t index) {
   if (contribution.relay != nullptr) {  // the buffer is the slot of a relay
     std::byte *position = buffer + contribution.offsets[index];
     for (const BufferedRange &range : contribution.rounds.of(round))
-      position += write ? pack(engine_.pattern, range.file, task_.memory, position)
-                        : unpack(engine_.pattern, range.file, task_.memory, position);
+      position += copy_packed(write, engine_.pattern, range.file, task_.memory, position);
     return;
   }
   buffer += task_.base % AlignedMemory::page_bytes;
   for (const BufferedRange &range : contribution.rounds.of(round))
-    if (write)
-      fill(engine_.pattern, range.file, task_.memory, buffer + range.position);
-    else
-      empty(engine_.pattern, range.file, task_.memory, buffer + range.position);
+    copy_local(write, engine_.pattern, range.file, task_.memory, buffer + range.position);
 }
 
 // Wakes the aggregator or relay that has opened a round.
@@ -234,8 +230,8 @@ std::uint32_t Step::microseconds_left(Clock::time_point begin) const {
   if (limit == 0) return Node::check_after_microseconds;
   const double left = limit - seconds_since(begin);
   if (left <= 0)
-    throw CommunicationError(who() + "other ranks have not done their parts within " + format_seconds(limit) +
-                             ", the most by the setting seconds_most");
+    throw CommunicationError(who() + "other ranks have not responded within " + format_seconds(limit) +
+                             ", the limit of the setting seconds_most");
   return static_cast<std::uint32_t>(std::min<double>(Node::check_after_microseconds, left * 1e6 + 1));
 }
 

@@ -46,23 +46,19 @@ struct Timing {
 
 // --- copying (messages.cpp) ----------------------------------------------------------------------------------------
 // These functions copy the bytes of a pattern between a rank's memory, a buffer and a message. In a buffer, the bytes
-// have the same order and the same gaps as in the file. A message has no gaps.
+// have the same order and the same gaps as in the file. A message has no gaps. If `write` is true, the bytes move from
+// left to right, otherwise from right to left:
 //
-//     memory ──fill──► buffer        a rank of the same node, writing      (empty: the opposite direction, reading)
-//     memory ──pack──► message       a rank of another node, writing       (unpack)
-//     message ──lay──► buffer        its aggregator                        (lift)
+//     memory  ◄── copy_local ───► buffer       a rank of the same node
+//     memory  ◄── copy_packed ──► message      a rank of another node
 //
 // `memory` has the address of each variable. `buffer` is the address at which the range begins in the buffer.
 
-void fill(const Pattern &pattern, const Range &range, std::span<std::byte *const> memory, std::byte *buffer);
-void empty(const Pattern &pattern, const Range &range, std::span<std::byte *const> memory, const std::byte *buffer);
-
-// These functions return the number of copied bytes.
-std::uint64_t pack(const Pattern &pattern, const Range &range, std::span<std::byte *const> memory, std::byte *message);
-std::uint64_t unpack(const Pattern &pattern, const Range &range, std::span<std::byte *const> memory,
-                     const std::byte *message);
-std::uint64_t lay(const Pattern &pattern, const Range &range, const std::byte *message, std::byte *buffer);
-std::uint64_t lift(const Pattern &pattern, const Range &range, const std::byte *buffer, std::byte *message);
+void copy_local(bool write, const Pattern &pattern, const Range &range, std::span<std::byte *const> memory,
+                std::byte *buffer);
+/// Returns the number of copied bytes.
+std::uint64_t copy_packed(bool write, const Pattern &pattern, const Range &range, std::span<std::byte *const> memory,
+                          std::byte *message);
 
 /// Calls move(offset in the file, data, length) for each contiguous run. Begins with the extent of index `first`. After
 /// the last extent, continues with extent 0. Within an extent, the runs have the order of the file.
@@ -195,7 +191,7 @@ class Step : public std::enable_shared_from_this<Step> {
   auto or_break_off(Act &&act);
   void advance_all();
   std::uint32_t microseconds_left(Clock::time_point begin) const;
-  std::string who() const { return "rank " + std::to_string(engine_.link.rank()) + " cannot go on: "; }
+  std::string who() const { return "rank " + std::to_string(engine_.link.rank()) + " cannot continue: "; }
 
   Engine &engine_;
   Task task_;

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
-#include <charconv>
 #include <cmath>
 #include <cstddef>
 #include <cstdio>
@@ -158,7 +157,7 @@ class Line {
   }
 
   void end() const {
-    if (!is_over()) fail(std::string("too much: ").append(rest_));
+    if (!is_over()) fail(std::string("unexpected text: ").append(rest_));
   }
 
   [[noreturn]] void fail(const std::string &why) const { throw InputError(place_ + ": " + why); }
@@ -190,14 +189,14 @@ std::vector<TextTable> parse_tables(std::string_view text, const std::string &fi
     if (is_table) {
       if (!line.take_sign(']')) line.fail("] is missing");
       if (std::ranges::find(tables, name, &TextTable::name) != tables.end())
-        line.fail("table " + name + " is there twice");
+        line.fail("table " + name + " occurs twice");
       tables.emplace_back(file, name);
     } else {
       if (tables.empty()) line.fail("a [table] must be named first");
       if (!line.take_sign('=')) line.fail("= is missing after " + name);
       const bool is_quoted = line.take_sign('"');
       TextTable::Value value{is_quoted ? line.quoted() : line.word(), is_quoted};
-      if (!tables.back().values_.emplace(name, std::move(value)).second) line.fail(name + " is there twice");
+      if (!tables.back().values_.emplace(name, std::move(value)).second) line.fail(name + " occurs twice");
     }
     line.end();
   }
@@ -238,15 +237,19 @@ double TextTable::number(const std::string &key, const std::string &right) {
   return number;
 }
 
+std::uint64_t TextTable::parsed_bytes(const std::string &key, const std::string &text, const char *right) const {
+  try {
+    return parse_bytes(text, key);
+  } catch (const InputError &) {
+    refuse(key, right);
+  }
+}
+
 std::uint64_t TextTable::bytes(const std::string &key) {
   constexpr const char *right = "a size such as \"128GiB\"";
   const Value &found = value(key, right);
   if (found.text == "0") return 0;
-  try {
-    return parse_bytes(found.text, key);
-  } catch (const InputError &) {
-    refuse(key, right);
-  }
+  return parsed_bytes(key, found.text, right);
 }
 
 double TextTable::bytes_per_second(const std::string &key) {
@@ -258,11 +261,7 @@ double TextTable::bytes_per_second(const std::string &key) {
     return rate;
   }
   if (!found.text.ends_with("/s")) refuse(key, right);
-  try {
-    return static_cast<double>(parse_bytes(found.text.substr(0, found.text.size() - 2), key));
-  } catch (const InputError &) {
-    refuse(key, right);
-  }
+  return static_cast<double>(parsed_bytes(key, found.text.substr(0, found.text.size() - 2), right));
 }
 
 double TextTable::seconds(const std::string &key) {

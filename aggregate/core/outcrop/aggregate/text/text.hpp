@@ -133,6 +133,7 @@ class TextTable {
   };
   const Value &value(const std::string &key, const std::string &right);
   double number(const std::string &key, const std::string &right);
+  std::uint64_t parsed_bytes(const std::string &key, const std::string &text, const char *right) const;
 
   std::string file_, name_;
   std::map<std::string, Value> values_;

@@ -6,9 +6,7 @@
 #include <map>
 #include <mutex>
 #include <optional>
-#include <span>
 #include <stdexcept>
-#include <string>
 #include <tuple>
 
 #include "outcrop/aggregate/transport/transport.hpp"
@@ -48,17 +46,86 @@ class ThreadWorld {
   // The functions that the table of one rank calls. They throw std::runtime_error.
   class Rank {
    public:
-    void set_up(ThreadWorld &world, int rank, int node);
+    void set_up(ThreadWorld &world, int rank, int node) {
+      world_ = &world;
+      table.rank = rank;
+      table.size = static_cast<int>(world.ranks.size());
+      table.node = node;
+      const std::string host = "node" + std::to_string(node);
+      host.copy(table.host, sizeof table.host - 1);
+      std::string("threads").copy(table.name, sizeof table.name - 1);
+      fill_table(table, this);
+    }
 
-    outcrop_request send(const std::byte *data, std::size_t bytes, int to, int tag);
-    outcrop_request receive(std::byte *data, std::size_t bytes, int from, int tag);
-    void wait(std::span<outcrop_request> requests);
-    bool test(std::span<outcrop_request> requests);
-    void gather_all(const void *mine, std::size_t bytes, void *all);
-    void gather_all_sizes(const void *mine, const std::uint64_t *sizes, void *all);
+    outcrop_request send(const std::byte *data, std::size_t bytes, int to, int tag) {
+      const std::lock_guard lock(world_->mutex);
+      check(to);
+      Channel &channel = world_->channels[{table.rank, to, tag}];
+      channel.messages.emplace_back(data, data + bytes);
+      channel.match();
+      world_->changed.notify_all();
+      return 0;
+    }
+    outcrop_request receive(std::byte *data, std::size_t bytes, int from, int tag) {
+      const std::lock_guard lock(world_->mutex);
+      check(from);
+      Receive &begun = receives_[++last_] = {data, bytes, from};
+      Channel &channel = world_->channels[{from, table.rank, tag}];
+      channel.receives.push_back(&begun);
+      channel.match();
+      return last_;
+    }
+    void wait(std::span<outcrop_request> requests) {
+      std::unique_lock lock(world_->mutex);
+      const Clock::time_point begin = Clock::now();
+      for (outcrop_request &request : requests)
+        while (!take(request)) wait_for_change(lock, begin);
+    }
+    bool test(std::span<outcrop_request> requests) {
+      const std::lock_guard lock(world_->mutex);
+      bool all = true;
+      for (outcrop_request &request : requests) all = take(request) && all;
+      return all;
+    }
+    void gather_all(const void *mine, std::size_t bytes, void *all) {
+      const std::vector<std::uint64_t> sizes(world_->ranks.size(), bytes);
+      gather_all_sizes(mine, sizes.data(), all);
+    }
+    void gather_all_sizes(const void *mine, const std::uint64_t *sizes, void *all) {
+      std::unique_lock lock(world_->mutex);
+      const Clock::time_point begun = Clock::now();
+      const auto wait_until = [&](auto &&ready) {
+        while (!world_->failed && !ready()) wait_for_change(lock, begun);
+        check(0);
+      };
+      const auto number = static_cast<std::size_t>(table.rank);
+      wait_until([&] { return world_->left == 0; });  // all ranks have returned from the previous call
+      const auto *begin = static_cast<const std::byte *>(mine);
+      world_->gathered[number].assign(begin, begin + sizes[number]);
+      const std::uint64_t round = world_->round;
+      if (++world_->arrived == world_->ranks.size()) {
+        world_->arrived = 0;
+        world_->left = world_->ranks.size();
+        ++world_->round;
+        world_->changed.notify_all();
+      }
+      wait_until([&] { return world_->round != round; });
+      auto *target = static_cast<std::byte *>(all);
+      for (std::size_t i = 0; i < world_->gathered.size(); target += sizes[i++])
+        if (sizes[i] > 0) std::memcpy(target, world_->gathered[i].data(), sizes[i]);
+      if (--world_->left == 0) world_->changed.notify_all();
+    }
     void barrier() { gather_all("", 0, nullptr); }
 
-    bool abandon();
+    // Always returns true: after this call, no transfer uses memory of this rank. The reason is that only calls of this
+    // rank itself copy messages to its memory.
+    bool abandon() {
+      const std::lock_guard lock(world_->mutex);
+      for (auto &[key, channel] : world_->channels)
+        if (std::get<1>(key) == table.rank) channel.receives.clear();
+      receives_.clear();
+      return true;
+    }
     void fail(const std::string &text) { error_ = "rank " + std::to_string(table.rank) + ": " + text; }
     const char *failure() const { return error_.c_str(); }
     void close() {}  // does nothing: ThreadRanks owns all ranks
@@ -68,9 +135,34 @@ class ThreadWorld {
    private:
     using Clock = std::chrono::steady_clock;
 
-    void check(int other) const;
-    void wait_for_change(std::unique_lock<std::mutex> &lock, Clock::time_point begin);
-    bool take(outcrop_request &request);
+    // Throws an error if the connection is lost or the other rank does not exist. The caller must hold the mutex.
+    void check(int other) const {
+      if (world_->failed) throw std::runtime_error("the connection is lost");
+      if (other < 0 || other >= table.size) throw std::runtime_error("there is no rank " + std::to_string(other));
+    }
+    void wait_for_change(std::unique_lock<std::mutex> &lock, Clock::time_point begin) {
+      if (table.seconds_most == 0) return world_->changed.wait(lock);
+      const std::chrono::duration<double> left(std::chrono::duration<double>(table.seconds_most) -
+                                               (Clock::now() - begin));
+      if (left.count() <= 0 || world_->changed.wait_for(lock, left) == std::cv_status::timeout)
+        throw std::runtime_error("other ranks did not respond within the time of the setting seconds_most");
+    }
+    // If the message of this request has arrived, copies the message to the request's memory, sets the request to 0, and
+    // returns true.
+    bool take(outcrop_request &request) {
+      if (request == 0) return true;
+      check(0);
+      const Receive &wanted = receives_.at(request);
+      if (!wanted.message) return false;
+      const Message &message = *wanted.message;
+      if (message.size() != wanted.bytes)
+        throw std::runtime_error("a message from rank " + std::to_string(wanted.from) + " has " +
+                                 std::to_string(message.size()) + " bytes, expected " + std::to_string(wanted.bytes));
+      if (wanted.bytes > 0) std::memcpy(wanted.data, message.data(), wanted.bytes);
+      receives_.erase(request);
+      request = 0;
+      return true;
+    }
 
     ThreadWorld *world_ = nullptr;
     std::map<outcrop_request, Receive> receives_;
@@ -94,123 +186,6 @@ class ThreadWorld {
   std::size_t arrived = 0, left = 0;
   std::uint64_t round = 0;
 };
-
-using Rank = ThreadWorld::Rank;
-
-// Throws an error if the connection is lost or the other rank does not exist. The caller must hold the mutex.
-void Rank::check(int other) const {
-  if (world_->failed) throw std::runtime_error("the connection is lost");
-  if (other < 0 || other >= table.size) throw std::runtime_error("there is no rank " + std::to_string(other));
-}
-
-outcrop_request Rank::send(const std::byte *data, std::size_t bytes, int to, int tag) {
-  const std::lock_guard lock(world_->mutex);
-  check(to);
-  Channel &channel = world_->channels[{table.rank, to, tag}];
-  channel.messages.emplace_back(data, data + bytes);
-  channel.match();
-  world_->changed.notify_all();
-  return 0;
-}
-
-outcrop_request Rank::receive(std::byte *data, std::size_t bytes, int from, int tag) {
-  const std::lock_guard lock(world_->mutex);
-  check(from);
-  Receive &begun = receives_[++last_] = {data, bytes, from};
-  Channel &channel = world_->channels[{from, table.rank, tag}];
-  channel.receives.push_back(&begun);
-  channel.match();
-  return last_;
-}
-
-// If the message of this request has arrived, copies the message to the request's memory, sets the request to 0, and
-// returns true.
-bool Rank::take(outcrop_request &request) {
-  if (request == 0) return true;
-  check(0);
-  const Receive &wanted = receives_.at(request);
-  if (!wanted.message) return false;
-  const Message &message = *wanted.message;
-  if (message.size() != wanted.bytes)
-    throw std::runtime_error("a message from rank " + std::to_string(wanted.from) + " has " +
-                             std::to_string(message.size()) + " bytes, expected " + std::to_string(wanted.bytes));
-  if (wanted.bytes > 0) std::memcpy(wanted.data, message.data(), wanted.bytes);
-  receives_.erase(request);
-  request = 0;
-  return true;
-}
-
-bool Rank::test(std::span<outcrop_request> requests) {
-  const std::lock_guard lock(world_->mutex);
-  bool all = true;
-  for (outcrop_request &request : requests) all = take(request) && all;
-  return all;
-}
-
-void Rank::wait_for_change(std::unique_lock<std::mutex> &lock, Clock::time_point begin) {
-  if (table.seconds_most == 0) return world_->changed.wait(lock);
-  const std::chrono::duration<double> left(std::chrono::duration<double>(table.seconds_most) - (Clock::now() - begin));
-  if (left.count() <= 0 || world_->changed.wait_for(lock, left) == std::cv_status::timeout)
-    throw std::runtime_error("other ranks did not respond within the time of the setting seconds_most");
-}
-
-void Rank::wait(std::span<outcrop_request> requests) {
-  std::unique_lock lock(world_->mutex);
-  const Clock::time_point begin = Clock::now();
-  for (outcrop_request &request : requests)
-    while (!take(request)) wait_for_change(lock, begin);
-}
-
-void Rank::gather_all_sizes(const void *mine, const std::uint64_t *sizes, void *all) {
-  std::unique_lock lock(world_->mutex);
-  const Clock::time_point begun = Clock::now();
-  const auto wait_until = [&](auto &&ready) {
-    while (!world_->failed && !ready()) wait_for_change(lock, begun);
-    check(0);
-  };
-  const auto number = static_cast<std::size_t>(table.rank);
-  wait_until([&] { return world_->left == 0; });  // all ranks have returned from the previous call
-  const auto *begin = static_cast<const std::byte *>(mine);
-  world_->gathered[number].assign(begin, begin + sizes[number]);
-  const std::uint64_t round = world_->round;
-  if (++world_->arrived == world_->ranks.size()) {
-    world_->arrived = 0;
-    world_->left = world_->ranks.size();
-    ++world_->round;
-    world_->changed.notify_all();
-  }
-  wait_until([&] { return world_->round != round; });
-  auto *target = static_cast<std::byte *>(all);
-  for (std::size_t i = 0; i < world_->gathered.size(); target += sizes[i++])
-    if (sizes[i] > 0) std::memcpy(target, world_->gathered[i].data(), sizes[i]);
-  if (--world_->left == 0) world_->changed.notify_all();
-}
-
-void Rank::gather_all(const void *mine, std::size_t bytes, void *all) {
-  const std::vector<std::uint64_t> sizes(world_->ranks.size(), bytes);
-  gather_all_sizes(mine, sizes.data(), all);
-}
-
-// Always returns true: after this call, no transfer uses memory of this rank. The reason is that only calls of this
-// rank itself copy messages to its memory.
-bool Rank::abandon() {
-  const std::lock_guard lock(world_->mutex);
-  for (auto &[key, channel] : world_->channels)
-    if (std::get<1>(key) == table.rank) channel.receives.clear();
-  receives_.clear();
-  return true;
-}
-
-void Rank::set_up(ThreadWorld &world, int rank, int node) {
-  world_ = &world;
-  table.rank = rank;
-  table.size = static_cast<int>(world.ranks.size());
-  table.node = node;
-  const std::string host = "node" + std::to_string(node);
-  host.copy(table.host, sizeof table.host - 1);
-  std::string("threads").copy(table.name, sizeof table.name - 1);
-  fill_table(table, this);
-}
 
 ThreadRanks::ThreadRanks(int size, int per_node) : world_(std::make_unique<ThreadWorld>(size, per_node)) {}
 ThreadRanks::~ThreadRanks() = default;
