@@ -60,8 +60,8 @@ Distances to_distances(nb::handle python) {
     const nb::gil_scoped_acquire hold;
     const auto array = nb::cast<Array<double>>(python.attr("row")(node));
     if (array.size() != row.size())
-      throw InputError("distances from node " + std::to_string(node) + " are " + std::to_string(array.size()) +
-                       "; there are " + std::to_string(row.size()) + " nodes");
+      throw InputError("node " + std::to_string(node) + " has distances to " + std::to_string(array.size()) +
+                       " nodes; there are " + std::to_string(row.size()));
     std::copy_n(array.data(), row.size(), row.begin());
   };
 }

@@ -137,7 +137,7 @@ def test_local_targets_and_shared_memory_change_the_prediction() -> None:
 def test_distances_of_the_wrong_length_are_refused() -> None:
     """Give distances with fewer values than nodes. The core must raise an error and not read beyond the values."""
     wrong = Machine(np.arange(4), TableDistances(np.zeros((4, 3))), np.ones(4), TIERS, np.full((4, 3), GB))
-    with pytest.raises(InputError, match="are 3; there are 4 nodes"):
+    with pytest.raises(InputError, match="node 0 has distances to 3 nodes; there are 4"):
         place(wrong, BYTES, 1, OPTIONS)
 
 

@@ -185,7 +185,8 @@ def test_programs_that_took_turns_make_one_table() -> None:
     assert lines[3] == "| read, cold | 0.5 (0.5 to 0.5) | 1 (1 to 1) | 0.50 | 0.50 |"
     assert any("declare, ms | 100 | 100" in line for line in lines) and "1 MiB (2 MiB)" in lines[-2]
     said = "\n".join(remarks(figures))
-    assert "s3d, 4 ranks, read, cold: 0.50 of the speed of OMPIO" in said and "storage has 90% and copying 20%" in said
+    assert "s3d, 4 ranks, read, cold: 0.50 of the speed of OMPIO" in said
+    assert "storage takes up to 90% of the time of a rank, and copying up to 20%" in said
     assert "up to 50% of the file were still in the page cache" in said and "within the spread" not in said
     assert summary([figures]).count("in 1 of 2 cells, the minimum is 0.50") == 2
     figures["cells"][1]["seconds"]["outcrop"]["min"] = 0.9
@@ -213,7 +214,7 @@ def test_pages_of_a_file_are_dropped_and_seen(tmp_path: Path) -> None:
         (["--turns", "0"], "at least 1"),
         (["--ways", "outcrop,mpiio"], "'mpiio' is unknown; there are outcrop, mpi-io, posix"),
         (["--durable", "perhaps"], "must be one of both, yes, no"),
-        (["--size", "2GiB"], "at most 1GiB a rank"),
+        (["--size", "2GiB"], "the maximum is 1GiB for each rank"),
         (["--size", "much"], "'much' is not understood"),
         (["--ranks", "4,0"], "write numbers from 1"),
         (["--ranks", "some"], "write numbers from 1"),

@@ -1,4 +1,4 @@
-/* liboutcrop_aggregate: all ranks write or read one file, and a few of them, the aggregators, perform the I/O.
+/* liboutcrop_aggregate: all ranks write or read one file. A few of them, the aggregators, perform the I/O.
 
        outcrop_agg_declaration *mine;                                  this rank's bytes in every step
        outcrop_agg_declare(1, &mine);
@@ -41,7 +41,7 @@ enum outcrop_agg_code {
   OUTCROP_AGG_OK = 0,
   OUTCROP_AGG_INPUT = 1,         /* an argument, a hint or a variable is invalid */
   OUTCROP_AGG_STORAGE = 2,       /* a file cannot be opened, written, read or flushed, or it is damaged */
-  OUTCROP_AGG_COMMUNICATION = 3, /* MPI has failed, or a rank has ended; afterwards you can only free objects */
+  OUTCROP_AGG_COMMUNICATION = 3, /* MPI has failed, or a rank has ended; then you can only free objects */
   OUTCROP_AGG_MEMORY = 4,        /* there is not enough memory */
   OUTCROP_AGG_BUG = 5            /* a bug of this library */
 };
@@ -79,52 +79,53 @@ OUTCROP_AGG_API void outcrop_agg_free_declaration(outcrop_agg_declaration **decl
 
 typedef struct outcrop_agg_plan outcrop_agg_plan;
 
-/* Collective over an intracommunicator, which is duplicated. Makes a plan. Chooses the aggregators, their number and
-   the tiers of their buffers such that the predicted cost is minimal. A setting comes from a hint, or from an
-   environment variable if the hint is missing.
+/* Collective over an intracommunicator, which is duplicated. Makes a plan with the lowest predicted cost: chooses the
+   aggregators, their number, and the tiers of their buffers. A setting comes from a hint, or from an environment
+   variable if the hint is missing.
 
    (settings: written by scripts/write_settings.py)
 
        outcrop_agg_tier, OUTCROP_AGG_TIER
            The tier that holds the buffers. Default: the tier with the lowest predicted cost.
        outcrop_agg_persistence, OUTCROP_AGG_PERSISTENCE
-           The minimum persistence of that tier: process, reboot, job or permanent. Default: process.
+           The minimum persistence of the tier of the buffers: process, reboot, job or permanent. Default: process.
        outcrop_agg_buffer or cb_buffer_size, OUTCROP_AGG_BUFFER
-           The bytes of each buffer, a multiple of 4096. Default: an eighth of a domain, 1 to 8 MiB.
+           The size of each buffer in bytes, a multiple of 4096. Default: an eighth of a domain, 1 to 8 MiB.
        outcrop_agg_buffers, OUTCROP_AGG_BUFFERS
            The number of buffers of each aggregator, 2 to 8. Default: 4.
        outcrop_agg_count or cb_nodes, OUTCROP_AGG_COUNT
-           The number of aggregators. Default: the number that is predicted to finish first.
+           The number of aggregators. Default: the number with the shortest predicted time.
        outcrop_agg_hosts or cb_config_list, OUTCROP_AGG_HOSTS
            The hosts that may have aggregators: host:number, ... or *:number. Default: all hosts.
        outcrop_agg_machine, OUTCROP_AGG_MACHINE
-           A machine file that describes the nodes; `outcrop agg machine` writes one. Default: what is detected on the
-           nodes.
+           A machine file that describes the nodes; `outcrop agg machine` writes one. Default: the tiers that are
+           detected on the nodes.
        outcrop_agg_target, OUTCROP_AGG_TARGET
            The folder of the files. Default: the working directory.
        outcrop_agg_topology, OUTCROP_AGG_TOPOLOGY
-           A file with a line `rank: group switch port` for each rank. Default: the first source that knows the
-           topology.
+           A file with a line `rank: group switch port` for each rank. Default: the first provider that knows the
+           distances.
        outcrop_agg_stage, OUTCROP_AGG_STAGE
-           A folder on a tier of each node. A write ends when its bytes are durable there. They are copied to the file
-           in the background. With "auto" the cost model chooses the folder, or no stage. Default: none.
+           A folder on a tier of each node. A write ends when its bytes are durable there. Later, the bytes are copied
+           to the file in the background. With "auto", the cost model chooses the folder, or no stage. Default: none.
        outcrop_agg_stage_bytes, OUTCROP_AGG_STAGE_BYTES
-           The maximum bytes of a stage on a node. Default: all free bytes there.
+           The maximum size of a stage on a node, in bytes. Default: all free space.
        outcrop_agg_stage_persistence, OUTCROP_AGG_STAGE_PERSISTENCE
-           For a stage "auto": its minimum persistence: reboot, job or permanent. Default: job.
+           With stage "auto": the minimum persistence of the stage: reboot, job or permanent. Default: job.
        outcrop_agg_seconds_between, OUTCROP_AGG_SECONDS_BETWEEN
-           For a stage "auto": the seconds of computing between steps. Default: 0.
+           With stage "auto": the seconds of computing between two steps. Default: 0.
        outcrop_agg_reads_back, OUTCROP_AGG_READS_BACK
-           For a stage "auto": how often a step is soon read again. Default: 0.
+           With stage "auto": how often each step is read again soon after its write. Default: 0.
        outcrop_agg_transport, OUTCROP_AGG_TRANSPORT
-           How bytes are sent between nodes: messages, or rma (one-sided) if that works. Default: messages.
+           The transport between nodes: messages, or rma (one-sided communication) if it works. Default: messages.
        outcrop_agg_reads_only, OUTCROP_AGG_READS_ONLY
-           Ranks may declare the same bytes. Such a plan refuses to write. Default: false.
+           If true, ranks may declare the same bytes, and the plan cannot write. Default: false.
        outcrop_agg_own_run_bytes, OUTCROP_AGG_OWN_RUN_BYTES
-           Each rank writes its own bytes if the mean run length over all ranks is at least this; 0: never. Default: 64
-           KiB on one node, never on several.
+           If the contiguous runs of each rank have at least this mean length, each rank performs its own I/O. 0: never.
+           Default: 64 KiB on one node, never on several.
        outcrop_agg_seconds_most, OUTCROP_AGG_SECONDS_MOST
-           The maximum seconds that a rank waits for others; then it fails. Default: no limit.
+           The maximum time, in seconds, that a rank waits for other ranks. After this time, the rank fails. Default: no
+           limit.
 
    (end of the settings)
 
@@ -132,15 +133,15 @@ typedef struct outcrop_agg_plan outcrop_agg_plan;
    equal on all ranks, except for a stage's folder and bytes. */
 OUTCROP_AGG_API int outcrop_agg_make_plan(MPI_Comm communicator, const outcrop_agg_declaration *declaration,
                                           MPI_Info hints, outcrop_agg_plan **made);
-/* Stores the minimum size of the memory of one of this rank's variables. */
+/* Stores, in `bytes`, the minimum size of the memory of one of this rank's variables. */
 OUTCROP_AGG_API int outcrop_agg_memory_bytes(const outcrop_agg_plan *plan, size_t variable, uint64_t *bytes);
-/* Returns a text of several lines. It shows the aggregators and why they were chosen, predicted seconds, the places of
-   buffers, and the measured seconds of steps at this rank. Returns "" after an error. The text is valid until the next
-   call with this plan. */
+/* Returns a text of several lines: the aggregators with the reasons for their choice, the predicted seconds, the places
+   of buffers, and the measured seconds of this rank's steps. Returns "" after an error. The text is valid until the
+   next call with this plan. */
 OUTCROP_AGG_API const char *outcrop_agg_explain(outcrop_agg_plan *plan);
-/* Returns the way in which bytes are sent between nodes: "messages" or "rma". It is "rma" if you have set
-   outcrop_agg_transport to rma and a test between all ranks has succeeded. If the test has failed, the text is
-   "messages, though ...", with the rank and the error. */
+/* Returns the transport between nodes. If you have set outcrop_agg_transport to rma, and a test between all ranks has
+   succeeded, the result is "rma". If the test has failed, the result is "messages, though ...", with the rank and the
+   error. Otherwise the result is "messages". */
 OUTCROP_AGG_API const char *outcrop_agg_transport(const outcrop_agg_plan *plan);
 /* Collective: frees the plan and sets the handle to NULL. Close all files of the plan first. */
 OUTCROP_AGG_API void outcrop_agg_free_plan(outcrop_agg_plan **plan);
@@ -195,7 +196,7 @@ OUTCROP_AGG_API int outcrop_agg_merge(const char *index, const char *target);
 
 /* --- for Fortran -------------------------------------------------------------------------------------------------- */
 
-/* Does the same as outcrop_agg_make_plan, with Fortran's handles. The Fortran module outcrop_aggregate.f90 calls it. */
+/* Does the same as outcrop_agg_make_plan, with Fortran's handles. The module outcrop_aggregate.f90 calls this function. */
 OUTCROP_AGG_API int outcrop_agg_make_plan_f(MPI_Fint communicator, const outcrop_agg_declaration *declaration,
                                             MPI_Fint hints, outcrop_agg_plan **made);
 

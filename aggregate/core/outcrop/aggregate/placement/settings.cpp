@@ -121,40 +121,45 @@ constexpr std::array TABLE = {
     setting<&Settings::tier, any_text>("tier", "", "the tier with the lowest predicted cost",
                                        "The tier that holds the buffers."),
     setting<&Settings::persistence, persistence>(
-        "persistence", "", "process", "The minimum persistence of that tier: process, reboot, job or permanent."),
+        "persistence", "", "process",
+        "The minimum persistence of the tier of the buffers: process, reboot, job or permanent."),
     setting<&Settings::buffer_bytes, buffer_bytes>("buffer", "cb_buffer_size", "an eighth of a domain, 1 to 8 MiB",
-                                                   "The bytes of each buffer, a multiple of 4096."),
+                                                   "The size of each buffer in bytes, a multiple of 4096."),
     setting<&Settings::buffers, whole<2>>("buffers", "", "4", "The number of buffers of each aggregator, 2 to 8."),
-    setting<&Settings::count, whole<1>>("count", "cb_nodes", "the number that is predicted to finish first",
+    setting<&Settings::count, whole<1>>("count", "cb_nodes", "the number with the shortest predicted time",
                                         "The number of aggregators."),
     setting<&Settings::hosts, host_list>("hosts", "cb_config_list", "all hosts",
                                          "The hosts that may have aggregators: host:number, ... or *:number."),
-    setting<&Settings::machine, any_text>("machine", "", "what is detected on the nodes",
+    setting<&Settings::machine, any_text>("machine", "", "the tiers that are detected on the nodes",
                                           "A machine file that describes the nodes; `outcrop agg machine` writes one."),
     setting<&Settings::target, any_text>("target", "", "the working directory", "The folder of the files."),
-    setting<&Settings::topology, any_text>("topology", "", "the first source that knows the topology",
+    setting<&Settings::topology, any_text>("topology", "", "the first provider that knows the distances",
                                            "A file with a line `rank: group switch port` for each rank."),
-    setting<&Settings::stage, any_text>("stage", "", "none",
-                                        "A folder on a tier of each node. A write ends when its bytes are durable "
-                                        "there. They are copied to the file in the "
-                                        "background. With \"auto\" the cost model chooses the folder, or no stage."),
-    setting<&Settings::stage_bytes, bytes_or_none>("stage_bytes", "", "all free bytes there",
-                                                   "The maximum bytes of a stage on a node."),
+    setting<&Settings::stage, any_text>(
+        "stage", "", "none",
+        "A folder on a tier of each node. A write ends when its bytes are durable there. Later, the bytes are "
+        "copied to the file in the background. With \"auto\", the cost model chooses the "
+        "folder, or no stage."),
+    setting<&Settings::stage_bytes, bytes_or_none>("stage_bytes", "", "all free space",
+                                                   "The maximum size of a stage on a node, in bytes."),
     setting<&Settings::stage_persistence, persistence>(
-        "stage_persistence", "", "job", "For a stage \"auto\": its minimum persistence: reboot, job or permanent."),
+        "stage_persistence", "", "job",
+        "With stage \"auto\": the minimum persistence of the stage: reboot, job or permanent."),
     setting<&Settings::seconds_between, number>("seconds_between", "", "0",
-                                                "For a stage \"auto\": the seconds of computing between steps."),
-    setting<&Settings::reads_back, number>("reads_back", "", "0",
-                                           "For a stage \"auto\": how often a step is soon read again."),
+                                                "With stage \"auto\": the seconds of computing between two steps."),
+    setting<&Settings::reads_back, number>(
+        "reads_back", "", "0", "With stage \"auto\": how often each step is read again soon after its write."),
     setting<&Settings::transport, transport>(
-        "transport", "", "messages", "How bytes are sent between nodes: messages, or rma (one-sided) if that works."),
+        "transport", "", "messages",
+        "The transport between nodes: messages, or rma (one-sided communication) if it works."),
     setting<&Settings::reads_only, truth>("reads_only", "", "false",
-                                          "Ranks may declare the same bytes. Such a plan refuses to write."),
-    setting<&Settings::own_run_bytes, bytes_or_none>(
-        "own_run_bytes", "", "64 KiB on one node, never on several",
-        "Each rank writes its own bytes if the mean run length over all ranks is at least this; 0: never."),
-    setting<&Settings::seconds_most, number>("seconds_most", "", "no limit",
-                                             "The maximum seconds that a rank waits for others; then it fails."),
+                                          "If true, ranks may declare the same bytes, and the plan cannot write."),
+    setting<&Settings::own_run_bytes, bytes_or_none>("own_run_bytes", "", "64 KiB on one node, never on several",
+                                                     "If the contiguous runs of each rank have at least this mean "
+                                                     "length, each rank performs its own I/O. 0: never."),
+    setting<&Settings::seconds_most, number>(
+        "seconds_most", "", "no limit",
+        "The maximum time, in seconds, that a rank waits for other ranks. After this time, the rank fails."),
 };
 
 // Returns the text of a setting from the first source that has it: the argument, our hint, ROMIO's hint, or the
