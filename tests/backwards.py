@@ -10,6 +10,7 @@ from __future__ import annotations
 import operator as operators
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -97,6 +98,45 @@ class Steps:
                 case Apply(operator, operands):
                     found.append(self.operators[operator](*(found[i] for i in operands)))
         return [found[place] for place in program.results]
+
+
+@dataclass(frozen=True)
+class Dual:
+    """A number and its derivative. Both are fractions. `Steps` with these numbers computes how a small change of the
+    state spreads."""
+
+    value: Fraction
+    slope: Fraction = Fraction(0)
+
+    def __add__(self, other: Any) -> Any:
+        return self._with(other, lambda: Dual(self.value + other.value, self.slope + other.slope))
+
+    def __sub__(self, other: Any) -> Any:
+        return self + -other
+
+    def __mul__(self, other: Any) -> Any:
+        return self._with(
+            other, lambda: Dual(self.value * other.value, self.slope * other.value + self.value * other.slope)
+        )
+
+    def __truediv__(self, other: Any) -> Any:
+        return self._with(other, lambda: self * Dual(1 / other.value, -other.slope / other.value**2))
+
+    def __lt__(self, other: Any) -> Any:
+        return self._with(other, lambda: self.value < other.value)
+
+    def __gt__(self, other: Any) -> Any:
+        return self._with(other, lambda: self.value > other.value)
+
+    def __neg__(self) -> Dual:
+        return Dual(-self.value, -self.slope)
+
+    def __abs__(self) -> Dual:
+        return self if self.value >= 0 else -self
+
+    def _with(self, other: Any, result: Callable[[], Any]) -> Any:
+        """Return the result for two numbers. For an array, NumPy computes the result of each element."""
+        return result() if isinstance(other, Dual) else NotImplemented
 
 
 def put(array: Any, cells: tuple[slice, ...], new: Any) -> Any:

@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from outcrop.language.boundary import FIXED, Boundary
 from outcrop.language.derivative import Product, Tape, adjoint
 from outcrop.language.gather import Gather, Term
-from outcrop.language.linearised import HERE, Fields, Version, assemble, updates_before
+from outcrop.language.linearised import HERE, Fields, Version, assemble, fields_read, updates_before
 from outcrop.language.program import Apply, Load, Program, Scalar, Stage
 from outcrop.language.stencil import PREVIOUS, Stencil
 
@@ -118,8 +118,10 @@ class _Derivation:
         updates, stages = updates_before(self.stencil), list[Stage]()
         for number in reversed(range(len(updates))):
             stages += self._stages(self.stencil.stages[number], updates[number], stages)
-        made = assemble(f"adjoint of {self.stencil.name}", self.stencil, self.fields, stages)
-        names, forward = self.fields.names, self.fields.forward
+        names, forward, versions = self.fields.names, self.fields.forward, self.fields.versions
+        # values of the forward step are last, because runs read them from another run (plan/history.py)
+        read = sorted(fields_read(stages), key=lambda number: (names[number] in versions, names[number]))
+        made = assemble(f"adjoint of {self.stencil.name}", self.stencil, names, stages, read, all_scalars=False)
         adjoints = {forward[field]: names[self.of(field)] for field in self.updated}
         for field in self.with_previous - self.local_previous.keys():
             adjoints[forward[field] + PREVIOUS] = names[self.of_previous(field)]
@@ -131,7 +133,7 @@ class _Derivation:
             {forward[field]: made.program(program) for field, program in self.scales.items()},
             {name: self.fields.names[number] for name, number in gradients.items()},
             {name: names[self.of_source(forward.index(name))] for name in self.sources},
-            {name: one for name, one in self.fields.versions.items() if self.fields.number(name) in made.fields},
+            {name: one for name, one in versions.items() if self.fields.number(name) in made.fields},
             {names[number]: axis for number, axis in self.edges.items()},
         )
 
@@ -187,9 +189,6 @@ class _Derivation:
         self.edges |= gather.edges
         last = [Stage(tuple(results), gather.tape.program(list(results.values())))] if results else []
         return [*gather.stored_stage(), *last]
-
-    def _is_wanted(self, field: int) -> bool:
-        return not self.fields.is_static[field] or self.fields.forward[field] in self.wrt
 
     def _may_repeat(self, load: Load) -> bool:
         """Return True if neighbours may compute a core with this load again. The result is False for values of the

@@ -1,15 +1,13 @@
 """Differentiate a program: append operations that compute how the program's results change with its loads and scalars.
 
-A program is differentiated operation by operation, in two ways (A. Griewank and A. Walther, Evaluating Derivatives,
-2nd ed., SIAM 2008, chapters 3 and 6):
+A program is differentiated operation by operation, from the results to the loads: a̅ += b r̅ and b̅ += a r̅ for r = a b.
+This reverse mode needs at most a few times the operations of the program (A. Griewank and A. Walther, Evaluating
+Derivatives, 2nd ed., SIAM 2008, chapters 3 and 6).
 
-    tangent    from loads to results: d(a b) = a db + b da            forward mode
-    adjoint    from results to loads: a̅ += b r̅, b̅ += a r̅ for r = a b   reverse mode, at most a few times the operations
-
-In reverse mode, the adjoint of each load is a sum of products `coefficient * core`. The coefficient is the same for all
-cells (it depends only on constants, parameters and signals). The core depends on the cell. The loads of a difference
-operator share one core and differ in their coefficients. So the adjoint of the operator is again a difference operator,
-which is applied to the core.
+The adjoint of each load is a sum of products `coefficient * core`. The coefficient is the same for all cells (it
+depends only on constants, parameters and signals). The core depends on the cell. The loads of a difference operator
+share one core and differ in their coefficients. So the adjoint of the operator is again a difference operator, which is
+applied to the core.
 
 At some points an operation has no derivative. At such a point, a one-sided derivative is used. If a = b, min(a, b) and
 max(a, b) return b, so they have the derivative of b. At a = 0, abs(a) has the derivative 1. The derivative of sqrt(a)
@@ -21,11 +19,23 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import TypeVar
 
-from outcrop.language.program import Apply, Constant, Load, Operation, Program
+from outcrop.language.program import Apply, Constant, Load, Operation, Program, is_uniform
 
 ZERO = -1
 """The position of a value that is 0 for every cell. No operation computes this value."""
+
+
+Item = TypeVar("Item")
+
+
+def balanced(items: list[Item], combine: Callable[[Item, Item], Item]) -> Item:
+    """Combine all items in a balanced tree, so that chains of dependent operations are short."""
+    while len(items) > 1:
+        pairs = [combine(a, b) for a, b in zip(items[::2], items[1::2], strict=False)]
+        items = pairs + items[len(pairs) * 2 :]
+    return items[0]
 
 
 class Tape:
@@ -43,13 +53,7 @@ class Tape:
         if operation not in self._places:
             self._places[operation] = len(self.operations)
             self.operations.append(operation)
-            match operation:
-                case Load():
-                    self.uniform.append(False)
-                case Apply(_, operands):
-                    self.uniform.append(all(self.uniform[i] for i in operands))
-                case _:
-                    self.uniform.append(True)
+            self.uniform.append(is_uniform(operation, self.uniform))
         return self._places[operation]
 
     def constant(self, value: float) -> int:
@@ -126,13 +130,8 @@ class Tape:
         return self.append(Apply("where", tuple(places)))
 
     def sum(self, terms: Sequence[int]) -> int:
-        """Return the position of the sum of terms. The sum is a balanced tree, so that chains of dependent additions
-        are short."""
-        places = list(terms) or [ZERO]
-        while len(places) > 1:
-            pairs = [self.add(a, b) for a, b in zip(places[::2], places[1::2], strict=False)]
-            places = pairs + places[len(pairs) * 2 :]
-        return places[0]
+        """Return the position of the sum of terms. The sum is a balanced tree."""
+        return balanced(list(terms) or [ZERO], self.add)
 
     def copy(
         self, program: Program, load: Callable[[Load], int], wanted: Sequence[int] | None = None
@@ -159,32 +158,14 @@ class Tape:
     def program(self, results: Sequence[int]) -> Program:
         """Return the program that computes `results`. Operations that no result needs are left out."""
         places = [self.append(Constant(0.0)) if place == ZERO else place for place in results]
-        short = Tape()
-        found = short.copy(Program(tuple(self.operations), ()), short.append, places)
-        return Program(tuple(short.operations), tuple(found[place] for place in places))
+        return pruned(self.operations, places)
 
 
-def tangent(tape: Tape, program: Program, at: Mapping[int, int], seeds: Mapping[int, int]) -> list[int]:
-    """Append the directional derivative of each result (forward mode). Return the positions of these derivatives.
-
-    `at` maps operations of `program` to their positions on the tape. `seeds` maps loads and scalars to the positions of
-    their directions. Loads and scalars that are not in `seeds` have the direction 0.
-    """
-    change = [seeds.get(place, ZERO) for place in range(len(program.operations))]
-    for place, operation in enumerate(program.operations):
-        if not isinstance(operation, Apply) or all(change[i] == ZERO for i in operation.operands):
-            continue
-        slopes = _slopes(tape, operation, at, place)
-        if operation.operator == "where":
-            a, b, then, other = operation.operands
-            change[place] = tape.where(at[a], at[b], change[then], change[other])
-        elif operation.operator in ("min", "max"):
-            first, second = operation.operands
-            change[place] = tape.where(*_order(operation, at), change[first], change[second])
-        else:
-            terms = [tape.multiply(slope, change[i]) for i, slope in zip(operation.operands, slopes, strict=True)]
-            change[place] = tape.sum([one for one in terms if one != ZERO])
-    return [change[place] for place in program.results]
+def pruned(operations: Sequence[Operation], results: Sequence[int]) -> Program:
+    """Return the program that computes `results` with the operations that they need. Equal operations are merged."""
+    tape = Tape()
+    found = tape.copy(Program(tuple(operations), ()), tape.append, results)
+    return Program(tuple(tape.operations), tuple(found[place] for place in results))
 
 
 @dataclass(frozen=True)
@@ -197,8 +178,8 @@ class Product:
 
 
 def adjoint(tape: Tape, program: Program, at: Mapping[int, int], seeds: Sequence[int]) -> dict[int, list[Product]]:
-    """Append the adjoint of each load and scalar (reverse mode). Return a list of products for each operation that is a
-    load or a scalar. The adjoint of the operation is the sum of these products.
+    """Append the adjoint of each load and scalar. Return a list of products for each operation that is a load or a
+    scalar. The adjoint of the operation is the sum of these products.
 
     `at` maps operations of `program` to their positions on the tape. `seeds` has the positions of the adjoints of the
     results. These adjoints depend on the cell.

@@ -13,15 +13,15 @@ all results keep their bits.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from outcrop.errors import InputError
 from outcrop.language.adjoint import Adjoint
-from outcrop.language.derivative import Tape
-from outcrop.language.linearised import HERE, Assembly, Version, pruned, updates_before, without_updates
+from outcrop.language.derivative import Tape, pruned
+from outcrop.language.linearised import HERE, Version, assemble, fields_read, updates_before, without_updates
 from outcrop.language.program import Apply, Load, Operation, Program, Scalar, Stage
-from outcrop.language.stencil import Field, Stencil
+from outcrop.language.stencil import Stencil
 
 
 def hoisted(stencil: Stencil, adjoint: Adjoint) -> tuple[Stencil, Adjoint]:
@@ -74,7 +74,7 @@ class _Hoisting:
         self._forward, self._adjoint = stencil, adjoint
         self._names = [one.name for one in adjoint.stencil.fields]
         self._own = {one.name: number for number, one in enumerate(stencil.fields)}
-        scalars = [*(one.name for one in stencil.parameters), *stencil.signals]
+        scalars = _scalars_of(stencil)
         self._scalars = [scalars.index(name) for name in _scalars_of(adjoint.stencil)]
         self._before = updates_before(stencil)
         places: dict[_Value, list[tuple[int, int]]] = {}
@@ -107,12 +107,7 @@ class _Hoisting:
                     results.append(tape.copy(value.program, tape.append)[value.program.results[0]])
                     targets.append(names.index(self._fields[value]))
             stages.append(Stage(tuple(targets), tape.program(results)))
-        updated = list(dict.fromkeys(target for stage in stages for target in stage.targets))
-        made = _renumbered([*updated, *(each for each in range(len(names)) if each not in updated)], one)
-        return Stencil.from_stages(
-            one.name, [Field(names[each]) for each in made.fields], _all_stages(made, stages), one.parameters,
-            one.signals, one.ndim, one.radii,
-        )  # fmt: skip
+        return assemble(one.name, one, names, stages, range(len(names))).stencil
 
     def adjoint(self) -> Adjoint:
         """Return the adjoint, which reads the values instead of computing them."""
@@ -129,18 +124,13 @@ class _Hoisting:
                     operation = Apply(operation.operator, tuple(at[each] for each in operation.operands))
                 at[place] = tape.append(operation)
             stages.append(Stage(stage.targets, tape.program([at[place] for place in stage.program.results])))
-        programs = [*(stage.program for stage in stages), *one.values.values(), *one.scales.values()]
-        used = {load.field for program in programs for load in program.loads}
-        used |= {target for stage in stages for target in stage.targets}
-        made = _renumbered(sorted(used), stencil)
-        made_of = Stencil.from_stages(
-            stencil.name, [Field(names[each]) for each in made.fields], _all_stages(made, stages), stencil.parameters,
-            stencil.signals, stencil.ndim, stencil.radii,
-        )  # fmt: skip
-        left = {names[each] for each in used}
+        used = fields_read(stages) | {load.field for each in (*one.values.values(), *one.scales.values())
+                                      for load in each.loads}  # fmt: skip
+        made = assemble(stencil.name, stencil, names, stages, sorted(used))
+        left = {names[each] for each in made.fields}
         history = {name: version for name, version in one.history.items() if name in left}
         return replace(
-            one, stencil=made_of, history=history | {name: Version(name, 1) for name in self._fields.values()},
+            one, stencil=made.stencil, history=history | {name: Version(name, 1) for name in self._fields.values()},
             values={name: made.program(program) for name, program in one.values.items()},
             scales={name: made.program(program) for name, program in one.scales.items()},
         )  # fmt: skip
@@ -222,13 +212,3 @@ class _Hoisting:
 
 def _scalars_of(stencil: Stencil) -> list[str]:
     return [*(one.name for one in stencil.parameters), *stencil.signals]
-
-
-def _renumbered(order: Sequence[int], stencil: Stencil) -> Assembly:
-    """Return the mapping to new numbers of fields, which are in the order `order`. Scalars keep their numbers."""
-    scalars = len(stencil.parameters) + len(stencil.signals)
-    return Assembly(stencil, {old: new for new, old in enumerate(order)}, {one: one for one in range(scalars)})
-
-
-def _all_stages(made: Assembly, stages: Sequence[Stage]) -> list[Stage]:
-    return [Stage(tuple(made.fields[one] for one in stage.targets), made.program(stage.program)) for stage in stages]

@@ -1,18 +1,19 @@
-"""The parts that the adjoint and the tangent-linear model of a stencil share: names of fields, values of the forward
-step, and the numbering of fields.
+"""Make stencils from the stages of other stencils: names of fields, values of the forward step, and the numbering of
+fields.
 
-The adjoint and the tangent-linear model read values of the forward step if a derivative depends on these values. Each
-such value becomes a read-only field of the model. The values of this field differ for each step (`Version`).
+An adjoint reads values of the forward step if a derivative depends on these values. Each such value becomes a read-only
+field of the adjoint. The values of this field differ for each step (`Version`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
 from outcrop.errors import InputError, shown
-from outcrop.language.program import Apply, Load, Operation, Program, Scalar, Stage
+from outcrop.language.derivative import pruned
+from outcrop.language.program import Load, Operation, Program, Scalar, Stage
 from outcrop.language.stencil import Field, Stencil
 
 Offset: TypeAlias = tuple[int, int, int]
@@ -96,8 +97,8 @@ def without_updates(stencil: Stencil, sums: Sequence[str]) -> Stencil | None:
     """Return the stencil without the updates of the fields `sums`, and without fields that no remaining stage uses. The
     other fields get the same bits, and the scalars are the same. Return None if this is not possible: if a stage
     updates nothing else, or if the fields `sums` change how other fields are stored."""
-    numbers = {one.name: number for number, one in enumerate(stencil.fields)}
-    dropped = {numbers[name] for name in sums}
+    names = [one.name for one in stencil.fields]
+    dropped = set(map(names.index, sums))
     stages = []
     for stage in stencil.stages:
         kept = [place for place, target in enumerate(stage.targets) if target not in dropped]
@@ -105,44 +106,16 @@ def without_updates(stencil: Stencil, sums: Sequence[str]) -> Stencil | None:
             return None
         results = [stage.program.results[place] for place in kept]
         stages.append(Stage(tuple(stage.targets[place] for place in kept), pruned(stage.program.operations, results)))
-    used = {load.field for stage in stages for load in stage.program.loads}
-    updated = list(dict.fromkeys(target for stage in stages for target in stage.targets))
-    order = [*updated, *sorted(used - set(updated))]
+    used = fields_read(stages)
     if dropped & used:
         return None
-    new = {number: place for place, number in enumerate(order)}
-
-    def renumbered(one: Operation) -> Operation:
-        return Load(new[one.field], one.offset, one.age) if isinstance(one, Load) else one
-
-    moved = [
-        Stage(
-            tuple(new[target] for target in stage.targets),
-            Program(tuple(map(renumbered, stage.program.operations)), stage.program.results),
-        )
-        for stage in stages
-    ]
-    found = Stencil.from_stages(
-        f"{stencil.name}, without sums", [stencil.fields[number] for number in order], moved, stencil.parameters,
-        stencil.signals, stencil.ndim, stencil.radii,
-    )  # fmt: skip
-    same = all(found.storage[place] == stencil.storage[number] for number, place in new.items())
-    return found if same and not any(stencil.storage[number].is_double for number in dropped) else None
+    made = assemble(f"{stencil.name}, without sums", stencil, names, stages, sorted(used))
+    same = all(made.stencil.storage[place] == stencil.storage[number] for number, place in made.fields.items())
+    return made.stencil if same and not any(stencil.storage[number].is_double for number in dropped) else None
 
 
-def pruned(operations: Sequence[Operation], results: Sequence[int]) -> Program:
-    """Return the program without the operations on which no result depends."""
-    needed = set(results)
-    for place in reversed(range(len(operations))):
-        one = operations[place]
-        if place in needed and isinstance(one, Apply):
-            needed |= set(one.operands)
-    new = {place: number for number, place in enumerate(sorted(needed))}
-    kept = []
-    for place in sorted(needed):
-        one = operations[place]
-        kept.append(Apply(one.operator, tuple(new[i] for i in one.operands)) if isinstance(one, Apply) else one)
-    return Program(tuple(kept), tuple(new[place] for place in results))
+def fields_read(stages: Sequence[Stage]) -> set[int]:
+    return {load.field for stage in stages for load in stage.program.loads}
 
 
 @dataclass(frozen=True)
@@ -155,42 +128,43 @@ class Assembly:
 
     def program(self, program: Program) -> Program:
         """Return the program with the numbers of the new stencil."""
-        return Program(tuple(self._operation(one) for one in program.operations), program.results)
+        return _renumbered(program, self.fields, self.scalars)
 
-    def _operation(self, one: Operation) -> Operation:
+
+def _renumbered(program: Program, fields: Mapping[int, int], scalars: Mapping[int, int]) -> Program:
+    def operation(one: Operation) -> Operation:
         match one:
             case Load(field, offset, age):
-                return Load(self.fields[field], offset, age)
+                return Load(fields[field], offset, age)
             case Scalar(index):
-                return Scalar(self.scalars[index])
+                return Scalar(scalars[index])
         return one
 
+    return Program(tuple(map(operation, program.operations)), program.results)
 
-def assemble(name: str, forward: Stencil, fields: Fields, stages: Sequence[Stage]) -> Assembly:
-    """Make a stencil from stages. The loads in the stages have the field numbers of `fields`. The scalars have the
-    numbers of `forward`. The stencil has the fixed rim of `forward`. Raises InputError if no kernel can compute it."""
-    updated = list(dict.fromkeys(target for stage in stages for target in stage.targets))
-    read = {load.field for stage in stages for load in stage.program.loads} - set(updated)
-    # values of the forward step are last, because runs read them from another run (plan/history.py)
-    names = fields.names
-    order = [*updated, *sorted(read, key=lambda number: (names[number] in fields.versions, names[number]))]
+
+def assemble(
+    name: str, forward: Stencil, names: Sequence[str], stages: Sequence[Stage], read: Iterable[int],
+    all_scalars: bool = True,
+) -> Assembly:  # fmt: skip
+    """Make a stencil from stages whose loads and targets have the numbers of `names`. The updated fields come first, in
+    the order of their first updates. The other fields follow in the order of `read`. The stages have the scalars of
+    `forward`; without `all_scalars`, unused scalars are left out. The stencil has the fixed rim of `forward`. Raises
+    InputError if no kernel can compute it."""
+    order = list(dict.fromkeys([*(target for stage in stages for target in stage.targets), *read]))
+    fields = {number: place for place, number in enumerate(order)}
+    count = len(forward.parameters)
     used = {one.index for stage in stages for one in stage.program.operations if isinstance(one, Scalar)}
-    count, kept = len(forward.parameters), sorted(used)
-    made = Assembly(
-        forward,
-        {number: place for place, number in enumerate(order)},
-        {index: place for place, index in enumerate(kept)},
-    )
-    numbered = [
-        Stage(tuple(made.fields[one] for one in stage.targets), made.program(stage.program)) for stage in stages
-    ]
+    kept = [one for one in range(count + len(forward.signals)) if all_scalars or one in used]
+    scalars = {index: place for place, index in enumerate(kept)}
     stencil = Stencil.from_stages(
         name,
-        [Field(fields.names[number]) for number in order],
-        numbered,
+        [Field(names[number]) for number in order],
+        [Stage(tuple(fields[one] for one in stage.targets), _renumbered(stage.program, fields, scalars))
+         for stage in stages],
         [forward.parameters[index] for index in kept if index < count],
         [forward.signals[index - count] for index in kept if index >= count],
         forward.ndim,
         forward.radii,
-    )
-    return Assembly(stencil, made.fields, made.scalars)
+    )  # fmt: skip
+    return Assembly(stencil, fields, scalars)

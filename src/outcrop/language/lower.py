@@ -24,7 +24,8 @@ from sympy.core.function import AppliedUndef
 
 from outcrop.axes import inside
 from outcrop.errors import InputError, shown
-from outcrop.language.program import Apply, Constant, Load, Operation, Program, Scalar
+from outcrop.language.derivative import Tape, balanced
+from outcrop.language.program import Apply, Constant, Load, Program, Scalar
 from outcrop.language.stencil import PREVIOUS
 
 _LARGEST_POWER = 16
@@ -35,17 +36,17 @@ def lower(where: str, expressions: Sequence[sympy.Expr], fields: Sequence[str], 
     `where` and the term."""
     builder = _Builder(where, fields, scalars)
     results = tuple(builder.visit(expression) for expression in expressions)
-    return Program(tuple(builder.operations), results)
+    return Program(tuple(builder.tape.operations), results)
 
 
 class _Builder:
-    """Collects operations. Equal operations are appended once."""
+    """Appends the operations of expressions to a tape."""
 
     def __init__(self, where: str, fields: Sequence[str], scalars: Sequence[str]) -> None:
         self.where = where
         self.fields, self.scalars = list(fields), list(scalars)
-        self.operations: list[Operation] = []
-        self._places: dict[Operation, int] = {}
+        self.tape = Tape()
+        self._append = self.tape.append
         self._visited: dict[sympy.Expr, int] = {}
 
     def visit(self, node: sympy.Expr) -> int:
@@ -82,12 +83,6 @@ class _Builder:
             return self._append(Constant(float(node)))
         raise self._refuse(node, "cannot be computed; there are + - * / powers sqrt Abs Min Max")
 
-    def _append(self, operation: Operation) -> int:
-        if operation not in self._places:
-            self._places[operation] = len(self.operations)
-            self.operations.append(operation)
-        return self._places[operation]
-
     def _load(self, node: AppliedUndef) -> Load:
         name = node.func.__name__
         field, age = name.removesuffix(PREVIOUS), int(name.endswith(PREVIOUS))
@@ -98,10 +93,7 @@ class _Builder:
         return Load(self.fields.index(field), inside([int(step) for step in node.args], 0), age)
 
     def _tree(self, operator: str, places: list[int]) -> int:
-        while len(places) > 1:
-            pairs = [self._append(Apply(operator, (a, b))) for a, b in zip(places[::2], places[1::2], strict=False)]
-            places = pairs + places[len(pairs) * 2 :]
-        return places[0]
+        return balanced(places, lambda a, b: self._append(Apply(operator, (a, b))))
 
     def _sum(self, node: sympy.Add) -> int:
         groups: dict[sympy.Expr, list[tuple[bool, sympy.Expr]]] = {}
@@ -115,13 +107,10 @@ class _Builder:
                 rests = [(sign, sympy.Add(*(rest if negative == sign else -rest for negative, rest in rests)))]
             terms += [(negative, coefficient, rest) for negative, rest in rests]
         terms.sort(key=lambda term: _key(term[1] * term[2]))
-        return self._signed_tree([(self._scaled(coefficient, rest), negative) for negative, coefficient, rest in terms])
+        places = [(self._scaled(coefficient, rest), negative) for negative, coefficient, rest in terms]
+        return self._signed(*balanced(places, self._pair))
 
-    def _signed_tree(self, terms: list[tuple[int, bool]]) -> int:
-        while len(terms) > 1:
-            pairs = [self._pair(a, b) for a, b in zip(terms[::2], terms[1::2], strict=False)]
-            terms = pairs + terms[len(pairs) * 2 :]
-        place, negative = terms[0]
+    def _signed(self, place: int, negative: bool) -> int:
         return self._append(Apply("neg", (place,))) if negative else place
 
     def _pair(self, a: tuple[int, bool], b: tuple[int, bool]) -> tuple[int, bool]:
@@ -132,8 +121,7 @@ class _Builder:
 
     def _product(self, node: sympy.Mul) -> int:
         negative, coefficient, rest = _split(node)
-        place = self._scaled(coefficient, rest)
-        return self._append(Apply("neg", (place,))) if negative else place
+        return self._signed(self._scaled(coefficient, rest), negative)
 
     def _scaled(self, coefficient: sympy.Expr, rest: sympy.Expr) -> int:
         """Return the position of a product. The uniform factors are multiplied first, then the factors that depend on

@@ -60,6 +60,14 @@ class Apply:
 Operation: TypeAlias = Load | Scalar | Constant | Apply
 
 
+def is_uniform(operation: Operation, earlier: Sequence[bool]) -> bool:
+    """Return True if the value of an operation is the same for every cell. `earlier` says the same of the earlier
+    operations."""
+    if isinstance(operation, Apply):
+        return all(earlier[i] for i in operation.operands)
+    return not isinstance(operation, Load)
+
+
 @dataclass(frozen=True)
 class Program:
     """Operations in order. `results` are the positions of the new values, one for each field that is updated."""
@@ -76,13 +84,7 @@ class Program:
         """One bool for each operation. True means that the value of the operation is the same for every cell."""
         found: list[bool] = []
         for operation in self.operations:
-            match operation:
-                case Load():
-                    found.append(False)
-                case Apply(_, operands):
-                    found.append(all(found[i] for i in operands))
-                case _:
-                    found.append(True)
+            found.append(is_uniform(operation, found))
         return tuple(found)
 
     def require_sound(self, fields: int, scalars: int) -> None:
