@@ -206,7 +206,10 @@ def linear(
     position = (places - np.asarray(origin, np.float64)) / np.asarray(spacing, np.float64)
     inside = ((position >= -_NEAR * (last + 1)) & (position <= last + _NEAR * (last + 1))).all(axis=1)  # false for NaN
     if not inside.all():
-        raise _outside(name, places, int(np.argmin(inside)), shape, spacing, origin)
+        index = int(np.argmin(inside))
+        ends = places[index], origin, np.asarray(origin) + last * np.asarray(spacing)
+        place, begin, end = (", ".join(f"{value:g}" for value in one) for one in ends)
+        raise InputError(f"{name}: point {index} at ({place}) lies outside the grid, from ({begin}) to ({end})")
     position = np.clip(position, 0, last)
     low = np.clip(np.floor(position), 0, np.maximum(last - 1, 0)).astype(np.int64)
     part = position - low
@@ -221,13 +224,3 @@ def spread(cells: NDArray[np.int64]) -> Cells:
     full = np.zeros((*cells.shape[:-1], 3), np.int64)
     full[..., PLACES[cells.shape[-1]]] = cells
     return full
-
-
-def _outside(
-    name: str, points: NDArray[np.float64], index: int, shape: Sequence[int], spacing: Sequence[float],
-    origin: Sequence[float],
-) -> InputError:  # fmt: skip
-    place = ", ".join(f"{value:g}" for value in points[index])
-    low = ", ".join(f"{value:g}" for value in origin)
-    high = ", ".join(f"{o + (n - 1) * h:g}" for o, n, h in zip(origin, shape, spacing, strict=True))
-    return InputError(f"{name}: point {index} at ({place}) lies outside the grid, from ({low}) to ({high})")

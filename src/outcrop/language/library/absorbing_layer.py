@@ -55,7 +55,15 @@ def sponge(
     reflection = as_finite(reflection, "sponge: reflection")
     kind = as_real_dtype("sponge", dtype)
     absorbing = _absorbing(shape, sides)
-    _check(shape, width, velocity, spacing, reflection, absorbing)
+    for name, value in (("velocity", velocity), ("spacing", spacing)):
+        if not value > 0:
+            raise InputError(f"sponge: {name} {value} must be above 0")
+    if not 0 < reflection < 1:
+        raise InputError(f"sponge: reflection {reflection} must lie between 0 and 1")
+    for axis, extent, both in zip(NAMES[len(shape)], shape, absorbing, strict=True):
+        layers = sum(both)
+        if layers * width > extent:
+            raise InputError(f"sponge: {layers} layers of width {width} do not fit the {extent} cells along {axis}")
     largest = 3 * velocity * math.log(1 / reflection) / (width * spacing)
     profiles = [_profile(extent, width, *both) * largest for extent, both in zip(shape, absorbing, strict=True)]
 
@@ -96,22 +104,3 @@ def _profile(extent: int, width: int, low: bool, high: bool) -> NDArray[np.float
         depth = np.maximum(depth, 1 - (extent - place) / width)
     squared: NDArray[np.float64] = depth**2
     return squared
-
-
-def _check(
-    shape: Sequence[int],
-    width: int,
-    velocity: float,
-    spacing: float,
-    reflection: float,
-    absorbing: Sequence[tuple[bool, bool]],
-) -> None:
-    for name, value in (("velocity", velocity), ("spacing", spacing)):
-        if not value > 0:
-            raise InputError(f"sponge: {name} {value} must be above 0")
-    if not 0 < reflection < 1:
-        raise InputError(f"sponge: reflection {reflection} must lie between 0 and 1")
-    for axis, extent, both in zip(NAMES[len(shape)], shape, absorbing, strict=True):
-        layers = sum(both)
-        if layers * width > extent:
-            raise InputError(f"sponge: {layers} layers of width {width} do not fit the {extent} cells along {axis}")
