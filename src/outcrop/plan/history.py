@@ -10,106 +10,262 @@ other steps have updates without these sums (`Problem.plain_updates`). Passes ha
 passes have the same pattern.
 
 A state that one step reads is not the state that another step reads, so the updates of a pass cannot repeat after one
-step. `listed` lists the updates of all steps of a pass. Each state becomes a field of its own that is only read. This
-field is used at a few levels only. So its ring holds only a few planes, which are read later than the planes of other
-fields (`FieldPlan.ahead`).
+step. `listed` lists the updates of all steps of a pass. Each state becomes a field of its own. This field is used at a
+few levels only. So its ring holds only a few planes, which are read later than the planes of other fields
+(`FieldPlan.ahead`).
+
+A history with every state needs a large part of the disk. With recomputation, the history has only every k-th state,
+and each pass computes the states between two of them again (the lead), before it goes back through k steps:
+
+    history   state t - k                                              state t
+                  |                                                        |
+    lead          └─► step 1 ──► step 2 ──► ... ──► step k                 levels 1, 2, ..., lead
+    adjoint       adjoint t - k ◄── ... ◄── step 2 ◄── step 1 ◄── adjoint t    the levels that follow
+
+All these levels belong to one wavefront, so every plane is read once and written once. The values that the lead
+computes stay in memory. Each value that the adjoint reads is a field of its own, with one copy, which one level writes.
+The value of an early step of the forward run is used by a late step of the adjoint run, so the ring of this field is
+long:
+
+    level
+     2k  |              adjoint: the last step reads the state t - k + 1 ...
+      :  |
+    k+1  |  adjoint: the first step reads the state t - 1        The rings of all states together hold about
+     k   |  lead: the state t                                    r k^2 planes for a radius r.
+      :  |
+      1  |  lead: the state t - k + 1, which is kept for 2 k levels
+
+The recomputed values have the same bits as in the forward run, because the same kernels compute them from the same
+values. With memory for P planes, k can be sqrt(P / r), and the disk has 1 / k words for each cell and step.
+
+A value that no adjoint step reads is needed only until the forward run replaces it. Such values share a ring, as in the
+forward run: updates 0, 2, 4, ... are in the first ring, and updates 1, 3, 5, ... in the second ring. So if the adjoint
+reads only sums of u (language/hoist.py), all values of u take two rings, and only the sums have long rings.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import TypeAlias
 
+from outcrop.errors import InputError
 from outcrop.plan.actions import round_up
-from outcrop.plan.problem import FieldPlan, Problem, StagePlan
-from outcrop.plan.recompute import Calls, ForwardCall, recomputed, recomputed_calls, steps_again
+from outcrop.plan.problem import FieldPlan, Operand, Problem, StagePlan
 
 STEPS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 """The numbers of steps of a pass that are tried if passes read a history."""
+MAX_LEVELS = 8192
+"""The maximum number of levels of a pass. A plan with more levels takes minutes to make and to prove. With a radius of
+1, the window of this number of levels has tens of millions of planes."""
+
+Operands: TypeAlias = tuple[tuple[int, int], ...]
+Calls: TypeAlias = tuple[tuple[int, Operands, Operands], ...]
+"""The kernel calls of successive levels, as `Kernel.calls` has them (language/compile.py)."""
+Value: TypeAlias = tuple[int, int]
+"""A value of the other run: the number of its field, and its time. With recomputation, the field is a field of the
+other problem, and the time is the number of updates of the field since the state with which the pass begins; -1 means
+the previous value of this state. Otherwise, the time is the number of steps from the newest state back to the value."""
 
 
-def listed(problem: Problem, steps: int) -> Problem:
-    """Return the problem with the updates of `steps` steps. `problem` must have the updates of one step that reads the
-    history. Its fields that are a history must be the last fields."""
-    assert problem.listed_steps == 1 and steps >= 1
-    if problem.forward is not None:
-        return recomputed(problem, steps)
-    states = _states(problem, steps)
-    kept = problem.fields[: len(problem.fields) - problem.histories]
-    numbers = {key: len(kept) + place for place, key in enumerate(states)}
-    updates, levels = list[StagePlan](), dict[int, list[tuple[int, bool]]]()
-    for step in range(steps):
-        for stage in problem.updates if _reads(problem, step) else problem.plain_updates:
-            reads = []
-            for one in stage.reads:
-                number = _number(problem, numbers, one.field, step)
-                reads.append(replace(one, field=number))
-                levels.setdefault(number, []).append((len(updates) + 1, one.beside))
-            updates.append(StagePlan(tuple(reads), stage.targets))
-    fields = [_field(problem, *key, levels[number]) for key, number in numbers.items()]
-    return replace(problem, fields=(*kept, *fields), updates=tuple(updates), listed_steps=steps)
+@dataclass(frozen=True)
+class ForwardCall:
+    """The kernel of a stage of the forward run. `reads` has the pairs (field, age) of its operands."""
+
+    address: int
+    reads: Operands
+    targets: tuple[int, ...]
+
+
+class _Values:
+    """The values of the other run that a pass of `steps` steps uses. With recomputation, the pass goes back from state
+    `steps` to state 0, counted from the state with which it begins.
+
+    `lead` is the number of levels of the other run that are computed again. `levels` has the values that each of them
+    reads and writes. `fields` are the fields of the listed problem that are no values. `numbers` maps each value to the
+    number of its field in the listed problem.
+    """
+
+    def __init__(self, problem: Problem, steps: int) -> None:
+        assert problem.listed_steps == 1 and steps >= 1
+        self.problem, self.forward, self.steps = problem, problem.forward, steps
+        self.fields, self.numbers = [one for one in problem.fields if not one.history], dict[Value, int]()
+        self.lead, self.levels = 0, list[tuple[list[tuple[Value, bool]], list[Value]]]()
+        histories = range(len(self.fields), len(problem.fields))
+        if self.forward is not None:
+            self._plan_lead(self.forward, histories)
+            return
+        self.names = [one.history for one in problem.fields]
+        for step in filter(self.reads, range(steps)):
+            for field in histories:
+                self.numbers.setdefault(self.read(field, step), len(self.fields) + len(self.numbers))
+
+    def _plan_lead(self, forward: Problem, histories: range) -> None:
+        stages = list(enumerate(forward.updates))
+        self.names = [one.name for one in forward.fields]
+        self._updates = [sum(number in stage.targets for _, stage in stages) for number in range(len(self.names))]
+        loaded = {one.field for _, stage in stages for one in stage.reads}
+        self._companions = {
+            (number, target): next(one.field for one in stage.reads if self._updates[one.field])
+            for number, stage in stages
+            for target in stage.targets
+            if target not in loaded
+        }
+        read = {self.read(field, step) for field in histories for step in range(self.steps)}
+        levels = list(self._levels(forward))
+        self.lead = max((level for level, (_, targets) in enumerate(levels, 1) if read & set(targets)), default=0)
+        self.levels = levels[: self.lead]
+        begun = dict.fromkeys(one for reads, _ in self.levels for one, _ in reads
+                              if one[1] <= 0 and self._updates[one[0]])  # fmt: skip
+        begun |= dict.fromkeys(sorted(one for one in read if one[1] <= 0))
+        known = {one.name for one in self.fields}
+        self.fields += [one for one in forward.fields if one.is_static and one.name not in known]
+        self._statics = {one.name: number for number, one in enumerate(self.fields)}
+        for one in [*begun, *(one for _, targets in self.levels for one in targets)]:
+            field, count = one
+            older = field, count - 1 - forward.fields[field].is_double
+            new = len(self.fields) + len(set(self.numbers.values()))
+            self.numbers[one] = new if older in read else self.numbers.get(older, new)
+
+    def reads(self, step: int) -> bool:
+        """Return True if step `step` of the pass reads values of the other run."""
+        return self.forward is not None or (step - self.problem.phase) % self.problem.every == 0
+
+    def read(self, field: int, step: int) -> Value:
+        """Return the value that step `step` of the pass reads as its field number `field`."""
+        one = self.problem.fields[field]
+        number = self.names.index(one.history)
+        if self.forward is None:
+            return number, one.state + step
+        return number, (self.steps - one.state - step) * self._updates[number] + one.later
+
+    def number(self, value: Value) -> int:
+        """Return the number of a field in the listed problem. The value may belong to a static field."""
+        found = self.numbers.get(value)
+        return self._statics[self.names[value[0]]] if found is None else found
+
+    def number_read(self, field: int, step: int) -> int:
+        """Return the number in the listed problem of the field that step `step` reads as its field number `field`."""
+        return self.number(self.read(field, step)) if self.problem.fields[field].history else field
+
+    def of_step(self, step: int, stage: int, field: int, age: int) -> Value:
+        """Return the value of a field before a stage of a forward step. With the age -1, return the value after the
+        stage. If no stage reads the field, its older value is not kept. In this case, return the older value of its
+        companion, which is another target of the stage."""
+        assert self.forward is not None
+        if age >= 0:
+            field = self._companions.get((stage, field), field)
+        before = sum(field in one.targets for one in self.forward.updates[:stage])
+        return field, step * self._updates[field] + before - age
+
+    def _levels(self, forward: Problem) -> Iterator[tuple[list[tuple[Value, bool]], list[Value]]]:
+        """Yield the values that each level of the other run reads and writes. Each read has a flag that is true if
+        the level also reads the values of neighbouring cells."""
+        for level in range(self.steps * forward.stages):
+            step, number = divmod(level, forward.stages)
+            stage = forward.updates[number]
+            reads = [(self.of_step(step, number, one.field, one.age), one.beside) for one in stage.reads]
+            yield reads, [self.of_step(step, number, one, -1) for one in stage.targets]
 
 
 def steps_of_pass(problem: Problem, steps: int) -> int:
     """Return the number of steps of a pass that reads a history: at least `steps`, and a multiple of the interval of
     the history. A pass that computes states again goes back from one state of the history to the next. Raises
-    InputError if this pass has too many levels."""
+    InputError if this pass has more than MAX_LEVELS levels."""
+    if problem.forward is None:
+        return round_up(max(1, steps), problem.every)
+    steps, stages = min(problem.every, problem.steps), problem.forward.stages + problem.stages
+    if steps * stages > MAX_LEVELS:
+        most = MAX_LEVELS // stages
+        raise InputError(
+            f"the history has a state every {problem.every} steps, and a pass of the adjoint run can compute at most "
+            f"{most} steps again; run forward again with history=oc.History({most}, recompute=True)"
+        )
+    return steps
+
+
+def listed(problem: Problem, steps: int) -> Problem:
+    """Return the problem with the levels of a pass of `steps` steps: first the levels that compute states of the other
+    run again, then the levels of the steps. `problem` must have the updates of one step that reads the history, and its
+    fields that are a history must be the last fields."""
+    values = _Values(problem, steps)
+    updates, uses, seen = list[StagePlan](), dict[int, list[int]](), set[int]()
+
+    def use(number: int, beside: bool) -> Operand:
+        uses.setdefault(number, []).append(len(updates) + 1)
+        if beside:
+            seen.add(number)
+        return Operand(number, 0, beside)
+
+    for reads, targets in values.levels:
+        found = tuple(use(values.number(one), beside) for one, beside in reads)
+        updates.append(StagePlan(found, tuple(map(values.number, targets))))
+    for step in range(steps):
+        for stage in problem.updates if values.reads(step) else problem.plain_updates:
+            found = tuple(
+                use(values.number_read(one.field, step), one.beside) if problem.fields[one.field].history else one
+                for one in stage.reads
+            )
+            updates.append(StagePlan(found, stage.targets))
+    writers = dict[int, int]()  # for each value that the lead writes, the first level that writes it
+    for level, stage in enumerate(updates[: values.lead], 1):
+        for target in stage.targets:
+            uses.setdefault(target, []).append(level)
+            writers.setdefault(target, level)
+    first = {number: one for one, number in reversed(values.numbers.items())}
+    follows = dict[int, int]()
     if problem.forward is not None:
-        return steps_again(problem)
-    return round_up(max(1, steps), problem.every)
+        for number, (field, count) in first.items():
+            if count > 0:  # the level that writes the value copies cells of the rim from the value before
+                place = divmod(min(uses[number]) - 1, problem.forward.stages)
+                follows[number] = values.number(values.of_step(*place, field, 0))
+    seen |= set(follows.values())  # the rim is copied from planes that are one skew higher or lower
+    fields = [
+        _field(values, one, number not in writers, uses[number], number in seen, follows.get(number, -1))
+        for number, one in sorted(first.items())
+    ]
+    return replace(
+        problem, fields=(*values.fields, *fields), updates=tuple(updates), listed_steps=steps, lead=values.lead,
+        lead_stages=problem.forward.stages if problem.forward else 1, forward=None,
+    )  # fmt: skip
+
+
+def _field(values: _Values, first: Value, is_static: bool, levels: list[int], is_seen: bool, follows: int) -> FieldPlan:
+    """Return a field that holds values of the other run, one after the other. Passes read the value `first` from the
+    history, or the first of the `levels` computes it. `levels` read or write the field. `is_seen` is true if neighbours
+    are also read."""
+    (field, time), skew = first, values.problem.skew_z
+    name, reach = values.names[field], skew if is_seen else 0
+    what, state, later = ("state", time, 0) if values.forward is None else ("update", values.steps, time)
+    return FieldPlan(
+        is_static=is_static, is_double=False, flips=False, name=f"{name}, {what} {time}", history=name, state=state,
+        later=later, behind=reach + skew * (max(levels) - 1),
+        ahead=(reach if follows < 0 else 0) - skew * (min(levels) - 1), follows=follows,
+    )  # fmt: skip
 
 
 def listed_calls(
     problem: Problem, calls: Calls, plain: Calls, steps: int, forward: Sequence[ForwardCall] = ()
 ) -> Calls:
-    """Return the kernel calls of all steps of a pass. `calls` has the calls of an even step and of an odd step of
+    """Return the kernel calls of all levels of a pass. `calls` has the calls of an even step and of an odd step of
     `problem`, which has the updates of one step. `plain` has the calls of steps that do not read the history. All these
     calls have the field numbers of `problem`. `forward` has the calls of a step of the other run if passes compute
     these steps again."""
-    if problem.forward is not None:
-        return recomputed_calls(problem, calls, forward, steps)
-    states = _states(problem, steps)
-    kept = len(problem.fields) - problem.histories
-    numbers = {key: kept + place for place, key in enumerate(states)}
-    found = []
+    values, found = _Values(problem, steps), []
+    for level in range(values.lead):
+        step, number = divmod(level, len(forward))
+        one = forward[number]
+        reads = tuple((values.number(values.of_step(step, number, field, age)), 0) for field, age in one.reads)
+        targets = tuple((values.number(values.of_step(step, number, field, -1)), 0) for field in one.targets)
+        found.append((one.address, reads, targets))
     for step in range(steps):
-        of_two_steps = calls if _reads(problem, step) else plain
-        for address, sources, targets in of_two_steps[step % 2 * problem.stages :][: problem.stages]:
-            moved = tuple((_number(problem, numbers, field, step), copy) for field, copy in sources)
-            found.append((address, moved, targets))
+        of_two_steps = calls if values.reads(step) else plain
+        for address, sources, written in of_two_steps[step % 2 * problem.stages :][: problem.stages]:
+            moved = tuple((values.number_read(field, step), copy) for field, copy in sources)
+            found.append((address, moved, written))
     return tuple(found)
-
-
-def _reads(problem: Problem, step: int) -> bool:
-    return (step - problem.phase) % problem.every == 0
 
 
 def fields_read(problem: Problem, levels: int) -> set[int]:
     """Return the numbers of the fields that a pass of `levels` levels reads."""
     return {one.field for stage in problem.updates[:levels] for one in stage.reads}
-
-
-def states_read(problem: Problem) -> Iterator[tuple[str, int]]:
-    """Yield the field and the state for each field of `problem` that is a history, in the order of the fields."""
-    return ((one.history, one.state) for one in problem.fields if one.is_history)
-
-
-def _states(problem: Problem, steps: int) -> list[tuple[str, int]]:
-    """Return the fields and states that `steps` steps read. States that are used first are first."""
-    reading = (step for step in range(steps) if _reads(problem, step))
-    return list(dict.fromkeys((name, state + step) for step in reading for name, state in states_read(problem)))
-
-
-def _number(problem: Problem, numbers: dict[tuple[str, int], int], field: int, step: int) -> int:
-    one = problem.fields[field]
-    return numbers[one.history, one.state + step] if one.is_history else field
-
-
-def _field(problem: Problem, name: str, state: int, levels: list[tuple[int, bool]]) -> FieldPlan:
-    """Return a state as a field. `levels` has the levels that read the state, and says whether they read neighbours."""
-    skew, every = problem.skew_z, [level for level, _ in levels]
-    beside = skew if any(is_beside for _, is_beside in levels) else 0
-    return FieldPlan(
-        is_static=True, is_double=False, flips=False, name=f"{name}, state {state}", history=name, state=state,
-        ahead=beside - skew * (min(every) - 1), behind=beside + skew * (max(every) - 1),
-    )  # fmt: skip

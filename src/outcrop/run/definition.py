@@ -195,7 +195,7 @@ def as_problem(
 def _without_rims(problem: Problem, stencil: Stencil) -> Problem:
     """Return the problem without the older values of fields that no stage loads, such as hoisted values. Only the rim
     of their newer values depends on them, and no stage loads the rim. Another field of the stage replaces them
-    (plan/recompute.py), so a field without such a companion keeps them."""
+    (plan/history.py), so a field without such a companion keeps them."""
     loaded = {load.field for stage in stencil.stages for load in stage.program.loads}
     alone = {
         field

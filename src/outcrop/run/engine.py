@@ -25,12 +25,11 @@ from outcrop.language.linearised import without_updates
 from outcrop.language.program import Apply
 from outcrop.language.stencil import Stencil
 from outcrop.paths import nearest_existing
-from outcrop.plan.history import fields_read, listed, listed_calls, steps_of_pass
+from outcrop.plan.history import ForwardCall, fields_read, listed, listed_calls, steps_of_pass
 from outcrop.plan.machine import Machine
 from outcrop.plan.plan import Plan
 from outcrop.plan.planner import Planned, best_steps, choose, find_scheme, schemes_for, smallest_budget_bytes
 from outcrop.plan.problem import Problem
-from outcrop.plan.recompute import ForwardCall
 from outcrop.plan.tuner import rate_in_thick_slabs
 from outcrop.run.acquisition.history import StateFiles
 from outcrop.run.acquisition.pass_acquisition import (
@@ -282,7 +281,7 @@ class CallLists:
 
 
 class Lead:
-    """The inputs of the forward run for the steps that the passes of its adjoint run compute again (plan/recompute.py).
+    """The inputs of the forward run for the steps that the passes of its adjoint run compute again (plan/history.py).
 
     The adjoint run has the stencil of the forward run in its manifest, so its plan does not need the forward run. The
     parameters, the signals and the sources are read from `state`, the committed state of the forward run, when the
