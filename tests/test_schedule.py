@@ -5,11 +5,13 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Iterator
 from functools import cache
+from itertools import pairwise
 
 import pytest
 
-from outcrop.plan.schedule import Advance, Back, Free, Keep, first_states, repeated_segments, reverse, schedule
+from outcrop.plan.schedule import first_states, repeated_segments, sweep, usable
 
 COUNTS = {
     1: (1, 1, 1, 1, 1, 1),
@@ -42,6 +44,27 @@ def best(segments: int, slots: int) -> float:
     return min(m + best(segments - m, slots - 1) + best(m, slots) for m in range(1, segments))
 
 
+def schedule(segments: int, slots: int) -> Iterator[tuple[str, int, int]]:
+    """Yield the entries of a forward run over `segments` segments and of its adjoint run, as `run/replay.py` executes
+    them: ("advance", begin, end), ("keep", n, n), ("back", n, n) and ("free", n, n). State 0 is never freed."""
+    states = list(first_states(segments, slots))
+    for begin, end in pairwise(states):
+        yield from (("advance", begin, end), ("keep", end, end))
+    yield "advance", states[-1], segments
+    for number in reversed(range(segments)):
+        while states[-1] > number:
+            yield "free", states[-1], states.pop()
+        if states[-1] < number:
+            while len(states) > usable(states, slots):
+                yield "free", states[-1], states.pop()
+            for end in sweep(states, number, slots):
+                yield from (("advance", states[-1], end), ("keep", end, end))
+                states.append(end)
+        yield "back", number, number
+    for one in states[1:]:
+        yield "free", one, one
+
+
 def repeated(segments: int, slots: int) -> int:
     return repeated_segments(first_states(segments, slots), segments, slots)
 
@@ -67,20 +90,20 @@ def test_states_exist_when_they_are_used(slots: int) -> None:
     `slots` states may exist. The adjoint run must process the segments from the last to the first."""
     for segments in range(1, 21):
         kept, position, passed, ended = {0}, 0, [], False
-        for one in schedule(segments, slots):
-            match one:
-                case Advance(begin, end):
+        for what, begin, end in schedule(segments, slots):
+            match what:
+                case "advance":
                     assert begin < end and (begin == position or begin in kept)
                     position, ended = end, ended or end == segments
-                case Keep(number):
-                    assert number == position and (number == 0 or number not in kept)
-                    kept.add(number)
+                case "keep":
+                    assert end == position and (end == 0 or end not in kept)
+                    kept.add(end)
                     assert len(kept) <= slots
-                case Back(number):
-                    assert ended and number in kept
-                    passed.append(number)
-                case Free(number):
-                    kept.remove(number)
+                case "back":
+                    assert ended and end in kept
+                    passed.append(end)
+                case "free":
+                    kept.remove(end)
         assert passed == list(range(segments))[::-1] and kept == {0}
 
 
@@ -96,8 +119,7 @@ def test_an_adjoint_run_may_begin_with_any_states() -> None:
     for segments in range(2, 15):
         for slots in (2, 3, 4):
             assert repeated_segments([0], segments, slots) == best(segments, slots)
-    first = list(reverse([0, 1, 2], 6, 3))[:3]
-    assert first == [Free(2), Advance(1, 5), Keep(5)]
+    assert usable([0, 1, 2], 3) == 2 and sweep([0, 1], 5, 3) == (5,)
 
 
 def test_counts_are_those_of_checkpoint_schedules() -> None:

@@ -27,79 +27,13 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from itertools import pairwise
 from math import comb
-from typing import TypeAlias
-
-
-@dataclass(frozen=True)
-class Advance:
-    """Run forward from the state `begin` to the state `end`. Both are counted in segments."""
-
-    begin: int
-    end: int
-
-
-@dataclass(frozen=True)
-class Keep:
-    """Keep the state that the forward run has reached."""
-
-    number: int
-
-
-@dataclass(frozen=True)
-class Back:
-    """Go back over segment `number`. This needs the state `number`."""
-
-    number: int
-
-
-@dataclass(frozen=True)
-class Free:
-    """Free the slot of a state."""
-
-    number: int
-
-
-Entry: TypeAlias = Advance | Keep | Back | Free
-
-
-def schedule(segments: int, slots: int) -> tuple[Entry, ...]:
-    """Return the schedule of a forward run over `segments` segments and of its adjoint run. At most `slots` states are
-    kept at the same time. This needs at least 2 slots, or 1 for a single segment. State 0 is never freed, so another
-    adjoint run can begin with it."""
-    kept = first_states(segments, slots)
-    entries: list[Entry] = [Keep(0)]
-    for begin, end in pairwise(kept):
-        entries += [Advance(begin, end), Keep(end)]
-    return (*entries, Advance(kept[-1], segments), *reverse(kept, segments, slots))
 
 
 def first_states(segments: int, slots: int) -> tuple[int, ...]:
-    """Return the states that a forward run over `segments` segments keeps."""
+    """Return the states that a forward run over `segments` segments keeps. At most `slots` states exist at the same
+    time: at least 2, or 1 for a single segment."""
     return (0, *_places(segments, slots))
-
-
-def reverse(kept: Iterable[int], segments: int, slots: int) -> Iterator[Entry]:
-    """Yield the schedule of an adjoint run over `segments` segments. At its beginning, the states `kept` exist. They
-    must include state 0."""
-    states = sorted(kept)
-    for number in reversed(range(segments)):
-        while states[-1] > number:
-            yield Free(states.pop())
-        if states[-1] < number:
-            for one in states[(count := usable(states, slots)) :]:
-                yield Free(one)
-            begin, states = states[count - 1], states[:count]
-            for end in sweep(states, number, slots):
-                yield Advance(begin, end)
-                yield Keep(end)
-                begin = end
-                states.append(end)
-        yield Back(number)
-    for one in states[1:]:
-        yield Free(one)
 
 
 def usable(states: list[int], slots: int) -> int:
@@ -116,8 +50,16 @@ def sweep(states: list[int], number: int, slots: int) -> tuple[int, ...]:
 
 
 def repeated_segments(kept: Iterable[int], segments: int, slots: int) -> int:
-    """Return the number of segments that the sweeps of an adjoint run repeat."""
-    return sum(one.end - one.begin for one in reverse(kept, segments, slots) if isinstance(one, Advance))
+    """Return the number of segments that the sweeps of an adjoint run repeat. At its beginning, the states `kept`
+    exist. They must include state 0."""
+    states, repeated = sorted(kept), 0
+    for number in reversed(range(segments)):
+        states = [one for one in states if one <= number]
+        if states[-1] < number:
+            states = states[: usable(states, slots)]
+            repeated += number - states[-1]
+            states += sweep(states, number, slots)
+    return repeated
 
 
 def _places(segments: int, slots: int) -> Iterator[int]:
