@@ -9,10 +9,9 @@ from hypothesis import strategies as st
 from outcrop.language.library import STENCILS
 from outcrop.language.stencil import Field, Parameter, Stencil
 from outcrop.plan.machine import Machine, StorageRates
-from outcrop.plan.plan import Sizes
+from outcrop.plan.plan import Scheme, Sizes
 from outcrop.plan.problem import Problem
 from outcrop.plan.schemes import SCHEMES
-from outcrop.plan.schemes.scheme import Scheme
 
 PLAIN = {name: STENCILS[name] for name in ("heat7", "heat13", "box27")}
 """The stencils of the library that have one field and one stage and read neighbours."""

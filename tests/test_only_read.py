@@ -10,14 +10,13 @@ from pathlib import Path
 import pytest
 
 from outcrop.cli.main import call
-from outcrop.plan import only_read
+from outcrop.plan import placement
 from outcrop.plan.given_sizes import FREE, GivenSizes
 from outcrop.plan.machine import Machine, StorageRates
-from outcrop.plan.plan import Sizes
+from outcrop.plan.plan import Scheme, Sizes
 from outcrop.plan.planner import choose, largest_useful_bytes, schemes_for, smallest_budget_bytes
 from outcrop.plan.problem import Problem
 from outcrop.plan.schemes import SCHEMES
-from outcrop.plan.schemes.scheme import Scheme
 from outcrop.plan.tuner import TunedPlan, tune
 from outcrop.run.definition import as_grid_boundary, as_problem, as_stencil
 from outcrop.run.disk.layout import make_layout
@@ -65,9 +64,9 @@ def why(problem: Problem, choice: TunedPlan, on: Machine) -> str:
     """Return the reason that users see for the place of the static fields. The reason must be the same for all static
     fields."""
     may_stay = any(SCHEMES[one.scheme].keeps_statics for one in choice.considered)
-    rows = only_read.explained(choice.plan, choice.considered, on, may_stay)
+    rows = placement.explained(choice.plan, choice.considered, on, may_stay)
     assert len(rows) == problem.statics
-    assert {one.place for one in rows} == {only_read.place_of(choice.plan.sizes)}
+    assert {one.place for one in rows} == {placement.place_of(choice.plan.sizes)}
     (text,) = {one.why for one in rows}
     return text
 
@@ -84,10 +83,10 @@ def test_no_other_place_is_better(stencil: str, on: Machine) -> None:
         places.add(choice.plan.sizes.keeps_statics)
         low, high = smallest_budget_bytes(problem), largest_useful_bytes(problem)
         budget = int(low + share * (high - low))
-        for keeps in only_read.possible(problem, budget):
+        for keeps in placement.possible(problem, budget):
             found = tune(problem, [only(one, keeps) for one in schemes_for(problem, "auto")], on, budget, assumed_rate)
             if found is not None:
-                assert choice.plan.predicted.seconds <= only_read.EQUALLY_FAST * found.plan.predicted.seconds * 1.0001
+                assert choice.plan.predicted.seconds <= placement.EQUALLY_FAST * found.plan.predicted.seconds * 1.0001
                 assert any(one.sizes.keeps_statics == keeps for one in choice.considered)
     hides_all = on is FAST and stencil == "acoustic4_sponge"  # the fields stay on disk for every budget
     assert places == ({False} if hides_all else {False, True}), "these budgets show both"
@@ -116,15 +115,15 @@ def test_what_is_told_is_what_the_plan_does() -> None:
     problem = problem_of("acoustic4_sponge")
     for share in SHARES:
         choice = planned(problem, share, SLOW)
-        rows, plan = only_read.explained(choice.plan, choice.considered, SLOW, True), choice.plan
+        rows, plan = placement.explained(choice.plan, choice.considered, SLOW, True), choice.plan
         assert [one.name for one in rows] == ["damp", "v"] and {one.nbytes for one in rows} == {problem.grid_bytes}
         once = problem.grid_bytes / SLOW.device.read_bytes_per_second
         if plan.sizes.keeps_statics:
-            assert [one.takes for one in rows] == [((only_read.MEMORY, problem.grid_bytes),)] * 2
+            assert [one.takes for one in rows] == [((placement.MEMORY, problem.grid_bytes),)] * 2
             assert [one.transfer_seconds for one in rows] == [pytest.approx(once)] * 2
         else:
             taken = plan.window.ring_planes[2] * plan.window.slot_bytes
-            assert [one.takes for one in rows] == [((only_read.MEMORY, taken),)] * 2
+            assert [one.takes for one in rows] == [((placement.MEMORY, taken),)] * 2
             assert all(one.transfer_seconds >= len(plan.passes) * once * 0.999 for one in rows)
 
 
@@ -140,19 +139,19 @@ def test_a_scheme_that_keeps_nothing_says_so() -> None:
 def test_there_is_nothing_to_place_where_all_is_updated() -> None:
     """Checks a stencil without read-only fields. Only one place is possible, and the plan gives no reasons."""
     problem = problem_of("heat7")
-    assert only_read.possible(problem, 1 << 40) == (False,)
+    assert placement.possible(problem, 1 << 40) == (False,)
     for share in SHARES[:-1]:
         choice = planned(problem, share, SLOW)
         assert not any(one.sizes.keeps_statics for one in choice.considered)
-        assert only_read.explained(choice.plan, choice.considered, SLOW, True) == []
+        assert placement.explained(choice.plan, choice.considered, SLOW, True) == []
 
 
 def test_memory_too_small_for_them_is_not_tried() -> None:
     """Checks that the planner considers memory for static fields only if they fit into memory."""
     problem = problem_of("acoustic4_sponge")
     needed = 2 * problem.grid_bytes
-    assert only_read.possible(problem, needed - 1) == (False,)
-    assert only_read.possible(problem, needed) == (False, True)
+    assert placement.possible(problem, needed - 1) == (False,)
+    assert placement.possible(problem, needed) == (False, True)
 
 
 def test_users_see_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,7 +14,7 @@ from outcrop.plan.actions import Action, Block, Carry, Commit, Copy, Read, Updat
 from outcrop.plan.cost import updates_below
 from outcrop.plan.machine import StorageRates, edge_factor
 from outcrop.plan.memory import Window, largest_within, whole_window
-from outcrop.plan.only_read import EQUALLY_FAST
+from outcrop.plan.placement import EQUALLY_FAST
 from outcrop.plan.plan import Pass, Plan, Sizes
 from outcrop.plan.planner import make_plan, smallest_budget_bytes
 from outcrop.plan.problem import Problem

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from outcrop.plan.cost import predict, timeline
+from outcrop.plan.cost import predict, timeline, works_of
 from outcrop.plan.machine import Machine, StorageRates
 from outcrop.plan.memory import MIN_STAGING
 from outcrop.plan.plan import Plan, Sizes
@@ -130,5 +130,5 @@ def test_tuner_leaves_memory_for_snapshots() -> None:
         replace(problem, acquisition=NO_DEMAND), MACHINE, budget - MIN_STAGING.bytes, "wavefront", assumed_rate
     )
     least = replace(plan.acquisition, staging=MIN_STAGING)
-    rival = predict(problem, plain.passes, plain.sizes, plain.window, MACHINE, assumed_rate, least)
+    rival = predict(problem, works_of(problem, plain.passes), plain.sizes, plain.window, MACHINE, assumed_rate, least)
     assert plan.predicted.seconds < rival.seconds

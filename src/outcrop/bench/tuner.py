@@ -17,10 +17,9 @@ from typing import Any
 from outcrop.bench.figures import first_figures, new_folder
 from outcrop.bench.rates import smooth_planes
 from outcrop.plan.machine import Machine
-from outcrop.plan.plan import Plan, Sizes
+from outcrop.plan.plan import Plan, Scheme, Sizes
 from outcrop.plan.problem import Problem
 from outcrop.plan.schemes import SCHEMES
-from outcrop.plan.schemes.scheme import Scheme
 from outcrop.plan.schemes.wavefront import thickest_slab
 from outcrop.plan.tuner import MAX_SLABS, build
 from outcrop.run.disk.state import State

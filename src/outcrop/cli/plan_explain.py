@@ -15,8 +15,7 @@ from itertools import permutations
 from typing import TYPE_CHECKING
 
 from outcrop.plan.machine import edge_factor
-from outcrop.plan.only_read import EQUALLY_FAST, explained, place_of
-from outcrop.plan.placement import PlacementRow, table
+from outcrop.plan.placement import EQUALLY_FAST, PlacementRow, explained, place_of, table
 from outcrop.plan.planner import make_plan, schemes_for
 from outcrop.plan.schemes import SCHEMES
 from outcrop.plan.tuner import estimate

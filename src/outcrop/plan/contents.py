@@ -14,7 +14,7 @@ radius of the stencil.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Generic, TypeAlias, TypeVar
@@ -76,36 +76,31 @@ class CellLevels:
     def updated(self, span: PlaneSpan, centre: CellLevels, level: int) -> CellLevels:
         """Return a copy in which the cells of a part are at `level`. The cells that `centre` marks as rim are also rim
         in the copy."""
-        key = span, centre, level
-        if (found := self._after.get(key)) is None:
-            found = self._after[key] = self._with(span, np.where(centre.part(span) == RIM, RIM, level))
-        return found
+        return self._with(span, lambda: np.where(centre.part(span) == RIM, RIM, level), centre, level)
 
     def pasted(self, span: PlaneSpan, other: CellLevels) -> CellLevels:
         """Return a copy in which one part has the levels that this part has in `other`."""
-        key = span, other
-        if (found := self._after.get(key)) is None:
-            found = self._after[key] = self._with(span, other.part(span))
-        return found
+        return self._with(span, lambda: other.part(span), other)
 
     def filled(self, span: PlaneSpan, level: int) -> CellLevels:
         """Return a copy in which all cells of a part are at `level`."""
-        key = span, level
-        if (found := self._after.get(key)) is None:
-            found = self._after[key] = self._with(span, level)
-        return found
+        return self._with(span, lambda: level, level)
 
     def raised(self, count: int) -> CellLevels:
         """Return a copy in which all levels that were written by updates are increased by `count`."""
         levels = self.levels
         return self.shape.cells(np.where((levels > 0) & (levels != RIM), levels + count, levels).astype(np.int32))
 
-    def _with(self, span: PlaneSpan, cells: Levels | int) -> CellLevels:
-        self.part(span)
-        y0, _, x0, _ = self.shape.span
-        levels = self.levels.copy()
-        levels[span[0] - y0 : span[1] - y0, span[2] - x0 : span[3] - x0] = cells
-        return self.shape.cells(levels)
+    def _with(self, span: PlaneSpan, cells: Callable[[], Levels | int], *given: object) -> CellLevels:
+        """Return a copy in which a part has the levels `cells()`. These levels depend only on `given`."""
+        key = span, *given
+        if (found := self._after.get(key)) is None:
+            self.part(span)
+            y0, _, x0, _ = self.shape.span
+            levels = self.levels.copy()
+            levels[span[0] - y0 : span[1] - y0, span[2] - x0 : span[3] - x0] = cells()
+            found = self._after[key] = self.shape.cells(levels)
+        return found
 
 
 class Shape:
@@ -140,13 +135,12 @@ class Frame:
         return found
 
 
+@dataclass(frozen=True, eq=False, slots=True)
 class SlotContent:
     """The levels of the cells that a block holds in a slot."""
 
-    __slots__ = ("cells", "frame")
-
-    def __init__(self, frame: Frame, cells: CellLevels) -> None:
-        self.frame, self.cells = frame, cells
+    frame: Frame
+    cells: CellLevels
 
 
 Value = TypeVar("Value")

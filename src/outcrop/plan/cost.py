@@ -252,14 +252,16 @@ def _simulate(
     spans: list[Span] | None = None,
 ) -> float:
     """Return the seconds of a pass. Append its spans to `spans`."""
-    transfers, updates = _Transfers(machine.device, spans), max(1, work.updates)
-    each_aside, each_snapshots = seconds_aside / updates, _like_writes(snapshots, machine.device) / updates
+    device, updates = machine.device, max(1, work.updates)
+    transfers, each_aside = _Transfers(device, spans), seconds_aside / updates
+    # the number of bytes that other writes transfer in the time that the device needs for snapshots
+    each_snapshots = snapshot_seconds_device(snapshots, device) * device.write_bytes_per_second / updates
     waiting = snapshots.waiting_bytes * updates * each_snapshots / max(1, snapshots.bytes)
     for event in work.events:
         transfers.begin(event.read, event.written)
         if event.is_commit:
             transfers.finish()
-            end = transfers.now + machine.device.seconds_flush
+            end = transfers.now + device.seconds_flush
             if spans is not None:
                 spans.append(Span("flush", transfers.now, end))
             transfers.now = end
@@ -362,20 +364,6 @@ def _rest(whole: float, part: float) -> float:
     return whole - part if whole - part > 1e-6 * part else 0.0
 
 
-def predict(
-    problem: Problem,
-    passes: tuple[Pass, ...],
-    sizes: Sizes,
-    window: Window,
-    machine: Machine,
-    rate: UpdateRate,
-    acquisition: AcquisitionMemory = NO_ACQUISITION_MEMORY,
-) -> Prediction:
-    """Predict the bytes, memory and seconds of a whole plan. The bytes do not include snapshots, but the seconds do.
-    `acquisition` is added to the memory of the window."""
-    return predict_work(problem, works_of(problem, passes), sizes, window, machine, rate, acquisition)
-
-
 def works_of(problem: Problem, passes: Iterable[Pass]) -> list[tuple[int, PassWork]]:
     """Return the levels and the work of each pass."""
     # count the work of equal passes once, because most passes of a plan are the same object
@@ -387,7 +375,7 @@ def works_of(problem: Problem, passes: Iterable[Pass]) -> list[tuple[int, PassWo
     return found
 
 
-def predict_work(
+def predict(
     problem: Problem,
     works: Sequence[tuple[int, PassWork]],
     sizes: Sizes,
@@ -396,28 +384,27 @@ def predict_work(
     rate: UpdateRate,
     acquisition: AcquisitionMemory = NO_ACQUISITION_MEMORY,
 ) -> Prediction:
-    """Predict the cost of a plan whose passes have these levels and this work."""
-    cell_rate = rate(sizes)
-    costs: dict[tuple[int, SnapshotWrites], _PassCost] = {}
-    every = []
+    """Predict the bytes, memory and seconds of a plan whose passes have these levels and this work (`works_of`). The
+    bytes do not include snapshots, but the seconds do. `acquisition` is added to the memory of the window."""
+    cell_rate, device = rate(sizes), machine.device
+    known, seconds = dict[tuple[int, SnapshotWrites], float](), 0.0
     levels = [levels for levels, _ in works]
     pairs = zip(works, snapshots_of(problem, levels, sizes, machine.threads, acquisition.staging), strict=True)
     for (_, work), snapshots in pairs:
         key = id(work), snapshots
-        if key not in costs:
-            costs[key] = _pass_cost(work, machine, cell_rate, snapshots)
-        every.append(costs[key])
-    steps = problem.steps_of(max(levels, default=0))
-    read, written = sum(cost.bytes_read for cost in every), sum(cost.bytes_written for cost in every)
+        if key not in known:
+            known[key] = _simulate(work, machine, cell_rate, aside_seconds(work, machine, snapshots), snapshots)
+        seconds += known[key]
+    read, written = sum(work.bytes_read for _, work in works), sum(work.bytes_written for _, work in works)
     return Prediction(
-        seconds=sum(cost.seconds for cost in every),
+        seconds=seconds,
         bytes_read=read,
         bytes_written=written,
-        memory_bytes=window.bytes + acquisition.bytes(steps),
-        seconds_update=sum(cost.seconds_update for cost in every),
-        seconds_read=read / machine.device.read_bytes_per_second,
-        seconds_write=written / machine.device.write_bytes_per_second,
-        seconds_commit=len(works) * machine.device.seconds_flush,
+        memory_bytes=window.bytes + acquisition.bytes(problem.steps_of(max(levels, default=0))),
+        seconds_update=sum(work.cells / cell_rate for _, work in works),
+        seconds_read=read / device.read_bytes_per_second,
+        seconds_write=written / device.write_bytes_per_second,
+        seconds_commit=len(works) * device.seconds_flush,
     )
 
 
@@ -433,28 +420,14 @@ def snapshots_of(
         step += steps
 
 
-@dataclass(frozen=True)
-class _PassCost:
-    bytes_read: int
-    bytes_written: int
-    seconds: float
-    seconds_update: float
-
-
-def _pass_cost(work: PassWork, machine: Machine, cell_rate: float, snapshots: SnapshotWrites) -> _PassCost:
-    aside = aside_seconds(work, machine) + snapshot_seconds_aside(snapshots, machine)
-    seconds = _simulate(work, machine, cell_rate, aside, snapshots)
-    return _PassCost(work.bytes_read, work.bytes_written, seconds, work.cells / cell_rate)
-
-
-def aside_seconds(work: PassWork, machine: Machine) -> float:
-    """Return the time of the cores in a pass for all work except updates: checksums, requests, cache misses, and the
-    begin and end of each slab."""
+def aside_seconds(work: PassWork, machine: Machine, snapshots: SnapshotWrites) -> float:
+    """Return the time of the cores in a pass for all work except updates: checksums, requests, cache misses, snapshots,
+    and the begin and end of each slab."""
     moved = work.bytes_read + work.bytes_written
     missed = moved * min(1.0, machine.last_cache_bytes / work.window_bytes) / MEMORY_BYTES_PER_SECOND
     requests = work.requests * REQUEST_SECONDS / machine.threads
     checksums = moved / machine.checksum_bytes_per_second
-    return missed + checksums + requests + SLAB_SECONDS * work.updates
+    return missed + checksums + requests + SLAB_SECONDS * work.updates + snapshot_seconds_aside(snapshots, machine)
 
 
 def snapshot_seconds_aside(snapshots: SnapshotWrites, machine: Machine) -> float:
@@ -467,11 +440,6 @@ def snapshot_seconds_device(snapshots: SnapshotWrites, device: StorageRates) -> 
     """Return the time of the device for the snapshots of a pass, without other transfers."""
     rate = device.first_write_bytes_per_second or device.write_bytes_per_second
     return snapshots.bytes / rate + snapshots.writes * SNAPSHOT_WRITE_SECONDS
-
-
-def _like_writes(snapshots: SnapshotWrites, device: StorageRates) -> float:
-    """Return the number of bytes that other writes transfer in the time that the device needs for snapshots."""
-    return snapshot_seconds_device(snapshots, device) * device.write_bytes_per_second
 
 
 def _requests(problem: Problem, move: Read | Write) -> int:

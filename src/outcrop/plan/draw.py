@@ -14,15 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from outcrop.plan.actions import Update
-from outcrop.plan.cost import (
-    Span,
-    aside_seconds,
-    cell_updates,
-    snapshot_seconds_aside,
-    snapshots_of,
-    timeline,
-    work_of,
-)
+from outcrop.plan.cost import Span, aside_seconds, cell_updates, snapshots_of, timeline, work_of
 from outcrop.plan.machine import Machine
 from outcrop.plan.plan import Pass, Plan, Sizes
 from outcrop.plan.problem import Problem
@@ -123,7 +115,7 @@ def time_line(plan: Plan, one: Pass, machine: Machine) -> tuple[Span, ...]:
     levels = [other.levels for other in plan.passes]
     writes = snapshots_of(problem, levels, plan.sizes, machine.threads, plan.acquisition.staging)
     snapshots = next((found for other, found in zip(plan.passes, writes, strict=True) if other is one), NO_WRITES)
-    aside = aside_seconds(work_of(problem, one), machine) + snapshot_seconds_aside(snapshots, machine)
+    aside = aside_seconds(work_of(problem, one), machine, snapshots)
     return tuple(_merged(timeline(problem, one, machine, rate, aside, snapshots)))
 
 

@@ -15,13 +15,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 from outcrop.errors import InputError
+from outcrop.plan.plan import Scheme
 from outcrop.plan.problem import Problem
-
-if TYPE_CHECKING:
-    from outcrop.plan.schemes.scheme import Scheme
 
 MAX_STEPS_OF_PASS = 10_000
 """The maximum number of steps in a pass. More steps save no measurable time, but make the list of actions longer."""

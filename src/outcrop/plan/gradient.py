@@ -3,7 +3,7 @@
     no history              for an adjoint that reads no states
     all states              both runs transfer a word for each cell, step and updated field
     every k-th state        the transfers are k times fewer, but the adjoint run computes all other states again, and
-                            its window needs about r k^2 planes of each updated field (recompute.py)
+                            its window needs about r k^2 planes of each updated field (history.py)
     some of these states    if the disk does not have room for every k-th state, the forward run keeps some of them, and
                             parts of it are repeated (schedule.py)
 
@@ -21,7 +21,8 @@ from outcrop.plan.given_sizes import FREE, GivenSizes
 from outcrop.plan.history import listed, steps_of_pass
 from outcrop.plan.machine import Machine, UpdateRate
 from outcrop.plan.memory import min_acquisition_memory
-from outcrop.plan.only_read import EQUALLY_FAST
+from outcrop.plan.placement import EQUALLY_FAST, aligned
+from outcrop.plan.plan import Scheme
 from outcrop.plan.planner import best_steps, choose, schemes_for, smallest_budget_bytes
 from outcrop.plan.problem import Problem
 from outcrop.plan.schedule import first_states, repeated_segments
@@ -214,15 +215,17 @@ class _Task:
     scheme: str = "auto"
     given: GivenSizes = FREE
 
+    @property
+    def _schemes(self) -> list[Scheme]:
+        return schemes_for(self.problem, self.scheme, self.given)
+
     def rate_in_thick_slabs(self, machine: Machine, rates: Rates) -> float:
-        one, schemes = self.problem, schemes_for(self.problem, self.scheme, self.given)
-        return rate_in_thick_slabs(one, schemes, machine, self._window_bytes, rates(one))
+        return rate_in_thick_slabs(self.problem, self._schemes, machine, self._window_bytes, rates(self.problem))
 
     def seconds(self, machine: Machine, rates: Rates) -> float:
         """Return the time of the run, computed by formulas."""
-        one, schemes = self.problem, schemes_for(self.problem, self.scheme, self.given)
         rate = self.rate_in_thick_slabs(machine, rates)
-        return estimate(one, schemes, machine, self._window_bytes, rate)
+        return estimate(self.problem, self._schemes, machine, self._window_bytes, rate)
 
     @property
     def _window_bytes(self) -> int:
@@ -309,14 +312,7 @@ def _why_not(one: JudgedWay, chosen: JudgedWay) -> str:
 def described(choice: WayChoice) -> list[str]:
     """Return the lines of a table with all ways. Times that formulas give have the mark "~"."""
     head = ("way", "states on disk", "memory needed", "forward", "adjoint", "sum", "why")
-    rows = [head, *(_row(one) for one in _worth_showing(choice))]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(head))]
-    lines = []
-    for row in rows:
-        cells = [row[at].ljust(widths[at]) if at in (0, len(head) - 1) else row[at].rjust(widths[at])
-                 for at in range(len(head))]  # fmt: skip
-        lines.append("  ".join(cells).rstrip())
-    return lines
+    return aligned([head, *map(_row, _worth_showing(choice))], range(1, len(head) - 1))
 
 
 def _worth_showing(choice: WayChoice) -> Iterator[JudgedWay]:

@@ -13,10 +13,9 @@ from outcrop.plan.given_sizes import FREE, GivenSizes, with_sizes
 from outcrop.plan.history import STEPS, listed, steps_of_pass
 from outcrop.plan.machine import Machine, UpdateRate
 from outcrop.plan.memory import acquisition_memory, min_acquisition_memory, whole_window
-from outcrop.plan.plan import Candidate, Plan
+from outcrop.plan.plan import Candidate, Plan, Scheme
 from outcrop.plan.problem import Problem
 from outcrop.plan.schemes import ALIASES, SCHEMES
-from outcrop.plan.schemes.scheme import Scheme
 from outcrop.plan.tuner import TunedPlan, estimate, tune
 from outcrop.plan.validate import IllegalPlan, validate
 from outcrop.units import format_bytes
@@ -145,8 +144,7 @@ def require_budget(problem: Problem, budget_bytes: int, scheme: str = "auto", gi
     smallest = smallest_budget_bytes(problem, scheme, given)
     if budget_bytes < smallest:
         sizes = f" with {given}" if given else ""
-        steps = _min_steps(problem, given)
-        beside = min_acquisition_memory(problem.acquisition, steps).bytes(steps)
+        beside = _min_acquisition_bytes(problem, given)
         share = f", {_rounded_up_kib(beside)} KiB of them for snapshots and points" if beside else ""
         raise BudgetError(
             f"memory {format_bytes(budget_bytes)} is too small for {problem.stencil} on planes of "
@@ -165,8 +163,12 @@ def smallest_budget_bytes(problem: Problem, scheme: str = "auto", given: GivenSi
     """Return the smallest budget for `scheme` with the sizes `given`: the bytes of the smallest window plus the minimum
     memory for acquisition."""
     window_bytes = min(one.smallest(problem).bytes for one in schemes_for(problem, scheme, given))
+    return window_bytes + _min_acquisition_bytes(problem, given)
+
+
+def _min_acquisition_bytes(problem: Problem, given: GivenSizes) -> int:
     steps = _min_steps(problem, given)
-    return window_bytes + min_acquisition_memory(problem.acquisition, steps).bytes(steps)
+    return min_acquisition_memory(problem.acquisition, steps).bytes(steps)
 
 
 def _min_steps(problem: Problem, given: GivenSizes) -> int:

@@ -26,7 +26,6 @@ from outcrop.plan.cost import (
     SLAB_SECONDS,
     PassWork,
     predict,
-    predict_work,
     snapshot_seconds_aside,
     snapshot_seconds_device,
     works_of,
@@ -34,10 +33,9 @@ from outcrop.plan.cost import (
 from outcrop.plan.given_sizes import MAX_STEPS_OF_PASS
 from outcrop.plan.machine import Machine, UpdateRate, edge_factor
 from outcrop.plan.memory import MIN_STAGING, NO_ACQUISITION_MEMORY, AcquisitionMemory, Staging, Window
-from outcrop.plan.only_read import place_of, taken
-from outcrop.plan.plan import Candidate, Pass, Plan, Sizes
+from outcrop.plan.placement import place_of, taken
+from outcrop.plan.plan import Candidate, Pass, Plan, Scheme, Sizes, Volume
 from outcrop.plan.problem import NO_DEMAND, Problem
-from outcrop.plan.schemes.scheme import Scheme, Volume
 from outcrop.plan.staging import NO_WRITES, SnapshotWrites, fit_staging, snapshot_writes
 
 ASSUMED_CELLS_PER_SECOND = 5e9
@@ -86,15 +84,6 @@ class _Listed:
     volume: Volume
 
 
-@dataclass(frozen=True)
-class _Ranked:
-    """The sizes of a candidate, with their rough cost."""
-
-    seconds: float
-    scheme: Scheme
-    sizes: Sizes
-
-
 def tune(
     problem: Problem,
     schemes: Sequence[Scheme],
@@ -108,8 +97,8 @@ def tune(
     has snapshots, the memory that a window leaves free is used for a larger staging."""
     max_steps = min(acquisition.max_steps, MAX_STEPS_OF_PASS) if acquisition.step_bytes else MAX_STEPS_OF_PASS
     fitting = replace(problem, steps=min(problem.steps, max_steps))
-    every = _candidates(fitting, schemes, budget_bytes)
-    if not every:
+    ranking = _Ranking(fitting, schemes, machine, budget_bytes)
+    if not ranking.every:
         return None
     named, seconds = {scheme.name: scheme for scheme in schemes}, attrgetter("seconds")
 
@@ -122,17 +111,17 @@ def tune(
             works[key] = window, works_of(problem, passes)
         window, each = works[key]
         own = _with_staging(problem, sizes, machine, window, acquisition, budget_bytes)
-        return Candidate(scheme, sizes, len(each), predict_work(problem, each, sizes, window, machine, rate, own))
+        return Candidate(scheme, sizes, len(each), predict(problem, each, sizes, window, machine, rate, own))
 
     # Rank all candidates by formulas, first with an assumed update rate. Measure the update rate of the best candidate,
     # and rank all candidates again with this rate.
-    tried = _first_tiling(problem, every, machine, budget_bytes)
+    tried = ranking.first_tiling()
     rough_rate = _rough_rate(problem, rate(tried) * edge_factor(problem, tried))
 
     # Make the plans of the best candidates with the measured tiling, and predict the costs of these plans.
     coarse = [
         candidate(one.scheme.name, with_tiles(problem, one.sizes, tried.diamond, machine.threads), rough_rate)
-        for one in _worth_building(problem, every, machine, budget_bytes, rough_rate)
+        for one in ranking.worth_building(rough_rate)
     ]
     coarse.sort(key=seconds)
     first, others = coarse[0], coarse[1:]
@@ -162,35 +151,99 @@ def estimate(
     """Return the approximate seconds of a run with the best sizes, computed only by formulas. Callers use this time to
     compare problems. `cells_per_second` is the update rate in thick slabs. The result is infinite if no window fits the
     budget."""
-    every = _candidates(problem, schemes, budget_bytes)
-    rate = _rough_rate(problem, cells_per_second)
-    return next((one.seconds for one in _ranked(problem, every, machine, budget_bytes, rate)), float("inf"))
+    ranked = _Ranking(problem, schemes, machine, budget_bytes).ranked(_rough_rate(problem, cells_per_second))
+    return next((seconds for seconds, _ in ranked), float("inf"))
 
 
 def rate_in_thick_slabs(
     problem: Problem, schemes: Sequence[Scheme], machine: Machine, budget_bytes: int, rate: UpdateRate
 ) -> float:
     """Return the rate for `estimate`. It is computed from the rate of the sizes that formulas find best."""
-    if not (every := _candidates(problem, schemes, budget_bytes)):
+    ranking = _Ranking(problem, schemes, machine, budget_bytes)
+    if not ranking.every:
         return ASSUMED_CELLS_PER_SECOND
-    tried = _first_tiling(problem, every, machine, budget_bytes)
+    tried = ranking.first_tiling()
     return rate(tried) * edge_factor(problem, tried)
 
 
-def _first_tiling(
-    problem: Problem, every: Sequence[_Listed], machine: Machine, budget_bytes: int
-) -> Sizes:
-    """Return the candidate that is the best by formulas, with its most promising tiling."""
-    guess = next(_ranked(problem, every, machine, budget_bytes, _rough_rate(problem, ASSUMED_CELLS_PER_SECOND)))
-    return next(iter(tilings(problem, guess.scheme, guess.sizes, machine)))
+class _Ranking:
+    """All candidates of a problem for a budget, ranked by formulas. If the problem has snapshots, `every` also has the
+    candidates for several smaller budgets, because these candidates leave memory for the staging."""
 
+    def __init__(self, problem: Problem, schemes: Sequence[Scheme], machine: Machine, budget_bytes: int) -> None:
+        self._problem, self._machine, self._budget_bytes = problem, machine, budget_bytes
+        shares = STAGING_SHARES if problem.acquisition.snapshots else ()
+        budgets = (budget_bytes, *(budget_bytes - budget_bytes // share for share in shares))
+        self.every = _listed(replace(problem, acquisition=NO_DEMAND), tuple(schemes), budgets)
 
-def _candidates(problem: Problem, schemes: Sequence[Scheme], budget_bytes: int) -> Sequence[_Listed]:
-    """Return all candidates for a budget. If the problem has snapshots, also return the candidates for several smaller
-    budgets, because these candidates leave memory for the staging."""
-    shares = STAGING_SHARES if problem.acquisition.snapshots else ()
-    budgets = (budget_bytes, *(budget_bytes - budget_bytes // share for share in shares))
-    return _listed(replace(problem, acquisition=NO_DEMAND), tuple(schemes), budgets)
+    def first_tiling(self) -> Sizes:
+        """Return the candidate that is the best by formulas, with its most promising tiling."""
+        _, guess = next(self.ranked(_rough_rate(self._problem, ASSUMED_CELLS_PER_SECOND)))
+        return next(iter(tilings(self._problem, guess.scheme, guess.sizes, self._machine)))
+
+    def ranked(self, rate: UpdateRate, every: Sequence[_Listed] | None = None) -> Iterator[tuple[float, _Listed]]:
+        """Yield all candidates, or the candidates `every`, each with the seconds that the formulas give. The fastest
+        candidates are the first.
+
+        Snapshots only add to a cost, and their cost takes long to compute. It is computed only for candidates that may
+        be the next ones: those that cost less without snapshots than the next candidates cost with snapshots."""
+        listed = self.every if every is None else every
+
+        def key(seconds: float, place: int) -> tuple[float, int, int]:
+            return seconds, -listed[place].sizes.slab, place
+
+        least = sorted(key(self._seconds(one, rate), place) for place, one in enumerate(listed))
+        if not self._problem.acquisition.snapshots:
+            yield from ((seconds, listed[place]) for seconds, _, place in least)
+            return
+        waiting: list[tuple[float, int, int]] = []
+        for one in least:
+            while waiting and waiting[0] < one:
+                seconds, _, place = waiting.pop(0)
+                yield seconds, listed[place]
+            place = one[2]
+            insort(waiting, key(self._seconds(listed[place], rate, self._snapshots(listed[place])), place))
+        yield from ((seconds, listed[place]) for seconds, _, place in waiting)
+
+    def worth_building(self, rate: UpdateRate) -> list[_Listed]:
+        """Return the best candidates. If all of them have static fields in the same place, also return the best
+        candidate with static fields in the other place. The formulas are not exact enough to exclude this candidate."""
+        first = list(islice(self.ranked(rate), BUILT))
+        best = [one for seconds, one in first if seconds < float("inf")]
+        if not best:
+            return [first[0][1]]
+        places = {place_of(one.sizes) for one in best}
+        others = [one for one in self.every if place_of(one.sizes) not in places]
+        elsewhere = islice(self.ranked(rate, others), 1)
+        return [*best, *(one for seconds, one in elsewhere if seconds < float("inf"))]
+
+    def _snapshots(self, one: _Listed) -> SnapshotWrites:
+        """Return the snapshots of the first pass."""
+        problem, machine, sizes = self._problem, self._machine, one.sizes
+        spare_bytes = self._budget_bytes - one.scheme.window(problem, sizes.levels, sizes).bytes
+        tiled, steps = with_tiles(problem, sizes, DIAMONDS[0], machine.threads), problem.steps_of(sizes.levels)
+        staging, first_step = _staging(problem, tiled, machine, spare_bytes), problem.acquisition.first_step
+        return snapshot_writes(problem, tiled, staging, machine.threads, first_step, steps)
+
+    def _seconds(self, one: _Listed, rate: UpdateRate, snapshots: SnapshotWrites = NO_WRITES) -> float:
+        """Return the rough cost: the time of the cores or the time of the transfers, whichever is longer, plus the time
+        of the exposed transfers, because no update takes place during these transfers."""
+        problem, sizes, volume = self._problem, one.sizes, one.volume
+        machine, device = self._machine, self._machine.device
+        values = len(problem.computed) if sizes.block_y else 0
+        if volume.slabs > MAX_SLABS or volume.slabs * values > MAX_VALUE_SLABS:
+            return float("inf")
+        shared = min(volume.bytes_read, volume.bytes_written)
+        alone = volume.bytes_read - shared, volume.bytes_written - shared
+        transfers = 2 * shared / device.mixed_bytes_per_second
+        transfers += alone[0] / device.read_bytes_per_second + alone[1] / device.write_bytes_per_second
+        updates = volume.cell_updates / rate(sizes) + SLAB_SECONDS * volume.slabs
+        updates += (volume.bytes_read + volume.bytes_written) / machine.checksum_bytes_per_second
+        updates += volume.requests * REQUEST_SECONDS / machine.threads
+        transfers += snapshot_seconds_device(snapshots, device)
+        updates += snapshot_seconds_aside(snapshots, machine)
+        exposed = volume.exposed_bytes / device.mixed_bytes_per_second + device.seconds_flush
+        return (max(updates, transfers) + exposed) * problem.levels / sizes.levels
 
 
 @lru_cache(maxsize=8)
@@ -216,7 +269,7 @@ def build(
     of the staging that exceeds the smallest staging."""
     window, passes = _passes(problem, scheme, sizes)
     acquisition = _with_staging(problem, sizes, machine, window, acquisition, budget_bytes)
-    predicted = predict(problem, passes, sizes, window, machine, rate, acquisition)
+    predicted = predict(problem, works_of(problem, passes), sizes, window, machine, rate, acquisition)
     return Plan(problem, scheme.name, sizes, passes, window, predicted, acquisition)
 
 
@@ -263,81 +316,6 @@ def _slab_within(problem: Problem, scheme: Scheme, levels: int, sizes: Sizes, wi
     while slab > 1 and not window.holds(scheme.window(problem, levels, replace(sizes, slab=slab))):
         slab -= 1
     return slab
-
-
-def _ranked(
-    problem: Problem, every: Sequence[_Listed], machine: Machine, budget_bytes: int, rate: UpdateRate
-) -> Iterator[_Ranked]:
-    """Yield all sizes, sorted by the cost that the formulas give. The sizes with the lowest cost are the first.
-
-    Snapshots only add to a cost, and their cost takes long to compute. It is computed only for sizes that may be the
-    next ones: those that cost less without snapshots than the next sizes cost with snapshots."""
-
-    def key(seconds: float, place: int) -> tuple[float, int, int]:
-        return seconds, -every[place].sizes.slab, place
-
-    def ranked(seconds: float, place: int) -> _Ranked:
-        return _Ranked(seconds, every[place].scheme, every[place].sizes)
-
-    least = sorted(key(_rough_seconds(problem, one, machine, rate), place) for place, one in enumerate(every))
-    if not problem.acquisition.snapshots:
-        yield from (ranked(seconds, place) for seconds, _, place in least)
-        return
-    waiting: list[tuple[float, int, int]] = []
-    for one in least:
-        while waiting and waiting[0] < one:
-            seconds, _, place = waiting.pop(0)
-            yield ranked(seconds, place)
-        place = one[2]
-        snapshots = _rough_snapshots(problem, every[place], machine, budget_bytes)
-        insort(waiting, key(_rough_seconds(problem, every[place], machine, rate, snapshots), place))
-    yield from (ranked(seconds, place) for seconds, _, place in waiting)
-
-
-def _worth_building(
-    problem: Problem, every: Sequence[_Listed], machine: Machine, budget_bytes: int, rate: UpdateRate
-) -> list[_Ranked]:
-    """Return the best candidates. If all of them have static fields in the same place, also return the best candidate
-    with static fields in the other place. The formulas are not exact enough to exclude this candidate."""
-    first = list(islice(_ranked(problem, every, machine, budget_bytes, rate), BUILT))
-    if first[0].seconds == float("inf"):
-        return first[:1]
-    best = [one for one in first if one.seconds < float("inf")]
-    places = {place_of(one.sizes) for one in best}
-    others = [one for one in every if place_of(one.sizes) not in places]
-    elsewhere = islice(_ranked(problem, others, machine, budget_bytes, rate), 1)
-    return [*best, *(one for one in elsewhere if one.seconds < float("inf"))]
-
-
-def _rough_snapshots(problem: Problem, one: _Listed, machine: Machine, budget_bytes: int) -> SnapshotWrites:
-    """Return the snapshots of the first pass."""
-    sizes = one.sizes
-    spare_bytes = budget_bytes - one.scheme.window(problem, sizes.levels, sizes).bytes
-    tiled, steps = with_tiles(problem, sizes, DIAMONDS[0], machine.threads), problem.steps_of(sizes.levels)
-    staging, first_step = _staging(problem, tiled, machine, spare_bytes), problem.acquisition.first_step
-    return snapshot_writes(problem, tiled, staging, machine.threads, first_step, steps)
-
-
-def _rough_seconds(
-    problem: Problem, one: _Listed, machine: Machine, rate: UpdateRate, snapshots: SnapshotWrites = NO_WRITES
-) -> float:
-    """Return the rough cost by formulas. The cost is the time of the cores or the time of the transfers, whichever is
-    longer. The time of the exposed transfers is added, because no update takes place during these transfers."""
-    sizes, volume, device = one.sizes, one.volume, machine.device
-    values = len(problem.computed) if sizes.block_y else 0
-    if volume.slabs > MAX_SLABS or volume.slabs * values > MAX_VALUE_SLABS:
-        return float("inf")
-    shared = min(volume.bytes_read, volume.bytes_written)
-    alone = volume.bytes_read - shared, volume.bytes_written - shared
-    transfers = 2 * shared / device.mixed_bytes_per_second
-    transfers += alone[0] / device.read_bytes_per_second + alone[1] / device.write_bytes_per_second
-    updates = volume.cell_updates / rate(sizes) + SLAB_SECONDS * volume.slabs
-    updates += (volume.bytes_read + volume.bytes_written) / machine.checksum_bytes_per_second
-    updates += volume.requests * REQUEST_SECONDS / machine.threads
-    transfers += snapshot_seconds_device(snapshots, device)
-    updates += snapshot_seconds_aside(snapshots, machine)
-    exposed = volume.exposed_bytes / device.mixed_bytes_per_second + device.seconds_flush
-    return (max(updates, transfers) + exposed) * problem.levels / sizes.levels
 
 
 def _rough_rate(problem: Problem, cells_per_second: float) -> UpdateRate:

@@ -329,8 +329,7 @@ class Proof:
             self._place(field, z0, z1, rims, self._rim)
 
     def _computed(self, number: int) -> int:
-        """Return the number of a field of another run that the pass writes. This number is also the number of its ring.
-        """
+        """Return the number of a field of another run that the pass writes, which is also the number of its ring."""
         require(0 <= number < len(self.problem.computed), "a field that the pass does not compute again")
         return self.problem.computed[number]
 

@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 from outcrop import _core
 from outcrop.language.compile import Calls
 from outcrop.plan.actions import Action, Bound, UpdateRegion, round_up
-from outcrop.plan.cost import predict
+from outcrop.plan.cost import predict, works_of
 from outcrop.plan.machine import Machine, UpdateRate
 from outcrop.plan.memory import GUARD_BYTES, Window, make_window
 from outcrop.plan.plan import Pass, Plan, Sizes
@@ -105,7 +105,8 @@ def make_plan(problem: Problem, sizes: Sizes, machine: Machine, rate: UpdateRate
     if rest:
         passes.append(make_pass(problem, rest, sizes))
     both = window(problem)
-    return Plan(problem, NAME, sizes, tuple(passes), both, predict(problem, tuple(passes), sizes, both, machine, rate))
+    predicted = predict(problem, works_of(problem, passes), sizes, both, machine, rate)
+    return Plan(problem, NAME, sizes, tuple(passes), both, predicted)
 
 
 @dataclass(frozen=True)

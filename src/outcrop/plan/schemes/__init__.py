@@ -2,9 +2,9 @@
 one file, and add one line to `SCHEMES`. For a published scheme that serves for comparison, add the line to `LITERATURE`
 instead."""
 
+from outcrop.plan.plan import Scheme
 from outcrop.plan.schemes import wavefront
 from outcrop.plan.schemes.literature import LITERATURE
-from outcrop.plan.schemes.scheme import Scheme
 
 SCHEMES: dict[str, Scheme] = {"wavefront": wavefront.SCHEME, "naive": wavefront.NAIVE, **LITERATURE}
 """All schemes by name. `auto` chooses one of the schemes that check all data that they read."""

@@ -65,6 +65,11 @@ class SkewedCut:
         """The blocks, in the order in which they are processed."""
         return [SkewedBlock(self, number) for number in range(self.count)]
 
+    def fringe_reaches(self, parity: int) -> tuple[int, int]:
+        """Return the two arguments of `SkewedBlock.beside_cut` for the fringe in the ring of `parity`."""
+        highest = self.levels - 1 - (0 if self.joint else (self.levels - self.first_level - parity) % 2)
+        return highest + 1, (1 if self.joint else 1 - parity) - (self.first_level - 1)
+
     @property
     def max_frame(self) -> int:
         """A number of cells that is enough for the frame of every block. The number includes the block, the fringe
@@ -96,9 +101,7 @@ class SkewedBlock:
     def fringe(self, parity: int) -> Range:
         """Return the range of cells that this block takes over from the previous block, in the ring of `parity`. The
         range is empty for the first block. The first copies of the state have parity 0 before `first_level`."""
-        cut = self.cut
-        highest = cut.levels - 1 - (0 if cut.joint else (cut.levels - cut.first_level - parity) % 2)
-        return self.beside_cut(highest + 1, (1 if cut.joint else 1 - parity) - (cut.first_level - 1))
+        return self.beside_cut(*self.cut.fringe_reaches(parity))
 
     def beside_cut(self, below: int, above: int) -> Range:
         """Return a range of cells around the lower cut of this block at level 1. The range begins `below` reaches below
@@ -117,9 +120,7 @@ class SkewedBlock:
 
     def next_fringe(self, parity: int) -> Range:
         """Return the range of cells that the next block takes over. The range is empty for the last block."""
-        if self.is_last:
-            return self.cut.extent, self.cut.extent
-        return SkewedBlock(self.cut, self.number + 1).fringe(parity)
+        return self.next_beside_cut(*self.cut.fringe_reaches(parity))
 
     def body(self, parity: int) -> Range:
         """Return the range of cells above the fringe. In the ring of even parity, these cells are read before

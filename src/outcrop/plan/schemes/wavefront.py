@@ -32,7 +32,7 @@ memory can hold about k times the number of planes. Fringes are also read ahead 
 the same number of planes as the even ring. For the rings, plane z of block i has the number z + i nz. So the first
 planes of the next block can be read before a block ends.
 
-If a pass computes states again (recompute.py), each of these states is in a field that levels write and later levels
+If a pass computes states again (history.py), each of these states is in a field that levels write and later levels
 read. A block writes the rows of this field that the next block needs to the array `recomputed`. Their number is r times
 the number of levels from the first one that writes the field to the last one that reads it. For k steps, all fields
 together have about r k^2 such rows, so a pass moves 2 r k^2/by more words per cell.
@@ -47,7 +47,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice, product
 
-from outcrop.plan import only_read
+from outcrop.plan import placement
 from outcrop.plan.actions import (
     EVERY_CELL,
     EVERYTHING,
@@ -66,9 +66,8 @@ from outcrop.plan.cost import updates_below
 from outcrop.plan.given_sizes import FREE, GivenSizes
 from outcrop.plan.history import fields_read
 from outcrop.plan.memory import Window, largest_within, make_window, slot_bytes, whole_window
-from outcrop.plan.plan import Pass, Sizes
+from outcrop.plan.plan import Pass, Scheme, Sizes, Volume
 from outcrop.plan.problem import Problem
-from outcrop.plan.schemes.scheme import Scheme, Volume
 from outcrop.plan.schemes.skewed_cut import SkewedBlock, SkewedCut, cut_axis
 
 
@@ -374,9 +373,8 @@ def candidates(problem: Problem, budget_bytes: int, given: GivenSizes = FREE) ->
     if not given and not problem.histories and whole_window(problem).bytes <= budget_bytes:
         yield from _whole_grid_candidates(problem)
         return
-    for levels, keeps in product(
-        given.levels(problem, levels_worth_trying(problem)), only_read.possible(problem, budget_bytes)
-    ):
+    tried = given.levels(problem, levels_worth_trying(problem))
+    for levels, keeps in product(tried, placement.possible(problem, budget_bytes)):
         for block_y in given.or_any("by", _block_sizes(problem, levels)):
             sizes = Sizes(levels, 1, diamond=0, block_y=block_y, keeps_statics=keeps)
             of_slab = windows(problem, levels, sizes)

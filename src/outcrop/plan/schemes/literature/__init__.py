@@ -1,7 +1,7 @@
 """Published schemes, for comparison. Each scheme has one file, and one line in this table."""
 
+from outcrop.plan.plan import Scheme
 from outcrop.plan.schemes.literature import overlapped, skewed
-from outcrop.plan.schemes.scheme import Scheme
 
 LITERATURE: dict[str, Scheme] = {
     "overlapped": overlapped.SCHEME,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Generic, TypeAlias, TypeVar
 
-from outcrop.plan.actions import Copy, Read, Rectangle, Update, UpdateRegion, Write
+from outcrop.plan.actions import Action, Copy, Read, Rectangle, Update, UpdateRegion, Write
 from outcrop.plan.cost import cell_updates
 from outcrop.plan.given_sizes import FREE, GivenSizes
 from outcrop.plan.memory import Window, largest_within
@@ -33,11 +33,26 @@ class InStep(Generic[Transfer]):
         self._done = max(self._done, z_end)
 
 
-def updates(problem: Problem, zeta0: int, zeta1: int, levels: int, region: UpdateRegion) -> Iterator[Update]:
-    """Yield one Update, or nothing if the Update has no cells."""
-    action = Update(zeta0, zeta1, levels, region)
-    if cell_updates(problem, action):
-        yield action
+def in_slabs(
+    problem: Problem, levels: int, slab: int, zetas: tuple[int, int], region: UpdateRegion, planes: tuple[int, int],
+    reads: Sequence[Read], rims: Sequence[Copy], writes: Sequence[Write],
+) -> Iterator[Action]:  # fmt: skip
+    """Yield the updates of a block slab by slab. Between the slabs, yield the reads, copies and writes of the block,
+    which are within `planes`. Updates without cells are left out."""
+    skew, (first, last) = problem.skew_z, planes
+    incoming, copied, outgoing = InStep(reads, first), InStep(rims, first), InStep(writes, first)
+    for zeta0 in range(*zetas, slab) if problem.has_updates else ():
+        zeta1 = min(zetas[1], zeta0 + slab)
+        yield from incoming.up_to(zeta1 + skew)
+        yield from incoming.up_to(zeta1 + skew + slab)
+        yield from copied.up_to(zeta1 + skew)
+        action = Update(zeta0, zeta1, levels, region)
+        if cell_updates(problem, action):
+            yield action
+        yield from outgoing.up_to(min(last, zeta1 - skew * (levels - 1)))
+    yield from incoming.up_to(last)
+    yield from copied.up_to(last)
+    yield from outgoing.up_to(last)
 
 
 def static_reads(problem: Problem, z0: int, z1: int, frame: Rectangle) -> list[Read]:

@@ -33,10 +33,9 @@ from outcrop.plan.actions import (
     round_up,
 )
 from outcrop.plan.memory import Window, make_window, slot_bytes
-from outcrop.plan.plan import Pass, Sizes
+from outcrop.plan.plan import Pass, Scheme, Sizes, Volume
 from outcrop.plan.problem import Problem
 from outcrop.plan.schemes.literature import blocked
-from outcrop.plan.schemes.scheme import Scheme, Volume
 
 
 @dataclass(frozen=True)
@@ -119,28 +118,17 @@ def make_pass(problem: Problem, levels: int, sizes: Sizes) -> Pass:
 
 
 def _block(problem: Problem, levels: int, slab: int, z: _Range, y: _Range, x: _Range) -> Iterator[Action]:
-    """Yield the updates of the block slab by slab. Between the slabs, yield the reads and writes of the block."""
     skew, frame, (first, last) = problem.skew_z, Rectangle(*y.frame, *x.frame), z.frame
     own = Rectangle(y.low, y.high, x.low, x.high)
     yield Block(frame, z.low, z.high, own)
     (z_low, z_high), (y_low, y_high), (x_low, x_high) = z.bounds, y.bounds, x.bounds
     region = UpdateRegion(z_low, z_high, y_low, y_high, x_low, x_high)
     reads = [Read(first, last, frame), *blocked.static_reads(problem, first, last, frame)]
-    incoming = blocked.InStep(reads, first)
     beside = skew * (levels - 1)  # the largest distance of an updated plane from the block
-    rims = blocked.InStep([Copy(max(first, z.low - beside), min(last, z.high + beside), frame, own)], first)
-    outgoing = blocked.InStep([Write(z.low, z.high, levels, own)], first)
-    zeta_first = max(problem.first_plane, z_low.at(1))
-    zeta_end = skew * (levels - 1) + min(problem.end_plane, z.high)
-    for zeta0 in range(zeta_first, zeta_end, slab) if problem.has_updates else ():
-        zeta1 = min(zeta_end, zeta0 + slab)
-        yield from incoming.up_to(min(last, zeta1 + skew))
-        yield from incoming.up_to(min(last, zeta1 + skew + slab))
-        yield from rims.up_to(min(last, zeta1 + skew))
-        yield from blocked.updates(problem, zeta0, zeta1, levels, region)
-        yield from outgoing.up_to(min(last, zeta1 - skew * (levels - 1)))
-    for transfers in (incoming, rims, outgoing):
-        yield from transfers.up_to(last)
+    rims = [Copy(max(first, z.low - beside), min(last, z.high + beside), frame, own)]
+    zetas = max(problem.first_plane, z_low.at(1)), beside + min(problem.end_plane, z.high)
+    writes = [Write(z.low, z.high, levels, own)]
+    yield from blocked.in_slabs(problem, levels, slab, zetas, region, z.frame, reads, rims, writes)
 
 
 def volume(problem: Problem, sizes: Sizes) -> Volume:

@@ -50,10 +50,9 @@ from outcrop.plan.actions import (
     round_up,
 )
 from outcrop.plan.memory import Window, make_window, slot_bytes
-from outcrop.plan.plan import Pass, Sizes
+from outcrop.plan.plan import Pass, Scheme, Sizes, Volume
 from outcrop.plan.problem import Problem
 from outcrop.plan.schemes.literature import blocked
-from outcrop.plan.schemes.scheme import Scheme, Volume
 from outcrop.plan.schemes.skewed_cut import SkewedBlock, SkewedCut, cut_axis
 
 Variant: TypeAlias = Literal["full", "3y", "5y"]
@@ -110,24 +109,15 @@ class _BlockPass:
         self.planes = z.frame()
 
     def actions(self, slab: int) -> Iterator[Action]:
-        """Yield the updates of the block slab by slab. Between the slabs, yield the reads and writes of the block."""
-        problem, levels, skew = self.problem, self.levels, self.problem.skew_z
-        own_z, last = self.z.own(), self.planes[1]
+        problem, own_z = self.problem, self.z.own()
         yield Block(Rectangle(*self.y.frame(), *self.x.frame()), *own_z, Rectangle(*self.y.own(), *self.x.own()))
         yield from self._carries()
-        incoming = blocked.InStep(list(self._reads()), self.planes[0])
-        rims = blocked.InStep([Copy(*self.z.body(1), Rectangle(*self.y.body(1), *self.x.body(1)))], self.planes[0])
-        outgoing = blocked.InStep(list(self._writes()), self.planes[0])
-        first, end = max(problem.first_plane, own_z[0]), min(problem.end_plane + skew * (levels - 1), own_z[1])
-        for zeta0 in range(first, end, slab) if problem.has_updates else ():
-            zeta1 = min(end, zeta0 + slab)
-            yield from incoming.up_to(zeta1 + skew)
-            yield from incoming.up_to(zeta1 + skew + slab)
-            yield from rims.up_to(zeta1 + skew)
-            yield from blocked.updates(problem, zeta0, zeta1, levels, self._region())
-            yield from outgoing.up_to(min(last, zeta1 - skew * (levels - 1)))
-        for transfers in (incoming, rims, outgoing):
-            yield from transfers.up_to(last)
+        rims = [Copy(*self.z.body(1), Rectangle(*self.y.body(1), *self.x.body(1)))]
+        last_zeta = min(problem.end_plane + problem.skew_z * (self.levels - 1), own_z[1])
+        yield from blocked.in_slabs(
+            problem, self.levels, slab, (max(problem.first_plane, own_z[0]), last_zeta), self._region(), self.planes,
+            list(self._reads()), rims, list(self._writes()),
+        )  # fmt: skip
 
     def _region(self) -> UpdateRegion:
         (y_low, y_high), (x_low, x_high) = self.y.bounds(), self.x.bounds()
