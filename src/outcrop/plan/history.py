@@ -77,7 +77,7 @@ class ForwardCall:
     targets: tuple[int, ...]
 
 
-class _Values:
+class Values:
     """The values of the other run that a pass of `steps` steps uses. With recomputation, the pass goes back from state
     `steps` to state 0, counted from the state with which it begins.
 
@@ -188,7 +188,7 @@ def listed(problem: Problem, steps: int) -> Problem:
     """Return the problem with the levels of a pass of `steps` steps: first the levels that compute states of the other
     run again, then the levels of the steps. `problem` must have the updates of one step that reads the history, and its
     fields that are a history must be the last fields."""
-    values = _Values(problem, steps)
+    values = Values(problem, steps)
     updates, uses, seen = list[StagePlan](), dict[int, list[int]](), set[int]()
 
     def use(number: int, beside: bool) -> Operand:
@@ -230,7 +230,7 @@ def listed(problem: Problem, steps: int) -> Problem:
     )  # fmt: skip
 
 
-def _field(values: _Values, first: Value, is_static: bool, levels: list[int], is_seen: bool, follows: int) -> FieldPlan:
+def _field(values: Values, first: Value, is_static: bool, levels: list[int], is_seen: bool, follows: int) -> FieldPlan:
     """Return a field that holds values of the other run, one after the other. Passes read the value `first` from the
     history, or the first of the `levels` computes it. `levels` read or write the field. `is_seen` is true if neighbours
     are also read."""
@@ -251,7 +251,7 @@ def listed_calls(
     `problem`, which has the updates of one step. `plain` has the calls of steps that do not read the history. All these
     calls have the field numbers of `problem`. `forward` has the calls of a step of the other run if passes compute
     these steps again."""
-    values, found = _Values(problem, steps), []
+    values, found = Values(problem, steps), []
     for level in range(values.lead):
         step, number = divmod(level, len(forward))
         one = forward[number]
