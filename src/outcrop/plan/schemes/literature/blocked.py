@@ -33,12 +33,19 @@ class InStep(Generic[Transfer]):
         self._done = max(self._done, z_end)
 
 
+def updates(problem: Problem, zeta0: int, zeta1: int, levels: int, region: UpdateRegion) -> Iterator[Update]:
+    """Yield one Update, or nothing if the Update has no cells."""
+    action = Update(zeta0, zeta1, levels, region)
+    if cell_updates(problem, action):
+        yield action
+
+
 def in_slabs(
     problem: Problem, levels: int, slab: int, zetas: tuple[int, int], region: UpdateRegion, planes: tuple[int, int],
     reads: Sequence[Read], rims: Sequence[Copy], writes: Sequence[Write],
 ) -> Iterator[Action]:  # fmt: skip
     """Yield the updates of a block slab by slab. Between the slabs, yield the reads, copies and writes of the block,
-    which are within `planes`. Updates without cells are left out."""
+    which are within `planes`."""
     skew, (first, last) = problem.skew_z, planes
     incoming, copied, outgoing = InStep(reads, first), InStep(rims, first), InStep(writes, first)
     for zeta0 in range(*zetas, slab) if problem.has_updates else ():
@@ -46,9 +53,7 @@ def in_slabs(
         yield from incoming.up_to(zeta1 + skew)
         yield from incoming.up_to(zeta1 + skew + slab)
         yield from copied.up_to(zeta1 + skew)
-        action = Update(zeta0, zeta1, levels, region)
-        if cell_updates(problem, action):
-            yield action
+        yield from updates(problem, zeta0, zeta1, levels, region)
         yield from outgoing.up_to(min(last, zeta1 - skew * (levels - 1)))
     yield from incoming.up_to(last)
     yield from copied.up_to(last)
