@@ -1,9 +1,10 @@
-"""Check adjoint stencils. The tests compare the results with JAX, compute the results in exact fractions,
+"""Check adjoint and tangent stencils. The tests compare the results with JAX, compute the results in exact fractions,
 and execute the stencils with the engine."""
 
 from __future__ import annotations
 
 import tempfile
+from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -20,9 +21,10 @@ from oracle import advance_fields
 from outcrop.errors import InputError
 from outcrop.language import library
 from outcrop.language.adjoint import adjoint_of
-from outcrop.language.boundary import as_boundary
+from outcrop.language.boundary import Boundary, as_boundary
 from outcrop.language.gather import edge_values
 from outcrop.language.stencil import PREVIOUS, Field, Stencil
+from outcrop.language.tangent import tangent
 from outcrop.plan.planner import choose, smallest_budget_bytes
 from outcrop.plan.schemes import SCHEMES
 from outcrop.run.definition import as_problem
@@ -118,32 +120,70 @@ def has_root(stencil: Stencil) -> bool:
     return any("sqrt" in str(stage.program) for stage in stencil.stages)
 
 
+@dataclass(frozen=True)
+class Change:
+    """A step F of a stencil in exact fractions: a state with the values of scalars, a small change of both, and the
+    state after the step. The change has parts for the state, its previous values, static fields and scalars. `end` has
+    dual numbers: the values after the step, and F' of the change."""
+
+    boundary: Boundary
+    shape: tuple[int, ...]
+    cells: tuple[slice, ...]
+    state: dict[str, Any]
+    scalars: dict[str, Fraction]
+    changes: dict[str, Any]
+    slopes: dict[str, Fraction]
+    end: dict[str, Any]
+
+
+def change_of(stencil: Stencil, text: str, rng: np.random.Generator) -> Change:
+    boundary, shape = grid(stencil, text, spare=2 if stencil.ndim > 1 else 3)
+    cells, everything = inner(stencil, boundary, shape), (slice(None),) * 3
+    state = {key: fractions(rng, shape, everything) for key in values(stencil, shape, 0)}
+    names = [*(one.name for one in stencil.parameters), *stencil.signals]
+    scalars, slopes = ({name: Fraction(int(rng.integers(1, 9)), 8) for name in names} for _ in range(2))
+    changes = {key: fractions(rng, shape, cells) for key in state}
+    start = {key: duals(one, changes[key]) for key, one in state.items()}
+    own_scalars = [Dual(one, slopes[name]) for name, one in scalars.items()]
+    end = Steps(stencil, boundary, PLAIN, put, lambda value: Dual(Fraction(value))).advance(start, own_scalars)
+    return Change(boundary, shape, cells, state, scalars, changes, slopes, end)
+
+
+@pytest.mark.parametrize("text", BOUNDARIES)
+@pytest.mark.parametrize("name", [name for name, one in STENCILS.items() if not has_root(one)])
+def test_tangents_are_the_derivative_in_exact_fractions(name: str, text: str) -> None:
+    """Compares one step of the tangent with a step in dual numbers, for each family. All inputs change."""
+    stencil = STENCILS[name]
+    made, one = tangent(stencil, all_names(stencil)), change_of(stencil, text, np.random.default_rng(6))
+
+    def of_change(key: str) -> str:
+        return f"{key.removesuffix(PREVIOUS)}_tangent{PREVIOUS * key.endswith(PREVIOUS)}"
+
+    start = {**one.state, **{of_change(key): change for key, change in one.changes.items()}}
+    scalars = {**one.scalars, **{of_change(key): slope for key, slope in one.slopes.items()}}
+    own_scalars = [scalars[key] for key in (*(two.name for two in made.parameters), *made.signals)]
+    end = Steps(made, one.boundary, PLAIN, put, Fraction).advance(start, own_scalars)
+    for key in one.end.keys() - static_names(stencil):
+        for found, part in ((end[key], "value"), (end[of_change(key)], "slope")):
+            assert np.array_equal(found, np.vectorize(lambda dual, part=part: getattr(dual, part))(one.end[key])), key
+
+
 @pytest.mark.parametrize("text", BOUNDARIES)
 @pytest.mark.parametrize("name", [name for name, one in STENCILS.items() if not has_root(one)])
 def test_small_changes_and_adjoints_agree_in_exact_fractions(name: str, text: str) -> None:
     """Checks that <F' d, a> = <d, F'* a> for one step F of each family, in exact fractions. F' d is computed with dual
     numbers. The change d has parts for the state, its previous values, static fields, parameters and signals."""
-    stencil = STENCILS[name]
-    boundary, shape = grid(stencil, text, spare=2 if stencil.ndim > 1 else 3)
-    rng, cells, everything = np.random.default_rng(4), inner(stencil, boundary, shape), (slice(None),) * 3
-    state = {key: fractions(rng, shape, everything) for key in values(stencil, shape, 0)}
-    scalars = [Fraction(int(rng.integers(1, 9)), 8) for _ in (*stencil.parameters, *stencil.signals)]
-    forward = Steps(stencil, boundary, PLAIN, put, Fraction)
-    medium, wrt = static_names(stencil), all_names(stencil)
-    changes = {key: fractions(rng, shape, cells) for key in state}
-    slopes = {key: Fraction(int(rng.integers(1, 9)), 8) for key in wrt if key not in medium}
-
-    names = [*(one.name for one in stencil.parameters), *stencil.signals]
-    start = {key: duals(one, changes[key]) for key, one in state.items()}
-    own_scalars = [Dual(one, slopes[name]) for name, one in zip(names, scalars, strict=True)]
-    end = Steps(stencil, boundary, PLAIN, put, lambda value: Dual(Fraction(value))).advance(start, own_scalars)
-
-    seeds = {key: fractions(rng, shape, cells) for key in state if key not in medium and not key.endswith(PREVIOUS)}
-    back = reverse(adjoint_of(stencil, wrt, boundary), forward, state, [scalars], seeds)
-    left = sum((np.sum(end[key] * duals(seed)).slope for key, seed in seeds.items()), Fraction(0))
-    right = sum((np.sum(one * changes[key]) for key, one in back.adjoints.items() if key in changes), Fraction(0))
-    for key, one in back.gradients.items():
-        right += np.sum(one * changes[key]) if key in medium else np.sum(one) * slopes[key]
+    stencil, rng = STENCILS[name], np.random.default_rng(4)
+    one, medium, wrt = change_of(stencil, text, rng), static_names(stencil), all_names(stencil)
+    updated = [key for key in one.state if key not in medium and not key.endswith(PREVIOUS)]
+    seeds = {key: fractions(rng, one.shape, one.cells) for key in updated}
+    forward = Steps(stencil, one.boundary, PLAIN, put, Fraction)
+    back = reverse(adjoint_of(stencil, wrt, one.boundary), forward, one.state, [[*one.scalars.values()]], seeds)
+    left = sum((np.sum(one.end[key] * duals(seed)).slope for key, seed in seeds.items()), Fraction(0))
+    both = ((bar, one.changes[key]) for key, bar in back.adjoints.items() if key in one.changes)
+    right = sum((np.sum(bar * change) for bar, change in both), Fraction(0))
+    for key, bar in back.gradients.items():
+        right += np.sum(bar * one.changes[key]) if key in medium else np.sum(bar) * one.slopes[key]
     assert left == right
     assert left != 0
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from outcrop.language import library as stencils
     from outcrop.language.boundary import Boundary
     from outcrop.language.stencil import Field, Parameter, Signal, Stencil
+    from outcrop.language.tangent import tangent
     from outcrop.run.adjoint import AdjointRun
     from outcrop.run.inputs.resample import extrude, resample
     from outcrop.run.misfit import Misfit
@@ -37,7 +38,8 @@ __all__ = [
     "AdjointRun", "Array", "ArraySpec", "Boundary", "Field", "History", "Misfit", "Norms", "Objective", "Parameter",
     "Placement", "Receivers", "Report", "RunOptions", "Signal", "Simulation", "Snapshots", "Source",
     "SourceOperator", "Stencil", "Sweep", "Trajectory", "aggregate", "array", "dot_test", "errors", "extrude",
-    "open", "open_array", "place", "resample", "stencils", "taylor_test",
+    "open", "open_array", "place", "resample", "stencils", "tangent",
+    "taylor_test",
 ]  # fmt: skip
 __version__ = "0.1.0"
 
@@ -50,6 +52,7 @@ _NAMES = {
     "arrays.trajectory": ("Trajectory",),
     "language.boundary": ("Boundary",),
     "language.stencil": ("Field", "Parameter", "Signal", "Stencil"),
+    "language.tangent": ("tangent",),
     "run.adjoint": ("AdjointRun",),
     "run.inputs.resample": ("extrude", "resample"),
     "run.misfit": ("Misfit",),

@@ -1,8 +1,10 @@
 """Differentiate a program: append operations that compute how the program's results change with its loads and scalars.
 
-A program is differentiated operation by operation, from the results to the loads: a̅ += b r̅ and b̅ += a r̅ for r = a b.
-This reverse mode needs at most a few times the operations of the program (A. Griewank and A. Walther, Evaluating
-Derivatives, 2nd ed., SIAM 2008, chapters 3 and 6).
+A program is differentiated operation by operation, in one of two orders (A. Griewank and A. Walther, Evaluating
+Derivatives, 2nd ed., SIAM 2008, chapters 3 and 6). Both need at most a few times the operations of the program:
+
+    tangent    from loads to results: d(a b) = a db + b da                forward mode
+    adjoint    from results to loads: a̅ += b r̅ and b̅ += a r̅ for r = a b   reverse mode
 
 The adjoint of each load is a sum of products `coefficient * core`. The coefficient is the same for all cells (it
 depends only on constants, parameters and signals). The core depends on the cell. The loads of a difference operator
@@ -166,6 +168,29 @@ def pruned(operations: Sequence[Operation], results: Sequence[int]) -> Program:
     tape = Tape()
     found = tape.copy(Program(tuple(operations), ()), tape.append, results)
     return Program(tuple(tape.operations), tuple(found[place] for place in results))
+
+
+def tangent(tape: Tape, program: Program, at: Mapping[int, int], seeds: Mapping[int, int]) -> list[int]:
+    """Append the directional derivative of each result (forward mode). Return the positions of these derivatives.
+
+    `at` maps operations of `program` to their positions on the tape. `seeds` maps loads and scalars to the positions of
+    their directions. Loads and scalars that are not in `seeds` have the direction 0.
+    """
+    change = [seeds.get(place, ZERO) for place in range(len(program.operations))]
+    for place, operation in enumerate(program.operations):
+        if not isinstance(operation, Apply) or all(change[i] == ZERO for i in operation.operands):
+            continue
+        slopes = _slopes(tape, operation, at, place)
+        if operation.operator == "where":
+            a, b, then, other = operation.operands
+            change[place] = tape.where(at[a], at[b], change[then], change[other])
+        elif operation.operator in ("min", "max"):
+            first, second = operation.operands
+            change[place] = tape.where(*_order(operation, at), change[first], change[second])
+        else:
+            terms = [tape.multiply(slope, change[i]) for i, slope in zip(operation.operands, slopes, strict=True)]
+            change[place] = tape.sum([one for one in terms if one != ZERO])
+    return [change[place] for place in program.results]
 
 
 @dataclass(frozen=True)

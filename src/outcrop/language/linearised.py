@@ -59,12 +59,15 @@ class Fields:
         """Return the number of a field that the new stencil adds. The name of this field is `name`. If another field
         has this name, underscores are appended."""
         if name not in self._made:
-            free = name
-            while free in self._taken:
-                free += "_"
-            self._taken.add(free)
-            self._made[name] = free
+            self._made[name] = self.unused(name)
         return self.number(self._made[name])
+
+    def unused(self, name: str) -> str:
+        """Return `name`, with underscores if another field or scalar has this name. The result is used from now on."""
+        while name in self._taken:
+            name += "_"
+        self._taken.add(name)
+        return name
 
     def number(self, name: str) -> int:
         return self._numbers.setdefault(name, len(self._numbers))
@@ -128,10 +131,12 @@ class Assembly:
 
     def program(self, program: Program) -> Program:
         """Return the program with the numbers of the new stencil."""
-        return _renumbered(program, self.fields, self.scalars)
+        return renumbered(program, self.fields, self.scalars)
 
 
-def _renumbered(program: Program, fields: Mapping[int, int], scalars: Mapping[int, int]) -> Program:
+def renumbered(program: Program, fields: Mapping[int, int], scalars: Mapping[int, int]) -> Program:
+    """Return the program with other numbers of its fields and scalars."""
+
     def operation(one: Operation) -> Operation:
         match one:
             case Load(field, offset, age):
@@ -160,7 +165,7 @@ def assemble(
     stencil = Stencil.from_stages(
         name,
         [Field(names[number]) for number in order],
-        [Stage(tuple(fields[one] for one in stage.targets), _renumbered(stage.program, fields, scalars))
+        [Stage(tuple(fields[one] for one in stage.targets), renumbered(stage.program, fields, scalars))
          for stage in stages],
         [forward.parameters[index] for index in kept if index < count],
         [forward.signals[index - count] for index in kept if index >= count],
