@@ -46,6 +46,8 @@ def test_bench_of_a_grid_and_share_of_ones_own(tmp_path: Path, capsys: pytest.Ca
     assert call([*arguments, "-t", "4", "--memory", "10%"]) == 0
     found = json.loads(target.read_text())["float32"]
     assert (found["shape"], found["steps"], list(found["checks"])) == ([50, 30, 40], 4, ["out_of_core_10_percent"])
+    assert call([*arguments, "-t", "0"]) == 2
+    assert "--steps" in capsys.readouterr().err
     for wrong in ("512MiB", "0%", "many%"):
         assert call([*arguments, "--memory", wrong]) == 2
         assert "share of both arrays" in capsys.readouterr().err

@@ -120,7 +120,7 @@ def test_small_ladder_measures_every_column(tmp_path: Path, capsys: pytest.Captu
     [
         (["ladder", "-n", "64", "64", "0"], "-n 64 64 0"),
         (["ladder", "-n", "60000", "60000", "60000"], "smaller grid"),
-        (["ladder", "-t", "0"], "-t 0"),
+        (["ladder", "-t", "0"], "'-t' / '--steps'"),
         (["ladder", "--memory", "100%"], "--memory 100%"),
         (["ladder", "--memory", "much"], "'much'"),
         (["tuner", "-n", "64", "64", "64"], "does not take -n"),

@@ -52,7 +52,7 @@ def bench(
         tuple[int, int, int] | None, Option("-n", metavar="NX NY NZ", help="cells along x (fastest), y, z")
     ] = None,
     memory: Annotated[str | None, Option(help="memory out of core: 512MiB, or 50% of both arrays")] = None,
-    steps: Annotated[int | None, Option("-t", "--steps", metavar="STEPS", help="time steps")] = None,
+    steps: Annotated[int | None, Option("-t", "--steps", metavar="STEPS", min=1, help="time steps")] = None,
     png: options.Png = None,
     swap_file: Annotated[
         bool, Option("--swap-file", help="root only: use a swap file in WHERE during the benchmark")

@@ -168,8 +168,6 @@ def scaled(
     """Return `scale` with the user's `steps` and `size` (nx, ny, nz). If no size is given, the number of planes is
     halved until the grid fits on this machine. If `swap` is true, the machine must also have room for a swap file.
     Raises InputError if the grid does not fit."""
-    if steps is not None and steps < 1:
-        raise InputError(f"-t {steps}: the number of steps must be at least 1")
     scale = replace(scale, steps=steps or scale.steps)
     if size is not None:
         if min(size) < 1:
