@@ -156,3 +156,18 @@ def test_small_kernel_bench_compares_the_same_computation(tmp_path: Path) -> Non
                 and one[f"{place}_ratio"] > 0
             )
     assert [path.name for path in tmp_path.iterdir()] == ["figures.json"]
+
+
+def test_a_gradient_without_room_is_a_note(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Checks that the other figures remain if a history does not fit on the disk."""
+    from outcrop.run.acquisition import history
+
+    monkeypatch.setattr(history, "free_bytes", lambda directory, needed: 100_000)  # less than two states
+    target = tmp_path / "figures.json"
+    assert call(["bench", "adjoint", "--small", "-d", str(tmp_path), "--json", str(target), "--only", "heat2"]) == 0
+    found = json.loads(target.read_text())["stencils"]["heat2"]
+    assert found["sums"] > 0 and "gradient_all" not in found
+    assert any("no room for the history" in note for note in found["notes"])
+    assert "note: heat2, gradient_all: no room" in capsys.readouterr().out

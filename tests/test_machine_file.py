@@ -152,7 +152,7 @@ ARGUMENTS = {
     "long name": (["--machine", "a" * 5000], "'a{100}' is unknown"),
     "long path": (["--machine", "/" + "a" * 5000], "cannot be read: File name too long"),
     "NUL in the name": (["--machine", "a/\0"], "NUL"),
-    "empty name": (["--machine", ""], "an argument is empty: that of --machine"),
+    "empty name": (["--machine", ""], "the argument of --machine is empty"),
     "not text": (["--machine", "picture.toml"], "picture.toml.*UTF-8"),
     "directory as well": (["--machine", "crest10", "-d", "run.oc"], "-d.*--machine crest10"),
     "io as well": (["--machine", "crest10", "--io", "libaio"], "--io.*--machine crest10"),
